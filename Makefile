@@ -1,0 +1,68 @@
+# make demo and make test set up everything themselves: .venv, torch, the tools and the build.
+#   TORCH=...    what to install as torch: "torch==2.11.0", "torch --index-url URL", a wheel's path
+#   PYTHON=...   the Python to make .venv with
+# The environment variables of the build are in setup.py.
+
+TORCH ?= torch==2.13.0
+PYTHON ?= python3
+CXX ?= c++
+
+BIN := .venv/bin
+CSRC = find csrc tests -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh'
+SANITIZED := build/sanitize/lib
+
+.PHONY: demo test lint format build wheel sanitize clean distclean FORCE
+
+demo: build
+	$(BIN)/python -m compile_examples
+
+test: lint build
+	$(BIN)/python -m pytest -n auto tests
+
+lint: .venv/tools
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(CSRC) | xargs $(BIN)/clang-format --dry-run -Werror
+
+format: .venv/tools
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+	$(CSRC) | xargs $(BIN)/clang-format -i
+
+# ninja decides what there is to do.
+build: .venv/develop
+	$(BIN)/python setup.py --quiet build_ext --inplace
+
+wheel: .venv/tools
+	rm -rf build/lib*
+	$(BIN)/pip wheel --no-build-isolation --no-deps --wheel-dir dist .
+
+# Python is not linked with the sanitizers' runtime, nor with the C++ library whose exceptions it watches.
+sanitize: .venv/develop
+	REDUCEOPS_CUDA=0 REDUCEOPS_SANITIZE=address,undefined \
+		$(BIN)/python setup.py --quiet build_ext --build-lib $(SANITIZED)
+	CUSTOMOPS_LIBRARY_DIR=$(CURDIR)/$(SANITIZED)/customops/lib CUDA_VISIBLE_DEVICES= \
+		ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
+		LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
+		$(BIN)/python -m pytest -n auto tests
+
+clean:
+	rm -rf build customops/lib customops.egg-info dist .venv/develop
+
+distclean: clean
+	rm -rf .venv
+
+$(BIN)/python:
+	$(PYTHON) -m venv .venv
+
+# Changes only when TORCH does.
+.venv/torch: $(BIN)/python FORCE
+	@echo '$(TORCH)' | cmp -s - $@ || echo '$(TORCH)' > $@
+
+.venv/tools: .venv/torch requirements-dev.txt
+	$(BIN)/pip install --quiet $(TORCH) -r requirements-dev.txt
+	@touch $@
+
+.venv/develop: .venv/tools pyproject.toml
+	$(BIN)/pip install --quiet --no-build-isolation --editable .
+	@touch $@

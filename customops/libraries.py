@@ -1,0 +1,67 @@
+"""Finds and loads the two shared libraries, and remembers why one is not loaded."""
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+MIN_TORCH = (2, 10)
+_FOLDER = Path(os.environ.get("CUSTOMOPS_LIBRARY_DIR") or Path(__file__).parent / "lib")
+
+
+@dataclass
+class Library:
+    """A shared library; `reason` says why it is not loaded."""
+
+    path: Path
+    loaded: bool = False
+    reason: str = "not loaded yet"
+
+    def load(self) -> None:
+        try:
+            torch.ops.load_library(self.path)
+        except OSError as error:
+            self.reason = str(error)
+        else:
+            self.loaded, self.reason = True, ""
+
+
+cpu = Library(_FOLDER / "libreduceops.so")
+cuda = Library(_FOLDER / "libreduceops_cuda.so")
+
+
+def load() -> None:
+    """Loads what this torch can use; ImportError where that leaves no operators."""
+    _check_torch()
+    _load_cpu()
+    _load_cuda()
+
+
+def _check_torch() -> None:
+    if tuple(map(int, re.findall(r"\d+", torch.__version__)[:2])) < MIN_TORCH:
+        needed = "{}.{}".format(*MIN_TORCH)
+        raise ImportError(
+            f"customops needs torch >= {needed}, and torch {torch.__version__} is here"
+        )
+
+
+def _load_cpu() -> None:
+    if not cpu.path.exists():
+        raise ImportError(
+            f"customops is not built: there is no {cpu.path}. In a checkout, build it with "
+            "`make test`, or with `pip install --no-build-isolation -e .` beside an installed torch"
+        )
+    cpu.load()
+    if not cpu.loaded:
+        raise ImportError(f"customops cannot load {cpu.path}: {cpu.reason}")
+
+
+def _load_cuda() -> None:
+    if torch.version.cuda is None:
+        cuda.reason = f"torch {torch.__version__} is built without CUDA"
+    elif not cuda.path.exists():
+        cuda.reason = "the CUDA library was not built (no nvcc at build time, or REDUCEOPS_CUDA=0)"
+    else:
+        cuda.load()

@@ -1,0 +1,207 @@
+"""Builds the shared libraries with ninja. The environment decides what is built:
+
+REDUCEOPS_CUDA        the CUDA library; 0: no, 1: yes, auto (the default): where nvcc is found
+TORCH_CUDA_ARCH_LIST  its architectures as torch writes them, "8.0;9.0a;12.0+PTX"; by default those
+                      of the visible GPUs (development build) or RELEASE_ARCHITECTURES (wheel)
+REDUCEOPS_SANITIZE    what -fsanitize takes, "address,undefined", for the CPU library
+CXX, CUDA_HOME, MAX_JOBS  as everywhere
+"""
+
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from ninja.ninja_syntax import Writer, escape
+from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build_ext import build_ext
+from setuptools.errors import CompileError, SetupError
+
+ROOT = Path(__file__).resolve().parent
+MIN_TORCH = (2, 10)
+RELEASE_ARCHITECTURES = "8.0;9.0a;10.0;12.0+PTX"
+ISAS = {"baseline": ["-march=x86-64"], "avx2": ["-march=x86-64-v3"], "avx512": ["-march=x86-64-v4"]}
+if platform.machine() not in ("x86_64", "AMD64"):
+    ISAS = {"baseline": []}
+
+
+def find_torch() -> Path:
+    """The folder of the installed torch, found without the seconds that importing it takes."""
+    needed = "torch >= {}.{}".format(*MIN_TORCH)
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        raise SetupError(f"building customops needs {needed}, and no torch is installed")
+    version = importlib.metadata.version("torch")
+    if tuple(map(int, version.split(".")[:2])) < MIN_TORCH:
+        raise SetupError(f"building customops needs {needed}, and torch {version} is installed")
+    return Path(spec.origin).parent
+
+
+def find_nvcc() -> str | None:
+    """The nvcc to build the CUDA library with, None for no CUDA library."""
+    mode = os.environ.get("REDUCEOPS_CUDA") or "auto"
+    if mode not in ("0", "1", "auto"):
+        raise SetupError(f"REDUCEOPS_CUDA is {mode!r}; it takes 0, 1 or auto")
+    if mode == "0":
+        return None
+    homes = [os.environ.get("CUDA_HOME"), None, "/usr/local/cuda"]  # None: the PATH
+    found = (shutil.which("nvcc", path=home and f"{home}/bin") for home in homes)
+    nvcc = next(filter(None, found), None)
+    if nvcc is None and mode == "1":
+        raise SetupError(
+            "REDUCEOPS_CUDA=1, and there is no nvcc in CUDA_HOME, on the PATH or in /usr/local/cuda"
+        )
+    return nvcc
+
+
+def visible_architectures() -> str:
+    """The architectures of this machine's GPUs; an H200's where there is none."""
+    query = ["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"]
+    try:
+        result = subprocess.run(query, capture_output=True, text=True, check=True, timeout=60)
+    except (OSError, subprocess.SubprocessError):
+        return "9.0a"
+    capabilities = sorted(set(re.findall(r"^\d+\.\d+$", result.stdout, re.MULTILINE)))
+    return ";".join(capabilities).replace("9.0", "9.0a") or "9.0a"
+
+
+def gencode(architectures: list[str]) -> list[str]:
+    """nvcc's flags for architectures in torch's notation."""
+    flags = []
+    for architecture in architectures:
+        match = re.fullmatch(r"(\d+)\.(\d[af]?)(\+PTX)?", architecture)
+        if match is None:
+            raise SetupError(
+                f"TORCH_CUDA_ARCH_LIST: {architecture!r} is no architecture; write 9.0a or 12.0+PTX"
+            )
+        number = match[1] + match[2]
+        flags.append(f"-gencode=arch=compute_{number},code=sm_{number}")
+        if match[3]:
+            flags.append(f"-gencode=arch=compute_{number},code=compute_{number}")
+    return flags
+
+
+class Library:
+    """The rules and edges of one shared library in a build.ninja."""
+
+    def __init__(self, ninja: Writer, name: str, compiler: str):
+        self.ninja, self.name, self.objects = ninja, name, []
+        compile = f"{compiler} $flags -MD -MF $out.d -c $in -o $out"
+        ninja.rule(f"{name}_compile", compile, "$out", depfile="$out.d", deps="gcc")
+        ninja.rule(f"{name}_link", f"{compiler} $in -o $out $flags", "$out")
+
+    def compile(self, source: Path, flags: list[str], suffix: str = "") -> None:
+        source = source.relative_to(ROOT)
+        self.objects.append(f"$builddir/{source}{suffix}.o")
+        variables = {"flags": escape(shlex.join(flags))}
+        self.ninja.build(self.objects[-1], f"{self.name}_compile", str(source), variables=variables)
+
+    def link(self, flags: list[str]) -> None:
+        variables = {"flags": escape(shlex.join(flags))}
+        output = f"$builddir/{self.name}.so"
+        self.ninja.build(output, f"{self.name}_link", self.objects, variables=variables)
+
+
+def write_cpu(ninja: Writer, flags: list[str], libs: list[str], sanitize: str) -> None:
+    flags = [*flags, "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra"]
+    libs = ["-shared", "-Wl,--no-as-needed", *libs]
+    if sanitize:
+        flags += ["-O1", "-g", "-fno-omit-frame-pointer"]
+        flags += [f"-fsanitize={sanitize}", "-fno-sanitize-recover=all"]
+        libs += [f"-fsanitize={sanitize}"]
+    library = Library(ninja, "libreduceops", os.environ.get("CXX") or "c++")
+    kernels = ROOT / "csrc/cpu/kernels.cpp"
+    for source in sorted([*ROOT.glob("csrc/*.cpp"), *ROOT.glob("csrc/cpu/*.cpp")]):
+        if source != kernels:
+            library.compile(source, flags)
+    # Oldest instruction set first: the linker keeps an inline function's first copy, for all users.
+    for isa, march in ISAS.items():
+        library.compile(kernels, [*flags, f"-DREDUCEOPS_ISA={isa}", *march], f".{isa}")
+    library.link(libs)
+
+
+def write_cuda(ninja: Writer, flags: list[str], libs: list[str], nvcc: str, default: str) -> None:
+    architectures = re.findall(r"[^;,\s]+", os.environ.get("TORCH_CUDA_ARCH_LIST") or default)
+    code = gencode(architectures)
+    flags = [*flags, *code, "-DUSE_CUDA", "-Xcompiler=-fPIC,-fvisibility=hidden"]
+    names = [f'-DREDUCEOPS_CUDA_ARCHITECTURES="{";".join(architectures)}"']
+    library = Library(ninja, "libreduceops_cuda", shlex.quote(nvcc))
+    for source in sorted(ROOT.glob("csrc/cuda/*.cu")):
+        library.compile(source, flags + names if source.stem == "entry" else flags)
+    # The CUDA runtime is linked in, and kept apart from torch's.
+    library.link(["-shared", *code, "-Xlinker=--no-as-needed,--exclude-libs=ALL", *libs])
+
+
+class BuildLibraries(build_ext):
+    """Writes build/<kind>/build.ninja, runs ninja and copies the libraries to customops/lib."""
+
+    def run(self) -> None:
+        torch, nvcc = find_torch(), find_nvcc()
+        sanitize = os.environ.get("REDUCEOPS_SANITIZE", "")
+        folder = Path("build", "sanitize" if sanitize else "develop" if self.inplace else "release")
+        (ROOT / folder).mkdir(parents=True, exist_ok=True)
+
+        target = "0x{:02x}{:02x}".format(*MIN_TORCH) + "0" * 12
+        flags = ["-std=c++20", "-O3", f"-DTORCH_TARGET_VERSION={target}"]
+        flags += ["-Icsrc", "-isystem", str(torch / "include")]
+        libs = [f"-L{torch / 'lib'}", "-ltorch", "-ltorch_cpu", "-lc10"]
+        with open(ROOT / folder / "build.ninja", "w") as file:
+            ninja = Writer(file)
+            ninja.variable("builddir", str(folder))
+            write_cpu(ninja, flags, libs, sanitize)
+            if nvcc:
+                default = visible_architectures() if self.inplace else RELEASE_ARCHITECTURES
+                write_cuda(ninja, flags, libs, nvcc, default)
+
+        self.run_ninja(folder)
+        built = ["libreduceops.so"] + ["libreduceops_cuda.so"] * bool(nvcc)
+        self.install(folder, built)
+
+    def run_ninja(self, folder: Path) -> None:
+        jobs = int(os.environ.get("MAX_JOBS") or os.cpu_count())
+        command = [sys.executable, "-m", "ninja", "-f", str(folder / "build.ninja"), f"-j{jobs}"]
+        # Cores that the files leave idle go to their architectures; through the environment, for
+        # their number is no reason to compile again.
+        threads = max(1, jobs // max(1, len(list(ROOT.glob("csrc/cuda/*.cu")))))
+        append = f"--threads={threads} {os.environ.get('NVCC_APPEND_FLAGS', '')}"
+        env = {**os.environ, "NVCC_APPEND_FLAGS": append}
+        if subprocess.run(command, cwd=ROOT, env=env).returncode:
+            raise CompileError("the libraries did not build; the compiler's messages are above")
+
+    def install(self, folder: Path, built: list[str]) -> None:
+        """Leaves what was just built in customops/lib, and nothing of an earlier build."""
+        lib = (ROOT if self.inplace else Path(self.build_lib)) / "customops/lib"
+        lib.mkdir(parents=True, exist_ok=True)
+        for old in lib.iterdir():
+            if old.name not in built:
+                old.unlink()
+        for name in built:
+            # A new file, not new contents: a running process may have the old one mapped.
+            shutil.copy2(ROOT / folder / name, lib / f"{name}.new")
+            os.replace(lib / f"{name}.new", lib / name)
+
+    def get_outputs(self) -> list[str]:
+        return []  # setuptools would name a Python extension module here
+
+    def get_output_mapping(self) -> dict[str, str]:
+        return {}
+
+
+class AnyPython(bdist_wheel):
+    """The libraries use no Python API, so one wheel serves every Python."""
+
+    def get_tag(self) -> tuple[str, str, str]:
+        return "py3", "none", super().get_tag()[2]
+
+
+setup(
+    ext_modules=[Extension("customops.lib", [])],  # makes setuptools run build_ext
+    cmdclass={"build_ext": BuildLibraries, "bdist_wheel": AnyPython},
+)
