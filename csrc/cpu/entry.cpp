@@ -1,0 +1,93 @@
+// The CPU implementation of the operators: picks the instruction set once, then plans, runs in parallel and combines.
+#include <torch/csrc/stable/ops.h>
+
+#include <cstdlib>
+#include <memory>
+#include <string>
+
+#include "cpu/kernels.h"
+#include "operators.h"
+
+namespace reduceops::cpu {
+namespace {
+
+struct Variant {
+  const char* name;
+  const Kernels* kernels;
+  bool runs_here;
+};
+
+#ifdef __x86_64__
+// What -march=x86-64-v3 and -v4 let the compiler use.
+bool has_avx2() {
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+}
+bool has_avx512() {
+  return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
+#endif
+
+// Best first.
+const Variant variants[] = {
+#ifdef __x86_64__
+    {"avx512", &kernels_avx512, has_avx512()},
+    {"avx2", &kernels_avx2, has_avx2()},
+#endif
+    {"baseline", &kernels_baseline, true},
+};
+
+// REDUCEOPS_CPU_ISA names a variant, for testing; one that this CPU lacks or that does not exist is ignored.
+const Variant& choose() {
+  const char* wanted = std::getenv("REDUCEOPS_CPU_ISA");
+  const Variant* best = nullptr;
+  for (const Variant& variant : variants) {
+    if (!variant.runs_here) continue;
+    if (wanted && std::string(wanted) == variant.name) return variant;
+    if (!best) best = &variant;
+  }
+  return *best;
+}
+
+const Variant& chosen = choose();
+
+void run(Reduction& reduction) {
+  Groups& groups = reduction.groups;
+  if (!is_rows(groups)) order_by_index(groups.reduced);
+  const bool small = groups.outputs * groups.extent <= kGrain;
+  const int64_t threads = small ? 1 : torch::stable::get_num_threads();
+  const Plan plan = make_plan(groups, walk_extent(groups.reduced), reduction.dtype->bytes, threads);
+  std::unique_ptr<Candidate[]> candidates;
+  if (plan.parts > 1) candidates = std::make_unique_for_overwrite<Candidate[]>(groups.outputs * plan.parts);
+  const Job job{reduction, plan, candidates.get()};
+  const int64_t items = plan.units * plan.parts;
+  if (items <= plan.grain) {
+    chosen.kernels->run(job, 0, items);
+  } else {
+    torch::stable::parallel_for(0, items, plan.grain,
+                                [&](int64_t begin, int64_t end) { chosen.kernels->run(job, begin, end); });
+  }
+  if (candidates) chosen.kernels->combine(job);
+}
+
+}  // namespace
+
+STABLE_TORCH_LIBRARY_IMPL(reduceops, CPU, m) { Operators<run>::implement(m); }
+
+}  // namespace reduceops::cpu
+
+// For `python -m customops`.
+extern "C" __attribute__((visibility("default"))) const char* reduceops_cpu_isa() {
+  return reduceops::cpu::chosen.name;
+}
+
+extern "C" __attribute__((visibility("default"))) const char* reduceops_cpu_isas() {
+  static const std::string names = [] {
+    std::string all;
+    for (const auto& variant : reduceops::cpu::variants) {
+      if (variant.runs_here) all.append(all.empty() ? "" : ",").append(variant.name);
+    }
+    return all;
+  }();
+  return names.c_str();
+}

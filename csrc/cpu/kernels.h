@@ -1,0 +1,34 @@
+// The CPU kernels: one set per instruction set, all compiled from kernels.cpp.
+#pragma once
+
+#include <cstdint>
+
+#include "cpu/plan.h"
+#include "reduction.h"
+
+namespace reduceops::cpu {
+
+// The best candidate of one output in one part of the reduced extent.
+struct Candidate {
+  int64_t key, index;
+};
+
+struct Job {
+  const Reduction& reduction;
+  const Plan& plan;
+  Candidate* candidates;  // [outputs in walk order][parts], or null: the results are written at once
+};
+
+struct Kernels {
+  // Items [begin, end) of the plan; item i is part i % parts of unit i / parts.
+  void (*run)(const Job& job, int64_t begin, int64_t end);
+  // Combines the candidates of every output and writes the results.
+  void (*combine)(const Job& job);
+};
+
+extern const Kernels kernels_baseline;
+#ifdef __x86_64__
+extern const Kernels kernels_avx2, kernels_avx512;
+#endif
+
+}  // namespace reduceops::cpu

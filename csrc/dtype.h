@@ -1,0 +1,25 @@
+// The element types the operators take, and what the order needs to know of each.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace reduceops {
+
+enum class Kind : uint8_t { kUnsupported, kSigned, kUnsigned, kFloat };
+
+struct DType {
+  const char* name;
+  Kind kind;
+  uint8_t bytes;
+  // Bits of the largest magnitude that is not a NaN (floats only): infinity, or the largest finite where there is none.
+  uint64_t max_magnitude;
+};
+
+// The type behind a dtype code of the stable ABI; kind is kUnsupported for all others.
+const DType& dtype_of(int32_t code);
+
+// Name of any dtype code, for error messages.
+std::string dtype_name(int32_t code);
+
+}  // namespace reduceops

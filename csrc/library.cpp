@@ -1,0 +1,27 @@
+// Every schema of the library, in one place: the table of contents.
+#include <torch/csrc/stable/library.h>
+
+STABLE_TORCH_LIBRARY(reduceops, m) {
+  m.def("argmin(Tensor self, int? dim=None, bool keepdim=False) -> Tensor");
+  m.def("argmax(Tensor self, int? dim=None, bool keepdim=False) -> Tensor");
+  m.def("argmin.dims(Tensor self, int[] dim, bool keepdim=False) -> Tensor");
+  m.def("argmax.dims(Tensor self, int[] dim, bool keepdim=False) -> Tensor");
+  m.def("min(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)");
+  m.def("max(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)");
+  m.def("scale_min(Tensor self, float scale, int dim=1, bool keepdim=True) -> Tensor");
+  m.def("scale_max(Tensor self, float scale, int dim=1, bool keepdim=True) -> Tensor");
+
+  // What is left of an operator below autograd (see autograd.cpp).
+  m.def("_min(Tensor self, int dim, bool keepdim) -> (Tensor values, Tensor indices)");
+  m.def("_max(Tensor self, int dim, bool keepdim) -> (Tensor values, Tensor indices)");
+  m.def("_scale_min(Tensor self, float scale, int dim, bool keepdim) -> Tensor");
+  m.def("_scale_max(Tensor self, float scale, int dim, bool keepdim) -> Tensor");
+  m.def("_scale_min_indices(Tensor self, float scale, int dim, bool keepdim) -> (Tensor values, Tensor indices)");
+  m.def("_scale_max_indices(Tensor self, float scale, int dim, bool keepdim) -> (Tensor values, Tensor indices)");
+
+  // With a gradient; implemented in customops/autograd.py.
+  m.def("_min_autograd(Tensor self, int dim, bool keepdim) -> (Tensor values, Tensor indices)");
+  m.def("_max_autograd(Tensor self, int dim, bool keepdim) -> (Tensor values, Tensor indices)");
+  m.def("_scale_min_autograd(Tensor self, float scale, int dim, bool keepdim) -> Tensor");
+  m.def("_scale_max_autograd(Tensor self, float scale, int dim, bool keepdim) -> Tensor");
+}

@@ -1,0 +1,144 @@
+// The operators, once for every device: read the arguments, check them, allocate the outputs, run.
+//
+// Kernels are written against the boxed calling convention directly: a call from Python costs about a microsecond
+// before any kernel runs, and the generic wrappers would add several allocations to that.
+#pragma once
+
+#include <torch/csrc/stable/library.h>
+
+#include <optional>
+#include <vector>
+
+#include "check.h"
+#include "reduction.h"
+#include "tensor.h"
+
+namespace reduceops {
+
+using Run = void (*)(Reduction&);
+
+template <class T>
+T argument(StableIValue value) {
+  return torch::stable::detail::to<T>(value);
+}
+
+// The input of a call and its description, asked for once.
+struct Input {
+  explicit Input(StableIValue stolen)
+      : tensor(stolen), dtype(tensor.dtype()), ndim(tensor.ndim()), sizes(tensor.sizes()) {}
+  const Tensor tensor;
+  const int32_t dtype;
+  const int64_t ndim;
+  const int64_t* const sizes;
+};
+
+struct Outputs {
+  bool values, indices;
+};
+
+inline uint64_t mask_of(const char* op, int64_t dim, int64_t ndim) {
+  full_mask(op, ndim);
+  return uint64_t(1) << check_dim(op, dim, ndim);
+}
+
+// Fills the stack with the outputs asked for, values first.
+inline void reduce(Run run, const char* op, StableIValue* stack, const Input& self, const DType& dtype,
+                   uint64_t reduced_mask, bool keepdim, bool largest, Outputs outputs,
+                   std::optional<double> scale = std::nullopt) {
+  static const int32_t kInt64 = aoti_torch_dtype_int64();
+  check_extent(op, reduced_mask, self.ndim, self.sizes);
+
+  int64_t out_ndim = 0, out_sizes[kMaxDims], out_strides[kMaxDims];
+  for (int64_t d = 0; d < self.ndim; ++d) {
+    const bool reduced = reduced_mask >> d & 1;
+    if (!reduced || keepdim) out_sizes[out_ndim++] = reduced ? 1 : self.sizes[d];
+  }
+  int64_t stride = 1;
+  for (int64_t d = out_ndim - 1; d >= 0; --d) {
+    out_strides[d] = stride;
+    stride *= out_sizes[d] > 0 ? out_sizes[d] : 1;
+  }
+  const int32_t device_type = self.tensor.device_type(), device_index = self.tensor.device_index();
+  const auto allocate = [&](int32_t code) {
+    return Tensor::empty(out_ndim, out_sizes, out_strides, code, device_type, device_index);
+  };
+
+  Reduction reduction;
+  make_groups(self.ndim, self.sizes, self.tensor.strides(), reduced_mask, reduction.groups);
+  reduction.dtype = &dtype;
+  reduction.largest = largest;
+  reduction.scaled = scale.has_value();
+  reduction.scale = scale.value_or(1.0);
+  reduction.input = self.tensor.data();
+  reduction.device_index = device_index;
+  std::optional<Tensor> values, indices;
+  if (outputs.values) values.emplace(allocate(self.dtype));
+  if (outputs.indices) indices.emplace(allocate(kInt64));
+  reduction.values = values ? values->mutable_data() : nullptr;
+  reduction.indices = indices ? static_cast<int64_t*>(indices->mutable_data()) : nullptr;
+
+  if (reduction.groups.outputs > 0) run(reduction);
+  if (values) *stack++ = values->release();
+  if (indices) *stack++ = indices->release();
+}
+
+template <Run run>
+struct Operators {
+  // (self, dim?, keepdim) -> indices
+  template <bool largest>
+  static void arg(StableIValue* stack, uint64_t, uint64_t) {
+    constexpr const char* op = largest ? "argmax" : "argmin";
+    const Input self(stack[0]);
+    const auto dim = argument<std::optional<int64_t>>(stack[1]);
+    const DType& dtype = check_dtype(op, self.dtype, false);
+    const uint64_t mask = dim ? mask_of(op, *dim, self.ndim) : full_mask(op, self.ndim);
+    reduce(run, op, stack, self, dtype, mask, argument<bool>(stack[2]), largest, {false, true});
+  }
+
+  // (self, dims, keepdim) -> indices
+  template <bool largest>
+  static void arg_dims(StableIValue* stack, uint64_t, uint64_t) {
+    constexpr const char* op = largest ? "argmax" : "argmin";
+    const Input self(stack[0]);
+    const auto dims = argument<std::vector<int64_t>>(stack[1]);
+    const DType& dtype = check_dtype(op, self.dtype, false);
+    const uint64_t mask = check_dims(op, dims.data(), dims.size(), self.ndim);
+    reduce(run, op, stack, self, dtype, mask, argument<bool>(stack[2]), largest, {false, true});
+  }
+
+  // (self, dim, keepdim) -> (values, indices)
+  template <bool largest>
+  static void extreme(StableIValue* stack, uint64_t, uint64_t) {
+    constexpr const char* op = largest ? "max" : "min";
+    const Input self(stack[0]);
+    const DType& dtype = check_dtype(op, self.dtype, false);
+    const uint64_t mask = mask_of(op, argument<int64_t>(stack[1]), self.ndim);
+    reduce(run, op, stack, self, dtype, mask, argument<bool>(stack[2]), largest, {true, true});
+  }
+
+  // (self, scale, dim, keepdim) -> values, or (values, indices)
+  template <bool largest, bool with_indices>
+  static void scale_extreme(StableIValue* stack, uint64_t, uint64_t) {
+    constexpr const char* op = largest ? "scale_max" : "scale_min";
+    const Input self(stack[0]);
+    const DType& dtype = check_dtype(op, self.dtype, true);
+    const uint64_t mask = mask_of(op, argument<int64_t>(stack[2]), self.ndim);
+    reduce(run, op, stack, self, dtype, mask, argument<bool>(stack[3]), largest, {true, with_indices},
+           argument<double>(stack[1]));
+  }
+
+  static void implement(torch::stable::detail::StableLibrary& m) {
+    m.impl("argmin", arg<false>);
+    m.impl("argmax", arg<true>);
+    m.impl("argmin.dims", arg_dims<false>);
+    m.impl("argmax.dims", arg_dims<true>);
+    for (const char* name : {"min", "_min"}) m.impl(name, extreme<false>);
+    for (const char* name : {"max", "_max"}) m.impl(name, extreme<true>);
+    for (const char* name : {"scale_min", "_scale_min"}) m.impl(name, scale_extreme<false, false>);
+    for (const char* name : {"scale_max", "_scale_max"}) m.impl(name, scale_extreme<true, false>);
+    m.impl("_scale_min_indices", scale_extreme<false, true>);
+    m.impl("_scale_max_indices", scale_extreme<true, true>);
+  }
+};
+
+}  // namespace reduceops

@@ -1,0 +1,66 @@
+// The one order behind every operator, for host and device code.
+//
+// An element's bits become a signed integer key of the same width; the element chosen is the one with the smallest
+// key, and among equal keys the one with the lowest index. All that a dtype, or min against max, changes is the map
+// from bits to keys, so every kernel only ever looks for a minimum of integers:
+//   integers  xor with `flip`, which reverses the order (max) and moves unsigned values into signed order;
+//   floats    sign and magnitude become two's complement (so -0.0 equals 0.0), negated for max; every NaN becomes
+//             the smallest key there is, which no other float maps to.
+// Taking (key, index) lexicographically is associative and commutative: the result does not depend on the split.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+#include "dtype.h"
+
+#ifdef __CUDACC__
+#define REDUCEOPS_HD __host__ __device__ __forceinline__
+#else
+#define REDUCEOPS_HD inline __attribute__((always_inline))
+#endif
+
+namespace reduceops {
+
+template <class Key>
+struct Order {
+  Key flip;
+  Key max_magnitude;
+};
+
+template <class Key>
+Order<Key> order_of(const DType& dtype, bool largest) {
+  using Limits = std::numeric_limits<Key>;
+  Key flip = largest ? Key(-1) : Key(0);
+  if (dtype.kind == Kind::kUnsigned) flip ^= Limits::min();
+  return {flip, static_cast<Key>(dtype.max_magnitude)};
+}
+
+template <bool kFloat, class Key>
+REDUCEOPS_HD Key key_of(Key bits, Order<Key> order) {
+  static_assert(std::is_signed_v<Key>);
+  if constexpr (!kFloat) {
+    return bits ^ order.flip;
+  } else {
+    constexpr Key kLowest = Key(Key(1) << (8 * sizeof(Key) - 1));
+    const Key negative = Key(bits ^ order.flip) < 0 ? Key(-1) : Key(0);
+    const Key magnitude = bits & Key(~kLowest);
+    const Key key = Key(Key(magnitude ^ negative) - negative);
+    return magnitude > order.max_magnitude ? kLowest : key;
+  }
+}
+
+// A candidate: `index` is the result index, not a position in memory.
+template <class Key>
+struct Best {
+  Key key;
+  int64_t index;
+};
+
+template <class Key>
+REDUCEOPS_HD bool better(Best<Key> a, Best<Key> b) {
+  return a.key < b.key || (a.key == b.key && a.index < b.index);
+}
+
+}  // namespace reduceops
