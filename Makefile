@@ -5,7 +5,6 @@
 
 TORCH ?= torch==2.13.0
 PYTHON ?= python3
-CXX ?= c++
 
 BIN := .venv/bin
 CSRC = find csrc tests -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh'
@@ -39,7 +38,7 @@ wheel: .venv/tools
 
 # Python is not linked with the sanitizers' runtime, nor with the C++ library whose exceptions it watches.
 sanitize: .venv/develop
-	REDUCEOPS_CUDA=0 REDUCEOPS_SANITIZE=address,undefined \
+	CXX='$(CXX)' REDUCEOPS_CUDA=0 REDUCEOPS_SANITIZE=address,undefined \
 		$(BIN)/python setup.py --quiet build_ext --build-lib $(SANITIZED)
 	CUSTOMOPS_LIBRARY_DIR=$(CURDIR)/$(SANITIZED)/customops/lib CUDA_VISIBLE_DEVICES= \
 		ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \

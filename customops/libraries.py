@@ -23,7 +23,7 @@ class Library:
         try:
             torch.ops.load_library(self.path)
         except OSError as error:
-            self.reason = str(error)
+            self.reason = str(error.__cause__ or error)  # the cause is the loader's own message
         else:
             self.loaded, self.reason = True, ""
 
