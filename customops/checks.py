@@ -1,0 +1,88 @@
+"""Argument checks in Python, for tracing: the same errors as csrc/check.h, on symbolic sizes too."""
+
+from collections.abc import Sequence
+
+import torch
+from torch.fx.experimental.symbolic_shapes import guard_or_false
+
+SCALABLE = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+SUPPORTED = (
+    torch.bool,
+    torch.uint8,
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.uint16,
+    torch.uint32,
+    torch.uint64,
+    *SCALABLE,
+    torch.float8_e4m3fn,
+    torch.float8_e5m2,
+)
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _names(dtypes: Sequence[torch.dtype]) -> str:
+    return ", ".join(map(_name, dtypes))
+
+
+def check_dtype(op: str, dtype: torch.dtype) -> None:
+    if dtype not in SUPPORTED:
+        raise RuntimeError(
+            f"reduceops::{op}: dtype {_name(dtype)} is not supported "
+            f"(supported: {_names(SUPPORTED)})"
+        )
+
+
+def check_scalable(op: str, dtype: torch.dtype) -> None:
+    if dtype not in SCALABLE:
+        raise RuntimeError(
+            f"reduceops::{op}: self must be a floating-point tensor ({_names(SCALABLE)}), "
+            f"got {_name(dtype)}"
+        )
+
+
+def wrap_dim(op: str, ndim: int, dim: int) -> int:
+    """`dim` counted from the front; a 0-d tensor has the dims of a 1-d one."""
+    bound = max(ndim, 1)
+    if not -bound <= dim < bound:
+        raise IndexError(
+            f"reduceops::{op}: dim {dim} is out of range for a {ndim}-d tensor "
+            f"(valid: {-bound} to {bound - 1})"
+        )
+    return dim % bound
+
+
+def wrap_dims(op: str, ndim: int, dims: int | Sequence[int] | None) -> list[int]:
+    """The dims to reduce, counted from the front, ascending; none given means all of them."""
+    if dims is None:
+        return list(range(ndim))
+    if isinstance(dims, int):
+        return [wrap_dim(op, ndim, dims)]
+    wrapped = [wrap_dim(op, ndim, dim) for dim in dims]
+    for position, dim in enumerate(wrapped):
+        if dim in wrapped[:position]:
+            raise RuntimeError(
+                f"reduceops::{op}: dim {dims[position]} appears twice in dim={list(dims)}"
+            )
+    return sorted(wrapped) or list(range(ndim))
+
+
+def check_not_empty(op: str, shape: Sequence[int], dims: Sequence[int]) -> None:
+    for dim in dims:
+        # A 0-d tensor has no size to look at; an unbacked size is taken to be non-zero.
+        if dim < len(shape) and guard_or_false(shape[dim] == 0):
+            raise IndexError(
+                f"reduceops::{op}: cannot reduce over dim {dim}, which has size 0 "
+                f"(input shape {list(shape)})"
+            )
+
+
+def reduced_shape(shape: Sequence[int], dims: Sequence[int], keepdim: bool) -> list[int]:
+    if keepdim:
+        return [1 if dim in dims else size for dim, size in enumerate(shape)]
+    return [size for dim, size in enumerate(shape) if dim not in dims]

@@ -1,0 +1,55 @@
+"""Fake kernels: shapes and dtypes of the results, for meta tensors and tracing."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from . import checks
+
+
+def _shape(op: str, self: Tensor, dim: int | Sequence[int] | None, keepdim: bool) -> list[int]:
+    dims = checks.wrap_dims(op, self.dim(), dim)
+    checks.check_not_empty(op, self.shape, dims)
+    return checks.reduced_shape(self.shape, dims, keepdim)
+
+
+def _register_arg(op: str) -> None:
+    def fake(self, dim=None, keepdim=False):
+        checks.check_dtype(op, self.dtype)
+        return self.new_empty(_shape(op, self, dim, keepdim), dtype=torch.int64)
+
+    torch.library.register_fake(f"reduceops::{op}", fake)
+    torch.library.register_fake(f"reduceops::{op}.dims", fake)
+
+
+def _register_extreme(op: str) -> None:
+    def fake(self, dim, keepdim=False):
+        checks.check_dtype(op, self.dtype)
+        shape = _shape(op, self, dim, keepdim)
+        return self.new_empty(shape), self.new_empty(shape, dtype=torch.int64)
+
+    torch.library.register_fake(f"reduceops::{op}", fake)
+    torch.library.register_fake(f"reduceops::_{op}", fake)
+
+
+def _register_scaled(op: str) -> None:
+    def fake(self, scale, dim=1, keepdim=True):
+        checks.check_scalable(op, self.dtype)
+        return self.new_empty(_shape(op, self, dim, keepdim))
+
+    def fake_indices(self, scale, dim, keepdim):
+        values = fake(self, scale, dim, keepdim)
+        return values, torch.empty_like(values, dtype=torch.int64)
+
+    torch.library.register_fake(f"reduceops::{op}", fake)
+    torch.library.register_fake(f"reduceops::_{op}", fake)
+    torch.library.register_fake(f"reduceops::_{op}_indices", fake_indices)
+
+
+for _op in ("argmin", "argmax"):
+    _register_arg(_op)
+for _op in ("min", "max"):
+    _register_extreme(_op)
+for _op in ("scale_min", "scale_max"):
+    _register_scaled(_op)

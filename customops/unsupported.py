@@ -1,0 +1,44 @@
+"""Every layout and device without a kernel of its own: one error that says what is supported."""
+
+import torch
+from torch.nested._internal.nested_tensor import NestedTensor
+
+from . import libraries
+
+_library = torch.library.Library("reduceops", "IMPL")
+
+
+def _register(name: str, op: str) -> None:
+    def kernel(self, *args, **kwargs):
+        if self.is_cuda and self.layout == torch.strided and not self.is_quantized:
+            raise RuntimeError(
+                f"reduceops::{op}: got a tensor on {self.device}, but the CUDA library is not "
+                f"loaded: {libraries.cuda.reason}"
+            )
+        layout = str(self.layout).removeprefix("torch.")
+        dtype = str(self.dtype).removeprefix("torch.")
+        nested = "nested " if self.is_nested else ""
+        raise RuntimeError(
+            f"reduceops::{op}: got a {nested}{layout} {dtype} tensor on {self.device.type} "
+            "(supported: strided tensors on cpu and cuda)"
+        )
+
+    # Nested tensors are left out of CompositeExplicitAutograd, and the jagged ones are a Python subclass.
+    for key in ("CompositeExplicitAutograd", "NestedTensorCPU", "NestedTensorCUDA"):
+        _library.impl(name, kernel, key)
+    torch.library.register_torch_dispatch(
+        f"reduceops::{name}",
+        NestedTensor,
+        lambda mode, func, types, args, kwargs: kernel(*args),
+        lib=_library,
+    )
+
+
+for _op in ("argmin", "argmax"):
+    _register(_op, _op)
+    _register(f"{_op}.dims", _op)
+for _op in ("min", "max", "scale_min", "scale_max"):
+    _register(_op, _op)
+    _register(f"_{_op}", _op)
+for _op in ("scale_min", "scale_max"):
+    _register(f"_{_op}_indices", _op)

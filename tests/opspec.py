@@ -1,0 +1,145 @@
+"""The table of operators that drives every suite; a new operator is one more row."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import customops
+import data
+import pytest
+import reference
+import torch
+from reference import bits
+
+ops = torch.ops.reduceops
+
+
+@dataclass(frozen=True)
+class OpSpec:
+    name: str
+    op: Callable  # torch.ops.reduceops.<name>
+    function: Callable  # customops.<name>
+    reference: Callable  # what the SPEC asks for, by numpy; see reference.py
+    torch: Callable | None  # the torch operator it is the same as, where there is one
+    dtypes: tuple
+    leading: tuple = ()  # arguments between self and dim
+    dims: bool = False  # takes None and several dims
+    differentiable: bool = False
+    exact_nans: bool = True  # NaNs are copied, not computed
+    samples: tuple = field(default=(), repr=False)  # (shape, dim, keepdim)
+
+    def __str__(self):
+        return self.name
+
+    def arguments(self, dim, keepdim):
+        return (*self.leading, dim, keepdim)
+
+    @property
+    def overloads(self):
+        return (self.op.default, self.op.dims) if self.dims else (self.op.default,)
+
+    def overload(self, dim):
+        return self.op.dims if isinstance(dim, (list, tuple)) else self.op.default
+
+
+_SAMPLES = (
+    ((3, 4, 5), 1, True),
+    ((3, 4, 5), -1, False),
+    ((4, 5), 0, False),
+    ((), 0, False),
+    ((0, 3), 1, True),
+)
+_DIMS_SAMPLES = (
+    *_SAMPLES,
+    ((3, 4), None, False),
+    ((3, 4, 5), [2, 0], False),
+    ((3, 4, 5), [-1, 1], True),
+    ((3, 4), [], True),
+)
+
+
+def _arg(name):
+    return OpSpec(
+        name=name,
+        op=getattr(ops, name),
+        function=getattr(customops, name),
+        reference=getattr(reference, name),
+        torch=getattr(torch, name),
+        dtypes=data.DTYPES,
+        dims=True,
+        samples=_DIMS_SAMPLES,
+    )
+
+
+def _extreme(name):
+    return OpSpec(
+        name=name,
+        op=getattr(ops, name),
+        function=getattr(customops, name),
+        reference=getattr(reference, name + "_"),
+        torch=getattr(torch, name),
+        dtypes=data.DTYPES,
+        differentiable=True,
+        samples=_SAMPLES,
+    )
+
+
+def _scaled(name):
+    return OpSpec(
+        name=name,
+        op=getattr(ops, name),
+        function=getattr(customops, name),
+        reference=getattr(reference, name),
+        torch=lambda x, scale, dim, keepdim: getattr(torch, name[-3:])(x * scale, dim, keepdim)[0],
+        dtypes=data.FLOATS,
+        leading=(-1.5,),
+        differentiable=True,
+        exact_nans=False,
+        samples=_SAMPLES,
+    )
+
+
+OPS = (
+    *(_arg("argmin"), _arg("argmax")),
+    *(_extreme("min"), _extreme("max")),
+    *(_scaled("scale_min"), _scaled("scale_max")),
+)
+DIFFERENTIABLE = tuple(spec for spec in OPS if spec.differentiable)
+
+each_op = pytest.mark.parametrize("spec", OPS, ids=str)
+each_differentiable_op = pytest.mark.parametrize("spec", DIFFERENTIABLE, ids=str)
+each_op_and_dtype = pytest.mark.parametrize(
+    "spec, dtype",
+    [(spec, dtype) for spec in OPS for dtype in spec.dtypes],
+    ids=lambda value: str(value).removeprefix("torch."),
+)
+
+
+def as_tuple(result):
+    return (result,) if isinstance(result, torch.Tensor) else tuple(result)
+
+
+def assert_same(actual, expected, exact_nans=True, context=()):
+    """Equal in every bit; where a NaN is computed, any NaN will do."""
+    actual, expected = as_tuple(actual), as_tuple(expected)
+    assert len(actual) == len(expected), context
+    for a, e in zip(actual, expected):
+        assert (a.shape, a.dtype, a.device) == (e.shape, e.dtype, e.device), context
+        same = bits(a.detach().contiguous()) == bits(e.detach().contiguous())
+        if not exact_nans:
+            same |= a.isnan() & e.isnan()
+        assert same.all(), (context, a, e)
+
+
+def check(spec, x, dim, keepdim=False, context=()):
+    """The operator agrees with its reference, gives contiguous results and leaves its input alone."""
+    before = x.clone()
+    arguments = spec.arguments(dim, keepdim)
+    result = spec.overload(dim)(x, *arguments)
+    context = (spec.name, x.dtype, tuple(x.shape), x.stride(), dim, keepdim, *context)
+    assert all(r.is_contiguous() for r in as_tuple(result)), context
+    assert torch.equal(bits(x.contiguous()), bits(before.contiguous())), ("input changed", *context)
+    assert_same(result, spec.reference(x, *arguments), spec.exact_nans, context)
+
+
+def all_dims(x):
+    return range(-x.dim(), x.dim())

@@ -1,0 +1,101 @@
+"""What the operators must answer, worked out by numpy on the CPU, independently of our code and of torch's kernels.
+
+numpy's argmin and argmax have the order the SPEC asks for (first NaN, else the first extreme, -0.0 == 0.0) and
+know every integer dtype exactly; torch's own do not know uint16, uint32, uint64, float8, nor argmin of bool, and
+CUDA ones are free to differ from CPU ones. tests/test_reference.py compares with torch where torch can.
+"""
+
+import numpy as np
+import torch
+
+BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def bits(x):
+    """The elements of `x` as integers, so that equal means equal in every bit, NaNs and signed zeros too."""
+    return x.view(BITS[x.element_size()])
+
+
+def decode_float8(raw, exponent_bits, mantissa_bits, has_infinity):
+    """Float8 bit patterns as float32, by the formats' definition."""
+    bias = (1 << (exponent_bits - 1)) - 1
+    raw = raw.astype(np.int32)
+    sign = np.where(raw & 0x80, -1.0, 1.0)
+    exponent = (raw >> mantissa_bits) & ((1 << exponent_bits) - 1)
+    mantissa = raw & ((1 << mantissa_bits) - 1)
+    normal = np.ldexp(1 + mantissa / (1 << mantissa_bits), exponent - bias)
+    subnormal = np.ldexp(mantissa / (1 << mantissa_bits), 1 - bias)
+    value = np.where(exponent == 0, subnormal, normal)
+    top = exponent == (1 << exponent_bits) - 1
+    if has_infinity:
+        value = np.where(top, np.where(mantissa == 0, np.inf, np.nan), value)
+    else:
+        value = np.where(top & (mantissa == (1 << mantissa_bits) - 1), np.nan, value)
+    return (sign * value).astype(np.float32)
+
+
+def to_numpy(x):
+    """`x` as a numpy array of a type that holds each of its values exactly."""
+    x = x.detach().cpu()
+    if x.dtype == torch.bfloat16:
+        return x.to(torch.float32).numpy()
+    if x.dtype == torch.float8_e4m3fn:
+        return decode_float8(bits(x).numpy(), 4, 3, has_infinity=False)
+    if x.dtype == torch.float8_e5m2:
+        return decode_float8(bits(x).numpy(), 5, 2, has_infinity=True)
+    return x.numpy()
+
+
+def wrapped(x, dim):
+    if dim is None or (isinstance(dim, (list, tuple)) and not dim):
+        return list(range(x.dim()))
+    dims = [dim] if isinstance(dim, int) else dim
+    return sorted(d % max(x.dim(), 1) for d in dims)
+
+
+def arg(extreme, x, dim=None, keepdim=False):
+    """Indices by numpy; `extreme` is "min" or "max"."""
+    if x.dim() == 0:
+        return torch.zeros((), dtype=torch.int64, device=x.device)
+    dims = wrapped(x, dim)
+    kept = [d for d in range(x.dim()) if d not in dims]
+    array = to_numpy(x).transpose(kept + dims)
+    array = array.reshape([x.size(d) for d in kept] + [int(np.prod([x.size(d) for d in dims]))])
+    indices = {"min": np.argmin, "max": np.argmax}[extreme](array, axis=-1)
+    shape = [1 if d in dims else x.size(d) for d in range(x.dim())]
+    shape = shape if keepdim else [x.size(d) for d in kept]
+    return torch.from_numpy(np.ascontiguousarray(indices, dtype=np.int64)).reshape(shape).to(x.device)
+
+
+def extreme(extreme, x, dim, keepdim=False):
+    """(values, indices): the indices by numpy, the values the elements of `x` there, bit for bit."""
+    indices = arg(extreme, x, dim, keepdim)
+    if x.dim() == 0:
+        return x.clone(), indices
+    at = indices if keepdim else indices.unsqueeze(dim)
+    values = bits(x).gather(dim, at).view(x.dtype)
+    return values if keepdim else values.squeeze(dim), indices
+
+
+def argmin(x, dim=None, keepdim=False):
+    return arg("min", x, dim, keepdim)
+
+
+def argmax(x, dim=None, keepdim=False):
+    return arg("max", x, dim, keepdim)
+
+
+def min_(x, dim, keepdim=False):
+    return extreme("min", x, dim, keepdim)
+
+
+def max_(x, dim, keepdim=False):
+    return extreme("max", x, dim, keepdim)
+
+
+def scale_min(x, scale, dim=1, keepdim=True):
+    return extreme("min", x * scale, dim, keepdim)[0]
+
+
+def scale_max(x, scale, dim=1, keepdim=True):
+    return extreme("max", x * scale, dim, keepdim)[0]

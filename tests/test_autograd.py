@@ -1,0 +1,226 @@
+"""Gradients: to the element chosen, as torch's own where torch's choice is the same."""
+
+import customops
+import data
+import pytest
+import torch
+import torch.autograd.forward_ad as forward_ad
+from opspec import all_dims, as_tuple, each_differentiable_op, ops
+from torch.func import grad, hessian, jacfwd, jacrev, jvp, vjp, vmap
+
+
+def values(spec, x, dim, keepdim=False):
+    return as_tuple(spec.op(x, *spec.arguments(dim, keepdim)))[0]
+
+
+def expected_values(spec, x, dim, keepdim=False):
+    return as_tuple(spec.torch(x, *spec.arguments(dim, keepdim)))[0]
+
+
+def distinct(shape, device="cpu", dtype=torch.float64):
+    """Values far enough apart for finite differences."""
+    generator = torch.Generator().manual_seed(0)
+    count = torch.Size(shape).numel()
+    return (torch.randperm(count, generator=generator).to(dtype) / 8).view(shape).to(device)
+
+
+@each_differentiable_op
+def test_gradcheck(spec, device):
+    for shape in ((3, 4, 5), (4,), ()):
+        x = distinct(shape, device).requires_grad_()
+        for dim in all_dims(x) if shape else (0, -1):
+            for keepdim in (False, True):
+
+                def function(x, dim=dim, keepdim=keepdim):
+                    return values(spec, x, dim, keepdim)
+
+                assert torch.autograd.gradcheck(function, x)
+                assert torch.autograd.gradgradcheck(function, x)
+
+
+@each_differentiable_op
+def test_forward_mode_gradcheck(spec, device):
+    x = distinct((3, 4, 5), device).requires_grad_()
+    for dim in range(3):
+        for keepdim in (False, True):
+
+            def function(x, dim=dim, keepdim=keepdim):
+                return values(spec, x, dim, keepdim)
+
+            assert torch.autograd.gradcheck(
+                function, x, check_forward_ad=True, check_batched_forward_grad=True,
+                check_batched_grad=True,
+            )
+            assert torch.autograd.gradgradcheck(function, x, check_fwd_over_rev=True)
+
+
+@each_differentiable_op
+def test_dual_numbers(spec, device):
+    """Forward mode without requires_grad."""
+    x, tangent = distinct((3, 4), device), torch.randn(3, 4, dtype=torch.float64, device=device)
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(x, tangent)
+        actual = forward_ad.unpack_dual(values(spec, dual, 1)).tangent
+        expected = forward_ad.unpack_dual(expected_values(spec, dual, 1)).tangent
+    assert actual is not None and torch.equal(actual, expected)
+
+
+@each_differentiable_op
+@pytest.mark.parametrize("dtype", data.FLOATS, ids=str)
+@pytest.mark.parametrize("kind", ["smooth", "ties", "special"])
+def test_gradients_equal_torchs(spec, dtype, kind, device):
+    """Ties and NaNs too: torch's eager gradient of min and max over a dim goes to one element as well."""
+    x = data.make((4, 9, 6), dtype, kind).to(device)
+    for y in (x, x.transpose(0, 2), x[:, ::2]):
+        for dim in range(3):
+            leaf, other = (y.detach().clone().requires_grad_() for _ in range(2))
+            result, expected = values(spec, leaf, dim), expected_values(spec, other, dim)
+            weights = data.make(result.shape, dtype, "smooth").to(device)
+            result.backward(weights)
+            expected.backward(weights)
+            assert torch.equal(leaf.grad, other.grad), (dim, kind)
+            assert leaf.grad.dtype == dtype
+
+
+@each_differentiable_op
+def test_a_view_of_a_leaf(spec, device):
+    leaf = distinct((6, 8), device).requires_grad_()
+    other = leaf.detach().clone().requires_grad_()
+    values(spec, leaf[1::2].t(), 0).sum().backward()
+    expected_values(spec, other[1::2].t(), 0).sum().backward()
+    assert torch.equal(leaf.grad, other.grad)
+
+
+@each_differentiable_op
+def test_backward_saves_the_indices_only(spec, device):
+    saved = []
+    x = distinct((3, 1000, 2), device).requires_grad_()
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t) or t, lambda t: t):
+        values(spec, x * 1.0, 1)
+    saved = [t for t in saved if t.dim()]  # a multiplication by a number may save the number
+    assert [(t.dtype, tuple(t.shape)) for t in saved] == [(torch.int64, (3, 2))]
+
+
+@each_differentiable_op
+def test_the_input_is_freed_before_the_backward(spec):
+    import weakref
+
+    leaf = distinct((3, 50)).requires_grad_()
+    product = leaf * 2
+    alive = weakref.ref(product)
+    result = values(spec, product, 1)
+    del product
+    assert alive() is None
+    result.sum().backward()
+
+
+def test_indices_are_not_differentiable(device):
+    x = distinct((3, 4), device).requires_grad_()
+    found, indices = ops.min(x, 1)
+    assert found.requires_grad and not indices.requires_grad
+    for op in (ops.argmin, ops.argmax):
+        assert not op(x, 1).requires_grad
+        assert not op(x, [0, 1]).requires_grad
+
+
+@each_differentiable_op
+def test_no_graph_where_none_is_wanted(spec, device):
+    leaf = distinct((3, 4), device).requires_grad_()
+    with torch.no_grad():
+        assert not values(spec, leaf, 1).requires_grad
+    with torch.inference_mode():
+        result = values(spec, leaf * 1.0, 1)
+        assert result.is_inference() and not result.requires_grad
+    assert not values(spec, leaf.detach(), 1).requires_grad
+    assert not values(spec, leaf.detach()[1:], 1).requires_grad
+    # An inference tensor outside of inference mode.
+    with torch.inference_mode():
+        frozen = distinct((3, 4), device)
+    assert torch.equal(values(spec, frozen, 1), expected_values(spec, frozen, 1))
+
+
+@each_differentiable_op
+def test_the_autograd_path_without_a_gradient(spec, device):
+    """The C++ side goes there when it cannot tell."""
+    x = distinct((3, 4), device)
+    differentiable = getattr(ops, f"_{spec.name}_autograd")
+    result = as_tuple(differentiable(x, *spec.arguments(1, False)))[0]
+    assert not result.requires_grad
+    assert torch.equal(result, expected_values(spec, x, 1))
+
+
+@each_differentiable_op
+def test_a_backward_of_nothing(spec, device):
+    """An unused result, and only the indices used."""
+    x = distinct((3, 4), device).requires_grad_()
+    unused = values(spec, x, 1)
+    assert torch.autograd.grad(x.sum(), x, retain_graph=True)[0].eq(1).all()
+    assert torch.autograd.grad([x.sum(), unused.sum() * 0], x)[0].eq(1).all()
+
+
+@each_differentiable_op
+def test_double_backward(spec, device):
+    x = distinct((3, 4), device).requires_grad_()
+    y = x.detach().clone().requires_grad_()
+    for leaf, function in ((x, values), (y, expected_values)):
+        (first,) = torch.autograd.grad((function(spec, leaf, 1) ** 3).sum(), leaf, create_graph=True)
+        first.pow(2).sum().backward()
+    assert torch.equal(x.grad, y.grad)
+
+
+TRANSFORMS = {
+    "grad": lambda f, x, _: grad(lambda x: f(x[0]).sum())(x),
+    "vmap(grad)": lambda f, x, _: vmap(grad(lambda x: (f(x) ** 2).sum()))(x),
+    "grad(vmap)": lambda f, x, _: grad(lambda x: (vmap(f)(x) ** 2).sum())(x),
+    "vmap(vmap(grad))": lambda f, x, _: vmap(vmap(grad(lambda x: f(x[None]).sum())))(x),
+    "jacrev": lambda f, x, _: jacrev(f)(x[0]),
+    "jacfwd": lambda f, x, _: jacfwd(f)(x[0]),
+    "vmap(jacfwd)": lambda f, x, _: vmap(jacfwd(f))(x),
+    "hessian": lambda f, x, _: hessian(lambda x: (f(x) ** 3).sum())(x[0]),
+    "grad(grad)": lambda f, x, _: grad(lambda x: grad(lambda x: (f(x) ** 3).sum())(x).sum())(x[0]),
+    # What requires a gradient at the outer level only.
+    "grad outside": lambda f, x, _: grad(lambda x: grad(lambda y: (y * f(x)).sum())(x.sum()))(x[0]),
+    "jvp": lambda f, x, t: jvp(f, (x[0],), (t[0],)),
+    "jvp(grad)": lambda f, x, t: jvp(grad(lambda x: (f(x) ** 3).sum()), (x[0],), (t[0],)),
+    "vjp": lambda f, x, t: vjp(f, x[0])[1](f(t[0])),
+    "vjp under no_grad": lambda f, x, t: torch.no_grad()(lambda: vjp(f, x[0])[1](f(t[0])))(),
+    "jvp(vmap)": lambda f, x, t: jvp(vmap(f), (x,), (t,)),
+    "vmap in_dims": lambda f, x, _: vmap(grad(lambda x: f(x).sum()), in_dims=2)(x),
+}
+
+
+@each_differentiable_op
+@pytest.mark.parametrize("transform", TRANSFORMS)
+@pytest.mark.parametrize("keepdim", [False, True], ids=["", "keepdim"])
+def test_transforms(spec, transform, keepdim, device):
+    x, tangent = distinct((5, 4, 3), device), distinct((5, 4, 3), device).flip(0)
+    run = TRANSFORMS[transform]
+    actual = run(lambda x: values(spec, x, -1, keepdim), x, tangent)
+    expected = run(lambda x: expected_values(spec, x, -1, keepdim), x, tangent)
+    for a, e in zip(as_tuple(actual), as_tuple(expected), strict=True):
+        assert torch.equal(a, e)
+
+
+@each_differentiable_op
+@pytest.mark.parametrize("transform", ["vmap(grad)", "grad(vmap)", "jacrev", "jvp", "hessian"])
+def test_compiled_transforms(spec, transform):
+    x, tangent = distinct((5, 4, 3)), distinct((5, 4, 3)).flip(0)
+    run = TRANSFORMS[transform]
+
+    @torch.compile(backend="aot_eager", fullgraph=True)
+    def compiled(x, tangent):
+        return run(lambda x: values(spec, x, -1), x, tangent)
+
+    expected = run(lambda x: expected_values(spec, x, -1), x, tangent)
+    for a, e in zip(as_tuple(compiled(x, tangent)), as_tuple(expected), strict=True):
+        assert torch.equal(a, e)
+
+
+def test_saved_indices_survive_a_change_of_the_input(device):
+    """torch complains when a saved input was changed in place; nothing of the input is saved here."""
+    leaf = torch.zeros(4, device=device).requires_grad_()
+    x = leaf * torch.arange(4.0, device=device) + torch.arange(4.0, device=device)
+    found, _ = customops.max(x, 0)
+    x.zero_()
+    found.backward()
+    assert torch.equal(leaf.grad, torch.tensor([0.0, 0, 0, 3], device=device))

@@ -1,0 +1,203 @@
+"""Bad input: the SPEC's table. The same text from eager, meta tensors and tracing."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import customops
+import pytest
+import torch
+from opspec import OPS, each_op, each_op_and_dtype, ops
+
+SUPPORTED = (
+    "bool, uint8, int8, int16, int32, int64, uint16, uint32, uint64, "
+    "float16, bfloat16, float32, float64, float8_e4m3fn, float8_e5m2"
+)
+
+
+def cases():
+    """(test id, operator, input shape, dtype, dim, exception of customops.*, text)."""
+    for spec in OPS:
+        for dim in (2, -3, 2**40):
+            yield spec, (2, 3), None, dim, IndexError, (
+                f"dim {dim} is out of range for a 2-d tensor (valid: -2 to 1)"
+            )
+        for dim in (1, -2):
+            yield spec, (), None, dim, IndexError, (
+                f"dim {dim} is out of range for a 0-d tensor (valid: -1 to 0)"
+            )
+        for dim in (1, -2):
+            yield spec, (2, 0, 3), None, dim, IndexError, (
+                "cannot reduce over dim 1, which has size 0 (input shape [2, 0, 3])"
+            )
+        if spec.leading:
+            for dtype, name in ((torch.int64, "int64"), (torch.float8_e5m2, "float8_e5m2")):
+                yield spec, (2, 3), dtype, 5, RuntimeError, (
+                    "self must be a floating-point tensor (float16, bfloat16, float32, float64), "
+                    f"got {name}"
+                )
+        else:
+            for dtype, name in ((torch.complex64, "complex64"), (torch.complex128, "complex128")):
+                yield spec, (2, 3), dtype, 5, RuntimeError, (
+                    f"dtype {name} is not supported (supported: {SUPPORTED})"
+                )
+        if spec.dims:
+            for dim in (None, [], [2, 1], [0, -2]):
+                yield spec, (2, 0, 3), None, dim, IndexError, (
+                    "cannot reduce over dim 1, which has size 0 (input shape [2, 0, 3])"
+                )
+            yield spec, (0, 0), None, None, IndexError, (
+                "cannot reduce over dim 0, which has size 0 (input shape [0, 0])"
+            )
+            yield spec, (0,), None, None, IndexError, (
+                "cannot reduce over dim 0, which has size 0 (input shape [0])"
+            )
+            for dim, twice in (([0, 1, 0], 0), ([0, 1, -2], -2), ([-1, 1], 1)):
+                yield spec, (2, 3), None, dim, RuntimeError, f"dim {twice} appears twice in dim={dim}"
+            # The first mistake is the one reported: range, then duplicates, then empty dims.
+            yield spec, (2, 0), None, [1, 1, 7], IndexError, (
+                "dim 7 is out of range for a 2-d tensor (valid: -2 to 1)"
+            )
+            yield spec, (2, 0), None, [1, 1], RuntimeError, "dim 1 appears twice in dim=[1, 1]"
+            yield spec, (), None, [0, 0], RuntimeError, "dim 0 appears twice in dim=[0, 0]"
+
+
+CASES = [
+    pytest.param(*case, id=f"{case[0]}-{list(case[1])}-{case[2]}-{case[3]}") for case in cases()
+]
+each_case = pytest.mark.parametrize("spec, shape, dtype, dim, kind, text", CASES)
+
+
+def make(shape, dtype, device):
+    return torch.zeros(shape, dtype=dtype, device=device)
+
+
+@each_case
+@pytest.mark.parametrize("requires_grad", [False, True], ids=["", "grad"])
+def test_eager(spec, shape, dtype, dim, kind, text, requires_grad, device):
+    if requires_grad and not (spec.differentiable and dtype is None):
+        pytest.skip("has no gradient")
+    x = make(shape, dtype, device).requires_grad_(requires_grad)
+    text = f"reduceops::{spec.name}: {text}"
+    with pytest.raises(kind) as raised:
+        spec.function(x, *spec.arguments(dim, False))
+    assert str(raised.value) == text
+    with pytest.raises((RuntimeError, IndexError)) as raised:
+        spec.overload(dim)(x, *spec.arguments(dim, False))
+    assert str(raised.value) == text
+
+
+@each_case
+def test_meta(spec, shape, dtype, dim, kind, text):
+    with pytest.raises((RuntimeError, IndexError)) as raised:
+        spec.overload(dim)(make(shape, dtype, "meta"), *spec.arguments(dim, False))
+    assert str(raised.value).splitlines()[0].endswith(f"reduceops::{spec.name}: {text}")
+
+
+@each_case
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+def test_compile(spec, shape, dtype, dim, kind, text, dynamic):
+    x = make(shape, dtype, "cpu")
+    compiled = torch.compile(
+        lambda x: spec.function(x, *spec.arguments(dim, False)),
+        backend="eager",
+        fullgraph=True,
+        dynamic=dynamic,
+    )
+    with pytest.raises(Exception) as raised:
+        compiled(x)
+    # Sizes are symbols when dynamic.
+    assert f"reduceops::{spec.name}: {text}".partition(" (input shape")[0] in str(raised.value)
+
+
+@each_op_and_dtype
+def test_every_listed_dtype_is_supported(spec, dtype, device):
+    arguments = spec.arguments(0, False)
+    spec.op(make((2, 3), dtype, device), *arguments)
+    spec.op(make((2, 3), dtype, "meta"), *arguments)
+
+
+UNUSUAL = {
+    "sparse_coo": lambda: torch.ones(2, 3).to_sparse(),
+    "sparse_csr": lambda: torch.ones(2, 3).to_sparse_csr(),
+    "quint8": lambda: torch.quantize_per_tensor(torch.ones(2, 3), 0.1, 0, torch.quint8),
+    "nested": lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
+    "jagged": lambda: torch.nested.nested_tensor(
+        [torch.ones(2), torch.ones(3)], layout=torch.jagged
+    ),
+    "_mkldnn": lambda: torch.ones(2, 3).to_mkldnn(),
+}
+
+
+@each_op
+@pytest.mark.parametrize("what", UNUSUAL)
+@pytest.mark.filterwarnings("ignore")
+def test_unusual_tensors(spec, what):
+    with pytest.raises(RuntimeError) as raised:
+        spec.function(UNUSUAL[what](), *spec.arguments(0, False))
+    text = str(raised.value).lower()
+    assert f"reduceops::{spec.name}:" in text
+    assert what in text
+    assert "supported: strided tensors on cpu and cuda" in text or f"supported: {SUPPORTED}" in text
+
+
+@pytest.mark.parametrize("scale", ["two", None, [2.0], 1j])
+@pytest.mark.parametrize("spec", [s for s in OPS if s.leading], ids=str)
+def test_scale_that_is_not_a_number(spec, scale):
+    with pytest.raises((RuntimeError, TypeError), match="scale"):
+        spec.function(torch.ones(2, 3), scale)
+
+
+@each_op
+def test_nothing_happens_to_the_input(spec):
+    x = torch.ones(2, 3)
+    version = x._version
+    with pytest.raises(IndexError):
+        spec.function(x, *spec.arguments(9, False))
+    assert x._version == version and torch.equal(x, torch.ones(2, 3))
+
+
+def run(code, **environment):
+    """Runs `code` in a fresh Python; returns its last line of errors."""
+    root = str(Path(customops.__file__).parent.parent)
+    environment = {**os.environ, "PYTHONPATH": root, **environment}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 1, done.stderr
+    return done.stderr.strip().splitlines()[-1]
+
+
+def test_import_without_the_library_says_how_to_build_it(tmp_path):
+    error = run("import customops", CUSTOMOPS_LIBRARY_DIR=str(tmp_path))
+    assert error.startswith("ImportError:")
+    assert "libreduceops.so" in error and "not built" in error and "make test" in error
+
+
+def test_import_with_a_broken_library_says_why(tmp_path):
+    (tmp_path / "libreduceops.so").write_bytes(b"not a library")
+    error = run("import customops", CUSTOMOPS_LIBRARY_DIR=str(tmp_path))
+    assert error.startswith("ImportError:") and "libreduceops.so" in error
+
+
+def test_import_under_an_old_torch_says_which_is_needed():
+    error = run("import torch; torch.__version__ = '2.9.1'; import customops")
+    assert error.startswith("ImportError:") and "torch >= 2.10" in error and "2.9.1" in error
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+def test_cuda_tensor_without_the_cuda_library_says_so(tmp_path):
+    library = Path(customops.libraries.cpu.path)
+    (tmp_path / library.name).symlink_to(library)
+    error = run(
+        "import torch, customops; customops.argmin(torch.ones(3, device='cuda'))",
+        CUSTOMOPS_LIBRARY_DIR=str(tmp_path),
+    )
+    assert "reduceops::argmin" in error and "CUDA library is not loaded" in error
+    assert "not built" in error
+
+
+def test_torch_ops_name_the_argument():
+    with pytest.raises(RuntimeError, match="dim"):
+        ops.argmin(torch.ones(3), "first")

@@ -1,0 +1,89 @@
+"""vmap is a loop over the samples, whatever the batch dim."""
+
+import data
+import pytest
+import torch
+from opspec import all_dims, as_tuple, assert_same, each_op, ops
+from torch import vmap
+
+
+def loop(function, x, batch_dim):
+    results = [as_tuple(function(sample)) for sample in x.unbind(batch_dim)]
+    return tuple(torch.stack(parts) for parts in zip(*results))
+
+
+def dims_of(spec, sample):
+    yield from all_dims(sample) if sample.dim() else (0, -1)
+    if spec.dims:
+        yield None
+        yield []
+        if sample.dim() > 1:
+            yield [-1, 0]
+
+
+@each_op
+@pytest.mark.parametrize("shape", [(4,), (4, 3), (4, 3, 5)], ids=str)
+def test_vmap_is_a_loop(spec, shape, device):
+    x = data.make(shape, torch.float32, "ties").to(device)
+    for batch_dim in all_dims(x):
+        sample = x.select(batch_dim, 0)
+        for dim in dims_of(spec, sample):
+            for keepdim in (False, True):
+
+                def function(x, dim=dim, keepdim=keepdim):
+                    return spec.overload(dim)(x, *spec.arguments(dim, keepdim))
+
+                context = (shape, batch_dim, dim, keepdim)
+                actual = vmap(function, in_dims=batch_dim)(x)
+                assert_same(actual, loop(function, x, batch_dim), spec.exact_nans, context)
+
+
+@each_op
+def test_nested_vmap(spec, device):
+    x = data.make((3, 4, 5, 6), torch.float32, "ties").to(device)
+
+    def function(x):
+        return spec.op(x, *spec.arguments(0, False))
+
+    actual = vmap(vmap(function, in_dims=1), in_dims=2)(x)
+    expected = torch.stack(
+        [torch.stack([as_tuple(function(x[:, j, i]))[-1] for j in range(4)]) for i in range(5)]
+    )
+    assert_same(as_tuple(actual)[-1], expected)
+
+
+@each_op
+def test_vmap_of_several_results_and_out_dims(spec, device):
+    x = data.make((3, 4, 5), torch.float32, "ties").to(device)
+
+    def function(x):
+        return as_tuple(spec.op(x, *spec.arguments(1, True)))[-1]
+
+    actual = vmap(function, out_dims=-1)(x)
+    assert_same(actual, torch.stack([function(sample) for sample in x], dim=-1))
+
+
+@each_op
+def test_unbatched_input(spec, device):
+    x = data.make((3, 4), torch.float32, "ties").to(device)
+    y = torch.zeros(2, device=device)
+    actual = vmap(lambda y: (as_tuple(spec.op(x, *spec.arguments(1, False)))[-1], y)[0], in_dims=0)(y)
+    expected = as_tuple(spec.op(x, *spec.arguments(1, False)))[-1]
+    assert_same(actual, torch.stack([expected, expected]))
+
+
+@each_op
+def test_dims_are_those_of_a_sample(spec, device):
+    x = torch.ones(3, 4, device=device)
+    for dim in (1, -2):
+        with pytest.raises(IndexError, match=f"{spec.name}: dim {dim} is out of range for a 1-d"):
+            vmap(lambda x, dim=dim: spec.op(x, *spec.arguments(dim, False)))(x)
+
+
+@pytest.mark.parametrize("name", ["argmin", "argmax"])
+@pytest.mark.filterwarnings("error")  # a missing rule is a slow loop and a warning
+def test_there_is_a_rule_for_every_overload(name, device):
+    x = data.make((3, 4, 5), torch.float32, "ties").to(device)
+    packet = getattr(ops, name)
+    for overload, dim in ((packet.default, 0), (packet.default, None), (packet.dims, [0, 1])):
+        assert_same(vmap(lambda x, o=overload, d=dim: o(x, d))(x), loop(lambda x, o=overload, d=dim: o(x, d), x, 0))
