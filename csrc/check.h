@@ -1,25 +1,130 @@
 // The argument checks of every operator. customops/checks.py raises the same texts at trace time.
 #pragma once
 
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
+#include <torch/headeronly/core/ScalarType.h>
+
+#include <array>
 #include <cstdint>
+#include <sstream>
+#include <stdexcept>
+#include <string>
 
 #include "dtype.h"
+#include "groups.h"
 
 namespace reduceops {
 
-// Throws unless the dtype is supported and, for scale_*, floating and at least 16 bits wide.
-const DType& check_dtype(const char* op, int32_t code, bool floating);
+constexpr size_t kDTypeCodes = 128;
 
-// Throws unless `dim` is in range; returns it counted from the front. A 0-d tensor is treated as 1-d.
-int64_t check_dim(const char* op, int64_t dim, int64_t ndim);
+// The dtype codes of the stable ABI are only known at run time.
+inline std::array<DType, kDTypeCodes> make_dtype_table() {
+  std::array<DType, kDTypeCodes> table;
+  table.fill({nullptr, Kind::kUnsupported, 0, 0});
+  table[aoti_torch_dtype_complex32()].name = "complex32";
+  table[aoti_torch_dtype_complex64()].name = "complex64";
+  table[aoti_torch_dtype_complex128()].name = "complex128";
+  table[aoti_torch_dtype_float8_e4m3fnuz()].name = "float8_e4m3fnuz";
+  table[aoti_torch_dtype_float8_e5m2fnuz()].name = "float8_e5m2fnuz";
+  table[aoti_torch_dtype_bool()] = {"bool", Kind::kUnsigned, 1, 0};
+  table[aoti_torch_dtype_uint8()] = {"uint8", Kind::kUnsigned, 1, 0};
+  table[aoti_torch_dtype_uint16()] = {"uint16", Kind::kUnsigned, 2, 0};
+  table[aoti_torch_dtype_uint32()] = {"uint32", Kind::kUnsigned, 4, 0};
+  table[aoti_torch_dtype_uint64()] = {"uint64", Kind::kUnsigned, 8, 0};
+  table[aoti_torch_dtype_int8()] = {"int8", Kind::kSigned, 1, 0};
+  table[aoti_torch_dtype_int16()] = {"int16", Kind::kSigned, 2, 0};
+  table[aoti_torch_dtype_int32()] = {"int32", Kind::kSigned, 4, 0};
+  table[aoti_torch_dtype_int64()] = {"int64", Kind::kSigned, 8, 0};
+  table[aoti_torch_dtype_float8_e4m3fn()] = {"float8_e4m3fn", Kind::kFloat, 1, 0x7e};
+  table[aoti_torch_dtype_float8_e5m2()] = {"float8_e5m2", Kind::kFloat, 1, 0x7c};
+  table[aoti_torch_dtype_float16()] = {"float16", Kind::kFloat, 2, 0x7c00};
+  table[aoti_torch_dtype_bfloat16()] = {"bfloat16", Kind::kFloat, 2, 0x7f80};
+  table[aoti_torch_dtype_float32()] = {"float32", Kind::kFloat, 4, 0x7f800000};
+  table[aoti_torch_dtype_float64()] = {"float64", Kind::kFloat, 8, 0x7ff0000000000000};
+  return table;
+}
 
-// The mask of several dims; throws if one is out of range or named twice. None at all means every dim.
-uint64_t check_dims(const char* op, const int64_t* dims, int64_t count, int64_t ndim);
+// The type behind a dtype code of the stable ABI; kind is kUnsupported for all but those of the operators.
+inline const DType& dtype_of(int32_t code) {
+  static const std::array<DType, kDTypeCodes> table = make_dtype_table();
+  static const DType unknown{nullptr, Kind::kUnsupported, 0, 0};
+  return static_cast<uint32_t>(code) < kDTypeCodes ? table[code] : unknown;
+}
 
-// Throws if a reduced dim has size 0.
-void check_extent(const char* op, uint64_t reduced_mask, int64_t ndim, const int64_t* sizes);
+inline std::string dtype_name(int32_t code) {
+  const char* name = dtype_of(code).name;
+  return name ? name : torch::headeronly::toString(static_cast<torch::headeronly::ScalarType>(code));
+}
+
+template <class... Parts>
+[[noreturn, gnu::noinline, gnu::cold]] void fail(const char* op, const Parts&... parts) {
+  std::ostringstream text;
+  text << "reduceops::" << op << ": ";
+  (text << ... << parts);
+  throw std::runtime_error(text.str());
+}
+
+struct List {
+  const int64_t* values;
+  int64_t count;
+};
+
+inline std::ostream& operator<<(std::ostream& out, List list) {
+  out << '[';
+  for (int64_t i = 0; i < list.count; ++i) out << (i ? ", " : "") << list.values[i];
+  return out << ']';
+}
 
 // All dims.
-uint64_t full_mask(const char* op, int64_t ndim);
+inline uint64_t full_mask(const char* op, int64_t ndim) {
+  if (ndim > kMaxDims) fail(op, "a tensor of ", ndim, " dims is not supported (at most ", kMaxDims, ")");
+  return ndim == kMaxDims ? ~uint64_t(0) : (uint64_t(1) << ndim) - 1;
+}
+
+// The type, if it is supported and, for scale_*, floating and at least 16 bits wide.
+inline const DType& check_dtype(const char* op, int32_t code, bool floating) {
+  const DType& dtype = dtype_of(code);
+  if (floating && (dtype.kind != Kind::kFloat || dtype.bytes < 2)) {
+    fail(op, "self must be a floating-point tensor (float16, bfloat16, float32, float64), got ", dtype_name(code));
+  }
+  if (dtype.kind == Kind::kUnsupported) {
+    fail(op, "dtype ", dtype_name(code),
+         " is not supported (supported: bool, uint8, int8, int16, int32, int64, uint16, uint32, uint64, float16, "
+         "bfloat16, float32, float64, float8_e4m3fn, float8_e5m2)");
+  }
+  return dtype;
+}
+
+// `dim` counted from the front, if it is in range. A 0-d tensor is treated as 1-d.
+inline int64_t check_dim(const char* op, int64_t dim, int64_t ndim) {
+  const int64_t range = ndim > 0 ? ndim : 1;
+  if (dim < -range || dim >= range) {
+    fail(op, "dim ", dim, " is out of range for a ", ndim, "-d tensor (valid: ", -range, " to ", range - 1, ")");
+  }
+  return dim < 0 ? dim + range : dim;
+}
+
+// The mask of several distinct dims. None at all means every dim.
+inline uint64_t check_dims(const char* op, const int64_t* dims, int64_t count, int64_t ndim) {
+  if (count == 0) return full_mask(op, ndim);
+  full_mask(op, ndim);
+  for (int64_t i = 0; i < count; ++i) check_dim(op, dims[i], ndim);
+  uint64_t mask = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    const uint64_t bit = uint64_t(1) << check_dim(op, dims[i], ndim);
+    if (mask & bit) fail(op, "dim ", dims[i], " appears twice in dim=", List{dims, count});
+    mask |= bit;
+  }
+  return mask;
+}
+
+// No reduced dim may have size 0.
+inline void check_extent(const char* op, uint64_t reduced_mask, int64_t ndim, const int64_t* sizes) {
+  for (int64_t d = 0; d < ndim; ++d) {
+    if (sizes[d] == 0 && (reduced_mask >> d & 1)) {
+      fail(op, "cannot reduce over dim ", d, ", which has size 0 (input shape ", List{sizes, ndim}, ")");
+    }
+  }
+}
 
 }  // namespace reduceops

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 
 namespace reduceops {
 
@@ -15,11 +14,5 @@ struct DType {
   // Bits of the largest magnitude that is not a NaN (floats only): infinity, or the largest finite where there is none.
   uint64_t max_magnitude;
 };
-
-// The type behind a dtype code of the stable ABI; kind is kUnsupported for all others.
-const DType& dtype_of(int32_t code);
-
-// Name of any dtype code, for error messages.
-std::string dtype_name(int32_t code);
 
 }  // namespace reduceops

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "check.h"
+#include "make_groups.h"
 #include "reduction.h"
 #include "tensor.h"
 

@@ -77,7 +77,7 @@ struct Walk {
   void finish(int64_t base, int64_t out, int64_t index) const {
     if (r.indices) r.indices[out] = index;
     if (r.values) {
-      const Key value = element.value(load(input + base + offset_of(r.groups.reduced, index)));
+      const Key value = element.value(load(input + base + offset_of(r.groups.reduced.dim, r.groups.reduced.count, index)));
       std::memcpy(static_cast<Key*>(r.values) + out, &value, sizeof(value));
     }
   }
@@ -209,7 +209,7 @@ struct Walk {
       }
       j += block;
     }
-    for (int64_t c = 0; c < width; ++c) indices[c] = reduceops::place(reduced, indices[c]).step;
+    for (int64_t c = 0; c < width; ++c) indices[c] = reduceops::place(reduced.dim, reduced.count, indices[c]).step;
   }
 
   template <bool kUnit>
