@@ -10,7 +10,7 @@ BIN := .venv/bin
 CSRC = find csrc tests -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh'
 SANITIZED := build/sanitize/lib
 
-.PHONY: demo test lint format build wheel sanitize clean distclean FORCE
+.PHONY: demo test lint format build libraries wheel sanitize clean distclean FORCE
 
 demo: build
 	$(BIN)/python -m compile_examples
@@ -28,22 +28,27 @@ format: .venv/tools
 	$(BIN)/ruff format
 	$(CSRC) | xargs $(BIN)/clang-format -i
 
+build: libraries .venv/develop
+
 # ninja decides what there is to do.
-build: .venv/develop
+libraries: .venv/tools
 	$(BIN)/python setup.py --quiet build_ext --inplace
 
 wheel: .venv/tools
 	rm -rf build/lib*
 	$(BIN)/pip wheel --no-build-isolation --no-deps --wheel-dir dist .
 
-# Python is not linked with the sanitizers' runtime, nor with the C++ library whose exceptions it watches.
-sanitize: .venv/develop
+# Python is linked neither with the sanitizers' runtime nor with the C++ library whose exceptions it
+# watches; pytest would swallow a report on stderr.
+sanitize: build
 	CXX='$(CXX)' REDUCEOPS_CUDA=0 REDUCEOPS_SANITIZE=address,undefined \
 		$(BIN)/python setup.py --quiet build_ext --build-lib $(SANITIZED)
+	rm -f $(SANITIZED)/report.*
 	CUSTOMOPS_LIBRARY_DIR=$(CURDIR)/$(SANITIZED)/customops/lib CUDA_VISIBLE_DEVICES= \
-		ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
+		ASAN_OPTIONS=detect_leaks=0:log_path=$(CURDIR)/$(SANITIZED)/report \
+		UBSAN_OPTIONS=print_stacktrace=1:log_path=$(CURDIR)/$(SANITIZED)/report \
 		LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
-		$(BIN)/python -m pytest -n auto tests
+		$(BIN)/python -m pytest -n auto tests || { cat $(SANITIZED)/report.*; exit 1; }
 
 clean:
 	rm -rf build customops/lib customops.egg-info dist .venv/develop
@@ -62,6 +67,7 @@ $(BIN)/python:
 	$(BIN)/pip install --quiet $(TORCH) -r requirements-dev.txt
 	@touch $@
 
-.venv/develop: .venv/tools pyproject.toml
+# After the libraries, for pip hides the compiler.
+.venv/develop: .venv/tools pyproject.toml | libraries
 	$(BIN)/pip install --quiet --no-build-isolation --editable .
 	@touch $@

@@ -131,6 +131,7 @@ def write_cuda(ninja: Writer, flags: list[str], libs: list[str], nvcc: str, defa
     architectures = re.findall(r"[^;,\s]+", os.environ.get("TORCH_CUDA_ARCH_LIST") or default)
     code = gencode(architectures)
     flags = [*flags, *code, "-DUSE_CUDA", "-Xcompiler=-fPIC,-fvisibility=hidden"]
+    flags += ["--expt-relaxed-constexpr"]  # std::numeric_limits and the like in kernels
     names = [f'-DREDUCEOPS_CUDA_ARCHITECTURES="{";".join(architectures)}"']
     library = Library(ninja, "libreduceops_cuda", shlex.quote(nvcc))
     for source in sorted(ROOT.glob("csrc/cuda/*.cu")):
