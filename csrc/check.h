@@ -44,7 +44,8 @@ inline std::array<DType, kDTypeCodes> make_dtype_table() {
   return table;
 }
 
-// The type behind a dtype code of the stable ABI; kind is kUnsupported for all but those of the operators.
+// The type behind a dtype code of the stable ABI; kind is kUnsupported for all but those of the
+// operators.
 inline const DType& dtype_of(int32_t code) {
   static const std::array<DType, kDTypeCodes> table = make_dtype_table();
   static const DType unknown{nullptr, Kind::kUnsupported, 0, 0};
@@ -53,7 +54,8 @@ inline const DType& dtype_of(int32_t code) {
 
 inline std::string dtype_name(int32_t code) {
   const char* name = dtype_of(code).name;
-  return name ? name : torch::headeronly::toString(static_cast<torch::headeronly::ScalarType>(code));
+  return name ? name
+              : torch::headeronly::toString(static_cast<torch::headeronly::ScalarType>(code));
 }
 
 template <class... Parts>
@@ -77,7 +79,8 @@ inline std::ostream& operator<<(std::ostream& out, List list) {
 
 // All dims.
 inline uint64_t full_mask(const char* op, int64_t ndim) {
-  if (ndim > kMaxDims) fail(op, "a tensor of ", ndim, " dims is not supported (at most ", kMaxDims, ")");
+  if (ndim > kMaxDims)
+    fail(op, "a tensor of ", ndim, " dims is not supported (at most ", kMaxDims, ")");
   return ndim == kMaxDims ? ~uint64_t(0) : (uint64_t(1) << ndim) - 1;
 }
 
@@ -85,11 +88,13 @@ inline uint64_t full_mask(const char* op, int64_t ndim) {
 inline const DType& check_dtype(const char* op, int32_t code, bool floating) {
   const DType& dtype = dtype_of(code);
   if (floating && (dtype.kind != Kind::kFloat || dtype.bytes < 2)) {
-    fail(op, "self must be a floating-point tensor (float16, bfloat16, float32, float64), got ", dtype_name(code));
+    fail(op, "self must be a floating-point tensor (float16, bfloat16, float32, float64), got ",
+         dtype_name(code));
   }
   if (dtype.kind == Kind::kUnsupported) {
     fail(op, "dtype ", dtype_name(code),
-         " is not supported (supported: bool, uint8, int8, int16, int32, int64, uint16, uint32, uint64, float16, "
+         " is not supported (supported: bool, uint8, int8, int16, int32, int64, uint16, uint32, "
+         "uint64, float16, "
          "bfloat16, float32, float64, float8_e4m3fn, float8_e5m2)");
   }
   return dtype;
@@ -99,7 +104,8 @@ inline const DType& check_dtype(const char* op, int32_t code, bool floating) {
 inline int64_t check_dim(const char* op, int64_t dim, int64_t ndim) {
   const int64_t range = ndim > 0 ? ndim : 1;
   if (dim < -range || dim >= range) {
-    fail(op, "dim ", dim, " is out of range for a ", ndim, "-d tensor (valid: ", -range, " to ", range - 1, ")");
+    fail(op, "dim ", dim, " is out of range for a ", ndim, "-d tensor (valid: ", -range, " to ",
+         range - 1, ")");
   }
   return dim < 0 ? dim + range : dim;
 }
@@ -119,10 +125,12 @@ inline uint64_t check_dims(const char* op, const int64_t* dims, int64_t count, i
 }
 
 // No reduced dim may have size 0.
-inline void check_extent(const char* op, uint64_t reduced_mask, int64_t ndim, const int64_t* sizes) {
+inline void check_extent(const char* op, uint64_t reduced_mask, int64_t ndim,
+                         const int64_t* sizes) {
   for (int64_t d = 0; d < ndim; ++d) {
     if (sizes[d] == 0 && (reduced_mask >> d & 1)) {
-      fail(op, "cannot reduce over dim ", d, ", which has size 0 (input shape ", List{sizes, ndim}, ")");
+      fail(op, "cannot reduce over dim ", d, ", which has size 0 (input shape ", List{sizes, ndim},
+           ")");
     }
   }
 }

@@ -11,7 +11,8 @@ struct DType {
   const char* name;
   Kind kind;
   uint8_t bytes;
-  // Bits of the largest magnitude that is not a NaN (floats only): infinity, or the largest finite where there is none.
+  // Bits of the largest magnitude that is not a NaN (floats only): infinity, or the largest finite
+  // where there is none.
   uint64_t max_magnitude;
 };
 

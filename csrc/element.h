@@ -1,6 +1,7 @@
 // How a kernel reads an element: its order key and the value to return, as it is or scaled.
 //
-// Scaling is x * scale as torch computes it: in float for the 16-bit types and rounded once, in their own type else.
+// Scaling is x * scale as torch computes it: in float for the 16-bit types and rounded once, in
+// their own type else.
 #pragma once
 
 #include <bit>
@@ -46,7 +47,9 @@ struct Float32 {
 struct BFloat16 {
   using Key = int16_t;
   using Compute = float;
-  static REDUCEOPS_HD float decode(Key bits) { return bits_as<float>(static_cast<uint32_t>(bits) << 16); }
+  static REDUCEOPS_HD float decode(Key bits) {
+    return bits_as<float>(static_cast<uint32_t>(bits) << 16);
+  }
   static REDUCEOPS_HD Key encode(float x) {
 #ifdef __CUDA_ARCH__
     return static_cast<Key>(__bfloat16_as_ushort(__float2bfloat16_rn(x)));
@@ -58,7 +61,8 @@ struct BFloat16 {
   }
 };
 
-// On the host the conversions are branch-free so that they vectorise everywhere (after Maratyszcza's FP16 library).
+// On the host the conversions are branch-free so that they vectorise everywhere (after
+// Maratyszcza's FP16 library).
 struct Float16 {
   using Key = int16_t;
   using Compute = float;
@@ -108,8 +112,8 @@ struct Scaled {
   REDUCEOPS_HD Key key(Key bits) const { return key_of<true>(value(bits), order); }
 };
 
-// Calls f with the element reader of a reduction. Twelve cover every operator and dtype: four widths of integers and
-// four of floats, and the four formats that scale.
+// Calls f with the element reader of a reduction. Twelve cover every operator and dtype: four
+// widths of integers and four of floats, and the four formats that scale.
 template <class F>
 void visit_element(const Reduction& r, F&& f) {
   const auto plain = [&]<class Key>(Key) {
@@ -122,7 +126,8 @@ void visit_element(const Reduction& r, F&& f) {
   };
   const auto scaled = [&]<class Format>(Format) {
     using Key = typename Format::Key;
-    f(Scaled<Format>{order_of<Key>(*r.dtype, r.largest), static_cast<typename Format::Compute>(r.scale)});
+    f(Scaled<Format>{order_of<Key>(*r.dtype, r.largest),
+                     static_cast<typename Format::Compute>(r.scale)});
   };
   switch (r.dtype->bytes) {
     case 1:

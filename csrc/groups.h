@@ -1,7 +1,7 @@
 // A tensor seen as groups: every output element is the reduction of one group of input elements.
 //
-// Most calls end as one or two kept and one reduced dim, whatever the rank, permutation or memory format they came with
-// (make_groups.h).
+// Most calls end as one or two kept and one reduced dim, whatever the rank, permutation or memory
+// format they came with (make_groups.h).
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,8 @@ struct Groups {
   int64_t extent = 1;   // elements in each
 };
 
-// Where a position of a walk over `dims` lies: its input offset and its output offset or result index.
+// Where a position of a walk over `dims` lies: its input offset and its output offset or result
+// index.
 struct Place {
   int64_t offset;
   int64_t step;
@@ -59,14 +60,17 @@ inline int64_t walk_extent(const Dims& dims) {
 // The input offset of a result index; the inverse of what `place` does for reduced dims.
 REDUCEOPS_HD int64_t offset_of(const Dim* reduced, int count, int64_t index) {
   int64_t offset = 0;
-  for (int d = 0; d < count; ++d) offset += index / reduced[d].step % reduced[d].size * reduced[d].stride;
+  for (int d = 0; d < count; ++d)
+    offset += index / reduced[d].step % reduced[d].size * reduced[d].stride;
   return offset;
 }
 
-// Whether the innermost dim of all is a reduced one (the walk goes along rows) or a kept one (it goes over columns).
+// Whether the innermost dim of all is a reduced one (the walk goes along rows) or a kept one (it
+// goes over columns).
 inline bool is_rows(const Groups& groups) {
   if (groups.reduced.count == 0 || groups.kept.count == 0) return true;
-  return groups.reduced.dim[0].stride <= groups.kept.dim[0].stride || groups.kept.dim[0].stride == 0;
+  return groups.reduced.dim[0].stride <= groups.kept.dim[0].stride ||
+         groups.kept.dim[0].stride == 0;
 }
 
 }  // namespace reduceops

@@ -16,8 +16,12 @@ STABLE_TORCH_LIBRARY(reduceops, m) {
   m.def("_max(Tensor self, int dim, bool keepdim) -> (Tensor values, Tensor indices)");
   m.def("_scale_min(Tensor self, float scale, int dim, bool keepdim) -> Tensor");
   m.def("_scale_max(Tensor self, float scale, int dim, bool keepdim) -> Tensor");
-  m.def("_scale_min_indices(Tensor self, float scale, int dim, bool keepdim) -> (Tensor values, Tensor indices)");
-  m.def("_scale_max_indices(Tensor self, float scale, int dim, bool keepdim) -> (Tensor values, Tensor indices)");
+  m.def(
+      "_scale_min_indices(Tensor self, float scale, int dim, bool keepdim) -> (Tensor values, "
+      "Tensor indices)");
+  m.def(
+      "_scale_max_indices(Tensor self, float scale, int dim, bool keepdim) -> (Tensor values, "
+      "Tensor indices)");
 
   // With a gradient; implemented in customops/autograd.py.
   m.def("_min_autograd(Tensor self, int dim, bool keepdim) -> (Tensor values, Tensor indices)");

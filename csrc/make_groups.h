@@ -1,5 +1,6 @@
-// From sizes and strides to groups: dims of size 1, and reduced dims of stride 0 (every element there equals the first),
-// are dropped; the rest are sorted by stride and merged where they are adjacent in memory.
+// From sizes and strides to groups: dims of size 1, and reduced dims of stride 0 (every element
+// there equals the first), are dropped; the rest are sorted by stride and merged where they are
+// adjacent in memory.
 #pragma once
 
 #include "groups.h"
@@ -33,19 +34,23 @@ inline void merge(Dims& dims) {
   dims.count = last + 1;
 }
 
-// Orders reduced dims by result index instead of by stride: a walk then meets the lowest index first.
+// Orders reduced dims by result index instead of by stride: a walk then meets the lowest index
+// first.
 inline void order_by_index(Dims& reduced) {
   for (int d = 1; d < reduced.count; ++d) {
     const Dim moved = reduced.dim[d];
     int at = d;
-    for (; at > 0 && moved.step < reduced.dim[at - 1].step; --at) reduced.dim[at] = reduced.dim[at - 1];
+    for (; at > 0 && moved.step < reduced.dim[at - 1].step; --at)
+      reduced.dim[at] = reduced.dim[at - 1];
     reduced.dim[at] = moved;
   }
 }
 
 // `reduced_mask` has bit d set where dim d is reduced.
-inline void make_groups(int64_t ndim, const int64_t* sizes, const int64_t* strides, uint64_t reduced_mask, Groups& groups) {
-  // From the last dim to the first: steps are those of a contiguous output and of a flattened index.
+inline void make_groups(int64_t ndim, const int64_t* sizes, const int64_t* strides,
+                        uint64_t reduced_mask, Groups& groups) {
+  // From the last dim to the first: steps are those of a contiguous output and of a flattened
+  // index.
   for (int64_t d = ndim - 1; d >= 0; --d) {
     const bool reduced = reduced_mask >> d & 1;
     int64_t& total = reduced ? groups.extent : groups.outputs;

@@ -1,7 +1,8 @@
 // The operators, once for every device: read the arguments, check them, allocate the outputs, run.
 //
-// Kernels are written against the boxed calling convention directly: a call from Python costs about a microsecond
-// before any kernel runs, and the generic wrappers would add several allocations to that.
+// Kernels are written against the boxed calling convention directly: a call from Python costs about
+// a microsecond before any kernel runs, and the generic wrappers would add several allocations to
+// that.
 #pragma once
 
 #include <torch/csrc/stable/library.h>
@@ -43,9 +44,9 @@ inline uint64_t mask_of(const char* op, int64_t dim, int64_t ndim) {
 }
 
 // Fills the stack with the outputs asked for, values first.
-inline void reduce(Run run, const char* op, StableIValue* stack, const Input& self, const DType& dtype,
-                   uint64_t reduced_mask, bool keepdim, bool largest, Outputs outputs,
-                   std::optional<double> scale = std::nullopt) {
+inline void reduce(Run run, const char* op, StableIValue* stack, const Input& self,
+                   const DType& dtype, uint64_t reduced_mask, bool keepdim, bool largest,
+                   Outputs outputs, std::optional<double> scale = std::nullopt) {
   static const int32_t kInt64 = aoti_torch_dtype_int64();
   check_extent(op, reduced_mask, self.ndim, self.sizes);
 
@@ -124,8 +125,8 @@ struct Operators {
     const Input self(stack[0]);
     const DType& dtype = check_dtype(op, self.dtype, true);
     const uint64_t mask = mask_of(op, argument<int64_t>(stack[2]), self.ndim);
-    reduce(run, op, stack, self, dtype, mask, argument<bool>(stack[3]), largest, {true, with_indices},
-           argument<double>(stack[1]));
+    reduce(run, op, stack, self, dtype, mask, argument<bool>(stack[3]), largest,
+           {true, with_indices}, argument<double>(stack[1]));
   }
 
   static void implement(torch::stable::detail::StableLibrary& m) {

@@ -1,12 +1,15 @@
 // The one order behind every operator, for host and device code.
 //
-// An element's bits become a signed integer key of the same width; the element chosen is the one with the smallest
-// key, and among equal keys the one with the lowest index. All that a dtype, or min against max, changes is the map
-// from bits to keys, so every kernel only ever looks for a minimum of integers:
-//   integers  xor with `flip`, which reverses the order (max) and moves unsigned values into signed order;
-//   floats    sign and magnitude become two's complement (so -0.0 equals 0.0), negated for max; every NaN becomes
+// An element's bits become a signed integer key of the same width; the element chosen is the one
+// with the smallest key, and among equal keys the one with the lowest index. All that a dtype, or
+// min against max, changes is the map from bits to keys, so every kernel only ever looks for a
+// minimum of integers:
+//   integers  xor with `flip`, which reverses the order (max) and moves unsigned values into signed
+//   order; floats    sign and magnitude become two's complement (so -0.0 equals 0.0), negated for
+//   max; every NaN becomes
 //             the smallest key there is, which no other float maps to.
-// Taking (key, index) lexicographically is associative and commutative: the result does not depend on the split.
+// Taking (key, index) lexicographically is associative and commutative: the result does not depend
+// on the split.
 #pragma once
 
 #include <cstdint>

@@ -20,9 +20,10 @@ class Tensor {
     if (handle_) aoti_torch_delete_tensor_object(handle_);
   }
 
-  // Uninitialised. Not torch::stable::empty: that goes through the dispatcher and costs a microsecond.
-  static Tensor empty(int64_t ndim, const int64_t* sizes, const int64_t* strides, int32_t dtype, int32_t device_type,
-                      int32_t device_index) {
+  // Uninitialised. Not torch::stable::empty: that goes through the dispatcher and costs a
+  // microsecond.
+  static Tensor empty(int64_t ndim, const int64_t* sizes, const int64_t* strides, int32_t dtype,
+                      int32_t device_type, int32_t device_index) {
     AtenTensorHandle handle;
     TORCH_ERROR_CODE_CHECK(
         aoti_torch_empty_strided(ndim, sizes, strides, dtype, device_type, device_index, &handle));

@@ -1,4 +1,5 @@
-// The CPU implementation of the operators: picks the instruction set once, then plans, runs in parallel and combines.
+// The CPU implementation of the operators: picks the instruction set once, then plans, runs in
+// parallel and combines.
 #include <torch/csrc/stable/ops.h>
 
 #include <cstdlib>
@@ -20,11 +21,13 @@ struct Variant {
 #ifdef __x86_64__
 // What -march=x86-64-v3 and -v4 let the compiler use.
 bool has_avx2() {
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+         __builtin_cpu_supports("bmi2");
 }
 bool has_avx512() {
   return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+         __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("avx512vl");
 }
 #endif
 
@@ -37,7 +40,8 @@ const Variant variants[] = {
     {"baseline", &kernels_baseline, true},
 };
 
-// REDUCEOPS_CPU_ISA names a variant, for testing; one that this CPU lacks or that does not exist is ignored.
+// REDUCEOPS_CPU_ISA names a variant, for testing; one that this CPU lacks or that does not exist is
+// ignored.
 const Variant& choose() {
   const char* wanted = std::getenv("REDUCEOPS_CPU_ISA");
   const Variant* best = nullptr;
@@ -58,14 +62,16 @@ void run(Reduction& reduction) {
   const int64_t threads = small ? 1 : torch::stable::get_num_threads();
   const Plan plan = make_plan(groups, walk_extent(groups.reduced), reduction.dtype->bytes, threads);
   std::unique_ptr<Candidate[]> candidates;
-  if (plan.parts > 1) candidates = std::make_unique_for_overwrite<Candidate[]>(groups.outputs * plan.parts);
+  if (plan.parts > 1)
+    candidates = std::make_unique_for_overwrite<Candidate[]>(groups.outputs * plan.parts);
   const Job job{reduction, plan, candidates.get()};
   const int64_t items = plan.units * plan.parts;
   if (items <= plan.grain) {
     chosen.kernels->run(job, 0, items);
   } else {
-    torch::stable::parallel_for(0, items, plan.grain,
-                                [&](int64_t begin, int64_t end) { chosen.kernels->run(job, begin, end); });
+    torch::stable::parallel_for(0, items, plan.grain, [&](int64_t begin, int64_t end) {
+      chosen.kernels->run(job, begin, end);
+    });
   }
   if (candidates) chosen.kernels->combine(job);
 }

@@ -1,10 +1,12 @@
-// The walks over memory, compiled once per instruction set (REDUCEOPS_ISA). The loops are plain C++ that the compiler
-// vectorises; everything they call is inlined, so that no code of one instruction set is shared with another.
+// The walks over memory, compiled once per instruction set (REDUCEOPS_ISA). The loops are plain C++
+// that the compiler vectorises; everything they call is inlined, so that no code of one instruction
+// set is shared with another.
 //
-// Rows (the reduced dim is innermost): the minimum key of a block of elements is compared once with the best so far
-// and only the winning block is remembered; its first element with that key is looked up at the end. Columns (a kept
-// dim is innermost): a tile of columns keeps its best keys and positions in L1 while whole row segments stream by.
-// Neither depends on the data. Both are bound by reading memory once; short rows by the call per row.
+// Rows (the reduced dim is innermost): the minimum key of a block of elements is compared once with
+// the best so far and only the winning block is remembered; its first element with that key is
+// looked up at the end. Columns (a kept dim is innermost): a tile of columns keeps its best keys
+// and positions in L1 while whole row segments stream by. Neither depends on the data. Both are
+// bound by reading memory once; short rows by the call per row.
 #include "cpu/kernels.h"
 
 #include <cstring>
@@ -14,8 +16,9 @@
 namespace reduceops::cpu {
 namespace {
 
-constexpr int64_t kBlockBytes = 4096;  // L1-resident, so looking up the winner costs no second read of memory
-constexpr int64_t kShort = 32;          // elements of a row for which starting up vector loops does not pay
+constexpr int64_t kBlockBytes =
+    4096;  // L1-resident, so looking up the winner costs no second read of memory
+constexpr int64_t kShort = 32;  // elements of a row for which starting up vector loops does not pay
 
 template <class T>
 T least(T a, T b) {
@@ -73,11 +76,13 @@ struct Walk {
   Walk(const Job& job, Element element)
       : job(job), r(job.reduction), element(element), input(static_cast<const Key*>(r.input)) {}
 
-  // Writes the result of the group whose first element is at `base` and whose output is number `out`.
+  // Writes the result of the group whose first element is at `base` and whose output is number
+  // `out`.
   void finish(int64_t base, int64_t out, int64_t index) const {
     if (r.indices) r.indices[out] = index;
     if (r.values) {
-      const Key value = element.value(load(input + base + offset_of(r.groups.reduced.dim, r.groups.reduced.count, index)));
+      const Key value = element.value(
+          load(input + base + offset_of(r.groups.reduced.dim, r.groups.reduced.count, index)));
       std::memcpy(static_cast<Key*>(r.values) + out, &value, sizeof(value));
     }
   }
@@ -96,7 +101,8 @@ struct Walk {
       }
       return best;
     }
-    Best<Key> best{std::numeric_limits<Key>::max(), 0};  // a block that never beats it is all equal to it
+    Best<Key> best{std::numeric_limits<Key>::max(),
+                   0};  // a block that never beats it is all equal to it
     for (int64_t b = 0; b < n; b += kBlock) {
       const int64_t m = least(kBlock, n - b);
       const Key* q = p + b * s;
@@ -145,7 +151,8 @@ struct Walk {
       for (int64_t start = j % inner.size; j < stop; start = 0, outer.next()) {
         const int64_t n = least(inner.size - start, stop - j);
         const Place run_at = outer.place();
-        const auto found = run<kUnit>(input + at.offset + run_at.offset + start * inner.stride, n, inner.stride);
+        const auto found =
+            run<kUnit>(input + at.offset + run_at.offset + start * inner.stride, n, inner.stride);
         const Best<int64_t> here{found.key, run_at.step + (start + found.index) * inner.step};
         if (better(here, best)) best = here;
         j += n;
@@ -159,12 +166,15 @@ struct Walk {
     }
   }
 
-  // The best of `width` neighbouring columns over reduced positions [j, stop): keys and result indices.
+  // The best of `width` neighbouring columns over reduced positions [j, stop): keys and result
+  // indices.
   template <bool kUnit>
-  void tile(const Key* base, int64_t width, int64_t stride, int64_t j, int64_t stop, Key* keys, int64_t* indices) const {
+  void tile(const Key* base, int64_t width, int64_t stride, int64_t j, int64_t stop, Key* keys,
+            int64_t* indices) const {
     constexpr int64_t kTile = kTileBytes / sizeof(Key);
-    constexpr int64_t kPositions = std::numeric_limits<Key>::max();  // a block's positions fit the key's own lanes
-    constexpr int kUnroll = 4;  // rows per pass over the accumulators
+    constexpr int64_t kPositions =
+        std::numeric_limits<Key>::max();  // a block's positions fit the key's own lanes
+    constexpr int kUnroll = 4;            // rows per pass over the accumulators
     const int64_t s = kUnit ? 1 : stride;
     const Dims& reduced = r.groups.reduced;
     Key best[kTile], at[kTile];
@@ -209,7 +219,8 @@ struct Walk {
       }
       j += block;
     }
-    for (int64_t c = 0; c < width; ++c) indices[c] = reduceops::place(reduced.dim, reduced.count, indices[c]).step;
+    for (int64_t c = 0; c < width; ++c)
+      indices[c] = reduceops::place(reduced.dim, reduced.count, indices[c]).step;
   }
 
   template <bool kUnit>
@@ -227,10 +238,12 @@ struct Walk {
       const int64_t j = part * plan.part_extent;
       const Place at = Cursor(r.groups.kept, 1, outer).place();
       const int64_t base = at.offset + column * inner.stride;
-      tile<kUnit>(input + base, width, inner.stride, j, least(walk, j + plan.part_extent), keys, indices);
+      tile<kUnit>(input + base, width, inner.stride, j, least(walk, j + plan.part_extent), keys,
+                  indices);
       for (int64_t c = 0; c < width; ++c) {
         if (job.candidates) {
-          job.candidates[(outer * inner.size + column + c) * plan.parts + part] = {keys[c], indices[c]};
+          job.candidates[(outer * inner.size + column + c) * plan.parts + part] = {keys[c],
+                                                                                   indices[c]};
         } else {
           finish(base + c * inner.stride, at.step + (column + c) * inner.step, indices[c]);
         }

@@ -16,7 +16,8 @@ struct Candidate {
 struct Job {
   const Reduction& reduction;
   const Plan& plan;
-  Candidate* candidates;  // [outputs in walk order][parts], or null: the results are written at once
+  Candidate*
+      candidates;  // [outputs in walk order][parts], or null: the results are written at once
 };
 
 struct Kernels {

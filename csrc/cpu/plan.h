@@ -1,4 +1,5 @@
-// How a reduction is cut into work items for the CPU: which walk, and how many parts of the reduced extent.
+// How a reduction is cut into work items for the CPU: which walk, and how many parts of the reduced
+// extent.
 #pragma once
 
 #include <algorithm>
@@ -8,10 +9,12 @@
 
 namespace reduceops::cpu {
 
-constexpr int64_t kTileBytes = 8192;               // a tile's segment of one reduced position: wide enough to stream
-constexpr int64_t kMinTileBytes = 512;             // narrower tiles lose more to DRAM than they gain in balance
-constexpr int64_t kGrain = 32768;                  // elements worth waking a thread for
-constexpr int64_t kWorkspaceBytes = 1 << 20;       // for the candidates of the parts
+constexpr int64_t kTileBytes =
+    8192;  // a tile's segment of one reduced position: wide enough to stream
+constexpr int64_t kMinTileBytes =
+    512;                           // narrower tiles lose more to DRAM than they gain in balance
+constexpr int64_t kGrain = 32768;  // elements worth waking a thread for
+constexpr int64_t kWorkspaceBytes = 1 << 20;  // for the candidates of the parts
 constexpr int64_t kCandidateBytes = 2 * sizeof(int64_t);
 
 struct Plan {

@@ -1,4 +1,5 @@
-// Combines the candidates of the parts: a warp per output. At most 1 MiB is read; bound by launch latency.
+// Combines the candidates of the parts: a warp per output. At most 1 MiB is read; bound by launch
+// latency.
 #include "cuda/device.cuh"
 
 namespace reduceops::cuda {

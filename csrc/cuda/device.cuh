@@ -1,4 +1,5 @@
-// The building blocks that the walks share: reading 16 bytes, combining over a warp, writing a result.
+// The building blocks that the walks share: reading 16 bytes, combining over a warp, writing a
+// result.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -29,11 +30,13 @@ __device__ void take(Best<Key>& best, Best<Key> other) {
   if (better(other, best)) best = other;
 }
 
-// The best of each group of `lanes` neighbouring lanes, in all of them. Every lane of the warp takes part.
+// The best of each group of `lanes` neighbouring lanes, in all of them. Every lane of the warp
+// takes part.
 template <class Key>
 __device__ Best<Key> warp_best(Best<Key> best, int lanes) {
   for (int d = lanes / 2; d > 0; d /= 2) {
-    const Best<Key> other{static_cast<Key>(__shfl_xor_sync(~0u, best.key, d)), __shfl_xor_sync(~0u, best.index, d)};
+    const Best<Key> other{static_cast<Key>(__shfl_xor_sync(~0u, best.key, d)),
+                          __shfl_xor_sync(~0u, best.index, d)};
     take(best, other);
   }
   return best;
@@ -51,13 +54,15 @@ __device__ void finish(const Problem& p, Element element, Place at, int64_t inde
   }
 }
 
-// The result, or this part's candidate for it, of output number `output` in walk order.
+// The result of output number `output` in walk order, which lies `at`, or this part's candidate for
+// it.
 template <class Element, class Key>
-__device__ void emit(const Problem& p, Element element, int64_t output, int part, Best<Key> best) {
+__device__ void emit(const Problem& p, Element element, int64_t output, Place at, int part,
+                     Best<Key> best) {
   if (p.candidates) {
     p.candidates[output * p.parts + part] = {best.key, best.index};
   } else {
-    finish(p, element, place(p.kept(), p.kept_count, output), best.index);
+    finish(p, element, at, best.index);
   }
 }
 

@@ -1,4 +1,5 @@
-// The CUDA implementation of the operators: plan, take a workspace where parts need one, enqueue on the current stream.
+// The CUDA implementation of the operators: plan, take a workspace where parts need one, enqueue on
+// the current stream.
 #include <cuda_runtime.h>
 
 #include <array>
@@ -12,7 +13,9 @@ namespace {
 
 class DeviceGuard {
  public:
-  explicit DeviceGuard(int32_t device) { TORCH_ERROR_CODE_CHECK(aoti_torch_create_cuda_guard(device, &guard_)); }
+  explicit DeviceGuard(int32_t device) {
+    TORCH_ERROR_CODE_CHECK(aoti_torch_create_cuda_guard(device, &guard_));
+  }
   DeviceGuard(const DeviceGuard&) = delete;
   ~DeviceGuard() { aoti_torch_delete_cuda_guard(guard_); }
 
@@ -41,11 +44,11 @@ void run(Reduction& r) {
   std::optional<Tensor> workspace;
   if (plan.parts > 1) {
     const int64_t size = r.groups.outputs * plan.parts * kCandidateBytes, stride = 1;
-    workspace.emplace(Tensor::empty(1, &size, &stride, aoti_torch_dtype_uint8(), aoti_torch_device_type_cuda(),
-                                    r.device_index));
+    workspace.emplace(Tensor::empty(1, &size, &stride, aoti_torch_dtype_uint8(),
+                                    aoti_torch_device_type_cuda(), r.device_index));
   }
-  const Problem problem =
-      make_problem(r, plan, workspace ? static_cast<Candidate*>(workspace->mutable_data()) : nullptr);
+  const Problem problem = make_problem(
+      r, plan, workspace ? static_cast<Candidate*>(workspace->mutable_data()) : nullptr);
   plan.rows ? launch_rows(r, plan, problem, stream) : launch_columns(r, plan, problem, stream);
   if (workspace) launch_combine(r, problem, stream);
 }

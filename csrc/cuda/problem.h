@@ -16,11 +16,11 @@ static_assert(sizeof(Candidate) == kCandidateBytes);
 
 struct Problem {
   const void* input;
-  int64_t* indices;  // may be null
-  void* values;      // may be null
+  int64_t* indices;       // may be null
+  void* values;           // may be null
   Candidate* candidates;  // [outputs in walk order][parts], or null when there is one part
   int64_t outputs, walk, part_extent, blocks;
-  int parts, lanes;
+  int parts, lanes, shares;
   int kept_count, reduced_count;
   Dim dims[kMaxDims];  // the kept ones, then the reduced ones
 
@@ -40,6 +40,7 @@ inline Problem make_problem(const Reduction& r, const Plan& plan, Candidate* can
   p.blocks = plan.blocks;
   p.parts = static_cast<int>(plan.parts);
   p.lanes = static_cast<int>(plan.lanes);
+  p.shares = static_cast<int>(plan.shares);
   p.kept_count = r.groups.kept.count;
   p.reduced_count = r.groups.reduced.count;
   std::copy_n(r.groups.kept.dim, p.kept_count, p.dims);

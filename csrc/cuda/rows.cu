@@ -1,8 +1,10 @@
-// Rows: the reduced dim is innermost. `lanes` threads share a row: a few lanes of a warp for short rows (their loads
-// lie side by side in memory), a warp, or a block; few long rows are cut into parts.
+// Rows: the reduced dim is innermost. `lanes` threads share a row: a few lanes of a warp for short
+// rows (their loads lie side by side in memory), a warp, or a block; few long rows are cut into
+// parts.
 //
-// Each thread takes the minimum key of the elements of a 16-byte load, compares it once with its best, and remembers
-// only the load; the element is looked up at the end. Bound by reading memory; for 8-bit types by the key arithmetic.
+// Each thread takes the minimum key of the elements of a 16-byte load, compares it once with its
+// best, and remembers only the load; the element is looked up at the end. Bound by reading memory;
+// for 8-bit types by the key arithmetic.
 #include "cuda/device.cuh"
 
 namespace reduceops::cuda {
@@ -19,7 +21,8 @@ __device__ Best<Key> scan_run(Element element, const Key* p, int64_t n, int lane
   const int64_t head = misaligned ? std::min<int64_t>(kWidth - misaligned, n) : 0;
   const int64_t loads = (n - head) / kWidth;
   for (int64_t i = lane; i < head; i += lanes) take(best, {element.key(p[i]), i});
-  for (int64_t i = head + loads * kWidth + lane; i < n; i += lanes) take(best, {element.key(p[i]), i});
+  for (int64_t i = head + loads * kWidth + lane; i < n; i += lanes)
+    take(best, {element.key(p[i]), i});
 
   const auto* body = reinterpret_cast<const Vector<Key>*>(p + head);
   if (lane < loads) {
@@ -57,16 +60,18 @@ __device__ Best<Key> scan_run(Element element, const Key* p, int64_t n, int lane
 
 // This lane's best of reduced positions [j, stop) of the group at `base`.
 template <bool kVector, class Element, class Key = typename Element::Key>
-__device__ Best<Key> scan(const Problem& p, Element element, const Key* base, int64_t j, int64_t stop, int lane) {
+__device__ Best<Key> scan(const Problem& p, Element element, const Key* base, int64_t j,
+                          int64_t stop, int lane) {
   Best<Key> best = no_best<Key>();
   if constexpr (kVector) {
     const Dim inner = p.reduced()[0];
-    int64_t start = j % inner.size;
+    int64_t start = p.reduced_count == 1 ? j : j % inner.size;
     while (j < stop) {
       const int64_t n = std::min(inner.size - start, stop - j);
       const Place at = place(p.reduced(), p.reduced_count, j);
       Best<Key> run = scan_run(element, base + at.offset, n, lane, p.lanes);
-      if (run.index != no_best<Key>().index) take(best, {run.key, at.step + run.index * inner.step});
+      if (run.index != no_best<Key>().index)
+        take(best, {run.key, at.step + run.index * inner.step});
       j += n;
       start = 0;
     }
@@ -87,9 +92,10 @@ __global__ void rows(const __grid_constant__ Problem p, Element element) {
   for (int64_t block = blockIdx.x; block < p.blocks; block += gridDim.x) {
     const int part = block % p.parts;
     const int64_t output = block / p.parts * rows_per_block + threadIdx.x / p.lanes;
+    const Place at = place(p.kept(), p.kept_count, output);
     Best<Key> best = no_best<Key>();
     if (output < p.outputs) {
-      const Key* base = static_cast<const Key*>(p.input) + place(p.kept(), p.kept_count, output).offset;
+      const Key* base = static_cast<const Key*>(p.input) + at.offset;
       const int64_t j = part * p.part_extent;
       best = scan<kVector>(p, element, base, j, std::min(j + p.part_extent, p.walk), lane);
     }
@@ -103,7 +109,7 @@ __global__ void rows(const __grid_constant__ Problem p, Element element) {
       }
       __syncthreads();
     }
-    if (lane == 0 && output < p.outputs) emit(p, element, output, part, best);
+    if (lane == 0 && output < p.outputs) emit(p, element, output, at, part, best);
   }
 }
 
@@ -111,8 +117,10 @@ __global__ void rows(const __grid_constant__ Problem p, Element element) {
 
 void launch_rows(const Reduction& r, const Plan& plan, const Problem& problem, void* stream) {
   visit_element(r, [&](auto element) {
-    const auto kernel = plan.vector ? rows<true, decltype(element)> : rows<false, decltype(element)>;
-    kernel<<<grid_of(plan.blocks), plan.threads, 0, static_cast<cudaStream_t>(stream)>>>(problem, element);
+    const auto kernel =
+        plan.vector ? rows<true, decltype(element)> : rows<false, decltype(element)>;
+    kernel<<<grid_of(plan.blocks), plan.threads, 0, static_cast<cudaStream_t>(stream)>>>(problem,
+                                                                                         element);
   });
   check(cudaGetLastError());
 }

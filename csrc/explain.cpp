@@ -1,0 +1,44 @@
+// The plans, asked for without running anything: for tests and bug reports (customops/explain.py).
+#include <algorithm>
+#include <iterator>
+
+#include "cpu/plan.h"
+#include "cuda/plan.h"
+#include "make_groups.h"
+
+namespace {
+
+reduceops::Groups groups_of(int64_t ndim, const int64_t* sizes, const int64_t* strides,
+                            uint64_t reduced_mask) {
+  reduceops::Groups groups;
+  reduceops::make_groups(ndim, sizes, strides, reduced_mask, groups);
+  if (!reduceops::is_rows(groups)) reduceops::order_by_index(groups.reduced);
+  return groups;
+}
+
+}  // namespace
+
+#define REDUCEOPS_EXPORT extern "C" __attribute__((visibility("default")))
+
+// out: rows, vector, lanes, shares, threads, blocks, parts, part_extent
+REDUCEOPS_EXPORT void reduceops_cuda_plan(int64_t ndim, const int64_t* sizes,
+                                          const int64_t* strides, uint64_t reduced_mask,
+                                          int64_t bytes, int64_t address, int64_t multiprocessors,
+                                          int64_t* out) {
+  const auto groups = groups_of(ndim, sizes, strides, reduced_mask);
+  const auto plan = reduceops::cuda::make_plan(groups, bytes, address, {multiprocessors});
+  const int64_t fields[] = {plan.rows,    plan.vector, plan.lanes, plan.shares,
+                            plan.threads, plan.blocks, plan.parts, plan.part_extent};
+  std::copy(std::begin(fields), std::end(fields), out);
+}
+
+// out: rows, tile, tiles, units, parts, part_extent, grain
+REDUCEOPS_EXPORT void reduceops_cpu_plan(int64_t ndim, const int64_t* sizes, const int64_t* strides,
+                                         uint64_t reduced_mask, int64_t bytes, int64_t threads,
+                                         int64_t* out) {
+  const auto groups = groups_of(ndim, sizes, strides, reduced_mask);
+  const auto plan = reduceops::cpu::make_plan(groups, walk_extent(groups.reduced), bytes, threads);
+  const int64_t fields[] = {plan.rows,  plan.tile,        plan.tiles, plan.units,
+                            plan.parts, plan.part_extent, plan.grain};
+  std::copy(std::begin(fields), std::end(fields), out);
+}
