@@ -1,0 +1,21 @@
+"""KernelBench problems with reduceops in place of torch's own reductions, one file per problem.
+
+Each file has what the KernelBench harness looks for: `Model`, the problem as published; `ModelNew`,
+its replacement; `get_inputs` and `get_init_inputs`, with the published sizes for defaults.
+"""
+
+from . import (
+    level1_49_max,
+    level1_51_argmax,
+    level1_52_argmin,
+    level1_53_min,
+    level2_32_conv_scale_min,
+)
+
+EXAMPLES = (
+    level1_49_max,
+    level1_51_argmax,
+    level1_52_argmin,
+    level1_53_min,
+    level2_32_conv_scale_min,
+)
