@@ -1,7 +1,7 @@
 """Gradients: that of an extreme value goes to the element chosen, so only the indices are saved.
 
-The C++ Autograd kernel of an operator calls its private twin (`_min`) where no gradient is needed and
-`_min_autograd`, implemented here, where one may be.
+The C++ Autograd kernel of an operator calls its private twin (`_min`) where no gradient is needed,
+and `_min_autograd`, implemented here, where one may be.
 """
 
 import torch
@@ -59,8 +59,8 @@ class Select(torch.autograd.Function):
 
 def _register(op: str, select) -> None:
     _library.impl(f"_{op}_autograd", select, "CompositeImplicitAutograd")
-    # A transform of torch.func sees an operator once per level, and the twin has no gradient to give to
-    # the next level; so under a transform an operator is its autograd Function from the outset.
+    # A transform of torch.func sees an operator once per level, and the twin has no gradient for
+    # the next level; so under a transform an operator is its Function from the outset.
     _library.impl(op, select, "FuncTorchDynamicLayerFrontMode")
 
 

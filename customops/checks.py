@@ -1,4 +1,4 @@
-"""Argument checks in Python, for tracing: the same errors as csrc/check.h, on symbolic sizes too."""
+"""Argument checks in Python, for tracing: the errors of csrc/check.h, on symbolic sizes too."""
 
 from collections.abc import Sequence
 

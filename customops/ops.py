@@ -3,15 +3,15 @@
 Semantics, on every device and in every mode:
 
 - Ties go to the lowest index; ``-0.0`` and ``0.0`` are equal.
-- NaN is smaller than everything for a min and larger than everything for a max; the first NaN wins.
-- Integers compare exactly; indices are int64; results are contiguous; inputs of any strides are read
-  in place. A 0-d tensor has the dims 0 and -1.
+- NaN is smaller than everything for a min, larger than everything for a max; the first NaN wins.
+- Integers compare exactly. Indices are int64. Results are contiguous; inputs of any strides are
+  read in place. A 0-d tensor has the dims 0 and -1.
 
-Dtypes: bool, (u)int8 to (u)int64, float16, bfloat16, float32, float64, float8_e4m3fn, float8_e5m2; the
-``scale_*`` functions take the first four floating-point ones.
+Dtypes: bool, (u)int8 to (u)int64, float16, bfloat16, float32, float64, float8_e4m3fn, float8_e5m2;
+the ``scale_*`` functions take the first four floating-point ones.
 
-Errors: IndexError for a dim out of range or a reduced dim of size 0, RuntimeError for a dim named twice
-and for a dtype, layout or device that is not supported.
+Errors: IndexError for a dim out of range or a reduced dim of size 0, RuntimeError for a dim named
+twice and for a dtype, layout or device that is not supported.
 """
 
 from collections.abc import Sequence
@@ -28,22 +28,20 @@ _scale_max = torch.ops.reduceops.scale_max.default
 
 
 def _as_raised(error: RuntimeError) -> Exception:
-    """The libraries can only raise RuntimeError; torch's own operators raise IndexError for these."""
+    """C++ can only raise RuntimeError; torch's own operators raise IndexError for these."""
     text = str(error)
     if "is out of range for a" in text or "which has size 0" in text:
         return IndexError(text)
     return error
 
 
-def argmin(
-    self: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False
-) -> Tensor:
+def argmin(self: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
     """Index of the smallest element of `self` over `dim`, as int64.
 
-    `dim` is one dim, several, or None (or an empty sequence) for all. The result has the shape of `self`
-    without `dim`, or with size 1 there if `keepdim`. Over several dims the index is that into
-    these dims flattened in ascending order: ``torch.unravel_index(result, [self.size(d) for d in
-    sorted(dim)])`` gives the coordinates.
+    `dim` is one dim, several, or None (or an empty sequence) for all. The result has the shape of
+    `self` without `dim`, or with size 1 there if `keepdim`. Over several dims the index is that
+    into these dims flattened in ascending order: ``torch.unravel_index(result, [self.size(d) for
+    d in sorted(dim)])`` gives the coordinates.
     """
     try:
         if isinstance(dim, (tuple, list)):
@@ -53,9 +51,7 @@ def argmin(
         raise _as_raised(error) from None
 
 
-def argmax(
-    self: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False
-) -> Tensor:
+def argmax(self: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
     """Index of the largest element of `self` over `dim`, as int64; see :func:`argmin`."""
     try:
         if isinstance(dim, (tuple, list)):
@@ -68,8 +64,8 @@ def argmax(
 def min(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
     """The smallest elements of `self` over `dim` and their indices: ``(values, indices)``.
 
-    Values have the dtype of `self` and are its elements, a NaN's bits included. The gradient of a value
-    goes to the element chosen; a backward needs the indices only.
+    Values have the dtype of `self` and are its elements, a NaN's bits included. The gradient of a
+    value goes to the element chosen; a backward needs the indices only.
     """
     try:
         return _min(self, dim, keepdim)
@@ -78,7 +74,7 @@ def min(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
 
 
 def max(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    """The largest elements of `self` over `dim` and their indices: ``(values, indices)``; see :func:`min`."""
+    """The largest elements of `self` over `dim` and their indices; see :func:`min`."""
     try:
         return _max(self, dim, keepdim)
     except RuntimeError as error:
@@ -86,7 +82,7 @@ def max(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
 
 
 def scale_min(self: Tensor, scale: float, dim: int = 1, keepdim: bool = True) -> Tensor:
-    """``torch.min(self * scale, dim, keepdim)[0]`` in one pass, bit for bit, without the product in memory.
+    """``torch.min(self * scale, dim, keepdim)[0]``, bit for bit, without the product in memory.
 
     `self` is float16, bfloat16, float32 or float64. The gradient is `scale` times that of the
     result, for the element chosen.
@@ -98,7 +94,7 @@ def scale_min(self: Tensor, scale: float, dim: int = 1, keepdim: bool = True) ->
 
 
 def scale_max(self: Tensor, scale: float, dim: int = 1, keepdim: bool = True) -> Tensor:
-    """``torch.max(self * scale, dim, keepdim)[0]`` in one pass; see :func:`scale_min`."""
+    """``torch.max(self * scale, dim, keepdim)[0]``; see :func:`scale_min`."""
     try:
         return _scale_max(self, scale, dim, keepdim)
     except RuntimeError as error:

@@ -23,7 +23,7 @@ def _register(name: str, op: str) -> None:
             "(supported: strided tensors on cpu and cuda)"
         )
 
-    # Nested tensors are left out of CompositeExplicitAutograd, and the jagged ones are a Python subclass.
+    # CompositeExplicitAutograd leaves out nested tensors, and jagged ones are a Python subclass.
     for key in ("CompositeExplicitAutograd", "NestedTensorCPU", "NestedTensorCUDA"):
         _library.impl(name, kernel, key)
     torch.library.register_torch_dispatch(

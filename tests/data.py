@@ -1,4 +1,4 @@
-"""Input data: bit patterns that are hard for a reduction, and layouts that are hard for its walk."""
+"""Input data: bit patterns that are hard for a reduction, layouts that are hard for its walk."""
 
 import math
 
@@ -28,7 +28,7 @@ NAN_BITS = {
 
 
 def from_bits(patterns, dtype):
-    """A tensor of `dtype` whose elements have these bit patterns, given as non-negative integers."""
+    """A tensor of `dtype` whose elements have these bit patterns (non-negative integers)."""
     size = dtype.itemsize
     raw = bytearray(b"".join(pattern.to_bytes(size, "little") for pattern in patterns))
     return torch.frombuffer(raw, dtype=BITS[size]).clone().view(dtype)
@@ -66,7 +66,7 @@ def take(pool, shape, generator):
 def make(shape, dtype, kind, seed=0):
     """A contiguous CPU tensor.
 
-    kinds: "random" bits without NaN, "ties" of a few values, "special" values and NaNs if there are any,
+    kinds: "random" bits without NaN, "ties" of a few values, "special" values and a few NaNs,
     "smooth" numbers of moderate size for arithmetic.
     """
     generator = torch.Generator().manual_seed(seed)
@@ -87,7 +87,9 @@ def make(shape, dtype, kind, seed=0):
     x = raw.view(dtype).squeeze(-1)
     if dtype in NAN_BITS:
         wide = x.to(torch.float64)
-        replaced = torch.where(wide.isnan(), torch.zeros((), dtype=BITS[dtype.itemsize]), x.view(BITS[dtype.itemsize]))
+        replaced = torch.where(
+            wide.isnan(), torch.zeros((), dtype=BITS[dtype.itemsize]), x.view(BITS[dtype.itemsize])
+        )
         x = replaced.view(dtype)
     return x
 

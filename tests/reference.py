@@ -1,8 +1,8 @@
-"""What the operators must answer, worked out by numpy on the CPU, independently of our code and of torch's kernels.
+"""What the operators must answer, by numpy: independent of our code and of torch's kernels.
 
-numpy's argmin and argmax have the order the SPEC asks for (first NaN, else the first extreme, -0.0 == 0.0) and
-know every integer dtype exactly; torch's own do not know uint16, uint32, uint64, float8, nor argmin of bool, and
-CUDA ones are free to differ from CPU ones. tests/test_reference.py compares with torch where torch can.
+numpy's argmin and argmax have the order the SPEC asks for (first NaN, else the first extreme,
+-0.0 == 0.0) and compare every integer dtype exactly; torch's own lack uint16, uint32, uint64,
+float8 and argmin of bool. test_reference.py compares the two where torch can.
 """
 
 import numpy as np
@@ -12,7 +12,7 @@ BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def bits(x):
-    """The elements of `x` as integers, so that equal means equal in every bit, NaNs and signed zeros too."""
+    """The elements of `x` as integers: equal in every bit, NaNs and signed zeros too."""
     return x.view(BITS[x.element_size()])
 
 
@@ -64,11 +64,13 @@ def arg(extreme, x, dim=None, keepdim=False):
     indices = {"min": np.argmin, "max": np.argmax}[extreme](array, axis=-1)
     shape = [1 if d in dims else x.size(d) for d in range(x.dim())]
     shape = shape if keepdim else [x.size(d) for d in kept]
-    return torch.from_numpy(np.ascontiguousarray(indices, dtype=np.int64)).reshape(shape).to(x.device)
+    return (
+        torch.from_numpy(np.ascontiguousarray(indices, dtype=np.int64)).reshape(shape).to(x.device)
+    )
 
 
 def extreme(extreme, x, dim, keepdim=False):
-    """(values, indices): the indices by numpy, the values the elements of `x` there, bit for bit."""
+    """(values, indices): the indices by numpy, the values are the elements of `x` there."""
     indices = arg(extreme, x, dim, keepdim)
     if x.dim() == 0:
         return x.clone(), indices

@@ -1,12 +1,13 @@
 """Gradients: to the element chosen, as torch's own where torch's choice is the same."""
 
-import customops
 import data
 import pytest
 import torch
 import torch.autograd.forward_ad as forward_ad
 from opspec import all_dims, as_tuple, each_differentiable_op, ops
 from torch.func import grad, hessian, jacfwd, jacrev, jvp, vjp, vmap
+
+import customops
 
 
 def values(spec, x, dim, keepdim=False):
@@ -48,7 +49,10 @@ def test_forward_mode_gradcheck(spec, device):
                 return values(spec, x, dim, keepdim)
 
             assert torch.autograd.gradcheck(
-                function, x, check_forward_ad=True, check_batched_forward_grad=True,
+                function,
+                x,
+                check_forward_ad=True,
+                check_batched_forward_grad=True,
                 check_batched_grad=True,
             )
             assert torch.autograd.gradgradcheck(function, x, check_fwd_over_rev=True)
@@ -69,7 +73,7 @@ def test_dual_numbers(spec, device):
 @pytest.mark.parametrize("dtype", data.FLOATS, ids=str)
 @pytest.mark.parametrize("kind", ["smooth", "ties", "special"])
 def test_gradients_equal_torchs(spec, dtype, kind, device):
-    """Ties and NaNs too: torch's eager gradient of min and max over a dim goes to one element as well."""
+    """Ties and NaNs too: torch's own gradient of min over a dim goes to one element as well."""
     x = data.make((4, 9, 6), dtype, kind).to(device)
     for y in (x, x.transpose(0, 2), x[:, ::2]):
         for dim in range(3):
@@ -163,7 +167,9 @@ def test_double_backward(spec, device):
     x = distinct((3, 4), device).requires_grad_()
     y = x.detach().clone().requires_grad_()
     for leaf, function in ((x, values), (y, expected_values)):
-        (first,) = torch.autograd.grad((function(spec, leaf, 1) ** 3).sum(), leaf, create_graph=True)
+        (first,) = torch.autograd.grad(
+            (function(spec, leaf, 1) ** 3).sum(), leaf, create_graph=True
+        )
         first.pow(2).sum().backward()
     assert torch.equal(x.grad, y.grad)
 
@@ -217,7 +223,7 @@ def test_compiled_transforms(spec, transform):
 
 
 def test_saved_indices_survive_a_change_of_the_input(device):
-    """torch complains when a saved input was changed in place; nothing of the input is saved here."""
+    """torch complains when what a backward saved was changed in place; the input was not saved."""
     leaf = torch.zeros(4, device=device).requires_grad_()
     x = leaf * torch.arange(4.0, device=device) + torch.arange(4.0, device=device)
     found, _ = customops.max(x, 0)

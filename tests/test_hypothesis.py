@@ -26,7 +26,8 @@ def views(draw, spec):
             strides[dim] = step
             step *= sizes[dim] + draw(st.integers(0, 1))
     offset = draw(st.integers(0, 5))
-    extent = offset + 1 + sum((size - 1) * stride for size, stride in zip(sizes, strides))
+    last = [(size - 1) * stride for size, stride in zip(sizes, strides, strict=True)]
+    extent = offset + 1 + sum(last)
     kind = draw(st.sampled_from(["random", "ties", "special"]))
     buffer = data.make((extent,), dtype, kind, draw(st.integers(0, 99)))
     return buffer, sizes, strides, offset

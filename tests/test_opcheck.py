@@ -1,4 +1,4 @@
-"""torch.library.opcheck, with all its tests, on the samples of every operator and of the private twins."""
+"""torch.library.opcheck, all its tests, on samples of every operator and of the private twins."""
 
 import data
 import pytest
@@ -43,5 +43,6 @@ def test_opcheck_with_gradient(spec, op, shape, arguments, device):
 @pytest.mark.parametrize("op", [ops.argmin.default, ops.max.default])
 def test_opcheck_dtypes(op, dtype, device):
     x = data.make((3, 4), dtype, "ties").to(device).t()
-    # Its comparison of two tensors is not implemented for every dtype; the schema and fakes are.
-    torch.library.opcheck(op, (x, 1), test_utils=("test_schema", "test_faketensor"))
+    # test_schema compares inputs by arithmetic that torch does not have for float8.
+    tests = ("test_faketensor",) if dtype in data.FLOAT8 else ("test_faketensor", "test_schema")
+    torch.library.opcheck(op, (x, 1), test_utils=tests)

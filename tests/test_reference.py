@@ -6,7 +6,7 @@ import reference
 import torch
 from opspec import all_dims, assert_same, each_op_and_dtype
 
-# min and max of bool: torch takes them, argmin does not; uint16 and up, float8: torch takes none of them.
+# torch has no kernel for these; nor argmin and argmax of bool, where it has min and max.
 UNSUPPORTED = (torch.uint16, torch.uint32, torch.uint64, *data.FLOAT8)
 
 

@@ -9,7 +9,7 @@ from torch import vmap
 
 def loop(function, x, batch_dim):
     results = [as_tuple(function(sample)) for sample in x.unbind(batch_dim)]
-    return tuple(torch.stack(parts) for parts in zip(*results))
+    return tuple(torch.stack(parts) for parts in zip(*results, strict=True))
 
 
 def dims_of(spec, sample):
@@ -67,7 +67,9 @@ def test_vmap_of_several_results_and_out_dims(spec, device):
 def test_unbatched_input(spec, device):
     x = data.make((3, 4), torch.float32, "ties").to(device)
     y = torch.zeros(2, device=device)
-    actual = vmap(lambda y: (as_tuple(spec.op(x, *spec.arguments(1, False)))[-1], y)[0], in_dims=0)(y)
+    actual = vmap(lambda y: (as_tuple(spec.op(x, *spec.arguments(1, False)))[-1], y)[0], in_dims=0)(
+        y
+    )
     expected = as_tuple(spec.op(x, *spec.arguments(1, False)))[-1]
     assert_same(actual, torch.stack([expected, expected]))
 
@@ -86,4 +88,7 @@ def test_there_is_a_rule_for_every_overload(name, device):
     x = data.make((3, 4, 5), torch.float32, "ties").to(device)
     packet = getattr(ops, name)
     for overload, dim in ((packet.default, 0), (packet.default, None), (packet.dims, [0, 1])):
-        assert_same(vmap(lambda x, o=overload, d=dim: o(x, d))(x), loop(lambda x, o=overload, d=dim: o(x, d), x, 0))
+        assert_same(
+            vmap(lambda x, o=overload, d=dim: o(x, d))(x),
+            loop(lambda x, o=overload, d=dim: o(x, d), x, 0),
+        )

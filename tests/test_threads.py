@@ -1,0 +1,130 @@
+"""Many callers: threads, DataLoader workers, streams; modules that are saved and autocast."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import data
+import pytest
+import torch
+from opspec import OPS, as_tuple, assert_same, each_op
+from torch.utils.data import DataLoader, Dataset
+
+import customops
+
+
+def test_threads_do_not_disturb_each_other(device):
+    """Small and large problems of every operator at once, with and without gradients."""
+    problems = []
+    for spec in OPS:
+        for shape in ((5, 7), (64, 3001), (3001, 64), (300_000,)):
+            x = data.make(shape, torch.float32, "ties").to(device)
+            for dim in range(len(shape)):
+                problems.append((spec, x, dim, spec.reference(x, *spec.arguments(dim, False))))
+    start = threading.Barrier(8)
+
+    def work(offset):
+        start.wait()
+        for i in range(len(problems)):
+            spec, x, dim, expected = problems[(i + 11 * offset) % len(problems)]
+            x = x.detach().requires_grad_(spec.differentiable and i % 2 == 0)
+            result = spec.op(x, *spec.arguments(dim, False))
+            assert_same(result, expected)
+            if x.requires_grad:
+                as_tuple(result)[0].sum().backward()
+                assert x.grad.count_nonzero() == as_tuple(result)[0].numel()
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(work, range(8)))
+
+
+class Rows(Dataset):
+    """Module level, so that spawned workers can import it."""
+
+    def __init__(self, x):
+        self.x = x
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, index):
+        row = self.x[index]
+        return customops.argmin(row), customops.max(row, 0)[0], customops.argmax(row, [1, 0])
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_data_loader_workers(start):
+    x = data.make((8, 300, 70), torch.float32, "random")
+    customops.argmin(x)  # so that threads exist before a fork
+    loader = DataLoader(Rows(x), batch_size=4, num_workers=2, multiprocessing_context=start)
+    batches = list(loader)
+    for part, expected in enumerate((x.flatten(1).argmin(1), x.amax(1), x.flatten(1).argmax(1))):
+        assert torch.equal(torch.cat([batch[part] for batch in batches]), expected)
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.convolution = torch.nn.Conv2d(3, 4, 3)
+
+    def forward(self, x):
+        return customops.scale_min(self.convolution(x), 2.0)
+
+
+def test_modules_are_saved_and_loaded(tmp_path):
+    first, second = Model(), Model()
+    torch.save(first.state_dict(), tmp_path / "state.pt")
+    second.load_state_dict(torch.load(tmp_path / "state.pt"))
+    torch.save(first, tmp_path / "model.pt")
+    third = torch.load(tmp_path / "model.pt", weights_only=False)
+    x = torch.randn(2, 3, 8, 8)
+    expected = (first.convolution(x) * 2.0).amin(1, keepdim=True)
+    for module in (first, second, third):
+        assert torch.equal(module(x), expected)
+
+
+@each_op
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32], ids=str)
+def test_autocast_keeps_the_dtype(spec, dtype, device):
+    x = data.make((4, 50), dtype, "ties").to(device)
+    arguments = spec.arguments(1, False)
+    with torch.autocast(device, dtype=torch.bfloat16):
+        assert_same(spec.op(x, *arguments), spec.reference(x, *arguments))
+
+
+def test_autocast_trains(device):
+    module, other = (Model().to(device) for _ in range(2))
+    other.load_state_dict(module.state_dict())
+    x = torch.randn(2, 3, 8, 8, device=device)
+    with torch.autocast(device, dtype=torch.bfloat16):
+        result = module(x)
+        expected = torch.min(other.convolution(x) * 2.0, 1, keepdim=True)[0]
+    assert result.dtype == torch.bfloat16 and torch.equal(result, expected)
+    result.float().sum().backward()
+    expected.float().sum().backward()
+    assert torch.equal(module.convolution.weight.grad, other.convolution.weight.grad)
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="there are no two CUDA devices")
+@each_op
+def test_a_device_that_is_not_current(spec):
+    x = data.make((40, 500), torch.float32, "ties").to("cuda:1")
+    with torch.cuda.device(0):
+        for dim in (0, 1):
+            arguments = spec.arguments(dim, False)
+            assert_same(spec.op(x, *arguments), spec.reference(x, *arguments))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+@each_op
+def test_the_current_stream_is_used(spec):
+    """What a stream has not written yet is waited for, because the call is queued behind it."""
+    late = data.make((2000, 3000), torch.float32, "smooth").cuda()
+    x, stream = torch.zeros_like(late), torch.cuda.Stream()
+    torch.cuda.synchronize()
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(100_000_000)
+        x.copy_(late)
+        result = spec.op(x, *spec.arguments(1, False))
+    stream.synchronize()
+    assert_same(result, spec.reference(late, *spec.arguments(1, False)))

@@ -1,0 +1,71 @@
+"""The CPU kernels exist once per instruction set; each that this CPU has passes the eager tests."""
+
+import ctypes
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import customops
+
+_library = ctypes.CDLL(str(customops.libraries.cpu.path))
+for _function in (_library.reduceops_cpu_isa, _library.reduceops_cpu_isas):
+    _function.restype = ctypes.c_char_p
+IN_USE = _library.reduceops_cpu_isa().decode()
+OTHERS = [isa for isa in _library.reduceops_cpu_isas().decode().split(",") if isa != IN_USE]
+
+# Parts of test_eager.py, so that workers of pytest-xdist share them.
+PARTS = {
+    "layouts": "layouts and (float32 or uint8 or bfloat16)",
+    "extents": "extents and (float32 or int8 or float16 or uint16 or float64 or int64)",
+    "winners": "(winner or first_nan or zeros) and not float8 and not uint",
+    "split": "split and (float32 or int8 or int64) and not columns",
+}
+
+ROOT = Path(__file__).parent.parent
+ASK = "import sys; sys.path.insert(0, 'tests'); import test_variants; print(test_variants.IN_USE)"
+
+
+def run(isa, *command):
+    environment = {**os.environ, "REDUCEOPS_CPU_ISA": isa, "CUDA_VISIBLE_DEVICES": ""}
+    environment.pop("PYTEST_ADDOPTS", None)
+    return subprocess.run(
+        [sys.executable, *command],
+        env=environment,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_the_baseline_is_there():
+    assert "baseline" in {IN_USE, *OTHERS}
+
+
+@pytest.mark.parametrize("isa", OTHERS)
+def test_the_environment_chooses(isa):
+    done = run(isa, "-c", ASK)
+    assert done.stdout.strip() == isa, done.stderr
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("isa", OTHERS)
+def test_variant(isa, part):
+    done = run(
+        isa,
+        *(
+            "-m",
+            "pytest",
+            "tests/test_eager.py",
+            "-q",
+            "-x",
+            "-p",
+            "no:xdist",
+            "-p",
+            "no:cacheprovider",
+        ),
+        *("-k", f"not large and cpu and ({PARTS[part]})"),
+    )
+    assert done.returncode == 0, done.stdout[-5000:]
