@@ -39,16 +39,14 @@ wheel: .venv/tools
 	$(BIN)/pip wheel --no-build-isolation --no-deps --wheel-dir dist .
 
 # Python is linked neither with the sanitizers' runtime nor with the C++ library whose exceptions it
-# watches; pytest would swallow a report on stderr.
+# watches. Their reports are on stderr: pytest is not to capture it.
 sanitize: build
 	CXX='$(CXX)' REDUCEOPS_CUDA=0 REDUCEOPS_SANITIZE=address,undefined \
 		$(BIN)/python setup.py --quiet build_ext --build-lib $(SANITIZED)
-	rm -f $(SANITIZED)/report.*
 	CUSTOMOPS_LIBRARY_DIR=$(CURDIR)/$(SANITIZED)/customops/lib CUDA_VISIBLE_DEVICES= \
-		ASAN_OPTIONS=detect_leaks=0:log_path=$(CURDIR)/$(SANITIZED)/report \
-		UBSAN_OPTIONS=print_stacktrace=1:log_path=$(CURDIR)/$(SANITIZED)/report \
+		ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
 		LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
-		$(BIN)/python -m pytest -n auto tests || { cat $(SANITIZED)/report.*; exit 1; }
+		$(BIN)/python -m pytest -n auto --capture=sys tests
 
 clean:
 	rm -rf build customops/lib customops.egg-info dist .venv/develop
