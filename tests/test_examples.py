@@ -1,0 +1,246 @@
+"""ModelNew is Model in everything but speed; the demo and the README do what they say."""
+
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+
+import compile_examples.__main__ as demo
+from compile_examples import EXAMPLES
+from compile_examples import level2_32_conv_scale_min as conv_scale_min
+
+ROOT = Path(__file__).parent.parent
+LEVEL1 = [example for example in EXAMPLES if example is not conv_scale_min]
+INDICES = [example for example in EXAMPLES if "arg" in example.__name__]
+VALUES = [example for example in EXAMPLES if "arg" not in example.__name__]
+
+
+def name(example):
+    return example.__name__.rpartition(".")[2]
+
+
+each_example = pytest.mark.parametrize("example", EXAMPLES, ids=name)
+each_value = pytest.mark.parametrize("example", VALUES, ids=name)
+modes = pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    torch.manual_seed(0)
+
+
+def small_inputs(example, device):
+    if example is conv_scale_min:
+        sizes = {"batch_size": 2, "height": 11, "width": 13}
+    else:
+        sizes = {"batch_size": 3, "dim1": 37, "dim2": 29}
+    with torch.device(device):
+        return example.get_inputs(**sizes)
+
+
+def models(example, device):
+    with torch.device(device):
+        model = example.Model(*example.get_init_inputs())
+        new = example.ModelNew(*example.get_init_inputs())
+    new.load_state_dict(model.state_dict())
+    return model, new
+
+
+def assert_equal_results(example, inputs, compiled):
+    model, new = models(example, inputs[0].device)
+    with torch.no_grad():
+        expected = model(*inputs)
+        if compiled:
+            # Compiling may change how a convolution rounds, and how torch's own argmin breaks ties.
+            if example is conv_scale_min:
+                expected = torch.compile(model, fullgraph=True)(*inputs)
+            new = torch.compile(new, fullgraph=True)
+        result = new(*inputs)
+    assert (result.dtype, result.shape) == (expected.dtype, expected.shape)
+    assert torch.equal(result, expected)
+
+
+@pytest.mark.parametrize("example", LEVEL1, ids=name)
+def test_published_sizes_of_level_1(example):
+    with torch.device("meta"):
+        (x,) = example.get_inputs()
+    assert (x.shape, x.dtype) == ((128, 4096, 4095), torch.float32)
+    assert example.get_init_inputs() == [1]
+
+
+def test_published_sizes_of_level_2():
+    with torch.device("meta"):
+        (x,) = conv_scale_min.get_inputs()
+    assert (x.shape, x.dtype) == ((64, 64, 256, 256), torch.float32)
+    assert conv_scale_min.get_init_inputs() == [64, 128, 3, 2.0]
+
+
+@each_example
+def test_harness_form(example):
+    for method in ("__init__", "forward"):
+        signatures = [
+            inspect.signature(getattr(c, method)) for c in (example.Model, example.ModelNew)
+        ]
+        assert signatures[0] == signatures[1]
+    # The harness reads each file by itself and calls these without arguments.
+    namespace = {}
+    exec(Path(example.__file__).read_text(), namespace)
+    for function in ("get_inputs", "get_init_inputs"):
+        parameters = inspect.signature(namespace[function]).parameters.values()
+        assert all(p.default is not p.empty for p in parameters)
+    assert issubclass(namespace["ModelNew"], nn.Module)
+
+
+@each_example
+@modes
+def test_equal_results(example, compiled, device):
+    assert_equal_results(example, small_inputs(example, device), compiled)
+
+
+@pytest.mark.parametrize("example", INDICES, ids=name)
+def test_ties(example, device):
+    x = torch.randint(0, 3, (3, 37, 29), device=device).float()
+    assert_equal_results(example, [x], compiled=True)
+
+
+@pytest.mark.parametrize("example", LEVEL1, ids=name)
+@pytest.mark.parametrize("dim", [0, 2, -1, -3])
+def test_other_dims(example, dim, device):
+    (x,) = small_inputs(example, device)
+    assert torch.equal(example.ModelNew(dim)(x), example.Model(dim)(x))
+
+
+@each_example
+def test_state_dicts_are_interchangeable(example, device):
+    model, new = models(example, device)
+    keys = list(model.state_dict())
+    assert list(new.state_dict()) == keys
+    assert keys == (["conv.weight", "conv.bias"] if example is conv_scale_min else [])
+    model.load_state_dict(new.state_dict())
+
+
+@each_example
+@pytest.mark.parametrize("whole", [False, True], ids=["state_dict", "module"])
+def test_saved_and_loaded(example, whole, device, tmp_path):
+    inputs = small_inputs(example, device)
+    _, new = models(example, device)
+    torch.save(new if whole else new.state_dict(), tmp_path / "model.pt")
+    loaded = torch.load(tmp_path / "model.pt", weights_only=not whole)
+    if not whole:
+        state, loaded = loaded, example.ModelNew(*example.get_init_inputs()).to(device)
+        loaded.load_state_dict(state)
+    assert type(loaded) is example.ModelNew
+    assert torch.equal(loaded(*inputs), new(*inputs))
+
+
+# Inductor's cache on disk does not tell deterministic graphs apart, so only where it is not used.
+@torch.backends.cudnn.flags(deterministic=True)
+def train(model, inputs, compiled):
+    """The losses and last gradients of three steps, in which the input learns as well."""
+    parameters = [nn.Parameter(inputs[0].clone()), *model.parameters()]
+    if compiled:
+        model = torch.compile(model, backend="aot_eager", fullgraph=True)
+    optimizer = torch.optim.SGD(parameters, lr=0.1)
+    losses = []
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss = model(parameters[0]).square().mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach())
+    return torch.stack(losses), [p.grad for p in parameters]
+
+
+@each_value
+@modes
+def test_trains_as_model_does(example, compiled, device):
+    inputs = small_inputs(example, device)
+    model, new = models(example, device)
+    losses, gradients = train(new, inputs, compiled)
+    expected_losses, expected_gradients = train(model, inputs, compiled=False)
+    assert torch.equal(losses, expected_losses) and losses[-1] < losses[0]
+    assert len(gradients) == len(expected_gradients)
+    for gradient, expected in zip(gradients, expected_gradients, strict=True):
+        assert gradient.count_nonzero() and torch.equal(gradient, expected)
+
+
+@pytest.mark.parametrize("example", INDICES, ids=name)
+def test_indices_have_no_gradient(example, device):
+    (x,) = small_inputs(example, device)
+    assert not example.ModelNew(1)(x.requires_grad_()).requires_grad
+
+
+@pytest.mark.large
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+@each_example
+@modes
+def test_equal_results_at_the_published_sizes(example, compiled):
+    with torch.device("cuda"):
+        inputs = example.get_inputs()
+    assert_equal_results(example, inputs, compiled)
+
+
+def test_demo(device):
+    command = [sys.executable, "-m", "compile_examples", "--device", device, "--batch", "1"]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout + run.stderr
+    rows = [line.split() for line in run.stdout.splitlines()[3:]]
+    expected = [(name(example), "yes") for example in EXAMPLES for _ in ("eager", "compile")]
+    assert [(row[0], row[-1]) for row in rows] == expected
+
+
+class Largest(nn.Module):
+    def forward(self, x):
+        return x.amax(1)
+
+
+class Smallest(nn.Module):
+    def forward(self, x):
+        return x.amin(1)
+
+
+def example_of(model, new):
+    return SimpleNamespace(
+        __name__="example",
+        Model=model,
+        ModelNew=new,
+        get_inputs=lambda batch_size: [torch.rand(batch_size, 3)],
+        get_init_inputs=lambda: [],
+        batch_size=4,
+    )
+
+
+@pytest.mark.parametrize("new, status", [(Largest, 0), (Smallest, 1)])
+def test_demo_fails_where_results_differ(new, status, monkeypatch, capsys):
+    monkeypatch.setattr(demo, "EXAMPLES", (example_of(Largest, new),))
+    monkeypatch.setattr(demo, "MODES", {"eager": lambda model: model})
+    assert demo.main(["--device", "cpu"]) == status
+    assert ("NO" in capsys.readouterr().out) == bool(status)
+
+
+def test_demo_halves_the_batch_until_it_fits(monkeypatch):
+    tried = []
+
+    def measure(example, device, batch):
+        tried.append(batch)
+        if batch > limit:
+            raise torch.OutOfMemoryError
+        return batch
+
+    monkeypatch.setattr(demo, "measure", measure)
+    limit = 3
+    assert demo.measure_what_fits(None, "cuda", 12) == 3 and tried == [12, 6, 3]
+    limit = 0
+    with pytest.raises(torch.OutOfMemoryError):
+        demo.measure_what_fits(None, "cuda", 2)
+
+
+def test_readme_example():
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    exec(code, {})
