@@ -25,6 +25,8 @@ struct Kernels {
   void (*run)(const Job& job, int64_t begin, int64_t end);
   // Combines the candidates of every output and writes the results.
   void (*combine)(const Job& job);
+  // Reads n words and does next to nothing with them: what memory allows (customops/bench).
+  uint64_t (*read)(const uint64_t* words, int64_t n);
 };
 
 extern const Kernels kernels_baseline;

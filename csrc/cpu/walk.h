@@ -1,0 +1,99 @@
+// What the walks over memory share: reading elements, stepping through positions, writing results.
+//
+// Included by kernels.cpp only. Everything here is inlined into it, so that no code of one
+// instruction set is shared with another.
+#pragma once
+
+#include <cstring>
+
+#include "cpu/kernels.h"
+#include "element.h"
+
+namespace reduceops::cpu {
+namespace {
+
+template <class T>
+inline __attribute__((always_inline)) T least(T a, T b) {
+  return b < a ? b : a;
+}
+
+// By memcpy: tensors may be unaligned.
+template <class Key>
+inline __attribute__((always_inline)) Key load(const Key* p) {
+  Key key;
+  std::memcpy(&key, p, sizeof(key));
+  return key;
+}
+
+// Steps through the positions of dims, from the `first` of them on, without a division per step.
+class Cursor {
+ public:
+  Cursor(const Dims& dims, int first, int64_t position) : dims_(dims), first_(first) {
+    for (int d = first; d < dims.count; ++d) {
+      const Dim& dim = dims.dim[d];
+      at_[d] = position % dim.size;
+      position /= dim.size;
+      place_.offset += at_[d] * dim.stride;
+      place_.step += at_[d] * dim.step;
+    }
+  }
+  Place place() const { return place_; }
+  void next() {
+    for (int d = first_; d < dims_.count; ++d) {
+      const Dim& dim = dims_.dim[d];
+      place_.offset += dim.stride;
+      place_.step += dim.step;
+      if (++at_[d] < dim.size) return;
+      at_[d] = 0;
+      place_.offset -= dim.size * dim.stride;
+      place_.step -= dim.size * dim.step;
+    }
+  }
+
+ private:
+  const Dims& dims_;
+  const int first_;
+  int64_t at_[kMaxDims];
+  Place place_{0, 0};
+};
+
+template <class Element>
+struct Walk {
+  using Key = typename Element::Key;
+  const Job& job;
+  const Reduction& r;
+  const Element element;
+  const Key* const input;
+
+  Walk(const Job& job, Element element)
+      : job(job), r(job.reduction), element(element), input(static_cast<const Key*>(r.input)) {}
+
+  // Writes the result of the group that lies `at`.
+  void finish(Place at, int64_t index) const {
+    if (r.indices) r.indices[at.step] = index;
+    if (r.values) {
+      const Dims& reduced = r.groups.reduced;
+      const Key bits = load(input + at.offset + offset_of(reduced.dim, reduced.count, index));
+      const Key value = element.value(bits);
+      std::memcpy(static_cast<Key*>(r.values) + at.step, &value, sizeof(value));
+    }
+  }
+
+  // Combines the candidates of every output and writes the results.
+  void combine() const {
+    Cursor kept(r.groups.kept, 0, 0);
+    const Candidate* candidate = job.candidates;
+    for (int64_t o = 0; o < r.groups.outputs; ++o, kept.next()) {
+      Best<int64_t> best{candidate->key, candidate->index};
+      ++candidate;
+      for (int64_t p = 1; p < job.plan.parts; ++p, ++candidate) {
+        const Best<int64_t> next{candidate->key, candidate->index};
+        if (better(next, best)) best = next;
+      }
+      finish(kept.place(), best.index);
+    }
+  }
+};
+
+}  // namespace
+}  // namespace reduceops::cpu
