@@ -23,8 +23,12 @@ def _register(name: str, op: str) -> None:
             "(supported: strided tensors on cpu and cuda)"
         )
 
-    # CompositeExplicitAutograd leaves out nested tensors, and jagged ones are a Python subclass.
-    for key in ("CompositeExplicitAutograd", "NestedTensorCPU", "NestedTensorCUDA"):
+    # CompositeExplicitAutograd leaves out nested tensors, and jagged ones are a Python subclass. Those
+    # are refused before the C++ Autograd kernel, which cannot pass on an exception from Python.
+    for key in (
+        *("CompositeExplicitAutograd", "AutogradNestedTensor"),
+        *("NestedTensorCPU", "NestedTensorCUDA"),
+    ):
         _library.impl(name, kernel, key)
     torch.library.register_torch_dispatch(
         f"reduceops::{name}",
