@@ -1,0 +1,1 @@
+"""`python -m customops.bench`: the operators beside their peers and the read bandwidth."""

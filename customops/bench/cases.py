@@ -1,0 +1,232 @@
+"""What is measured: the cases of each suite, and how their inputs are made."""
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+SCALE = 2.0
+DTYPES = {
+    str(dtype).removeprefix("torch."): dtype
+    for dtype in (
+        *(torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.bool),
+        *(torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8),
+    )
+}
+OPS = ("argmin", "argmax", "min", "max", "scale_min", "scale_max")
+DATA = ("random", "sorted", "reversed", "constant", "nan")
+
+
+@dataclass(frozen=True)
+class Case:
+    op: str
+    shape: tuple[int, ...]
+    dim: int | None
+    dtype: str = "float32"
+    layout: str = "contiguous"  # or channels_last, transposed
+    data: str = "random"  # or sorted, reversed (along dim), constant, nan (all)
+    timing: str = "auto"  # on a GPU: auto, graph (replayed, warm L2) or host (the Python call)
+    group: str = ""  # the line of a scaling plot
+
+    def __str__(self) -> str:
+        said = [f"{self.op} {self.shape} dim={self.dim} {self.dtype}"]
+        for value, usual in ((self.layout, "contiguous"), (self.data, "random")):
+            said += [value] * (value != usual)
+        said += [self.timing] * (self.timing != "auto")
+        return " ".join(said)
+
+    @property
+    def scaled(self) -> bool:
+        return self.op.startswith("scale_")
+
+    @property
+    def extreme(self) -> str:
+        """`min` or `max`."""
+        return self.op[-3:]
+
+    @property
+    def input_bytes(self) -> int:
+        return math.prod(self.shape) * DTYPES[self.dtype].itemsize
+
+    def makes_sense(self) -> bool:
+        floating = DTYPES[self.dtype].is_floating_point
+        return floating or not (self.scaled or self.data == "nan")
+
+    def make_input(self, device: str) -> Tensor:
+        """The same input every time, of the case's layout."""
+        torch.manual_seed(0)
+        x = self._empty(device)
+        if self.data == "random":
+            return _fill_randomly(x)
+        if self.data in ("constant", "nan"):
+            return x.fill_(math.nan if self.data == "nan" else 1)
+        extent = x.size(self.dim or 0)
+        ramp = torch.arange(extent, device=device, dtype=torch.float64)
+        ramp = ramp.flip(0) if self.data == "reversed" else ramp
+        tail = x.dim() - 1 - (self.dim or 0) % x.dim()
+        return x.copy_(ramp.reshape(extent, *[1] * tail).expand(x.shape))
+
+    def _empty(self, device: str) -> Tensor:
+        options = {"device": device, "dtype": DTYPES[self.dtype]}
+        if self.layout == "transposed":
+            return torch.empty(self.shape[::-1], **options).permute(*range(len(self.shape))[::-1])
+        if self.layout == "channels_last":
+            return torch.empty(self.shape, memory_format=torch.channels_last, **options)
+        return torch.empty(self.shape, **options)
+
+
+def _fill_randomly(x: Tensor) -> Tensor:
+    """Normal floats; integers over all of their range."""
+    if x.dtype.is_floating_point:
+        return x.normal_()
+    if x.dtype == torch.bool:
+        return x.random_(0, 2)
+    return x.random_(torch.iinfo(x.dtype).min, None)
+
+
+def select(
+    suite: str, device: str, free_bytes: int, *, only="", ops: Iterable[str] = (), dtype=""
+) -> list[Case]:
+    """The cases of a suite, each once; `ops` and `dtype` replace those of every case."""
+    cases = {
+        replace(case, op=op, dtype=dtype or case.dtype): None
+        for case in SUITES[suite](device, free_bytes)
+        for op in (ops or (case.op,))
+    }
+    return [case for case in cases if case.makes_sense() and only in str(case)]
+
+
+def _seeds(device: str, free_bytes: int) -> Iterator[Case]:
+    """The three documents' shapes; the batch is halved until torch's own intermediates fit too."""
+
+    def batch(most: int, sample_bytes: int) -> int:
+        most = most if device == "cuda" else 16
+        while most > 1 and most * sample_bytes * 3 > free_bytes:
+            most //= 2
+        return most
+
+    n = batch(128, 4096 * 4095 * 4)
+    for op in ("argmin", "argmax"):
+        for dim in (1, 2, 0):
+            yield Case(op, (n, 4096, 4095), dim)
+    n = batch(64, 128 * 254 * 254 * 4)
+    for layout in ("contiguous", "channels_last"):
+        yield Case("scale_min", (n, 128, 254, 254), 1, layout=layout)
+
+
+def _sweep(device: str, free_bytes: int) -> Iterator[Case]:
+    return _sweep_cuda() if device == "cuda" else _sweep_cpu()
+
+
+def _sweep_cpu() -> Iterator[Case]:
+    columns, rows = (4, 4096, 4095), (16, 4096, 1024)
+    yield Case("argmax", columns, 1)
+    yield Case("argmax", rows, -1)
+    yield Case("argmax", (2, 256, 256, 256), 0, "float64")
+    yield Case("argmax", (1, 19, 1024, 2048), 1)
+    yield Case("argmax", (64, 151936), -1)
+    yield Case("argmax", (2**26,), None)
+    yield Case("argmax", (2**26,), 0)  # the same, for the operators that need a dim
+    yield Case("argmax", (2**20, 32), -1)
+    yield Case("argmax", (2**20, 64), 0)
+    yield Case("argmax", (8, 64, 254, 254), 1)
+    yield Case("argmax", (64, 151936), -1, "bfloat16")
+    yield Case("argmax", (2**26,), None, "int8")
+    yield Case("argmax", (2**26,), 0, "int8")
+    yield Case("argmax", (8, 64, 254, 254), 1, layout="channels_last")
+    yield Case("argmax", (8192, 4096), -1, layout="transposed")
+    yield Case("min", rows, -1)
+    yield Case("max", (8, 64, 254, 254), 1)
+    for layout in ("contiguous", "channels_last"):
+        yield Case("scale_min", (4, 128, 254, 254), 1, layout=layout)
+    for dtype in ("int8", "int16", "bfloat16", "float16", "float64", "int64", "bool"):
+        yield Case("argmax", columns, 1, dtype)
+        yield Case("argmax", rows, -1, dtype)
+    for data in DATA[1:]:
+        yield Case("argmax", rows, -1, data=data)
+        yield Case("argmax", (8, 64, 254, 254), 1, data=data)
+    for dtype in ("float32", "bfloat16", "int8"):  # what fits in L2
+        yield Case("argmax", (4096,), None, dtype)
+        yield Case("argmax", (64, 1000), -1, dtype)
+        yield Case("argmax", (128, 64, 64), 1, dtype)
+        yield Case("argmax", (1000, 64), 0, dtype)
+        yield Case("argmax", (4096, 16), -1, dtype)
+    yield Case("min", (64, 1000), -1)
+    yield Case("scale_min", (1, 32, 64, 64), 1)
+
+
+def _sweep_cuda() -> Iterator[Case]:
+    """Every regime of the kernels; a vocabulary's row also in graph replay."""
+    big = (128, 4096, 4095)
+    yield Case("argmin", big, 1)
+    yield Case("argmax", big, 1)
+    yield Case("argmax", big, -1)
+    yield Case("argmin", big, 0)
+    yield Case("argmin", (32, 4096, 4096), 1)
+    yield Case("argmax", (32, 4096, 4095), 1, "bfloat16")
+    yield Case("argmax", (16, 4096, 4095), 1, "float64")
+    yield Case("argmax", (64, 4096, 4095), 1, "int8")
+    yield Case("argmax", (16, 4096, 4095), 1, "int64")
+    yield Case("argmax", (1, 128256), -1, "bfloat16")
+    yield Case("argmax", (8, 128256), -1, "bfloat16")
+    yield Case("argmax", (64, 151936), -1)
+    yield Case("argmax", (64, 151936), -1, timing="graph")
+    yield Case("argmax", (256, 151936), -1, "bfloat16")
+    yield Case("argmax", (1024, 128256), -1)
+    yield Case("argmax", (8, 150, 512, 512), 1)
+    yield Case("argmax", (16, 21, 512, 512), 1)
+    yield Case("argmax", (8, 150, 512, 512), 1, layout="channels_last")
+    yield Case("argmax", (16, 21, 512, 512), 1, "bfloat16", layout="channels_last")
+    yield Case("argmax", (2, 256, 256, 256), 0)
+    yield Case("argmin", (2**28,), None)
+    yield Case("argmin", (2**20,), None)
+    yield Case("argmin", (4194304, 32), -1)
+    yield Case("argmin", (16777216, 8), -1)
+    yield Case("argmin", (2**20, 100), -1)
+    yield Case("argmax", (65536, 1000), -1)
+    yield Case("argmax", (65536, 1000), -1, "bfloat16")
+    yield Case("argmin", (64, 2**20), -1)
+    yield Case("argmin", (2**20, 64), 0)
+    yield Case("argmin", (8388608, 8), 0)
+    yield Case("argmin", (65536, 1024), 0)
+    yield Case("argmin", (1024, 4096, 16), 1)
+    yield Case("argmin", (65536, 64, 32), 1)
+    yield Case("argmin", (65536, 17, 33), 1)
+    yield Case("argmin", (16384, 16384), -1, layout="transposed")
+    yield Case("argmin", (16,), 0)
+    yield Case("argmax", (32, 1000), -1)
+    yield Case("argmin", (128, 64, 256), 1)
+    yield Case("min", (32, 4096, 4095), 1)
+    yield Case("min", (65536, 1000), -1)
+    yield Case("max", (64, 151936), -1)
+    yield Case("max", (64, 151936), -1, timing="graph")
+    yield Case("scale_min", (64, 128, 254, 254), 1)
+    yield Case("scale_min", (64, 128, 254, 254), 1, layout="channels_last")
+    yield Case("scale_min", (16, 64, 128, 128), 1)
+
+
+def _latency(device: str, free_bytes: int) -> Iterator[Case]:
+    """Tiny tensors, where the Python call is what takes the time."""
+    for op in ("argmax", "argmin"):
+        yield Case(op, (16,), 0, timing="host")
+        yield Case(op, (16,), None, timing="host")
+    for op in ("argmax", "argmin", "max", "min"):
+        yield Case(op, (4, 4), 1, timing="host")
+        yield Case(op, (32, 10), -1, timing="host")
+        yield Case(op, (8, 4, 4), 1, timing="host")
+    yield Case("argmax", (32, 1000), -1, timing="host")
+    yield Case("scale_min", (1, 4, 2, 2), 1, timing="host")
+
+
+def _scaling(device: str, free_bytes: int) -> Iterator[Case]:
+    """2^10 to 2^26 (CPU) or 2^30 (GPU) elements: flat, and a square over either dim."""
+    for exponent in range(10, 31 if device == "cuda" else 27, 2):
+        side = 2 ** (exponent // 2)
+        yield Case("argmax", (2**exponent,), None, group="flat")
+        yield Case("argmax", (side, side), -1, group="rows of a square")
+        yield Case("argmax", (side, side), 0, group="columns of a square")
+
+
+SUITES = {"seeds": _seeds, "sweep": _sweep, "latency": _latency, "scaling": _scaling}

@@ -1,0 +1,326 @@
+"""How it is measured: samples of seconds, taken in turns, and what they are compared with.
+
+On a CPU, and for the Python call itself, by the host's clock. On a GPU by events: a large input is
+read from cold L2, a small one in replays of a CUDA graph. Times are in seconds, sizes in bytes.
+"""
+
+import ctypes
+import gc
+import sys
+import time
+from collections.abc import Callable
+from functools import cache, partial
+from pathlib import Path
+from statistics import median
+from timeit import Timer
+
+import torch
+from torch import Tensor
+
+from customops import libraries
+
+from . import peers
+from .cases import Case
+from .peers import Contender
+
+COLD_BYTES = 32 << 20  # inputs from here on are read from cold L2 on a GPU
+FLUSH_BYTES = 256 << 20  # written to make L2 cold
+BATCH_SECONDS = 1e-3  # a sample by the host's clock is so long at least
+CALLS = 20  # in a CUDA graph, or queued where that cannot be
+LEAST_SAMPLES = 5
+
+Sampler = Callable[[], float]
+
+
+def measure(
+    case: Case,
+    names: list[str],
+    device: str,
+    threads: int | None,
+    seconds: float,
+    ceiling: float | None,
+) -> dict:
+    """The figures of a case, as report.py describes them.
+
+    Each contender takes at least LEAST_SAMPLES samples and then up to `seconds`. `ceiling` is the
+    read bandwidth in bytes/s, None to measure it between the contenders. `threads` is what torch
+    is set to, None on a GPU.
+    """
+    row = {
+        "name": str(case),
+        **{key: getattr(case, key) for key in ("op", "shape", "dim", "dtype", "layout", "data")},
+        **{"group": case.group, "threads": threads, "input_bytes": case.input_bytes},
+    }
+    torch.compiler.reset()
+    if case.input_bytes * 2.5 > available_bytes(device):
+        return row | {"skipped": "not enough memory", "contenders": {}}
+    x = case.make_input(device)
+    expected = peers.reference(case, x)
+    outputs = expected if isinstance(expected, tuple) else (expected,)
+    output_bytes = sum(output.nbytes for output in outputs)
+
+    figures, samplers = {}, {}
+    for name in names:
+        try:
+            contender = peers.CONTENDERS[name](case, x)
+            figures[name] = {"right": _check(contender, expected)}
+            figures[name]["workspace_bytes"] = _workspace(contender, device, output_bytes)
+            samplers[name], figures[name]["method"] = _sampler(contender, case, device)
+        except Exception as error:
+            figures[name] = {"error": _one_line(error)}
+    bound_by_memory = case.timing != "host"
+    if bound_by_memory and ceiling is None:
+        samplers["read"] = _wall(_read(x))
+    samples = _in_turns(samplers, seconds)
+
+    read = samples.pop("read", None)
+    row["output_bytes"] = output_bytes
+    for name, taken in samples.items():
+        figures[name] |= _summary(taken)
+    if bound_by_memory:
+        ceiling = case.input_bytes / median(read) if read else ceiling
+        row["read_bytes_per_second"] = ceiling
+        row["limit_seconds"] = (case.input_bytes + output_bytes) / ceiling
+        for name in samples:
+            figures[name]["share"] = row["limit_seconds"] / figures[name]["seconds"]
+    return row | {"contenders": figures, **_compare(figures)}
+
+
+def free() -> None:
+    """Gives memory back before the next case."""
+    gc.collect()
+    _trim()
+    if "cupy" in sys.modules:
+        sys.modules["cupy"].get_default_memory_pool().free_all_blocks()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def available_bytes(device: str) -> int:
+    """Of memory, on the device."""
+    if device == "cuda":
+        return torch.cuda.mem_get_info()[0]
+    fields = Path("/proc/meminfo").read_text().split()
+    return int(fields[fields.index("MemAvailable:") + 1]) * 1024
+
+
+def cuda_ceiling(seconds: float) -> float:
+    """The GPU's read bandwidth in bytes/s."""
+    size = min(4 << 30, available_bytes("cuda") // 2)
+    data = torch.ones(size // 4, dtype=torch.int32, device="cuda")
+    library = ctypes.CDLL(str(libraries.cuda.path))
+    stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+    read = partial(
+        library.reduceops_cuda_read, ctypes.c_void_p(data.data_ptr()), ctypes.c_int64(size), stream
+    )
+    return size / median(_in_turns({"read": _cold(read)}, seconds)["read"])
+
+
+def _read(x: Tensor) -> Callable[[], object]:
+    """A plain read of the bytes of `x` (on a CPU), by torch's threads."""
+    read = ctypes.CDLL(str(libraries.cpu.path)).reduceops_cpu_read
+    return partial(read, ctypes.c_void_p(x.data_ptr()), ctypes.c_int64(x.nbytes))
+
+
+def _check(contender: Contender, expected) -> bool | None:
+    """Whether the answer is right, None where there is none. The first call: it warms up too."""
+    answer = contender.answer(contender.call())
+    return None if answer is None else peers.is_right(answer, expected)
+
+
+def _workspace(contender: Contender, device: str, output_bytes: int) -> int | None:
+    """Bytes allocated at the peak of a call besides the output; None where that is not known."""
+    if device == "cuda":
+        if contender.own_memory:
+            return None
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        contender.call()
+        return max(0, torch.cuda.max_memory_allocated() - before - output_bytes)
+    _trim()
+    try:
+        Path("/proc/self/clear_refs").write_text("5")  # the peak starts at what is resident now
+    except OSError:
+        return None
+    before = _resident("VmRSS:")
+    result = contender.call()
+    peak = _resident("VmHWM:")
+    del result
+    return max(0, peak - before - output_bytes)
+
+
+def _resident(field: str) -> int:
+    fields = Path("/proc/self/status").read_text().split()
+    return int(fields[fields.index(field) + 1]) * 1024
+
+
+def _trim() -> None:
+    """Gives glibc's free memory back, so that a peak does not hide in it."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim:
+        trim(0)
+
+
+def _sampler(contender: Contender, case: Case, device: str) -> tuple[Sampler, str]:
+    """A sampler of seconds per call, and what it does in words."""
+    if device == "cpu":
+        return _wall(contender.call), "host clock"
+    if case.timing == "host":
+        return _host(contender.call), "host clock, calls only"
+    graph = case.timing == "graph" or case.input_bytes < COLD_BYTES
+    if contender.finish:
+        if graph:
+            return _queued_elsewhere(contender), "host clock, calls queued"
+        return _waited_for(contender), "cold L2, host clock less that of a tiny call"
+    if not graph:
+        return _cold(contender.call), "cold L2, events"
+    try:
+        return _replayed(contender.call), "CUDA graph"
+    except RuntimeError:
+        torch.cuda.synchronize()
+        return _queued(contender.call), "events, calls queued (no graph)"
+
+
+def _wall(call: Callable) -> Sampler:
+    timer = Timer(call)
+    once = timer.timeit(1)
+    if once < BATCH_SECONDS:
+        once = timer.timeit(10) / 10
+    number = max(1, round(BATCH_SECONDS / once))
+    return lambda: timer.timeit(number) / number
+
+
+def _host(call: Callable) -> Sampler:
+    """The host's part of a call; what it enqueues on the GPU is waited for between samples."""
+    timer = Timer(call)
+
+    def sample() -> float:
+        torch.cuda.synchronize()
+        return timer.timeit(CALLS) / CALLS
+
+    return sample
+
+
+def _events(enqueue: Callable, prepare: Callable = lambda: None, calls: int = 1) -> Sampler:
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+
+    def sample() -> float:
+        prepare()
+        start.record()
+        enqueue()
+        end.record()
+        end.synchronize()
+        return start.elapsed_time(end) / 1e3 / calls
+
+    return sample
+
+
+@cache
+def _flush_buffer() -> Tensor:
+    return torch.empty(FLUSH_BYTES, dtype=torch.uint8, device="cuda")
+
+
+def _flush() -> None:
+    """Fills L2 with other data; the launch that follows hides behind it."""
+    for _ in range(2):
+        _flush_buffer().zero_()
+
+
+def _cold(call: Callable) -> Sampler:
+    return _events(call, prepare=_flush)
+
+
+def _queued(call: Callable) -> Sampler:
+    def several() -> None:
+        for _ in range(CALLS):
+            call()
+
+    return _events(several, calls=CALLS)
+
+
+def _replayed(call: Callable) -> Sampler:
+    """CALLS calls in one graph, so that its launch does not count."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.stream(stream):  # around the capture too, which does not end it when it fails
+        for _ in range(3):
+            call()
+        stream.synchronize()
+        # Relaxed: other allocators than torch's may grow.
+        with torch.cuda.graph(graph, stream=stream, capture_error_mode="relaxed"):
+            for _ in range(CALLS):
+                call()
+    graph.replay()
+    return _events(graph.replay, calls=CALLS)
+
+
+def _queued_elsewhere(contender: Contender) -> Sampler:
+    def sample() -> float:
+        start = time.perf_counter()
+        for _ in range(CALLS):
+            result = contender.call()
+        contender.finish(result)
+        return (time.perf_counter() - start) / CALLS
+
+    return sample
+
+
+def _waited_for(contender: Contender) -> Sampler:
+    """What calling and waiting costs by itself is taken off, as seen on a tiny input."""
+    import jax
+
+    tiny = Contender(partial(jax.jit(jax.numpy.argmax), jax.numpy.zeros(16)))
+
+    def waited(call: Callable) -> float:
+        _flush()
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        contender.finish(call())
+        return time.perf_counter() - start
+
+    waited(tiny.call)
+    return lambda: waited(contender.call) - waited(tiny.call)
+
+
+def _in_turns(samplers: dict[str, Sampler], seconds: float) -> dict[str, list[float]]:
+    """Samples of all in turns, so that the machine's noise hits all alike."""
+    samples: dict[str, list[float]] = {name: [] for name in samplers}
+    spent = dict.fromkeys(samplers, 0.0)
+    running = set(samplers)
+    while running:
+        for name in [name for name in samplers if name in running]:
+            start = time.perf_counter()
+            samples[name].append(samplers[name]())
+            spent[name] += time.perf_counter() - start
+            if spent[name] >= seconds and len(samples[name]) >= LEAST_SAMPLES:
+                running.discard(name)
+    return samples
+
+
+def _summary(samples: list[float]) -> dict:
+    ordered = sorted(samples)
+    return {
+        "seconds": median(ordered),
+        "quartiles": [ordered[len(ordered) // 4], ordered[len(ordered) * 3 // 4]],
+        "samples": len(ordered),
+    }
+
+
+def _compare(figures: dict[str, dict]) -> dict:
+    """Times of torch and of the fastest peer with the right answer, as multiples of ours."""
+    times = {name: f["seconds"] for name, f in figures.items() if f.get("right")}
+    ours = times.pop(peers.OURS, None)
+    times.pop(peers.OPERATOR, None)
+    best = min(times, key=times.get, default=None)
+    return {
+        "best_peer": best,
+        "best_peer_ratio": times[best] / ours if best and ours else None,
+        "torch_ratio": times["torch"] / ours if "torch" in times and ours else None,
+    }
+
+
+def _one_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}"[:200] if lines else type(error).__name__

@@ -1,0 +1,174 @@
+"""Who is measured: a way to run a case for every contender, and the answer they are held to."""
+
+import importlib.metadata
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import customops
+
+from .cases import SCALE, Case
+
+# Ours, as a Python function and as the operator below it; the second where the call itself counts.
+OURS, OPERATOR = "ours", "torch.ops"
+PEERS = {
+    "cpu": ("torch", "torch.max", "numpy", "compile"),
+    "cuda": ("torch", "torch.max", "compile", "autotune", "cupy", "jax"),
+}
+
+
+class Unavailable(Exception):
+    """Why a contender does not run a case."""
+
+
+@dataclass
+class Contender:
+    call: Callable[[], Any]
+    answer: Callable[[Any], Any] = lambda result: result  # None where it does not give the answer
+    finish: Callable[[Any], Any] | None = None  # waits for a result that torch's streams don't
+    own_memory: bool = False  # on a GPU; torch's allocator does not see it
+
+
+def reference(case: Case, x: Tensor) -> Tensor | tuple[Tensor, Tensor]:
+    """What eager torch gives: the lowest index, the first NaN."""
+    if case.dim is None:
+        return getattr(torch, case.op)(x)
+    function = getattr(torch, case.extreme)
+    if case.scaled:
+        return function(x * SCALE, case.dim, keepdim=True)[0]
+    values, indices = function(x, case.dim)
+    return indices if case.op.startswith("arg") else (values, indices)
+
+
+def is_right(answer: Any, expected: Tensor | tuple[Tensor, Tensor]) -> bool:
+    if isinstance(expected, tuple):
+        return all(map(is_right, answer, expected))
+    answer = _as_tensor(answer).to(expected.device)
+    if answer.shape != expected.shape:
+        return False
+    return bool(((answer == expected) | ((answer != answer) & (expected != expected))).all())
+
+
+def _as_tensor(result: Any) -> Tensor:
+    if isinstance(result, Tensor):
+        return result
+    if hasattr(result, "__dlpack__"):
+        return torch.from_dlpack(result)
+    return torch.as_tensor(result)
+
+
+def _ours(case: Case, x: Tensor) -> Contender:
+    function = getattr(customops, case.op)
+    return Contender(partial(function, x, *_arguments(case)))
+
+
+def _operator(case: Case, x: Tensor) -> Contender:
+    function = getattr(torch.ops.reduceops, case.op)
+    return Contender(partial(function, x, *_arguments(case)))
+
+
+def _arguments(case: Case) -> tuple:
+    return (SCALE, case.dim) if case.scaled else (case.dim,)
+
+
+def _scaled_extreme(case: Case) -> Callable[[Tensor], Tensor]:
+    function = getattr(torch, case.extreme)
+    return lambda x: function(x * SCALE, case.dim, keepdim=True)[0]
+
+
+def _torch(case: Case, x: Tensor) -> Contender:
+    if case.scaled:
+        return Contender(partial(_scaled_extreme(case), x))
+    return Contender(partial(getattr(torch, case.op), x, case.dim))
+
+
+def _torch_max(case: Case, x: Tensor) -> Contender:
+    """Torch's other way: max over a dim for an argmax, amax of the product for scale_max.
+
+    Over all dims torch.max finds no index: shown, but not compared with.
+    """
+    if case.scaled:
+        function = getattr(torch, f"a{case.extreme}")
+        return Contender(lambda: function(x * SCALE, case.dim, keepdim=True))
+    if not case.op.startswith("arg"):
+        raise Unavailable("the same as torch")
+    function = getattr(torch, case.extreme)
+    if case.dim is None:
+        return Contender(partial(function, x), answer=lambda result: None)
+    return Contender(partial(function, x, case.dim), answer=lambda result: result[1])
+
+
+def _compiled(case: Case, x: Tensor, mode: str | None = None) -> Contender:
+    function = getattr(torch, case.op, None)
+    run = _scaled_extreme(case) if case.scaled else lambda x: function(x, case.dim)
+    return Contender(partial(torch.compile(run, fullgraph=True, mode=mode), x))
+
+
+def _array_function(case: Case, np: Any) -> Callable:
+    """The case in NumPy's vocabulary, which CuPy and JAX share."""
+    if case.scaled:
+        function = getattr(np, case.extreme)
+        return lambda a: function(a * a.dtype.type(SCALE), axis=case.dim, keepdims=True)
+    if not case.op.startswith("arg"):
+        raise Unavailable("no one function gives values and indices")
+    function = getattr(np, case.op)
+    return lambda a: function(a, axis=case.dim)
+
+
+def _numpy(case: Case, x: Tensor) -> Contender:
+    import numpy
+
+    return Contender(partial(_array_function(case, numpy), x.numpy()))
+
+
+def _cupy(case: Case, x: Tensor) -> Contender:
+    import cupy
+
+    function, array = _array_function(case, cupy), cupy.from_dlpack(x)
+
+    def call():
+        with cupy.cuda.ExternalStream(torch.cuda.current_stream().cuda_stream):
+            return function(array)
+
+    return Contender(call, own_memory=True)
+
+
+def _jax(case: Case, x: Tensor) -> Contender:
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    import jax
+
+    jax.config.update("jax_enable_x64", True)
+    function, array = _array_function(case, jax.numpy), jax.dlpack.from_dlpack(x)
+    if array.unsafe_buffer_pointer() != x.data_ptr():
+        raise Unavailable("JAX would copy an input of this layout")
+    call = partial(jax.jit(function), array)
+    return Contender(call, finish=jax.block_until_ready, own_memory=True)
+
+
+CONTENDERS: dict[str, Callable[[Case, Tensor], Contender]] = {
+    OURS: _ours,
+    OPERATOR: _operator,
+    "torch": _torch,
+    "torch.max": _torch_max,
+    "numpy": _numpy,
+    "compile": _compiled,
+    # CUDA graphs are left to the measurement: theirs would copy the input first.
+    "autotune": partial(_compiled, mode="max-autotune-no-cudagraphs"),
+    "cupy": _cupy,
+    "jax": _jax,
+}
+
+
+def versions() -> dict[str, str | None]:
+    """Versions of the contenders' packages, None where one is not installed."""
+    found: dict[str, str | None] = {"customops": customops.__version__, "torch": torch.__version__}
+    installed = importlib.metadata.packages_distributions()
+    for package in ("numpy", "triton", "cupy", "jax"):
+        names = installed.get(package)
+        found[package] = importlib.metadata.version(names[0]) if names else None
+    return found

@@ -1,0 +1,67 @@
+"""The plots: shares of the limit, times of calls, or times against sizes. Needs matplotlib."""
+
+import math
+from collections.abc import Callable
+
+from .peers import OPERATOR, OURS
+from .report import on_threads
+
+
+def write(path: str, rows: list[dict], suite: str, title: str) -> None:
+    """A PNG of the rows in which ours was measured."""
+    from matplotlib.figure import Figure
+
+    rows = [row for row in rows if "seconds" in row["contenders"].get(OURS, {})]
+    figure = Figure(layout="constrained")
+    if suite == "scaling":
+        _draw_scaling(figure, rows)
+    elif suite == "latency":
+        _draw_bars(figure, rows, lambda figures: figures["seconds"] * 1e6, "µs for a call")
+    else:
+        label = "share of the time that reading and writing at the measured bandwidth takes"
+        _draw_bars(figure, rows, lambda figures: figures["share"], label)
+        figure.axes[0].axvline(1, color="black", linewidth=0.8)
+    figure.suptitle(title)
+    figure.savefig(path, dpi=120)
+
+
+def _draw_bars(figure, rows: list[dict], value: Callable[[dict], float], label: str) -> None:
+    """Two bars for each row: ours and the fastest peer whose result is right."""
+    figure.set_size_inches(11, 1.8 + 0.34 * len(rows))
+    axes = figure.subplots()
+    ours = [value(row["contenders"][OURS]) for row in rows]
+    axes.barh([i - 0.19 for i in range(len(rows))], ours, 0.36, label="ours")
+    compared = {i: row["best_peer"] for i, row in enumerate(rows) if row["best_peer"]}
+    best = [value(rows[i]["contenders"][name]) for i, name in compared.items()]
+    bars = axes.barh([i + 0.19 for i in compared], best, 0.36, label="the fastest right peer")
+    axes.bar_label(bars, list(compared.values()), padding=3, fontsize=7)
+    names = [row["name"] + on_threads(row) for row in rows]
+    axes.set_yticks(range(len(rows)), names, fontsize=8)
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.set_xlabel(label)
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2, frameon=False)
+
+
+def _draw_scaling(figure, rows: list[dict]) -> None:
+    """A panel for each group of cases and number of threads, a line for each contender."""
+    panels: dict[str, list[dict]] = {}
+    for row in rows:
+        panels.setdefault(f"{row['op']}, {row['group']}{on_threads(row)}", []).append(row)
+    names = dict.fromkeys(name for row in rows for name in row["contenders"] if name != OPERATOR)
+    figure.set_size_inches(1 + 4.5 * len(panels), 5.5)
+    all_axes = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
+    for axes, (title, of_panel) in zip(all_axes, panels.items(), strict=True):
+        for name in names:
+            measured = [row for row in of_panel if "seconds" in row["contenders"].get(name, {})]
+            times = [row["contenders"][name]["seconds"] * 1e6 for row in measured]
+            axes.plot(_elements(measured), times, marker="o", markersize=3, label=name)
+        limits = [row["limit_seconds"] * 1e6 for row in of_panel]
+        axes.plot(_elements(of_panel), limits, "k--", linewidth=0.9, label="limit")
+        axes.set(title=title, xlabel="elements", xscale="log", yscale="log")
+        axes.grid(alpha=0.3)
+    all_axes[0].set_ylabel("µs")
+    all_axes[0].legend(frameon=False)
+
+
+def _elements(rows: list[dict]) -> list[int]:
+    return [math.prod(row["shape"]) for row in rows]

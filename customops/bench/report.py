@@ -1,0 +1,173 @@
+"""What is shown and written: a table, a summary and JSON.
+
+The JSON has the machine, the versions, the command line, a summary, and a row for each case: what
+it is, `limit_seconds` = (input + output bytes) / `read_bytes_per_second`, and for each contender
+`seconds` (median; `quartiles`, `samples`), `share` = limit / seconds, `right` (null: it gives no
+index), `workspace_bytes` (at the peak, besides input and output), `method`, or `error`.
+Ratios are times of a peer over ours: above 1, ours is faster.
+"""
+
+import json
+import math
+import os
+import platform
+import statistics
+from collections.abc import Iterable
+from pathlib import Path
+
+import torch
+
+from .peers import OURS
+
+LARGE_BYTES = 64_000_000
+LEGEND = (
+    "share: of the time that reading the input and writing the output takes at the measured read "
+    "bandwidth (limit). ratio: the fastest right peer's time over ours.\n"
+    "† wrong result. ‡ finds the value only, not compared with. – see --json for the reason."
+)
+
+
+def machine(device: str) -> dict:
+    """What the figures depend on."""
+    found = {
+        "platform": platform.platform(),
+        "cpu": _cpu_model(),
+        "cores": len(os.sched_getaffinity(0)),
+    }
+    if device == "cuda":
+        gpu = torch.cuda.get_device_properties(0)
+        found |= {
+            "gpu": gpu.name,
+            "gpu_memory_bytes": gpu.total_memory,
+            "multiprocessors": gpu.multi_processor_count,
+        }
+    return found
+
+
+def _cpu_model() -> str:
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.machine())
+
+
+def write_json(path: str, header: dict, rows: list[dict]) -> None:
+    text = json.dumps(header | {"summary": summary(rows), "cases": rows}, indent=1)
+    Path(path).write_text(text + "\n")
+
+
+def summary(rows: list[dict]) -> list[dict]:
+    """For each number of threads, over all inputs and over the large ones: geometric means of the
+    ratios, our smallest share of the limit, and the cases in which a peer is faster."""
+    measured = [row for row in rows if "seconds" in row["contenders"].get(OURS, {})]
+    return [
+        {"threads": threads, "inputs": inputs, **_summary_of(chosen)}
+        for threads in dict.fromkeys(row["threads"] for row in rows)
+        for inputs, least in (("all", 0), ("large", LARGE_BYTES))
+        if (chosen := _chosen(measured, threads, least))
+    ]
+
+
+def _chosen(rows: list[dict], threads: int, least_bytes: int) -> list[dict]:
+    return [r for r in rows if r["threads"] == threads and r["input_bytes"] >= least_bytes]
+
+
+def _summary_of(rows: list[dict]) -> dict:
+    shares = [r["contenders"][OURS]["share"] for r in rows if "share" in r["contenders"][OURS]]
+    return {
+        "cases": len(rows),
+        "torch_ratio": _geometric_mean(row["torch_ratio"] for row in rows),
+        "best_peer_ratio": _geometric_mean(row["best_peer_ratio"] for row in rows),
+        "smallest_share": min(shares, default=None),
+        "slower_than_a_peer": [row["name"] for row in rows if (row["best_peer_ratio"] or 1) < 1],
+    }
+
+
+def _geometric_mean(ratios: Iterable[float | None]) -> float | None:
+    known = [ratio for ratio in ratios if ratio]
+    return statistics.geometric_mean(known) if known else None
+
+
+def show(rows: list[dict], names: list[str], title: str) -> None:
+    """The table and the summary; as Markdown where the output is no terminal, or without rich."""
+    header, cells = _table(rows, names)
+    try:
+        from rich.console import Console
+        from rich.table import Table
+    except ImportError:
+        rich_console = None
+    else:
+        rich_console = Console()
+    if rich_console and rich_console.is_terminal:
+        table = Table(title=title)
+        for i, name in enumerate(header):
+            table.add_column(name, justify="right" if i else "left", no_wrap=i > 0)
+        for row in cells:
+            table.add_row(*row)
+        rich_console.print(table)
+    else:
+        print(f"{title}\n")
+        for row in (header, ["---"] + ["---:"] * (len(header) - 1), *cells):
+            print("|", " | ".join(row), "|")
+        print()
+    print(LEGEND)
+    for line in summary(rows):
+        print(_sentence(line))
+
+
+def _sentence(line: dict) -> str:
+    large = f" of at least {LARGE_BYTES // 10**6} MB" if line["inputs"] == "large" else ""
+    share, slower = line["smallest_share"], line["slower_than_a_peer"]
+    return (
+        f"{line['cases']} inputs{large}{on_threads(line)}: geometric means "
+        f"{_ratio(line['torch_ratio'])} torch, {_ratio(line['best_peer_ratio'])} the best peer; "
+        + (f"smallest share {share:.2f}; " if share else "")
+        + f"a peer is faster in {len(slower)}"
+        + (f": {'; '.join(slower)}" if slower else "")
+    )
+
+
+def on_threads(row: dict) -> str:
+    """`, 2 threads` for a CPU."""
+    threads = row["threads"]
+    return "" if threads is None else f", {threads} thread{'s' * (threads > 1)}"
+
+
+def _table(rows: list[dict], names: list[str]) -> tuple[list[str], list[list[str]]]:
+    others = [name for name in names if name != OURS]
+    header = ["case", "limit", OURS, "share", "workspace", *others, "ratio", "best peer"]
+    cells = []
+    for row in rows:
+        figures = row["contenders"]
+        ours = figures.get(OURS, {})
+        workspace = ours.get("workspace_bytes")
+        cells.append(
+            [
+                row["name"] + on_threads(row),
+                _time(row.get("limit_seconds")),
+                _cell(ours),
+                f"{ours['share']:.2f}" if "share" in ours else "–",
+                "–" if workspace is None else f"{workspace / 2**20:.2f} MiB",
+                *(_cell(figures.get(name, {})) for name in others),
+                _ratio(row.get("best_peer_ratio")),
+                row.get("best_peer") or "–",
+            ]
+        )
+    return header, cells
+
+
+def _cell(figures: dict) -> str:
+    if "seconds" not in figures:
+        return "–"
+    return _time(figures["seconds"]) + {True: "", False: "†", None: "‡"}[figures["right"]]
+
+
+def _time(seconds: float | None) -> str:
+    if seconds is None:
+        return "–"
+    value, unit = (seconds * 1e6, "µs") if seconds < 1e-3 else (seconds * 1e3, "ms")
+    digits = max(0, 2 - math.floor(math.log10(value))) if value else 0
+    return f"{value:.{min(digits, 3)}f} {unit}"
+
+
+def _ratio(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f} ×"

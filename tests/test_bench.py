@@ -1,0 +1,211 @@
+"""The benchmark: every case has an input, results are held to torch's, and the files say so."""
+
+import json
+import sys
+
+import pytest
+import torch
+
+from customops.bench import __main__ as bench
+from customops.bench import cases, peers
+from customops.bench.cases import Case
+from customops.bench.peers import Contender
+
+TINY = ["--suite", "latency", "--only", "argmax (4, 4)", "--seconds", "0"]
+
+
+def run(tmp_path, *arguments):
+    """The exit status and the JSON of a run."""
+    path = tmp_path / "figures.json"
+    status = bench.main([*TINY, "--json", str(path), *arguments])
+    return status, json.loads(path.read_text())
+
+
+def instead(monkeypatch, name, call):
+    monkeypatch.setitem(peers.CONTENDERS, name, lambda case, x: Contender(lambda: call(x)))
+
+
+def wrong_index(x):
+    return torch.argmax(x, 1) + 1
+
+
+@pytest.mark.parametrize("suite", cases.SUITES)
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_the_names_of_a_suite_are_distinct(suite, device):
+    names = [str(case) for case in cases.select(suite, device, 64 << 30)]
+    assert names and len(set(names)) == len(names)
+
+
+def test_the_batch_of_the_seeds_fits_in_memory():
+    case = cases.select("seeds", "cuda", 16 << 30)[0]
+    assert case.shape == (64, 4096, 4095)
+
+
+def test_other_operators_and_dtypes_leave_no_case_that_makes_no_sense():
+    chosen = cases.select("sweep", "cpu", 64 << 30, ops=["scale_min", "min"], dtype="int8")
+    assert {(case.op, case.dtype) for case in chosen} == {("min", "int8")}
+    assert "nan" not in {case.data for case in chosen}
+
+
+@pytest.mark.parametrize("dtype", cases.DTYPES)
+def test_a_random_input_has_different_elements_and_is_the_same_again(dtype):
+    case = Case("argmax", (16, 16), 1, dtype)
+    x = case.make_input("cpu")
+    assert x.dtype == cases.DTYPES[dtype] and x.unique().numel() > 1
+    assert torch.equal(x, case.make_input("cpu"))
+
+
+@pytest.mark.parametrize("dim", [0, 1, -1])
+def test_ordered_inputs_are_ordered_along_the_dim(dim):
+    def ordered(data):
+        return Case("argmax", (3, 4, 5), dim, data=data).make_input("cpu")
+
+    assert (ordered("sorted").diff(dim=dim) > 0).all()
+    assert (ordered("reversed").diff(dim=dim) < 0).all()
+    assert ordered("nan").isnan().all()
+
+
+def test_layouts():
+    x = Case("argmax", (2, 3, 4, 5), 1, layout="channels_last").make_input("cpu")
+    assert x.is_contiguous(memory_format=torch.channels_last)
+    assert Case("argmax", (3, 4), 1, layout="transposed").make_input("cpu").t().is_contiguous()
+
+
+@pytest.mark.parametrize("op", cases.OPS)
+def test_every_cpu_peer_but_the_compiled_is_right_about_a_tiny_case(op):
+    case = Case(op, (4, 6, 5), 1)
+    x = case.make_input("cpu")
+    expected = peers.reference(case, x)
+    for name in (peers.OURS, peers.OPERATOR, "torch", "torch.max", "numpy"):
+        try:
+            contender = peers.CONTENDERS[name](case, x)
+        except peers.Unavailable:
+            assert op in ("min", "max") and name in ("torch.max", "numpy")
+        else:
+            assert peers.is_right(contender.answer(contender.call()), expected), name
+
+
+def test_nothing_but_the_reference_is_right():
+    x = torch.tensor([0.0, torch.nan])
+    assert peers.is_right(x.numpy(), x)
+    assert not peers.is_right(torch.tensor([torch.nan, 0.0]), x)
+    assert not peers.is_right(x.reshape(2, 1), x)
+    assert not peers.is_right((x, torch.tensor([1, 1])), (x, torch.tensor([1, 0])))
+
+
+def test_the_figures_of_a_run(tmp_path, capsys):
+    arguments = ["--suite", "scaling", "--only", "(1024,)", "--peers", "torch,torch.max,numpy"]
+    status, figures = run(tmp_path, *arguments, "--threads", "1,2")
+    assert status == 0
+    assert figures["command"].startswith("python -m customops.bench --suite latency")
+    assert figures["versions"]["torch"] == torch.__version__
+    assert figures["machine"]["cores"] >= 1 and figures["machine"]["cpu_kernels"]
+    assert [line["threads"] for line in figures["summary"]] == [1, 2]
+    assert [row["threads"] for row in figures["cases"]] == [1, 2]
+    row = figures["cases"][0]
+    contenders = row["contenders"]
+    assert list(contenders) == ["ours", "torch", "torch.max", "numpy"]
+    right = {name: contender["right"] for name, contender in contenders.items()}
+    assert right == {"ours": True, "torch": True, "torch.max": None, "numpy": True}
+    assert (row["input_bytes"], row["output_bytes"]) == (4096, 8)
+    assert row["limit_seconds"] == pytest.approx(4104 / row["read_bytes_per_second"])
+    for contender in contenders.values():
+        assert contender["samples"] >= 5
+        assert contender["quartiles"][0] <= contender["seconds"] <= contender["quartiles"][1]
+        assert contender["share"] == pytest.approx(row["limit_seconds"] / contender["seconds"])
+    best = min(("torch", "numpy"), key=lambda name: contenders[name]["seconds"])
+    assert row["best_peer"] == best
+    ratio = contenders[best]["seconds"] / contenders["ours"]["seconds"]
+    assert row["best_peer_ratio"] == pytest.approx(ratio)
+    assert "| argmax (1024,) dim=None float32, 1 thread |" in capsys.readouterr().out
+
+
+def test_a_wrong_peer_is_marked_and_not_compared_with(tmp_path, monkeypatch, capsys):
+    instead(monkeypatch, "torch", wrong_index)
+    status, figures = run(tmp_path, "--peers", "torch,numpy")
+    row = figures["cases"][0]
+    assert status == 0
+    assert row["contenders"]["torch"]["right"] is False
+    assert row["best_peer"] == "numpy" and row["torch_ratio"] is None
+    assert "µs†" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", [peers.OURS, peers.OPERATOR])
+def test_a_wrong_result_of_ours_fails_the_run(name, tmp_path, monkeypatch, capsys):
+    instead(monkeypatch, name, wrong_index)
+    status, figures = run(tmp_path, "--peers", "torch")
+    assert status == 1
+    assert figures["cases"][0]["contenders"][name]["right"] is False
+    assert f"WRONG: argmax (4, 4) dim=1 float32 host: {name}" in capsys.readouterr().err
+
+
+def test_an_error_of_ours_fails_the_run_and_one_of_a_peer_does_not(tmp_path, monkeypatch):
+    def fail(x):
+        raise RuntimeError("no such kernel\nand so on")
+
+    instead(monkeypatch, "numpy", fail)
+    status, figures = run(tmp_path, "--peers", "torch,numpy")
+    assert status == 0
+    assert figures["cases"][0]["contenders"]["numpy"] == {"error": "RuntimeError: no such kernel"}
+    instead(monkeypatch, "ours", fail)
+    assert run(tmp_path, "--peers", "torch,numpy")[0] == 1
+
+
+def test_a_peer_that_does_not_run_a_case_says_why(tmp_path):
+    _, figures = run(tmp_path, "--peers", "numpy", "--dtype", "bfloat16")
+    assert "BFloat16" in figures["cases"][0]["contenders"]["numpy"]["error"]
+
+
+def test_an_input_larger_than_memory_is_skipped(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(bench.measure, "available_bytes", lambda device: 10)
+    status, figures = run(tmp_path, "--peers", "torch")
+    assert status == 0
+    assert figures["cases"][0]["skipped"] == "not enough memory"
+    assert "| argmax (4, 4) dim=1 float32 host, " in capsys.readouterr().out
+
+
+def test_without_rich_and_matplotlib(tmp_path, monkeypatch, capsys):
+    for module in ("rich", "rich.console", "rich.table", "matplotlib"):
+        monkeypatch.setitem(sys.modules, module, None)
+    assert run(tmp_path, "--peers", "torch")[0] == 0
+    with pytest.raises(SystemExit):
+        run(tmp_path, "--plot", str(tmp_path / "plot.png"))
+    assert "--plot needs matplotlib: pip install" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--peers", "scipy"], "'scipy' is not one of torch"),
+        (["--threads", "0"], "'0' is neither a number of threads"),
+        (["--only", "no such case"], "no case of the suite is left"),
+    ],
+)
+def test_arguments_that_make_no_sense(arguments, message, capsys):
+    with pytest.raises(SystemExit) as status:
+        bench.main([*TINY, *arguments])
+    assert status.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        TINY,
+        ["--suite", "scaling", "--only", "(1024,)", "--seconds", "0"],
+        ["--suite", "sweep", "--only", "argmax (4096,)", "--seconds", "0"],
+    ],
+)
+def test_the_plots(arguments, tmp_path):
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "plot.png"
+    assert bench.main([*arguments, "--peers", "torch", "--plot", str(path)]) == 0
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_table_on_a_terminal(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("rich")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "200")
+    assert run(tmp_path, "--peers", "torch")[0] == 0
+    assert "│ argmax (4, 4) dim=1 float32 host" in capsys.readouterr().out
