@@ -203,9 +203,12 @@ def test_the_plots(arguments, tmp_path):
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_table_on_a_terminal(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("columns", [90, 200])
+def test_the_table_on_a_terminal(columns, tmp_path, monkeypatch, capsys):
     pytest.importorskip("rich")
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("COLUMNS", "200")
-    assert run(tmp_path, "--peers", "torch")[0] == 0
-    assert "│ argmax (4, 4) dim=1 float32 host" in capsys.readouterr().out
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    assert run(tmp_path, "--peers", "numpy")[0] == 0
+    out = capsys.readouterr().out
+    assert "│ argmax (4, 4) dim=1" in out
+    assert ("torch.ops" in out) == (columns == 200)

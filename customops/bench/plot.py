@@ -43,7 +43,7 @@ def _draw_bars(figure, rows: list[dict], value: Callable[[dict], float], label: 
 
 
 def _draw_scaling(figure, rows: list[dict]) -> None:
-    """A panel for each group of cases and number of threads, a line for each contender."""
+    """A panel for each group of cases and number of threads, a line for each right contender."""
     panels: dict[str, list[dict]] = {}
     for row in rows:
         panels.setdefault(f"{row['op']}, {row['group']}{on_threads(row)}", []).append(row)
@@ -52,7 +52,7 @@ def _draw_scaling(figure, rows: list[dict]) -> None:
     all_axes = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
     for axes, (title, of_panel) in zip(all_axes, panels.items(), strict=True):
         for name in names:
-            measured = [row for row in of_panel if "seconds" in row["contenders"].get(name, {})]
+            measured = [row for row in of_panel if row["contenders"].get(name, {}).get("right")]
             times = [row["contenders"][name]["seconds"] * 1e6 for row in measured]
             axes.plot(_elements(measured), times, marker="o", markersize=3, label=name)
         limits = [row["limit_seconds"] * 1e6 for row in of_panel]

@@ -7,11 +7,13 @@ index), `workspace_bytes` (at the peak, besides input and output), `method`, or 
 Ratios are times of a peer over ours: above 1, ours is faster.
 """
 
+import importlib.util
 import json
 import math
 import os
 import platform
 import statistics
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -89,22 +91,10 @@ def _geometric_mean(ratios: Iterable[float | None]) -> float | None:
 
 def show(rows: list[dict], names: list[str], title: str) -> None:
     """The table and the summary; as Markdown where the output is no terminal, or without rich."""
-    header, cells = _table(rows, names)
-    try:
-        from rich.console import Console
-        from rich.table import Table
-    except ImportError:
-        rich_console = None
+    if sys.stdout.isatty() and importlib.util.find_spec("rich"):
+        _show_on_terminal(rows, names, title)
     else:
-        rich_console = Console()
-    if rich_console and rich_console.is_terminal:
-        table = Table(title=title)
-        for i, name in enumerate(header):
-            table.add_column(name, justify="right" if i else "left", no_wrap=i > 0)
-        for row in cells:
-            table.add_row(*row)
-        rich_console.print(table)
-    else:
+        header, cells = _table(rows, names)
         print(f"{title}\n")
         for row in (header, ["---"] + ["---:"] * (len(header) - 1), *cells):
             print("|", " | ".join(row), "|")
@@ -112,6 +102,30 @@ def show(rows: list[dict], names: list[str], title: str) -> None:
     print(LEGEND)
     for line in summary(rows):
         print(_sentence(line))
+
+
+def _show_on_terminal(rows: list[dict], names: list[str], title: str) -> None:
+    """Without the peers' times where the terminal is too narrow for them."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    header, cells = _table(rows, names)
+    if _width(header, cells) > console.width:
+        header, cells = _table(rows, [])
+        title += " (a wider terminal shows every peer)"
+    table = Table(title=title)
+    for i, name in enumerate(header):
+        table.add_column(name, justify="right" if i else "left", no_wrap=i > 0)
+    for row in cells:
+        table.add_row(*row)
+    console.print(table)
+
+
+def _width(header: list[str], cells: list[list[str]]) -> int:
+    """Of the table on a terminal, in characters."""
+    columns = zip(header, *cells, strict=True)
+    return 1 + sum(max(map(len, column)) + 3 for column in columns)
 
 
 def _sentence(line: dict) -> str:
