@@ -23,7 +23,7 @@ def _register(name: str, op: str) -> None:
             "(supported: strided tensors on cpu and cuda)"
         )
 
-    # CompositeExplicitAutograd leaves out nested tensors, and jagged ones are a Python subclass. They
+    # CompositeExplicitAutograd leaves out nested tensors; jagged ones are a Python subclass. They
     # are refused before the C++ Autograd kernel, which cannot pass on an exception from Python.
     for key in (
         *("CompositeExplicitAutograd", "AutogradNestedTensor"),
