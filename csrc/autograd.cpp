@@ -10,6 +10,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "check.h"
 #include "tensor.h"
@@ -17,28 +18,54 @@
 namespace reduceops {
 namespace {
 
-// The one question the stable ABI cannot answer is whether a tensor requires a gradient. A tensor
-// handle points to a pointer to a TensorImpl, whose `requires_grad() const` every libtorch exports;
-// should one not, the answer is "maybe", and the Python side, which can ask, decides.
-bool may_require_grad(StableIValue tensor) {
-  using Query = bool (*)(const void*);
-  static const auto query =
-      reinterpret_cast<Query>(dlsym(RTLD_DEFAULT, "_ZNK3c1010TensorImpl13requires_gradEv"));
-  if (query && !query(*reinterpret_cast<const void* const*>(tensor))) return false;
-  return aoti_torch_grad_mode_is_enabled();
+// A C++ symbol that every libtorch exports, null should one not.
+template <class Symbol>
+Symbol find(const char* name) {
+  return reinterpret_cast<Symbol>(dlsym(RTLD_DEFAULT, name));
 }
 
-// What went wrong in the nested call. Only torch >= 2.13 keeps its message; before that, look again
-// for the one mistake that was not ruled out.
-[[noreturn]] void explain(const char* op, const Tensor& self, int64_t dim) {
-  using Query = const char* (*)();
-  static const auto query =
-      reinterpret_cast<Query>(dlsym(RTLD_DEFAULT, "torch_exception_get_what_without_backtrace"));
-  const char* text = query ? query() : nullptr;
-  if (text && *text) throw std::runtime_error(text);
-  check_extent(op, uint64_t(1) << check_dim(op, dim, self.ndim()), self.ndim(), self.sizes());
-  throw std::runtime_error(std::string("reduceops::") + op +
-                           ": the call failed; the cause is in the log above");
+// Whether a gradient may be needed is the one question that the stable ABI cannot answer. A tensor
+// handle points to an at::Tensor, a pointer to a TensorImpl, which can: no autograd_meta() means no
+// gradient of any kind, else there may be one backward, requires_grad(), or a tangent of
+// forward mode, _fw_grad(level 0). Should a symbol be missing, the answer is "maybe", and the
+// Python side, which can ask, decides.
+bool may_need_gradient(StableIValue tensor) {
+  using Impl = const void*;
+  static const auto autograd_meta = find<Impl (*)(Impl)>("_ZNK3c1010TensorImpl13autograd_metaEv");
+  static const auto requires_grad = find<bool (*)(Impl)>("_ZNK3c1010TensorImpl13requires_gradEv");
+  static const auto fw_grad = find<const Impl* (*)(Impl, uint64_t, const Impl*)>(
+      "_ZNK3c1010TensorImpl8_fw_gradEmRKN2at10TensorBaseE");
+  static const auto undefined = find<Impl>("_ZN3c1019UndefinedTensorImpl10_singletonE");
+  if (!autograd_meta || !requires_grad || !fw_grad || !undefined) return true;
+  const Impl* handle = reinterpret_cast<const Impl*>(tensor);
+  if (!autograd_meta(*handle)) return false;
+  if (requires_grad(*handle) && aoti_torch_grad_mode_is_enabled()) return true;
+  return *fw_grad(*handle, 0, handle) != undefined;
+}
+
+// The size of a dim, also where sizes are symbols; 1 if it has no number.
+int64_t size(const Tensor& self, int64_t dim) {
+  StableIValue stack[] = {self.share().release(), torch::stable::detail::from(dim)};
+  const auto status = torch_call_dispatcher("aten::sym_size", "int", stack, TORCH_ABI_VERSION);
+  return status == TORCH_SUCCESS ? torch::stable::detail::to<int64_t>(stack[0]) : 1;
+}
+
+// What went wrong in the nested call: the one mistake that was not ruled out, else the message,
+// which torch keeps from 2.13 on, without what Python adds to it.
+[[noreturn]] void explain(const char* op, const Tensor& self, int64_t ndim, int64_t dim) {
+  static const auto query = find<const char* (*)()>("torch_exception_get_what_without_backtrace");
+  std::string text = query ? query() : "";  // before a failure here replaces it
+  size(self, dim);  // what Python raised is still pending, and fails the first question
+  std::vector<int64_t> sizes;
+  for (int64_t d = 0; d < ndim; ++d) sizes.push_back(size(self, d));
+  check_extent(op, uint64_t(1) << check_dim(op, dim, ndim), ndim, sizes.data());
+  if (const size_t start = text.find("reduceops::"); start != text.npos) {
+    text = text.substr(start, text.find("\n\nAt:") - start);
+  }
+  if (text.empty()) {
+    text = std::string("reduceops::") + op + ": the call failed; the cause is in the log above";
+  }
+  throw std::runtime_error(text);
 }
 
 // Argument number kDim is the dim. What is checked first can be asked of any tensor, fake and
@@ -48,11 +75,12 @@ void forward(const char* op, const char* bare, const char* differentiable, Stabl
   Tensor self(stack[0]);
   const int64_t dim = torch::stable::detail::to<int64_t>(stack[kDim]);
   check_dtype(op, self.dtype(), kFloating);
-  check_dim(op, dim, self.ndim());
-  const char* next = may_require_grad(stack[0]) ? differentiable : bare;
+  const int64_t ndim = self.ndim();
+  check_dim(op, dim, ndim);
+  const char* next = may_need_gradient(stack[0]) ? differentiable : bare;
   stack[0] = self.share().release();
   if (torch_call_dispatcher(next, "", stack, TORCH_ABI_VERSION) != TORCH_SUCCESS)
-    explain(op, self, dim);
+    explain(op, self, ndim, dim);
 }
 
 #define REDUCEOPS_AUTOGRAD(op, floating, dim)                                               \

@@ -3,11 +3,13 @@
 // An element's bits become a signed integer key of the same width; the element chosen is the one
 // with the smallest key, and among equal keys the one with the lowest index. All that a dtype, or
 // min against max, changes is the map from bits to keys, so every kernel only ever looks for a
-// minimum of integers:
-//   integers  xor with `flip`, which reverses the order (max) and moves unsigned values into signed
-//   order; floats    sign and magnitude become two's complement (so -0.0 equals 0.0), negated for
-//   max; every NaN becomes
-//             the smallest key there is, which no other float maps to.
+// minimum of integers.
+//
+// * Integers: xor with `flip` reverses the order (max) and moves unsigned values to signed order.
+// * Floats: sign and magnitude become two's complement (so -0.0 equals 0.0), negated for max.
+//   Adding `bias` wraps the NaNs above infinity around to the lowest integers, where those below
+//   -infinity are too; the maximum with `floor` makes all of them equal.
+//
 // Taking (key, index) lexicographically is associative and commutative: the result does not depend
 // on the split.
 #pragma once
@@ -29,7 +31,7 @@ namespace reduceops {
 template <class Key>
 struct Order {
   Key flip;
-  Key max_magnitude;
+  Key bias, floor;  // of floats
 };
 
 template <class Key>
@@ -37,7 +39,9 @@ Order<Key> order_of(const DType& dtype, bool largest) {
   using Limits = std::numeric_limits<Key>;
   Key flip = largest ? Key(-1) : Key(0);
   if (dtype.kind == Kind::kUnsigned) flip ^= Limits::min();
-  return {flip, static_cast<Key>(dtype.max_magnitude)};
+  const Key bias = Key(Limits::max() - static_cast<Key>(dtype.max_magnitude));
+  const Key floor = Key(bias - static_cast<Key>(dtype.max_magnitude) - 1);
+  return {flip, bias, floor};
 }
 
 template <bool kFloat, class Key>
@@ -46,11 +50,11 @@ REDUCEOPS_HD Key key_of(Key bits, Order<Key> order) {
   if constexpr (!kFloat) {
     return bits ^ order.flip;
   } else {
-    constexpr Key kLowest = Key(Key(1) << (8 * sizeof(Key) - 1));
+    using Unsigned = std::make_unsigned_t<Key>;
     const Key negative = Key(bits ^ order.flip) < 0 ? Key(-1) : Key(0);
-    const Key magnitude = bits & Key(~kLowest);
-    const Key key = Key(Key(magnitude ^ negative) - negative);
-    return magnitude > order.max_magnitude ? kLowest : key;
+    const Key magnitude = bits & std::numeric_limits<Key>::max();
+    const Key key = Key(Unsigned(magnitude ^ negative) + Unsigned(order.bias) - Unsigned(negative));
+    return key < order.floor ? order.floor : key;
   }
 }
 

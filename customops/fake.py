@@ -47,9 +47,20 @@ def _register_scaled(op: str) -> None:
     torch.library.register_fake(f"reduceops::_{op}_indices", fake_indices)
 
 
+def _register_tags() -> None:
+    """Lets Inductor hand over whatever strides it has: without this tag it would copy an input
+    back to the strides of eager mode. (The stable ABI takes tags from torch 2.12 on only.)"""
+    for name in torch._C._dispatch_get_all_op_names():
+        if name.startswith("reduceops::"):
+            packet, _, overload = name.removeprefix("reduceops::").partition(".")
+            op = getattr(getattr(torch.ops.reduceops, packet), overload or "default")
+            op.tags.append(torch.Tag.flexible_layout)
+
+
 for _op in ("argmin", "argmax"):
     _register_arg(_op)
 for _op in ("min", "max"):
     _register_extreme(_op)
 for _op in ("scale_min", "scale_max"):
     _register_scaled(_op)
+_register_tags()

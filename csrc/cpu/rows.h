@@ -97,7 +97,7 @@ struct Rows : Walk<Element> {
 
   // Items that are whole, short, contiguous rows, one right after the other.
   void dense(int64_t begin, int64_t end) const {
-    const int64_t n = r.groups.extent;
+    const int64_t n = r.groups.reduced.dim[0].size;
     const Dim kept = r.groups.kept.dim[0];
     const int64_t together = kBlock / n;
     Key keys[kBlock];
@@ -120,7 +120,7 @@ struct Rows : Walk<Element> {
     const Dims &kept = r.groups.kept, &reduced = r.groups.reduced;
     return job.plan.parts == 1 && kept.count == 1 && reduced.count == 1 &&
            reduced.dim[0].stride == 1 && reduced.dim[0].step == 1 &&
-           kept.dim[0].stride == reduced.dim[0].size && r.groups.extent <= kShort;
+           kept.dim[0].stride == reduced.dim[0].size && reduced.dim[0].size <= kShort;
   }
 
   void operator()(int64_t begin, int64_t end) const {

@@ -20,6 +20,7 @@ struct Tuning {
   int64_t blocks_per_multiprocessor = 8;
   int64_t warp_row_loads =
       512;                    // a row of more loads gets a block where warps would not fill the GPU
+  int64_t lane_loads = 4;     // loads of a lane that shares a short row
   int64_t column_loads = 4;   // fewest loads of a thread worth sharing a column for
   int64_t part_loads = 1024;  // fewest loads of a block that are worth splitting off
   int64_t min_vector_run =
@@ -78,7 +79,8 @@ inline Plan make_plan(const Groups& groups, int64_t bytes, int64_t address, Limi
     const int64_t loads = plan.vector ? ceil_div(walk, width) : walk;
     const bool long_row =
         loads > tuning.warp_row_loads && groups.outputs * 32 < full * plan.threads;
-    plan.lanes = long_row ? plan.threads : std::min<int64_t>(32, ceil_pow2(loads));
+    plan.lanes = long_row ? plan.threads
+                          : std::min<int64_t>(32, ceil_pow2(ceil_div(loads, tuning.lane_loads)));
     plan.shares = 1;
     units = ceil_div(groups.outputs, plan.threads / plan.lanes);
     thread_loads = ceil_div(loads, plan.lanes);
