@@ -10,6 +10,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "check.h"
@@ -68,6 +69,25 @@ int64_t size(const Tensor& self, int64_t dim) {
   throw std::runtime_error(text);
 }
 
+// Here and not below, where the message would be lost before torch 2.13.
+void check_layout(const char* op, const Tensor& self) {
+  const int32_t layout = self.layout();
+  if (layout == aoti_torch_layout_strided()) return;
+  const std::pair<int32_t, const char*> names[] = {
+      {aoti_torch_layout_sparse_coo(), "sparse_coo"},
+      {aoti_torch_layout_sparse_csr(), "sparse_csr"},
+      {aoti_torch_layout_sparse_csc(), "sparse_csc"},
+      {aoti_torch_layout_sparse_bsr(), "sparse_bsr"},
+      {aoti_torch_layout_sparse_bsc(), "sparse_bsc"},
+      {aoti_torch_layout__mkldnn(), "_mkldnn"},
+  };
+  for (const auto& [code, name] : names) {
+    if (code != layout) continue;
+    fail(op, "got a ", name, " ", dtype_name(self.dtype()),
+         " tensor (supported: strided tensors on cpu and cuda)");
+  }
+}
+
 // Argument number kDim is the dim. What is checked first can be asked of any tensor, fake and
 // symbolic ones too.
 template <bool kFloating, int kDim>
@@ -77,6 +97,7 @@ void forward(const char* op, const char* bare, const char* differentiable, Stabl
   check_dtype(op, self.dtype(), kFloating);
   const int64_t ndim = self.ndim();
   check_dim(op, dim, ndim);
+  check_layout(op, self);
   const char* next = may_need_gradient(stack[0]) ? differentiable : bare;
   stack[0] = self.share().release();
   if (torch_call_dispatcher(next, "", stack, TORCH_ABI_VERSION) != TORCH_SUCCESS)

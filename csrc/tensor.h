@@ -32,11 +32,11 @@ class Tensor {
 
   // A second handle to the same tensor.
   Tensor share() const { return Tensor(get<AtenTensorHandle>(aoti_torch_new_tensor_handle)); }
-  AtenTensorHandle handle() const { return handle_; }
   StableIValue release() { return reinterpret_cast<StableIValue>(std::exchange(handle_, nullptr)); }
 
   int64_t ndim() const { return get<int64_t>(aoti_torch_get_dim); }
   int32_t dtype() const { return get<int32_t>(aoti_torch_get_dtype); }
+  int32_t layout() const { return get<int32_t>(aoti_torch_get_layout); }
   int32_t device_type() const { return get<int32_t>(aoti_torch_get_device_type); }
   int32_t device_index() const { return get<int32_t>(aoti_torch_get_device_index); }
   const int64_t* sizes() const { return get<int64_t*>(aoti_torch_get_sizes); }
