@@ -9,12 +9,11 @@
 namespace reduceops::cuda {
 namespace {
 
-constexpr int kUnroll = 8;  // independent loads in flight per thread
-
 template <bool kVector, class Element>
 __global__ void columns(const __grid_constant__ Problem p, Element element) {
   using Key = typename Element::Key;
   constexpr int kWidth = kVector ? Vector<Key>::kWidth : 1;
+  constexpr int kUnroll = 8;  // independent loads in flight per thread
   struct alignas(sizeof(Key) * kWidth) Load {
     Key at[kWidth];
   };
@@ -27,11 +26,10 @@ __global__ void columns(const __grid_constant__ Problem p, Element element) {
   const int64_t tiles_across = (inner.size / kWidth + p.lanes - 1) / p.lanes;
   const int64_t tiles = p.outputs / inner.size * tiles_across;
   for (int64_t block = blockIdx.x; block < p.blocks; block += gridDim.x) {
-    const int part = block % p.parts;
-    const int64_t tile = block / p.parts * groups + group;
-    const int64_t outer = tile / tiles_across;
-    const int64_t column = (tile % tiles_across * p.lanes + lane) * kWidth;
-    const Place at = place(p.kept() + 1, p.kept_count - 1, outer);
+    const auto [unit, part] = split(block, p.parts);
+    const int64_t tile = unit * groups + group;
+    const auto [outer, across] = split(tile, tiles_across);
+    const int64_t column = (across * p.lanes + lane) * kWidth;
     const bool inside = group < groups && tile < tiles && column < inner.size;
     const int64_t begin = part * p.part_extent, stop = std::min(begin + p.part_extent, p.walk);
     Key smallest[kWidth];
@@ -43,7 +41,8 @@ __global__ void columns(const __grid_constant__ Problem p, Element element) {
       turn[c] = 0;
     }
     if (inside) {
-      const Key* base = static_cast<const Key*>(p.input) + at.offset + column * inner.stride;
+      const Key* base = static_cast<const Key*>(p.input) +
+                        place(p.kept() + 1, p.kept_count - 1, outer).offset + column * inner.stride;
       // Positions are taken in turns of `shares`; with one reduced dim an address is one step from
       // the last.
       const bool plain = p.reduced_count == 1;
@@ -98,6 +97,7 @@ __global__ void columns(const __grid_constant__ Problem p, Element element) {
       }
       if (share == 0 && inside) {
         best.index = place(p.reduced(), p.reduced_count, best.index).step;
+        const Place at = place(p.kept() + 1, p.kept_count - 1, outer);
         const int64_t here = column + c;
         const Place out{at.offset + here * inner.stride, at.step + here * inner.step};
         emit(p, element, outer * inner.size + here, out, part, best);

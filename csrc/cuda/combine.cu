@@ -5,11 +5,11 @@
 namespace reduceops::cuda {
 namespace {
 
-constexpr int kThreads = 128;
+constexpr int kWarps = 4;  // per block
 
 template <class Element>
 __global__ void combine(const __grid_constant__ Problem p, Element element) {
-  const int64_t output = blockIdx.x * int64_t(kThreads / 32) + threadIdx.x / 32;
+  const int64_t output = blockIdx.x * int64_t(kWarps) + threadIdx.x / 32;
   if (output >= p.outputs) return;
   const int lane = threadIdx.x % 32;
   Best<int64_t> best = no_best<int64_t>();
@@ -25,8 +25,8 @@ __global__ void combine(const __grid_constant__ Problem p, Element element) {
 
 void launch_combine(const Reduction& r, const Problem& problem, void* stream) {
   visit_element(r, [&](auto element) {
-    const unsigned blocks = grid_of((problem.outputs + kThreads / 32 - 1) / (kThreads / 32));
-    combine<<<blocks, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(problem, element);
+    const unsigned blocks = grid_of(ceil_div(problem.outputs, kWarps));
+    combine<<<blocks, 32 * kWarps, 0, static_cast<cudaStream_t>(stream)>>>(problem, element);
   });
   check(cudaGetLastError());
 }

@@ -16,18 +16,18 @@ struct Limits {
 
 // The numbers a tuning run would change.
 struct Tuning {
-  int64_t threads = 256;  // per block
   int64_t blocks_per_multiprocessor = 8;
   int64_t warp_row_loads =
-      512;                    // a row of more loads gets a block where warps would not fill the GPU
-  int64_t lane_loads = 4;     // loads of a lane that shares a short row
-  int64_t column_loads = 4;   // fewest loads of a thread worth sharing a column for
-  int64_t part_loads = 1024;  // fewest loads of a block that are worth splitting off
+      512;                   // a row of more loads gets a block where warps would not fill the GPU
+  int64_t lane_loads = 4;    // loads of a lane that shares a short row
+  int64_t column_loads = 4;  // fewest loads of a thread worth sharing a column for
+  int64_t part_loads = 4;    // fewest loads of a thread worth splitting off
   int64_t min_vector_run =
       64;  // shortest contiguous run read in 16-byte loads when there are several
   int64_t workspace_bytes = 1 << 20;  // for the candidates of the parts
 };
 
+constexpr int64_t kThreads = 256;  // per block; the kernels are compiled for it
 constexpr int64_t kLoadBytes = 16;
 constexpr int64_t kCandidateBytes = 16;
 
@@ -65,7 +65,7 @@ inline bool columns_aligned(const Groups& groups, int64_t bytes, int64_t address
 inline Plan make_plan(const Groups& groups, int64_t bytes, int64_t address, Limits limits,
                       Tuning tuning = {}) {
   Plan plan{};
-  plan.threads = tuning.threads;
+  plan.threads = kThreads;
   plan.rows = is_rows(groups);
   const int64_t walk = walk_extent(groups.reduced);
   const int64_t width = kLoadBytes / bytes;
@@ -109,8 +109,9 @@ inline Plan make_plan(const Groups& groups, int64_t bytes, int64_t address, Limi
     thread_loads = ceil_div(walk, plan.shares);
   }
   plan.parts = 1;
-  if (units < full && (!plan.rows || plan.lanes == plan.threads)) {
-    const int64_t worth = thread_loads * plan.threads / tuning.part_loads;
+  // A second launch pays only where one leaves multiprocessors without a block.
+  if (units < limits.multiprocessors && (!plan.rows || plan.lanes == plan.threads)) {
+    const int64_t worth = thread_loads / tuning.part_loads;
     const int64_t fits = tuning.workspace_bytes / (kCandidateBytes * groups.outputs);
     plan.parts = std::max<int64_t>(1, std::min({ceil_div(full, units), worth, fits, walk}));
   }

@@ -10,7 +10,8 @@
 namespace reduceops::cuda {
 namespace {
 
-constexpr int kUnroll = 4;  // independent loads in flight per thread
+constexpr int kUnroll = 4;          // independent loads in flight per thread
+constexpr int kBlocksResident = 4;  // per multiprocessor: latency is hidden by other rows
 
 // This lane's best of n contiguous elements; the index is the position.
 template <class Element, class Key = typename Element::Key>
@@ -85,13 +86,14 @@ __device__ Best<Key> scan(const Problem& p, Element element, const Key* base, in
 }
 
 template <bool kVector, class Element>
-__global__ void rows(const __grid_constant__ Problem p, Element element) {
+__global__ void __launch_bounds__(kThreads, kBlocksResident)
+    rows(const __grid_constant__ Problem p, Element element) {
   using Key = typename Element::Key;
   __shared__ Best<Key> warps[32];
   const int rows_per_block = blockDim.x / p.lanes, lane = threadIdx.x % p.lanes;
   for (int64_t block = blockIdx.x; block < p.blocks; block += gridDim.x) {
-    const int part = block % p.parts;
-    const int64_t output = block / p.parts * rows_per_block + threadIdx.x / p.lanes;
+    const auto [unit, part] = split(block, p.parts);
+    const int64_t output = unit * rows_per_block + threadIdx.x / p.lanes;
     const Place at = place(p.kept(), p.kept_count, output);
     Best<Key> best = no_best<Key>();
     if (output < p.outputs) {
