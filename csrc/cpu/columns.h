@@ -20,18 +20,8 @@ struct Columns : Walk<Element> {
   static constexpr int64_t kTile = kTileBytes / sizeof(Key);
   static constexpr int64_t kPositions =
       std::numeric_limits<Key>::max();                   // positions of a block fit the key's lanes
-  static constexpr int kUnroll = 8;                      // rows to a pass over the accumulators
-  static constexpr int64_t kChunk = 1024 / sizeof(Key);  // columns between prefetches
+  static constexpr int kUnroll = 4;                      // rows to a pass over the accumulators
   static constexpr int64_t kNarrow = 256 / sizeof(Key);  // rows to fold
-
-  // Hardware prefetchers stop at the end of a row segment; this fetches the same chunk of the rows
-  // that come next.
-  static void prefetch(const Key* const* row, int64_t chunk, int64_t pitch) {
-    for (int u = 0; u < kUnroll; ++u) {
-      const Key* next = row[u] + kUnroll * pitch + chunk;
-      for (int64_t c = 0; c < kChunk; c += 64 / sizeof(Key)) __builtin_prefetch(next + c, 0, 2);
-    }
-  }
 
   // The best of `width` neighbouring columns over positions [j, stop) of `dims`: keys and
   // positions.
@@ -40,7 +30,6 @@ struct Columns : Walk<Element> {
             int64_t stop, Key* keys, int64_t* positions) const {
     const int64_t s = kUnit ? 1 : stride;
     Key best[kTile], at[kTile];
-    const int64_t pitch = dims.dim[0].stride;
     Cursor cursor(dims, 0, j);
     const auto next_row = [&] {
       const Key* row = base + cursor.place().offset;
@@ -58,19 +47,15 @@ struct Columns : Walk<Element> {
       for (; i + kUnroll <= block; i += kUnroll) {
         const Key* row[kUnroll];
         for (int u = 0; u < kUnroll; ++u) row[u] = next_row();
-        for (int64_t chunk = 0; chunk < width; chunk += kChunk) {
-          if (kUnit && i + 2 * kUnroll <= block) prefetch(row, chunk, pitch);
-          const int64_t end = least(width, chunk + kChunk);
-          for (int64_t c = chunk; c < end; ++c) {
-            Key k = best[c], a = at[c];
-            for (int u = 0; u < kUnroll; ++u) {
-              const Key key = element.key(load(row[u] + c * s));
-              a = key < k ? static_cast<Key>(i + u) : a;
-              k = key < k ? key : k;
-            }
-            best[c] = k;
-            at[c] = a;
+        for (int64_t c = 0; c < width; ++c) {
+          Key k = best[c], a = at[c];
+          for (int u = 0; u < kUnroll; ++u) {
+            const Key key = element.key(load(row[u] + c * s));
+            a = key < k ? static_cast<Key>(i + u) : a;
+            k = key < k ? key : k;
           }
+          best[c] = k;
+          at[c] = a;
         }
       }
       for (; i < block; ++i) {
