@@ -59,7 +59,8 @@ inline int64_t walk_extent(const Dims& dims) {
 
 // The input offset of a result index; the inverse of what `place` does for reduced dims.
 REDUCEOPS_HD int64_t offset_of(const Dim* reduced, int count, int64_t index) {
-  if (count == 1) return (reduced[0].step == 1 ? index : index / reduced[0].step) * reduced[0].stride;
+  if (count == 1)
+    return (reduced[0].step == 1 ? index : index / reduced[0].step) * reduced[0].stride;
   int64_t offset = 0;
   for (int d = 0; d < count; ++d)
     offset += index / reduced[d].step % reduced[d].size * reduced[d].stride;
