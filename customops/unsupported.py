@@ -46,3 +46,22 @@ for _op in ("min", "max", "scale_min", "scale_max"):
     _register(f"_{_op}", _op)
 for _op in ("scale_min", "scale_max"):
     _register(f"_{_op}_indices", _op)
+
+
+def _register_in_python(op: str, *defaults: object) -> None:
+    """Keeps CUDA tensors from the C++ Autograd kernel, which could not pass on before torch 2.13
+    why they are refused. The dispatcher leaves out trailing arguments that equal `defaults`."""
+    forward = getattr(torch.ops.reduceops, f"_{op}_autograd")
+    count = len(forward.default._schema.arguments) - 1
+
+    def kernel(self, *args):
+        return forward(self, *args, *defaults[len(defaults) - (count - len(args)) :])
+
+    _library.impl(op, kernel, "AutogradCUDA")
+
+
+if not libraries.cuda.loaded:
+    for _op in ("min", "max"):
+        _register_in_python(_op, False)
+    for _op in ("scale_min", "scale_max"):
+        _register_in_python(_op, 1, True)

@@ -183,14 +183,18 @@ def test_import_under_an_old_torch_says_which_is_needed():
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
-def test_cuda_tensor_without_the_cuda_library_says_so(tmp_path):
+@pytest.mark.parametrize("call", ["argmin(x)", "min(x, 0)", "scale_max(x, 2.0, 0)"])
+@pytest.mark.parametrize("requires_grad", [False, True], ids=["", "grad"])
+def test_cuda_tensor_without_the_cuda_library_says_so(call, requires_grad, tmp_path):
     library = Path(customops.libraries.cpu.path)
     (tmp_path / library.name).symlink_to(library)
     error = run(
-        "import torch, customops; customops.argmin(torch.ones(3, device='cuda'))",
+        "import torch, customops; "
+        f"x = torch.ones(3, device='cuda', requires_grad={requires_grad}); customops.{call}",
         CUSTOMOPS_LIBRARY_DIR=str(tmp_path),
     )
-    assert "reduceops::argmin" in error and "CUDA library is not loaded" in error
+    op = call.partition("(")[0]
+    assert f"reduceops::{op}" in error and "CUDA library is not loaded" in error
     assert "not built" in error
 
 
