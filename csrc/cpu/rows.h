@@ -105,13 +105,8 @@ struct Rows : Walk<Element> {
       const int64_t rows = least(together, end - row);
       map(input + row * n, rows * n, 1, keys);
       for (int64_t i = 0; i < rows; ++i) {
-        const int64_t index = short_best(keys + i * n, n).index;
-        const int64_t out = (row + i) * kept.step;
-        if (r.indices) r.indices[out] = index;
-        if (r.values) {
-          const Key value = element.value(load(input + (row + i) * n + index));
-          std::memcpy(static_cast<Key*>(r.values) + out, &value, sizeof(value));
-        }
+        const Place at{(row + i) * n, (row + i) * kept.step};
+        this->finish(at, short_best(keys + i * n, n).index);
       }
     }
   }
