@@ -1,4 +1,5 @@
-// How a kernel reads an element: its order key and the value to return, as it is or scaled.
+// How a kernel reads an element: its order key and the value to return, as it is or scaled. The
+// value also follows from the key, but for zeros and NaNs.
 //
 // Scaling is x * scale as torch computes it: in float for the 16-bit types and rounded once, in
 // their own type else.
@@ -100,16 +101,23 @@ struct Plain {
   Order<Key> order;
   REDUCEOPS_HD Key value(Key bits) const { return bits; }
   REDUCEOPS_HD Key key(Key bits) const { return key_of<kFloat>(bits, order); }
+  REDUCEOPS_HD bool value_of_key(Key key, Key& value) const {
+    return bits_of<kFloat>(key, order, value);
+  }
 };
 
 // Elements times a scale, never stored.
-template <class Format>
+template <class F>
 struct Scaled {
+  using Format = F;
   using Key = typename Format::Key;
   Order<Key> order;
   typename Format::Compute scale;
   REDUCEOPS_HD Key value(Key bits) const { return Format::encode(Format::decode(bits) * scale); }
   REDUCEOPS_HD Key key(Key bits) const { return key_of<true>(value(bits), order); }
+  REDUCEOPS_HD bool value_of_key(Key key, Key& value) const {
+    return bits_of<true>(key, order, value);
+  }
 };
 
 // Calls f with the element reader of a reduction. Twelve cover every operator and dtype: four

@@ -20,15 +20,33 @@ reduceops::Groups groups_of(int64_t ndim, const int64_t* sizes, const int64_t* s
 
 #define REDUCEOPS_EXPORT extern "C" __attribute__((visibility("default")))
 
-// out: rows, vector, lanes, shares, threads, blocks, parts, part_extent
+// out: walk, vector, lanes, shares, threads, cluster, blocks, parts, part_extent, tile, tiles,
+// across, contiguous, stage_rows, stage_pitch, stage_bytes, stages, scratch_bytes
 REDUCEOPS_EXPORT void reduceops_cuda_plan(int64_t ndim, const int64_t* sizes,
                                           const int64_t* strides, uint64_t reduced_mask,
                                           int64_t bytes, int64_t address, int64_t multiprocessors,
-                                          int64_t* out) {
+                                          int64_t bulk, int64_t* out) {
   const auto groups = groups_of(ndim, sizes, strides, reduced_mask);
-  const auto plan = reduceops::cuda::make_plan(groups, bytes, address, {multiprocessors});
-  const int64_t fields[] = {plan.rows,    plan.vector, plan.lanes, plan.shares,
-                            plan.threads, plan.blocks, plan.parts, plan.part_extent};
+  const auto plan =
+      reduceops::cuda::make_plan(groups, bytes, address, {multiprocessors, bulk != 0});
+  const int64_t fields[] = {static_cast<int64_t>(plan.walk),
+                            plan.vector,
+                            plan.lanes,
+                            plan.shares,
+                            plan.threads,
+                            plan.cluster,
+                            plan.blocks,
+                            plan.parts,
+                            plan.part_extent,
+                            plan.tile,
+                            plan.tiles,
+                            plan.across,
+                            plan.contiguous,
+                            plan.stage_rows,
+                            plan.stage_pitch,
+                            plan.stage_bytes,
+                            plan.stages,
+                            plan.scratch_bytes};
   std::copy(std::begin(fields), std::end(fields), out);
 }
 

@@ -58,6 +58,22 @@ REDUCEOPS_HD Key key_of(Key bits, Order<Key> order) {
   }
 }
 
+// The bits whose key this is, if they are the only ones: not those of a zero or a NaN.
+template <bool kFloat, class Key>
+REDUCEOPS_HD bool bits_of(Key key, Order<Key> order, Key& bits) {
+  if constexpr (!kFloat) {
+    bits = key ^ order.flip;
+    return true;
+  } else {
+    using Unsigned = std::make_unsigned_t<Key>;
+    const Key ordered = Key(Unsigned(key) - Unsigned(order.bias));  // negated for max
+    const Key magnitude = ordered < 0 ? Key(0 - Unsigned(ordered)) : ordered;
+    const bool negative = (ordered < 0) != (order.flip < 0);
+    bits = negative ? Key(magnitude | std::numeric_limits<Key>::min()) : magnitude;
+    return ordered != 0 && key != order.floor;
+  }
+}
+
 // A candidate: `index` is the result index, not a position in memory.
 template <class Key>
 struct Best {

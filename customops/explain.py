@@ -1,26 +1,52 @@
 """The plan a call would run with, without running it: for tests and bug reports."""
 
 import ctypes
+import enum
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from . import libraries
 
 
+class Walk(enum.IntEnum):
+    """The kernels of csrc/cuda, one file each."""
+
+    ROWS = 0
+    COLUMNS = 1
+    BULK_ROWS = 2
+    BULK_GROUPS = 3
+    BULK_COLUMNS = 4
+
+
 @dataclass(frozen=True)
 class CudaPlan:
     """How the GPU kernels cut a reduction (see csrc/cuda/plan.h)."""
 
-    rows: bool
+    walk: Walk
     vector: bool
     lanes: int
     shares: int
     threads: int
+    cluster: int
     blocks: int
     parts: int
     part_extent: int
+    tile: int
+    tiles: int
+    across: int
+    contiguous: bool
+    stage_rows: int
+    stage_pitch: int
+    stage_bytes: int
+    stages: int
+    scratch_bytes: int
+
+    @property
+    def candidates(self) -> int:
+        """How many of an output go through a workspace to a second kernel, if more than one."""
+        return self.parts // self.cluster
 
 
 @dataclass(frozen=True)
@@ -37,17 +63,27 @@ class CpuPlan:
 
 
 def cuda_plan(
-    self: torch.Tensor, dim: Sequence[int] | None = None, *, multiprocessors: int = 132, address=0
+    self: torch.Tensor,
+    dim: Sequence[int] | None = None,
+    *,
+    multiprocessors: int = 132,
+    address: int = 0,
+    bulk: bool = True,
 ) -> CudaPlan:
     """The plan for reducing `dim` (None: all) of a tensor like `self`; its device does not matter,
-    a meta tensor will do. `address` stands for the address of its first element in bytes."""
+    a meta tensor will do. `address` stands for the address of its first element in bytes, `bulk`
+    for a GPU that has bulk copies (Hopper on)."""
     layout = _layout(self, dim)
-    return CudaPlan(*_ask("reduceops_cuda_plan", layout, (address, multiprocessors), 8, bools=2))
+    plan = CudaPlan(*_ask("reduceops_cuda_plan", layout, (address, multiprocessors, bulk), 18))
+    return replace(
+        plan, walk=Walk(plan.walk), vector=bool(plan.vector), contiguous=bool(plan.contiguous)
+    )
 
 
 def cpu_plan(self: torch.Tensor, dim: Sequence[int] | None = None, *, threads: int = 1) -> CpuPlan:
     """The plan for reducing `dim` (None: all) of a tensor like `self` with so many threads."""
-    return CpuPlan(*_ask("reduceops_cpu_plan", _layout(self, dim), (threads,), 7, bools=1))
+    plan = CpuPlan(*_ask("reduceops_cpu_plan", _layout(self, dim), (threads,), 7))
+    return replace(plan, rows=bool(plan.rows))
 
 
 def _layout(self: torch.Tensor, dim: Sequence[int] | None) -> tuple:
@@ -58,10 +94,10 @@ def _layout(self: torch.Tensor, dim: Sequence[int] | None) -> tuple:
     return self.dim(), array(*self.shape), strides, ctypes.c_uint64(mask), self.element_size()
 
 
-def _ask(name: str, layout: tuple, rest: tuple[int, ...], fields: int, bools: int) -> list:
+def _ask(name: str, layout: tuple, rest: tuple[int, ...], fields: int) -> list[int]:
     function = getattr(ctypes.CDLL(str(libraries.cpu.path)), name)
     function.restype = None
     out = (ctypes.c_int64 * fields)()
     ndim, sizes, strides, mask, bytes_ = layout
     function(ctypes.c_int64(ndim), sizes, strides, mask, *map(ctypes.c_int64, (bytes_, *rest)), out)
-    return [bool(x) for x in out[:bools]] + list(out[bools:])
+    return list(out)

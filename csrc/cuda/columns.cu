@@ -4,7 +4,7 @@
 //
 // Bound by reading memory where 16-byte loads are possible; with an odd row pitch by the number of
 // loads in flight.
-#include "cuda/device.cuh"
+#include "cuda/results.cuh"
 
 namespace reduceops::cuda {
 namespace {
@@ -18,20 +18,21 @@ __global__ void columns(const __grid_constant__ Problem p, Element element) {
     Key at[kWidth];
   };
   extern __shared__ char shared[];
+  if (p.candidates) let_next_launch();
   auto* bests = reinterpret_cast<Best<Key>*>(shared);
-  const int shares = p.shares;
-  const int lane = threadIdx.x % p.lanes, share = threadIdx.x / p.lanes % shares;
-  const int group = threadIdx.x / (p.lanes * shares), groups = blockDim.x / (p.lanes * shares);
+  const int shares = p.plan.shares;
+  const int lane = threadIdx.x % p.plan.lanes, share = threadIdx.x / p.plan.lanes % shares;
+  const int group = threadIdx.x / (p.plan.lanes * shares),
+            groups = blockDim.x / (p.plan.lanes * shares);
   const Dim inner = p.kept()[0];
-  const int64_t tiles_across = (inner.size / kWidth + p.lanes - 1) / p.lanes;
-  const int64_t tiles = p.outputs / inner.size * tiles_across;
-  for (int64_t block = blockIdx.x; block < p.blocks; block += gridDim.x) {
-    const auto [unit, part] = split(block, p.parts);
+  for (int64_t block = blockIdx.x; block < p.plan.blocks; block += gridDim.x) {
+    const auto [unit, part] = split(block, p.plan.parts);
     const int64_t tile = unit * groups + group;
-    const auto [outer, across] = split(tile, tiles_across);
-    const int64_t column = (across * p.lanes + lane) * kWidth;
-    const bool inside = group < groups && tile < tiles && column < inner.size;
-    const int64_t begin = part * p.part_extent, stop = std::min(begin + p.part_extent, p.walk);
+    const auto [outer, across] = split(tile, p.plan.across);
+    const int64_t column = (across * p.plan.lanes + lane) * kWidth;
+    const bool inside = group < groups && tile < p.plan.tiles && column < inner.size;
+    const int64_t begin = part * p.plan.part_extent,
+                  stop = std::min(begin + p.plan.part_extent, p.walk);
     Key smallest[kWidth];
     uint32_t turn[kWidth];  // the thread's turn at which it met its best: position begin + share +
                             // turn * shares
@@ -41,14 +42,15 @@ __global__ void columns(const __grid_constant__ Problem p, Element element) {
       turn[c] = 0;
     }
     if (inside) {
-      const Key* base = static_cast<const Key*>(p.input) +
+      const Key* base = reinterpret_cast<const Key*>(p.input) +
                         place(p.kept() + 1, p.kept_count - 1, outer).offset + column * inner.stride;
       // Positions are taken in turns of `shares`; with one reduced dim an address is one step from
       // the last.
       const bool plain = p.reduced_count == 1;
       const int64_t step = plain ? shares * p.reduced()[0].stride : 0;
       const Key* next = base + (plain ? (begin + share) * p.reduced()[0].stride : 0);
-      const uint32_t turns = begin + share < stop ? (stop - begin - share - 1) / shares + 1 : 0;
+      const auto extent = static_cast<uint32_t>(stop - begin);
+      const uint32_t turns = share < extent ? (extent - share - 1) / shares + 1 : 0;
       const auto read = [&](uint32_t t) {
         const Key* at = next;
         if (plain) {
@@ -68,15 +70,29 @@ __global__ void columns(const __grid_constant__ Problem p, Element element) {
           }
         }
       };
+      const auto take_turns = [&]<int kTurns>(std::integral_constant<int, kTurns>, uint32_t t) {
+        Load load[kTurns];
+#pragma unroll
+        for (int u = 0; u < kTurns; ++u) load[u] = read(t + u);
+#pragma unroll
+        for (int u = 0; u < kTurns; ++u) take_turn(load[u], t + u);
+      };
       uint32_t t = 0;
-      for (; t + kUnroll <= turns; t += kUnroll) {
-        Load load[kUnroll];
+      for (; t + kUnroll <= turns; t += kUnroll)
+        take_turns(std::integral_constant<int, kUnroll>(), t);
+      for (; t + 2 <= turns; t += 2) take_turns(std::integral_constant<int, 2>(), t);
+      if (t < turns) take_turns(std::integral_constant<int, 1>(), t);
+    }
+    const Place at = place(p.kept() + 1, p.kept_count - 1, outer);
+    if (shares == 1 && p.reduced_count == 1) {
+      const Results<Element> results(
+          p, {at.offset + column * inner.stride, at.step + column * inner.step}, inner,
+          outer * inner.size + column, part, begin);
 #pragma unroll
-        for (int u = 0; u < kUnroll; ++u) load[u] = read(t + u);
-#pragma unroll
-        for (int u = 0; u < kUnroll; ++u) take_turn(load[u], t + u);
+      for (int c = 0; c < kWidth; ++c) {
+        if (inside) results.put(element, c, smallest[c], turn[c]);
       }
-      for (; t < turns; ++t) take_turn(read(t), t);
+      continue;
     }
 #pragma unroll
     for (int c = 0; c < kWidth; ++c) {
@@ -89,7 +105,7 @@ __global__ void columns(const __grid_constant__ Problem p, Element element) {
         for (int half = shares / 2; half > 0; half /= 2) {
           __syncthreads();
           if (share < half && group < groups) {
-            take(best, bests[threadIdx.x + half * p.lanes]);
+            take(best, bests[threadIdx.x + half * p.plan.lanes]);
             bests[threadIdx.x] = best;
           }
         }
@@ -97,7 +113,6 @@ __global__ void columns(const __grid_constant__ Problem p, Element element) {
       }
       if (share == 0 && inside) {
         best.index = place(p.reduced(), p.reduced_count, best.index).step;
-        const Place at = place(p.kept() + 1, p.kept_count - 1, outer);
         const int64_t here = column + c;
         const Place out{at.offset + here * inner.stride, at.step + here * inner.step};
         emit(p, element, outer * inner.size + here, out, part, best);
@@ -108,16 +123,14 @@ __global__ void columns(const __grid_constant__ Problem p, Element element) {
 
 }  // namespace
 
-void launch_columns(const Reduction& r, const Plan& plan, const Problem& problem, void* stream) {
+void launch_columns(const Reduction& r, const Problem& problem, void* stream) {
   visit_element(r, [&](auto element) {
-    using Key = typename decltype(element)::Key;
-    const auto kernel =
-        plan.vector ? columns<true, decltype(element)> : columns<false, decltype(element)>;
-    const size_t shared = plan.threads * sizeof(Best<Key>);
-    kernel<<<grid_of(plan.blocks), plan.threads, shared, static_cast<cudaStream_t>(stream)>>>(
-        problem, element);
+    using Element = decltype(element);
+    const Kernel<Element> kernel =
+        problem.plan.vector ? columns<true, Element> : columns<false, Element>;
+    launch(kernel, problem.plan.blocks, problem, element,
+           kThreads * sizeof(Best<typename Element::Key>), stream);
   });
-  check(cudaGetLastError());
 }
 
 }  // namespace reduceops::cuda

@@ -1,5 +1,4 @@
-// The building blocks that the walks share: reading 16 bytes, combining over a warp, writing a
-// result.
+// The building blocks that the walks share: combining over a warp, writing a result, launching.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -23,10 +22,13 @@ struct Split {
   int64_t quotient, remainder;
 };
 
-// Division of a position by a count that is mostly 1; a 64-bit one costs about a hundred
-// instructions.
+// Division of a position by a count; a 64-bit one costs about a hundred instructions.
 __device__ inline Split split(int64_t position, int64_t count) {
   if (count == 1) return {position, 0};
+  if ((position | count) >> 32 == 0) {
+    const uint32_t quotient = static_cast<uint32_t>(position) / static_cast<uint32_t>(count);
+    return {quotient, static_cast<uint32_t>(position) - quotient * static_cast<uint32_t>(count)};
+  }
   const int64_t quotient = position / count;
   return {quotient, position - quotient * count};
 }
@@ -42,14 +44,41 @@ __device__ void take(Best<Key>& best, Best<Key> other) {
   if (better(other, best)) best = other;
 }
 
+// A candidate within a run of less than 2^32 elements.
+template <class Key>
+struct Near {
+  Key key = std::numeric_limits<Key>::max();
+  uint32_t index = ~0u;
+
+  __device__ void take(Key k, uint32_t i) {
+    if (k < key || (k == key && i < index)) {
+      key = k;
+      index = i;
+    }
+  }
+};
+
 // The best of each group of `lanes` neighbouring lanes, in all of them. Every lane of the warp
 // takes part.
 template <class Key>
-__device__ Best<Key> warp_best(Best<Key> best, int lanes) {
+__device__ Near<Key> warp_best(Near<Key> best, int lanes) {
+  if (sizeof(Key) <= 4 && lanes == 32) {
+    const int key = __reduce_min_sync(~0u, static_cast<int>(best.key));
+    best.index = __reduce_min_sync(~0u, best.key == static_cast<Key>(key) ? best.index : ~0u);
+    best.key = static_cast<Key>(key);
+    return best;
+  }
   for (int d = lanes / 2; d > 0; d /= 2) {
-    const Best<Key> other{static_cast<Key>(__shfl_xor_sync(~0u, best.key, d)),
-                          __shfl_xor_sync(~0u, best.index, d)};
-    take(best, other);
+    const auto key = static_cast<Key>(__shfl_xor_sync(~0u, best.key, d));
+    best.take(key, __shfl_xor_sync(~0u, best.index, d));
+  }
+  return best;
+}
+template <class Key>
+__device__ Best<Key> warp_best(Best<Key> best) {
+  for (int d = 16; d > 0; d /= 2) {
+    const auto key = static_cast<Key>(__shfl_xor_sync(~0u, best.key, d));
+    take(best, {key, __shfl_xor_sync(~0u, best.index, d)});
   }
   return best;
 }
@@ -60,7 +89,7 @@ __device__ void finish(const Problem& p, Element element, Place at, int64_t inde
   using Key = typename Element::Key;
   if (p.indices) p.indices[at.step] = index;
   if (p.values) {
-    const Key* input = static_cast<const Key*>(p.input) + at.offset;
+    const Key* input = reinterpret_cast<const Key*>(p.input) + at.offset;
     static_cast<Key*>(p.values)[at.step] =
         element.value(input[offset_of(p.reduced(), p.reduced_count, index)]);
   }
@@ -69,13 +98,50 @@ __device__ void finish(const Problem& p, Element element, Place at, int64_t inde
 // The result of output number `output` in walk order, which lies `at`, or this part's candidate for
 // it.
 template <class Element, class Key>
-__device__ void emit(const Problem& p, Element element, int64_t output, Place at, int part,
+__device__ void emit(const Problem& p, Element element, int64_t output, Place at, int64_t part,
                      Best<Key> best) {
   if (p.candidates) {
-    p.candidates[output * p.parts + part] = {best.key, best.index};
+    p.candidates[output * p.plan.candidates() + part] = {best.key, best.index};
   } else {
     finish(p, element, at, best.index);
   }
+}
+
+// The blocks of a cluster meet: what each wrote before it arrived is seen after the wait.
+__device__ inline void cluster_arrive() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+#endif
+}
+__device__ inline void cluster_wait() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+#endif
+}
+
+// A kernel may be launched before the previous one has ended; it then waits for that one's memory.
+__device__ inline void wait_for_previous() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+__device__ inline void let_next_launch() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// The same variable of another block of the cluster.
+template <class T>
+__device__ T* in_block(T* shared, uint32_t rank) {
+#if __CUDA_ARCH__ >= 900
+  uint64_t mapped;
+  asm("mapa.u64 %0, %1, %2;" : "=l"(mapped) : "l"(shared), "r"(rank));
+  return reinterpret_cast<T*>(mapped);
+#else
+  return shared;
+#endif
 }
 
 inline void check(cudaError_t error) {
@@ -84,8 +150,29 @@ inline void check(cudaError_t error) {
   }
 }
 
-inline unsigned grid_of(int64_t blocks) {
-  return static_cast<unsigned>(std::min<int64_t>(blocks, std::numeric_limits<int32_t>::max()));
+template <class Element>
+using Kernel = void (*)(Problem, Element);
+
+// Enqueues a kernel; `shared` is bytes of shared memory.
+template <class Element>
+void launch(Kernel<Element> kernel, int64_t blocks, const Problem& problem, Element element,
+            size_t shared, void* stream) {
+  cudaLaunchAttribute cluster;
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim = {static_cast<unsigned>(problem.plan.cluster), 1, 1};
+  cudaLaunchConfig_t config{};
+  config.gridDim = static_cast<unsigned>(
+      std::min<int64_t>(blocks, std::numeric_limits<int32_t>::max() / kCluster * kCluster));
+  config.blockDim = static_cast<unsigned>(problem.plan.threads);
+  config.dynamicSmemBytes = shared;
+  config.stream = static_cast<cudaStream_t>(stream);
+  config.attrs = &cluster;
+  config.numAttrs = problem.plan.cluster > 1;
+  if (shared > 48 << 10) {
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               static_cast<int>(shared)));
+  }
+  check(cudaLaunchKernelEx(&config, kernel, problem, element));
 }
 
 }  // namespace reduceops::cuda

@@ -6,122 +6,364 @@
 #include <bit>
 #include <cstdint>
 
+#include "cuda/tuning.h"
 #include "groups.h"
 
 namespace reduceops::cuda {
 
 struct Limits {
   int64_t multiprocessors;
+  bool bulk;  // bulk copies and clusters: compute capability 9.0 on
 };
 
-// The numbers a tuning run would change.
-struct Tuning {
-  int64_t blocks_per_multiprocessor = 8;
-  int64_t warp_row_loads =
-      512;                   // a row of more loads gets a block where warps would not fill the GPU
-  int64_t lane_loads = 4;    // loads of a lane that shares a short row
-  int64_t column_loads = 4;  // fewest loads of a thread worth sharing a column for
-  int64_t part_loads = 4;    // fewest loads of a thread worth splitting off
-  int64_t min_vector_run =
-      64;  // shortest contiguous run read in 16-byte loads when there are several
-  int64_t workspace_bytes = 1 << 20;  // for the candidates of the parts
-};
-
-constexpr int64_t kThreads = 256;  // per block; the kernels are compiled for it
+constexpr int64_t kThreads = 256;  // per block of plain loads; the kernels are compiled for it
 constexpr int64_t kLoadBytes = 16;
 constexpr int64_t kCandidateBytes = 16;
+constexpr int64_t kWorkspaceBytes = 1 << 20;  // for the candidates of the parts
+constexpr int64_t kCluster = 8;               // blocks: the most that every GPU with clusters takes
+constexpr int64_t kMaxPartExtent = int64_t(1) << 30;  // positions in a part fit 32 bits
+// Of a block that reads a ring of bulk copies, and how many slots each of its threads takes at
+// most.
+constexpr int64_t kReaders = 256;
+constexpr int64_t slots_per_reader(int64_t bytes) { return bytes == 4 ? 8 : 4; }
+constexpr int64_t kRowsAtOnce = 4;  // reduced positions that a reader of columns takes at once
+
+// Of a long row: the bytes that all readers take side by side, and how many such lines at once.
+constexpr int64_t kLineBytes = 8 << 10;
+constexpr int64_t kLines = 4;
+
+enum class Walk : int {
+  kRows,         // the reduced dim is innermost
+  kColumns,      // a kept dim is
+  kBulkRows,     // the reduced dim is innermost, and long
+  kBulkGroups,   // small groups that follow each other in memory, by tiles of many
+  kBulkColumns,  // a kept dim is innermost, by tiles of columns
+};
 
 struct Plan {
-  bool rows;            // the reduced dim is innermost; else columns: a kept dim is
+  Walk walk;
   bool vector;          // 16-byte loads: along the row, or over neighbouring columns
-  int64_t lanes;        // rows: threads per row; columns: threads side by side over columns
-  int64_t shares;       // columns: threads that share a column (a power of 2)
-  int64_t threads;      // per block
+  int lanes;            // rows: threads per row; columns: threads side by side over columns
+  int shares;           // columns: threads that share a column
+  int threads;          // per block
+  int cluster;          // blocks that combine their parts in shared memory
   int64_t blocks;       // of the whole grid, parts included
-  int64_t parts;        // of the reduced extent; a second kernel combines their candidates
+  int64_t parts;        // of the reduced extent
   int64_t part_extent;  // reduced positions in a part
+  // Walks by bulk copies:
+  int64_t tile;     // groups, or columns, in a tile
+  int64_t tiles;    // of one part
+  int64_t across;   // columns: tiles side by side
+  bool contiguous;  // columns: the rows of a tile follow each other in memory
+  int stage_rows;   // columns: reduced positions in a stage
+  int stage_pitch;  // columns: bytes from one position to the next
+  int stage_bytes;
+  int stages;
+  int scratch_bytes;  // columns: of shared memory behind the stages
+
+  // Whether candidates go through a workspace to a second kernel, and how many of an output.
+  bool split() const { return parts > cluster; }
+  REDUCEOPS_HD int64_t candidates() const { return parts / cluster; }
 };
 
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+inline int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
 inline int64_t ceil_pow2(int64_t x) {
   return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(x)));
 }
 
-// Whether whole 16-byte loads over neighbouring columns stay aligned wherever the walk goes.
-inline bool columns_aligned(const Groups& groups, int64_t bytes, int64_t address) {
-  const Dim& inner = groups.kept.dim[0];
-  if (inner.stride != 1 || address % kLoadBytes != 0 || inner.size * bytes % kLoadBytes != 0)
-    return false;
-  const auto aligned = [&](const Dims& dims, int first) {
-    for (int d = first; d < dims.count; ++d) {
-      if (dims.dim[d].stride * bytes % kLoadBytes != 0) return false;
-    }
-    return true;
-  };
-  return aligned(groups.kept, 1) && aligned(groups.reduced, 0);
+// Cuts the reduced extent in at most `wanted` parts, as the workspace allows.
+inline void cut(Plan& plan, int64_t outputs, int64_t walk, int64_t wanted, int64_t multiple) {
+  const int64_t fits = kWorkspaceBytes / (kCandidateBytes * outputs);
+  const int64_t parts = std::max<int64_t>(1, std::min({wanted, fits, walk}));
+  plan.part_extent = std::max<int64_t>(1, ceil_div(walk, parts));
+  if (parts > 1) plan.part_extent = round_up(plan.part_extent, multiple);
+  plan.part_extent = std::min(plan.part_extent, kMaxPartExtent);
+  plan.parts = std::max<int64_t>(1, ceil_div(walk, plan.part_extent));
 }
 
-// `bytes` per element; `address` of the input (its alignment is what counts).
-inline Plan make_plan(const Groups& groups, int64_t bytes, int64_t address, Limits limits,
-                      Tuning tuning = {}) {
-  Plan plan{};
-  plan.threads = kThreads;
-  plan.rows = is_rows(groups);
-  const int64_t walk = walk_extent(groups.reduced);
-  const int64_t width = kLoadBytes / bytes;
-  const int64_t full = limits.multiprocessors * tuning.blocks_per_multiprocessor;
-  int64_t units;         // blocks for one part of the reduced extent
-  int64_t thread_loads;  // loads of each of their threads
-  if (plan.rows) {
-    const bool contiguous = groups.reduced.count > 0 && groups.reduced.dim[0].stride == 1;
-    plan.vector = contiguous && (groups.reduced.count == 1 ||
-                                 groups.reduced.dim[0].size >= tuning.min_vector_run);
-    const int64_t loads = plan.vector ? ceil_div(walk, width) : walk;
-    const bool long_row =
-        loads > tuning.warp_row_loads && groups.outputs * 32 < full * plan.threads;
-    plan.lanes = long_row ? plan.threads
-                          : std::min<int64_t>(32, ceil_pow2(ceil_div(loads, tuning.lane_loads)));
-    plan.shares = 1;
-    units = ceil_div(groups.outputs, plan.threads / plan.lanes);
-    thread_loads = ceil_div(loads, plan.lanes);
-  } else {
-    plan.vector = columns_aligned(groups, bytes, address);
-    const int64_t inner = groups.kept.dim[0].size, outer = groups.outputs / inner;
-    const int64_t columns = plan.vector ? inner / width : inner;
-    // Whole warps of neighbouring columns, evenly cut.
-    plan.lanes = columns;
-    if (columns > plan.threads) {
-      plan.lanes = ceil_div(ceil_div(columns, ceil_div(columns, plan.threads)), 32) * 32;
+class Planner {
+ public:
+  // `bytes` per element; `address` of the input (its alignment is what counts).
+  Planner(const Groups& groups, int64_t bytes, int64_t address, Limits limits, const Tuning& tuning)
+      : groups_(groups),
+        tuning_(tuning),
+        limits_(limits),
+        bytes_(bytes),
+        address_(address),
+        walk_(walk_extent(groups.reduced)),
+        total_(groups.outputs * walk_ * bytes) {}
+
+  Plan plan() const {
+    Plan plan{};
+    plan.cluster = plan.lanes = plan.shares = 1;
+    const bool bulk = limits_.bulk && total_ >= tuning_.bulk_bytes && groups_.reduced.count == 1;
+    if (is_rows(groups_)) {
+      if (bulk && short_rows()) {
+        bulk_short_rows(plan);
+      } else if (bulk && long_rows()) {
+        bulk_rows(plan);
+      } else {
+        rows(plan);
+      }
+    } else if (bulk && small_groups()) {
+      bulk_groups(plan);
+    } else if (bulk && wide_columns()) {
+      bulk_columns(plan);
+    } else {
+      columns(plan);
     }
-    // Too few columns to fill the GPU: threads share a column, if need be fewer columns side by
-    // side.
-    const auto tiles = [&] { return outer * ceil_div(columns, plan.lanes); };
-    for (plan.shares = 1; tiles() * plan.lanes * plan.shares < full * plan.threads;
-         plan.shares *= 2) {
-      if (walk < tuning.column_loads * plan.shares * 2) break;
-      if (plan.lanes * plan.shares * 2 > plan.threads) {
-        if (plan.lanes <= 32) break;
-        plan.lanes = ceil_div(plan.lanes / 2, 32) * 32;
-        if (plan.lanes * plan.shares * 2 > plan.threads) break;
+    return plan;
+  }
+
+ private:
+  const Dim& inner() const { return groups_.kept.dim[0]; }
+  const Dim& along() const { return groups_.reduced.dim[0]; }
+  int64_t slot_bytes() const { return std::max<int64_t>(4, bytes_); }
+  int64_t multiprocessors() const { return limits_.multiprocessors; }
+
+  bool short_rows() const {
+    return groups_.kept.count == 1 && along().stride == 1 && inner().stride == walk_ &&
+           walk_ * bytes_ <= tuning_.short_row_bytes;
+  }
+
+  // Rows one after the other: as many lanes to a row as tiles of all threads allow.
+  void bulk_short_rows(Plan& plan) const {
+    const int64_t row = walk_ * bytes_;
+    plan.vector = row % kLoadBytes == 0 && address_ % kLoadBytes == 0;
+    int64_t lanes = 1;
+    while (lanes < 32 && kThreads / lanes * row > tuning_.tile_bytes) lanes *= 2;
+    const int64_t rows = kThreads / lanes;
+    bulk_tiles(plan, std::max<int64_t>(1, tuning_.tile_bytes / (rows * row)) * rows, row);
+    plan.lanes = static_cast<int>(lanes);
+  }
+
+  bool long_rows() const {
+    return along().stride == 1 && total_ >= tuning_.long_rows_bytes &&
+           walk_ * bytes_ >= tuning_.long_row_bytes;
+  }
+
+  // Whole rows, or as many equal parts of them as keep nearly all of the GPU at work.
+  void bulk_rows(Plan& plan) const {
+    plan.walk = Walk::kBulkRows;
+    plan.threads = kReaders + 32;
+    ring(plan, kLines * kLineBytes);
+    const int64_t resident = multiprocessors() * tuning_.bulk_blocks;
+    const int64_t stage = kLines * kLineBytes / bytes_;
+    int64_t wanted = 1;
+    double best = 0;
+    for (int64_t parts = 1; parts <= std::max<int64_t>(8, resident / groups_.outputs) && best < 0.9;
+         ++parts) {
+      const int64_t items = groups_.outputs * parts;
+      const double use =
+          static_cast<double>(items) / static_cast<double>(round_up(items, resident));
+      if (use > best * 1.05 && parts * stage <= walk_) {
+        best = use;
+        wanted = parts;
       }
     }
-    units = ceil_div(tiles(), plan.threads / (plan.lanes * plan.shares));
-    thread_loads = ceil_div(walk, plan.shares);
+    cut(plan, groups_.outputs, walk_, wanted, stage);
+    plan.blocks = std::min(groups_.outputs * plan.parts, resident);
   }
-  plan.parts = 1;
-  // A second launch pays only where one leaves multiprocessors without a block.
-  if (units < limits.multiprocessors && (!plan.rows || plan.lanes == plan.threads)) {
-    const int64_t worth = thread_loads / tuning.part_loads;
-    const int64_t fits = tuning.workspace_bytes / (kCandidateBytes * groups.outputs);
-    plan.parts = std::max<int64_t>(1, std::min({ceil_div(full, units), worth, fits, walk}));
+
+  bool small_groups() const {
+    return groups_.kept.count == 2 && inner().stride == 1 && along().stride == inner().size &&
+           groups_.kept.dim[1].stride == inner().size * walk_ &&
+           groups_.kept.dim[1].stride * bytes_ <= tuning_.small_group_bytes;
   }
-  // Parts start on whole cache lines where rows do.
-  plan.part_extent = ceil_div(walk, plan.parts);
-  if (plan.parts > 1 && plan.vector && plan.rows)
-    plan.part_extent = ceil_div(plan.part_extent, 128) * 128;
-  plan.parts = ceil_div(walk, plan.part_extent);
-  plan.blocks = units * plan.parts;
-  return plan;
+
+  void bulk_groups(Plan& plan) const {
+    const int64_t group = inner().size * walk_ * bytes_;
+    bulk_tiles(plan, std::max<int64_t>(1, tuning_.tile_bytes / group), group);
+  }
+
+  void bulk_tiles(Plan& plan, int64_t tile, int64_t group_bytes) const {
+    const int64_t groups = total_ / group_bytes;
+    plan.walk = Walk::kBulkGroups;
+    plan.tile = std::min(tile, groups);
+    plan.tiles = ceil_div(groups, plan.tile);
+    plan.parts = 1;
+    plan.part_extent = walk_;
+    plan.threads = kThreads + 32;
+    ring(plan, plan.tile * group_bytes);
+    plan.blocks = std::min(plan.tiles, multiprocessors() * tuning_.bulk_blocks);
+  }
+
+  // Room for the bytes of a stage, wherever in a 16-byte block they begin and for a slot past them.
+  void ring(Plan& plan, int64_t bytes) const {
+    plan.stage_bytes = static_cast<int>(round_up(bytes + 2 * kLoadBytes, 128));
+    plan.stages = static_cast<int>(std::clamp<int64_t>(
+        (tuning_.block_bytes - plan.scratch_bytes) / (plan.stage_bytes + 16), 2, 16));
+  }
+
+  bool wide_columns() const {
+    if (inner().stride != 1) return false;
+    return along().stride == inner().size || inner().size * bytes_ >= tuning_.least_segment_bytes;
+  }
+
+  // A grid of tiles: so wide that memory is read in long runs, and so many that they fill the GPU.
+  void bulk_columns(Plan& plan) const {
+    plan.walk = Walk::kBulkColumns;
+    const int64_t outer = groups_.outputs / inner().size;
+    const int64_t resident = multiprocessors() * tuning_.bulk_blocks;
+    const int64_t per_slot = slot_bytes() / bytes_, per_reader = slots_per_reader(bytes_);
+    const int64_t widest =
+        std::min(tuning_.segment_bytes / bytes_, kReaders * per_reader * per_slot);
+    const int64_t unit = 32 * per_slot;  // a warp's slots
+    const auto pitch_of = [&](int64_t tile) {
+      return tile >= inner().size && along().stride == inner().size
+                 ? along().stride * bytes_
+                 : round_up(tile * bytes_, kLoadBytes) + kLoadBytes;
+    };
+    const auto rows_of = [&](int64_t tile) {
+      return std::clamp<int64_t>(tuning_.stage_bytes / pitch_of(tile) / 4 * 4,
+                                 std::min<int64_t>(4, walk_), walk_);
+    };
+    const int64_t fits = kWorkspaceBytes / (kCandidateBytes * groups_.outputs);
+    // The widest tile with which nearly all of the GPU works, in one part, in parts with candidates
+    // in the workspace, or in as many parts as a cluster has blocks. It is as if every round of
+    // blocks took the time of a whole one.
+    double best = 0;
+    int64_t parts = 1;
+    for (int64_t across = ceil_div(inner().size, widest); best < 0.93; ++across) {
+      const int64_t tile = round_up(ceil_div(inner().size, across), unit);
+      if (best > 0 && tile * bytes_ < tuning_.least_segment_bytes) break;
+      const int64_t tiles = ceil_div(inner().size, tile) * outer;
+      const int64_t most = std::max<int64_t>(1, walk_ / (2 * rows_of(tile)));
+      const auto consider = [&](int64_t cluster, int64_t of_cluster) {
+        const int64_t wanted = cluster * of_cluster;
+        // Clusters fit a GPU's processing clusters badly.
+        const int64_t room = cluster < 8 ? resident : resident * 7 / 8;
+        const auto rounds = static_cast<double>(ceil_div(tiles * wanted, room));
+        const double effort = cluster == 1 ? 1 : 1 + 0.015 * static_cast<double>(cluster);
+        const double use = static_cast<double>(outer * inner().size * wanted) /
+                           (rounds * static_cast<double>(resident * tile) * effort);
+        if (wanted <= most && use > best * 1.01) {
+          best = use;
+          parts = wanted;
+          plan.tile = tile;
+          plan.cluster = static_cast<int>(cluster);
+        }
+      };
+      consider(1, 1);
+      consider(1, std::max<int64_t>(1, std::min({resident / tiles, fits, most})));
+      for (int64_t cluster = 2; cluster <= kCluster; cluster *= 2)
+        consider(cluster, std::max<int64_t>(1, std::min(resident / (tiles * cluster), fits)));
+      if (tile == unit) break;
+    }
+    plan.stage_pitch = static_cast<int>(pitch_of(plan.tile));
+    plan.tile = std::min(plan.tile, inner().size);
+    plan.across = ceil_div(inner().size, plan.tile);
+    plan.tiles = plan.across * outer;
+    plan.contiguous = plan.across == 1 && along().stride == inner().size;
+    const int64_t slots = ceil_div(plan.tile, per_slot);
+    plan.vector = slots > 32 * (per_reader / 2);  // several slots to a thread
+    plan.lanes = static_cast<int>(plan.vector ? round_up(ceil_div(slots, per_reader), 32) : slots);
+    plan.shares = static_cast<int>(kReaders / plan.lanes);
+    plan.threads = static_cast<int>(round_up(plan.lanes * plan.shares, 32)) + 32;
+    // Every share takes four positions at once.
+    const int64_t at_once = kRowsAtOnce * plan.shares;
+    plan.stage_rows = static_cast<int>(std::min(
+        std::max(tuning_.stage_bytes / plan.stage_pitch / at_once, int64_t(1)) * at_once, walk_));
+    // The bests of the shares, and room for slots that are read past the last row. The blocks of a
+    // cluster have one tile each, so when it ends their bests have the ring for themselves.
+    const int64_t nears = plan.shares > 1 && plan.cluster == 1 ? plan.shares * plan.tile : 0;
+    plan.scratch_bytes =
+        static_cast<int>(std::max(nears * (bytes_ == 8 ? 16 : 8), 32 * per_reader * slot_bytes()));
+    ring(plan, plan.stage_rows * plan.stage_pitch);
+    plan.part_extent =
+        std::min(round_up(ceil_div(walk_, parts), parts > 1 ? plan.stage_rows : 1), kMaxPartExtent);
+    plan.parts = round_up(ceil_div(walk_, plan.part_extent), plan.cluster);
+    plan.blocks = plan.tiles * plan.parts;
+    if (plan.cluster == 1) plan.blocks = std::min(plan.blocks, resident);
+  }
+
+  void rows(Plan& plan) const {
+    plan.walk = Walk::kRows;
+    plan.threads = kThreads;
+    const auto& reduced = groups_.reduced;
+    const int64_t width = kLoadBytes / bytes_;
+    plan.vector = reduced.count > 0 && along().stride == 1 &&
+                  (reduced.count == 1 || along().size >= tuning_.min_vector_run);
+    const int64_t full = multiprocessors() * tuning_.blocks_per_multiprocessor;
+    const int64_t loads = plan.vector ? ceil_div(walk_, width) : walk_;
+    const bool few = groups_.outputs * 32 < full * kThreads;
+    const bool whole_block = few ? loads > 256 : loads > tuning_.warp_row_loads;
+    plan.lanes = whole_block ? kThreads
+                             : static_cast<int>(std::min<int64_t>(
+                                   32, ceil_pow2(ceil_div(loads, tuning_.lane_loads))));
+    const int64_t units = ceil_div(groups_.outputs, kThreads / plan.lanes);
+    int64_t wanted = 1;
+    if (units < full && whole_block) {
+      wanted = std::min(ceil_div(full, units), loads / (kThreads * tuning_.part_loads));
+      // A cluster combines its parts without a second kernel.
+      if (limits_.bulk && plan.vector && units * kCluster * 2 > multiprocessors())
+        wanted = std::min(wanted, kCluster);
+    }
+    cut(plan, groups_.outputs, walk_, wanted, plan.vector ? 2048 / bytes_ : 1);
+    if (limits_.bulk && plan.parts <= kCluster && plan.parts > 1)
+      plan.cluster = static_cast<int>(plan.parts);
+    plan.blocks = units * plan.parts;
+  }
+
+  // Whether whole 16-byte loads over neighbouring columns stay aligned wherever the walk goes.
+  bool columns_aligned() const {
+    if (inner().stride != 1 || address_ % kLoadBytes != 0 ||
+        inner().size * bytes_ % kLoadBytes != 0)
+      return false;
+    const auto aligned = [&](const Dims& dims, int first) {
+      for (int d = first; d < dims.count; ++d) {
+        if (dims.dim[d].stride * bytes_ % kLoadBytes != 0) return false;
+      }
+      return true;
+    };
+    return aligned(groups_.kept, 1) && aligned(groups_.reduced, 0);
+  }
+
+  void columns(Plan& plan) const {
+    plan.walk = Walk::kColumns;
+    plan.threads = kThreads;
+    plan.vector = columns_aligned();
+    const int64_t full = multiprocessors() * tuning_.blocks_per_multiprocessor;
+    const int64_t outer = groups_.outputs / inner().size;
+    const int64_t columns = plan.vector ? inner().size * bytes_ / kLoadBytes : inner().size;
+    // Whole warps of neighbouring columns, evenly cut.
+    int64_t lanes = columns;
+    if (columns > kThreads) lanes = round_up(ceil_div(columns, ceil_div(columns, kThreads)), 32);
+    // Too few columns to fill the GPU: threads share a column, if need be fewer columns side by
+    // side.
+    const auto tiles = [&] { return outer * ceil_div(columns, lanes); };
+    int64_t shares = 1;
+    for (; tiles() * lanes * shares < full * kThreads; shares *= 2) {
+      if (walk_ < tuning_.column_loads * shares * 2) break;
+      if (lanes * shares * 2 > kThreads) {
+        if (lanes <= 32) break;
+        lanes = round_up(lanes / 2, 32);
+        if (lanes * shares * 2 > kThreads) break;
+      }
+    }
+    const int64_t units = ceil_div(tiles(), kThreads / (lanes * shares));
+    // A second launch pays only where one leaves multiprocessors without a block.
+    int64_t wanted = 1;
+    if (units < multiprocessors())
+      wanted = std::min(ceil_div(full, units), ceil_div(walk_, shares) / tuning_.part_loads);
+    cut(plan, groups_.outputs, walk_, wanted, 1);
+    plan.across = ceil_div(columns, lanes);
+    plan.tiles = tiles();
+    plan.lanes = static_cast<int>(lanes);
+    plan.shares = static_cast<int>(shares);
+    plan.blocks = units * plan.parts;
+  }
+
+  const Groups& groups_;
+  const Tuning& tuning_;
+  const Limits limits_;
+  const int64_t bytes_, address_, walk_, total_;
+};
+
+inline Plan make_plan(const Groups& groups, int64_t bytes, int64_t address, Limits limits,
+                      const Tuning& tuning = {}) {
+  return Planner(groups, bytes, address, limits, tuning).plan();
 }
 
 }  // namespace reduceops::cuda

@@ -15,12 +15,13 @@ struct Candidate {
 static_assert(sizeof(Candidate) == kCandidateBytes);
 
 struct Problem {
-  const void* input;
-  int64_t* indices;       // may be null
-  void* values;           // may be null
-  Candidate* candidates;  // [outputs in walk order][parts], or null when there is one part
-  int64_t outputs, walk, part_extent, blocks;
-  int parts, lanes, shares;
+  Plan plan;
+  const char* input;
+  const char* whole_blocks;  // the end of the last 16-byte block that lies in the input altogether
+  int64_t* indices;          // may be null
+  void* values;              // may be null
+  Candidate* candidates;     // [outputs in walk order][parts], or null
+  int64_t outputs, walk;
   int kept_count, reduced_count;
   Dim dims[kMaxDims];  // the kept ones, then the reduced ones
 
@@ -30,27 +31,31 @@ struct Problem {
 
 inline Problem make_problem(const Reduction& r, const Plan& plan, Candidate* candidates) {
   Problem p;
-  p.input = r.input;
+  p.plan = plan;
+  p.input = static_cast<const char*>(r.input);
   p.indices = r.indices;
   p.values = r.values;
   p.candidates = candidates;
   p.outputs = r.groups.outputs;
   p.walk = walk_extent(r.groups.reduced);
-  p.part_extent = plan.part_extent;
-  p.blocks = plan.blocks;
-  p.parts = static_cast<int>(plan.parts);
-  p.lanes = static_cast<int>(plan.lanes);
-  p.shares = static_cast<int>(plan.shares);
   p.kept_count = r.groups.kept.count;
   p.reduced_count = r.groups.reduced.count;
   std::copy_n(r.groups.kept.dim, p.kept_count, p.dims);
   std::copy_n(r.groups.reduced.dim, p.reduced_count, p.dims + p.kept_count);
+  int64_t last = 0;
+  for (int d = 0; d < p.kept_count + p.reduced_count; ++d)
+    last += (p.dims[d].size - 1) * p.dims[d].stride;
+  const auto end = reinterpret_cast<uintptr_t>(p.input + (last + 1) * r.dtype->bytes);
+  p.whole_blocks = reinterpret_cast<const char*>(end / kLoadBytes * kLoadBytes);
   return p;
 }
 
 // Each enqueues on `stream` (a cudaStream_t) and throws if the launch fails.
-void launch_rows(const Reduction& r, const Plan& plan, const Problem& problem, void* stream);
-void launch_columns(const Reduction& r, const Plan& plan, const Problem& problem, void* stream);
+void launch_rows(const Reduction& r, const Problem& problem, void* stream);
+void launch_columns(const Reduction& r, const Problem& problem, void* stream);
+void launch_bulk_rows(const Reduction& r, const Problem& problem, void* stream);
+void launch_bulk_groups(const Reduction& r, const Problem& problem, void* stream);
+void launch_bulk_columns(const Reduction& r, const Problem& problem, void* stream);
 void launch_combine(const Reduction& r, const Problem& problem, void* stream);
 
 }  // namespace reduceops::cuda

@@ -1,68 +1,79 @@
 // Rows: the reduced dim is innermost. `lanes` threads share a row: a few lanes of a warp for short
 // rows (their loads lie side by side in memory), a warp, or a block; few long rows are cut into
-// parts.
+// parts, which a cluster of blocks combines if there are not more than it has blocks.
 //
 // Each thread takes the minimum key of the elements of a 16-byte load, compares it once with its
-// best, and remembers only the load; the element is looked up at the end. Bound by reading memory;
-// for 8-bit types by the key arithmetic.
-#include "cuda/device.cuh"
+// best, and remembers only the load; the element is looked up at the end. Bound by reading memory.
+#include "cuda/keys.cuh"
 
 namespace reduceops::cuda {
 namespace {
 
-constexpr int kUnroll = 4;          // independent loads in flight per thread
+constexpr int kUnroll = 8;          // independent loads in flight per thread
 constexpr int kBlocksResident = 4;  // per multiprocessor: latency is hidden by other rows
 
 // This lane's best of n contiguous elements; the index is the position.
 template <class Element, class Key = typename Element::Key>
-__device__ Best<Key> scan_run(Element element, const Key* p, int64_t n, int lane, int lanes) {
-  constexpr int kWidth = Vector<Key>::kWidth;
-  Best<Key> best = no_best<Key>();
-  const int64_t misaligned = reinterpret_cast<uintptr_t>(p) % kLoadBytes / sizeof(Key);
-  const int64_t head = misaligned ? std::min<int64_t>(kWidth - misaligned, n) : 0;
-  const int64_t loads = (n - head) / kWidth;
-  for (int64_t i = lane; i < head; i += lanes) take(best, {element.key(p[i]), i});
-  for (int64_t i = head + loads * kWidth + lane; i < n; i += lanes)
-    take(best, {element.key(p[i]), i});
+__device__ Near<Key> scan_run(Element element, const Key* p, uint32_t n, uint32_t lane,
+                              uint32_t lanes) {
+  constexpr uint32_t kWidth = Vector<Key>::kWidth;
+  const uint32_t misaligned = reinterpret_cast<uintptr_t>(p) % kLoadBytes / sizeof(Key);
+  const uint32_t head = misaligned ? std::min(kWidth - misaligned, n) : 0;
+  const uint32_t loads = (n - head) / kWidth, body_end = head + loads * kWidth;
+  // The elements before and after whole vectors: the first of a lane is asked for beforehand.
+  const uint32_t edges = n - loads * kWidth;
+  const auto edge = [&](uint32_t i) { return i < head ? i : i - head + body_end; };
+  Key first{};
+  if (lane < edges) first = p[edge(lane)];
 
   const auto* body = reinterpret_cast<const Vector<Key>*>(p + head);
-  if (lane < loads) {
-    Key smallest = std::numeric_limits<Key>::max();
-    int64_t at = lane;  // if nothing is below the largest key, the first load holds it too
-    for (int64_t v = lane; v < loads; v += int64_t(lanes) * kUnroll) {
-      Vector<Key> load[kUnroll];
-#pragma unroll
-      for (int u = 0; u < kUnroll; ++u) {
-        if (v + int64_t(u) * lanes < loads) load[u] = body[v + int64_t(u) * lanes];
-      }
-#pragma unroll
-      for (int u = 0; u < kUnroll; ++u) {
-        if (v + int64_t(u) * lanes < loads) {
-          Key key = element.key(load[u].at[0]);
-#pragma unroll
-          for (int i = 1; i < kWidth; ++i) key = std::min(key, element.key(load[u].at[i]));
-          if (key < smallest) {
-            smallest = key;
-            at = v + int64_t(u) * lanes;
-          }
-        }
-      }
+  Key smallest = std::numeric_limits<Key>::max();
+  uint32_t at = lane;  // if nothing is below the largest key, the first load holds it too
+  const auto compare = [&](const Vector<Key>& vector, uint32_t v) {
+    const Key key = smallest_of(element, vector);
+    if (key < smallest) {
+      smallest = key;
+      at = v;
     }
-    const Vector<Key> found = body[at];
-    int position = 0;
+  };
+  // Whether a batch is whole is the same for all lanes.
+  uint32_t v = lane;
+  // Past the end there is the last load again.
+  const auto rest = [&]<uint32_t kLoads>(std::integral_constant<uint32_t, kLoads>) {
+    Vector<Key> load[kLoads];
 #pragma unroll
-    for (int i = kWidth - 1; i >= 0; --i) {
-      if (element.key(found.at[i]) == smallest) position = i;
-    }
-    take(best, {smallest, head + at * kWidth + position});
+    for (uint32_t u = 0; u < kLoads; ++u) load[u] = body[std::min(v + u * lanes, loads - 1)];
+#pragma unroll
+    for (uint32_t u = 0; u < kLoads; ++u) compare(load[u], std::min(v + u * lanes, loads - 1));
+  };
+  for (; v - lane + lanes * kUnroll <= loads; v += lanes * kUnroll) {
+    Vector<Key> load[kUnroll];
+#pragma unroll
+    for (uint32_t u = 0; u < kUnroll; ++u) load[u] = body[v + u * lanes];
+#pragma unroll
+    for (uint32_t u = 0; u < kUnroll; ++u) compare(load[u], v + u * lanes);
   }
+  if (v - lane + lanes * (kUnroll / 2) < loads) {
+    rest(std::integral_constant<uint32_t, kUnroll>());
+  } else if (v - lane < loads) {
+    rest(std::integral_constant<uint32_t, kUnroll / 2>());
+  }
+
+  Near<Key> best;
+  if (lane < edges) best.take(element.key(first), edge(lane));
+  for (uint32_t i = lane + lanes; i < edges; i += lanes)
+    best.take(element.key(p[edge(i)]), edge(i));
+  if (lane < loads)
+    best.take(smallest, head + at * kWidth + position_of(element, body[at], smallest));
   return best;
 }
 
-// This lane's best of reduced positions [j, stop) of the group at `base`.
+// The best, over the `lanes` lanes of a row, of reduced positions [j, stop) of the group at `base`;
+// the index is the result's.
 template <bool kVector, class Element, class Key = typename Element::Key>
 __device__ Best<Key> scan(const Problem& p, Element element, const Key* base, int64_t j,
                           int64_t stop, int lane) {
+  const int lanes = p.plan.lanes, together = std::min(lanes, 32);
   Best<Key> best = no_best<Key>();
   if constexpr (kVector) {
     const Dim inner = p.reduced()[0];
@@ -70,46 +81,64 @@ __device__ Best<Key> scan(const Problem& p, Element element, const Key* base, in
     while (j < stop) {
       const int64_t n = std::min(inner.size - start, stop - j);
       const Place at = place(p.reduced(), p.reduced_count, j);
-      Best<Key> run = scan_run(element, base + at.offset, n, lane, p.lanes);
-      if (run.index != no_best<Key>().index)
-        take(best, {run.key, at.step + run.index * inner.step});
+      const Near<Key> run = warp_best(
+          scan_run(element, base + at.offset, static_cast<uint32_t>(n), lane, lanes), together);
+      if (run.index != ~0u) take(best, {run.key, at.step + run.index * inner.step});
       j += n;
       start = 0;
     }
   } else {
-    for (j += lane; j < stop; j += p.lanes) {
+    // Positions are in memory order, which need not be that of the result's indices.
+    Best<Key> mine = no_best<Key>();
+    for (j += lane; j < stop; j += lanes) {
       const Place at = place(p.reduced(), p.reduced_count, j);
-      take(best, {element.key(base[at.offset]), at.step});
+      take(mine, {element.key(base[at.offset]), at.step});
     }
+    for (int d = together / 2; d > 0; d /= 2) {
+      const auto key = static_cast<Key>(__shfl_xor_sync(~0u, mine.key, d));
+      take(mine, {key, __shfl_xor_sync(~0u, mine.index, d)});
+    }
+    best = mine;
   }
   return best;
 }
 
 template <bool kVector, class Element>
 __global__ void __launch_bounds__(kThreads, kBlocksResident)
-    rows(const __grid_constant__ Problem p, Element element) {
+    rows(const __grid_constant__ Problem p, const Element element) {
   using Key = typename Element::Key;
-  __shared__ Best<Key> warps[32];
-  const int rows_per_block = blockDim.x / p.lanes, lane = threadIdx.x % p.lanes;
-  for (int64_t block = blockIdx.x; block < p.blocks; block += gridDim.x) {
-    const auto [unit, part] = split(block, p.parts);
-    const int64_t output = unit * rows_per_block + threadIdx.x / p.lanes;
-    const Place at = place(p.kept(), p.kept_count, output);
-    Best<Key> best = no_best<Key>();
-    if (output < p.outputs) {
-      const Key* base = static_cast<const Key*>(p.input) + at.offset;
-      const int64_t j = part * p.part_extent;
-      best = scan<kVector>(p, element, base, j, std::min(j + p.part_extent, p.walk), lane);
-    }
-    best = warp_best(best, std::min(p.lanes, 32));
-    if (p.lanes > 32) {
+  __shared__ Best<Key> warps[kThreads / 32], parts[kCluster];
+  if (p.candidates) let_next_launch();
+  const int lanes = p.plan.lanes;
+  const int rows_per_block = blockDim.x / lanes, lane = threadIdx.x % lanes;
+  for (int64_t block = blockIdx.x; block < p.plan.blocks; block += gridDim.x) {
+    if (p.plan.cluster > 1) cluster_arrive();
+    const auto [unit, part] = split(block, p.plan.parts);
+    const int64_t output = unit * rows_per_block + threadIdx.x / lanes;
+    const Place at = place(p.kept(), p.kept_count, std::min(output, p.outputs - 1));
+    const Key* base = reinterpret_cast<const Key*>(p.input) + at.offset;
+    const int64_t j = part * p.plan.part_extent;
+    Best<Key> best =
+        scan<kVector>(p, element, base, j, std::min(j + p.plan.part_extent, p.walk), lane);
+    if (lanes > 32) {
       if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = best;
       __syncthreads();
       if (threadIdx.x < 32) {
         best = threadIdx.x < blockDim.x / 32 ? warps[threadIdx.x] : no_best<Key>();
-        best = warp_best(best, 32);
+        best = warp_best(best);
       }
       __syncthreads();
+    }
+    if (p.plan.cluster > 1) {
+      cluster_wait();  // every block is there to be written to
+      if (threadIdx.x == 0) *in_block(&parts[part], 0) = best;
+      cluster_arrive();
+      cluster_wait();
+      if (part > 0) continue;
+      if (threadIdx.x < 32) {
+        best = threadIdx.x < p.plan.cluster ? parts[threadIdx.x] : no_best<Key>();
+        best = warp_best(best);
+      }
     }
     if (lane == 0 && output < p.outputs) emit(p, element, output, at, part, best);
   }
@@ -117,14 +146,12 @@ __global__ void __launch_bounds__(kThreads, kBlocksResident)
 
 }  // namespace
 
-void launch_rows(const Reduction& r, const Plan& plan, const Problem& problem, void* stream) {
-  visit_element(r, [&](auto element) {
-    const auto kernel =
-        plan.vector ? rows<true, decltype(element)> : rows<false, decltype(element)>;
-    kernel<<<grid_of(plan.blocks), plan.threads, 0, static_cast<cudaStream_t>(stream)>>>(problem,
-                                                                                         element);
+void launch_rows(const Reduction& r, const Problem& problem, void* stream) {
+  visit_device_element(r, [&](auto element) {
+    using Element = decltype(element);
+    const Kernel<Element> kernel = problem.plan.vector ? rows<true, Element> : rows<false, Element>;
+    launch(kernel, problem.plan.blocks, problem, element, 0, stream);
   });
-  check(cudaGetLastError());
 }
 
 }  // namespace reduceops::cuda

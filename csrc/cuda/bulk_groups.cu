@@ -1,0 +1,179 @@
+// Small groups that follow each other in memory: short rows (channels_last channels, say), or a
+// short reduced dim outside a short kept one. A tile of many groups is copied to shared memory; a
+// thread, or a few lanes for a longer row, takes each output.
+//
+// Bound by reading memory; for 8-bit types by the key arithmetic.
+#include "cuda/keys.cuh"
+#include "cuda/results.cuh"
+#include "cuda/ring.cuh"
+
+namespace reduceops::cuda {
+namespace {
+
+enum class Form { kVectorRows, kRows, kColumns };
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+
+template <class Element>
+__device__ void produce(const Problem& p, const Ring& ring, int64_t group_bytes) {
+  if (threadIdx.x % 32 != 0) return;
+  const int64_t groups = p.outputs * p.walk * int64_t(sizeof(typename Element::Key)) / group_bytes;
+  Turn turn;
+  for (int64_t t = blockIdx.x; t < p.plan.tiles; t += gridDim.x) {
+    const char* from = p.input + t * p.plan.tile * group_bytes;
+    const char* to = from + std::min(p.plan.tile, groups - t * p.plan.tile) * group_bytes;
+    const Span span(from, to, p.whole_blocks);
+    ring.wait_empty(turn);
+    span.copy_rest(ring.buffer(turn), to);
+    ring.expect(turn, span.bytes());
+    if (span.bytes()) ring.copy(turn, ring.buffer(turn), span.begin, span.bytes());
+    ring.next(turn);
+  }
+}
+
+// The best of a row of n elements `row` bytes into `tile`, which `lanes` lanes share.
+// Vectors are taken from step `start` on, in turns.
+template <Form kForm, class Element, class Key = typename Element::Key>
+__device__ Near<Key> scan_row(Element element, const char* tile, uint32_t row, uint32_t n,
+                              uint32_t start, uint32_t lane, uint32_t lanes) {
+  Near<Key> best;
+  if constexpr (kForm == Form::kVectorRows) {
+    constexpr uint32_t kWidth = Vector<Key>::kWidth;
+    const auto* vectors = reinterpret_cast<const Vector<Key>*>(tile + row);
+    const uint32_t count = n / kWidth;
+    uint32_t v = lane + start * lanes;
+#pragma unroll 2
+    for (uint32_t taken = lane; taken < count; taken += lanes) {
+      if (v >= count) v = lane;
+      best.take(smallest_of(element, vectors[v]), v);
+      v += lanes;
+    }
+    if (lane < count)
+      best.index = best.index * kWidth + position_of(element, vectors[best.index], best.key);
+  } else {
+    using S = Slots<Element>;
+    const uint32_t count = n / S::kElements;
+    Tracker<Element> tracker(lane);
+    const typename S::Row slots(tile, row);
+    // Past the end there is the last slot again, which cannot win.
+    for (uint32_t s = lane; s < count; s += 4 * lanes) {
+      const auto slot = [&](uint32_t i) { return slots[std::min(s + i * lanes, count - 1)]; };
+      tracker.take(element, {slot(0), slot(1), slot(2), slot(3)}, s, lanes);
+    }
+    if (lane < count) {
+#pragma unroll
+      for (int e = 0; e < S::kElements; ++e)
+        best.take(tracker.key(element, e), tracker.index(e) * S::kElements + e);
+    }
+    for (uint32_t i = count * S::kElements + lane; i < n; i += lanes)
+      best.take(element.key(reinterpret_cast<const Key*>(tile + row)[i]), i);
+  }
+  return warp_best(best, lanes);
+}
+
+template <Form kForm, class Element>
+__device__ void read_rows(const Problem& p, Element element, const Ring& ring) {
+  using Key = typename Element::Key;
+  const uint32_t n = static_cast<uint32_t>(p.walk), row_bytes = n * sizeof(Key);
+  const uint32_t lanes = p.plan.lanes, at_once = kThreads / lanes, lane = threadIdx.x % lanes;
+  const uint32_t row = threadIdx.x / lanes;
+  // Eight lanes read vectors at once, of `rows` neighbouring rows: they start at different steps,
+  // so that the vectors lie in different banks.
+  const uint32_t vectors = row_bytes / kLoadBytes, rows = lanes < 8 ? 8 / lanes : 1;
+  uint32_t start = row * (rows + 1 - vectors / lanes % rows) % rows;
+  if (start * lanes >= vectors) start = 0;
+  Turn turn;
+  for (int64_t t = blockIdx.x; t < p.plan.tiles; t += gridDim.x) {
+    const int64_t first = t * p.plan.tile;
+    const auto count = static_cast<uint32_t>(std::min(p.plan.tile, p.outputs - first));
+    const auto lead = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(p.input)) +
+                      static_cast<uint32_t>(first) * row_bytes;
+    const char* tile = ring.buffer(turn);
+    const Dim kept = p.kept()[0];
+    const Results<Element> results(p, {first * kept.stride, first * kept.step}, kept, 0, 0, 0);
+    ring.wait_full(turn);
+    for (uint32_t r0 = 0; r0 < count; r0 += at_once) {
+      const uint32_t r = r0 + row;
+      const Near<Key> best =
+          scan_row<kForm>(element, tile, lead % kLoadBytes + std::min(r, count - 1) * row_bytes, n,
+                          start, lane, lanes);
+      if (lane == 0 && r < count) results.put(element, r, best.key, best.index);
+    }
+    ring.release(turn);
+    ring.next(turn);
+  }
+}
+
+template <class Element>
+__device__ void read_columns(const Problem& p, Element element, const Ring& ring) {
+  using S = Slots<Element>;
+  using Key = typename S::Key;
+  const Dim inner = p.kept()[0], outer = p.kept()[1];
+  const uint32_t n = static_cast<uint32_t>(p.walk), columns = static_cast<uint32_t>(inner.size);
+  const uint32_t slots = (columns + S::kElements - 1) / S::kElements;
+  const uint32_t pitch = columns * sizeof(Key), group_bytes = n * pitch;
+  Turn turn;
+  for (int64_t t = blockIdx.x; t < p.plan.tiles; t += gridDim.x) {
+    const int64_t first = t * p.plan.tile;
+    const auto groups = static_cast<uint32_t>(std::min(p.plan.tile, outer.size - first));
+    const auto lead = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(p.input)) +
+                      static_cast<uint32_t>(first) * group_bytes;
+    const char* tile = ring.buffer(turn);
+    ring.wait_full(turn);
+    for (uint32_t unit = threadIdx.x; unit < groups * slots; unit += kThreads) {
+      const uint32_t group = unit / slots, slot = unit % slots;
+      const uint32_t at =
+          lead % kLoadBytes + group * group_bytes + slot * uint32_t(sizeof(typename S::Slot));
+      Tracker<Element> tracker(0);
+      for (uint32_t j = 0; j < n; j += 4) {
+        const auto slot = [&](uint32_t i) {
+          return typename S::Row(tile, at + std::min(j + i, n - 1) * pitch)[0];
+        };
+        tracker.take(element, {slot(0), slot(1), slot(2), slot(3)}, j, 1);
+      }
+      const int64_t g = first + group;
+      const Results<Element> results(p, {g * outer.stride, g * outer.step}, inner, 0, 0, 0);
+#pragma unroll
+      for (int e = 0; e < S::kElements; ++e) {
+        const uint32_t column = slot * S::kElements + e;
+        if (column < columns)
+          results.put(element, column, tracker.key(element, e), tracker.index(e));
+      }
+    }
+    ring.release(turn);
+    ring.next(turn);
+  }
+}
+
+#endif
+
+template <Form kForm, class Element>
+__global__ void __launch_bounds__(kThreads + kProducers, 2)
+    bulk_groups(const __grid_constant__ Problem p, const Element element) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+  extern __shared__ __align__(128) char shared[];
+  const Ring ring(shared, p.plan.stages, p.plan.stage_bytes);
+  if (threadIdx.x >= kThreads) {
+    const int64_t group = p.walk * (kForm == Form::kColumns ? p.kept()[0].size : 1);
+    produce<Element>(p, ring, group * int64_t(sizeof(typename Element::Key)));
+  } else if constexpr (kForm == Form::kColumns) {
+    read_columns(p, element, ring);
+  } else {
+    read_rows<kForm>(p, element, ring);
+  }
+#endif
+}
+
+}  // namespace
+
+void launch_bulk_groups(const Reduction& r, const Problem& problem, void* stream) {
+  visit_device_element(r, [&](auto element) {
+    using Element = decltype(element);
+    const Kernel<Element> kernel = problem.kept_count == 2 ? bulk_groups<Form::kColumns, Element>
+                                   : problem.plan.vector   ? bulk_groups<Form::kVectorRows, Element>
+                                                           : bulk_groups<Form::kRows, Element>;
+    launch(kernel, problem.plan.blocks, problem, element, ring_bytes(problem.plan), stream);
+  });
+}
+
+}  // namespace reduceops::cuda

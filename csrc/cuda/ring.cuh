@@ -1,0 +1,129 @@
+// A ring of stages in shared memory: one warp copies memory into them with the bulk copy engine
+// (sm_90 on), the others read. Copies in flight cost no registers, so there are enough of them
+// whatever the readers do.
+#pragma once
+
+#include "cuda/device.cuh"
+
+namespace reduceops::cuda {
+
+constexpr int kProducers = 32;  // threads of the warp that copies: the last of the block
+
+constexpr int kStageBarriers = 16;  // bytes: one that it is full, one that it is empty
+
+__host__ __device__ inline size_t ring_bytes(const Plan& plan) {
+  return size_t(plan.stages) * (plan.stage_bytes + kStageBarriers);
+}
+
+// A stage's turn: which it is and how often the ring has gone round.
+struct Turn {
+  int stage = 0;
+  uint32_t phase = 0;
+  __device__ void next(int stages) {
+    if (++stage == stages) {
+      stage = 0;
+      phase ^= 1;
+    }
+  }
+};
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+class Ring {
+ public:
+  // All threads of the block call it; `shared` holds ring_bytes(plan).
+  __device__ Ring(char* shared, int stages, int stage_bytes)
+      : shared_(shared), stages_(stages), stage_bytes_(stage_bytes) {
+    if (threadIdx.x == 0) {
+      for (int s = 0; s < stages; ++s) {
+        init(full(s), 1);
+        init(empty(s), (blockDim.x - kProducers) / 32);
+      }
+      asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+    __syncthreads();
+  }
+
+  __device__ char* buffer(Turn turn) const { return shared_ + turn.stage * stage_bytes_; }
+  __device__ void next(Turn& turn) const { turn.next(stages_); }
+  __device__ char* memory() const { return shared_; }
+
+  // Producer: waits until the stage has been read.
+  __device__ void wait_empty(Turn turn) const { wait(empty(turn.stage), turn.phase ^ 1); }
+  // Producer, one thread: the stage is full when so many bytes have arrived.
+  __device__ void expect(Turn turn, uint32_t bytes) const {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(full(turn.stage)),
+                 "r"(bytes)
+                 : "memory");
+  }
+  __device__ void copy(Turn turn, char* to, const char* from, uint32_t bytes) const {
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+            "r"(address(to)),
+        "l"(from), "r"(bytes), "r"(full(turn.stage))
+        : "memory");
+  }
+
+  // Readers, whole warps.
+  __device__ void wait_full(Turn turn) const { wait(full(turn.stage), turn.phase); }
+  __device__ void release(Turn turn) const {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) {
+      asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(empty(turn.stage)) : "memory");
+    }
+  }
+
+ private:
+  static __device__ uint32_t address(const void* p) {
+    return static_cast<uint32_t>(__cvta_generic_to_shared(p));
+  }
+  __device__ uint32_t full(int stage) const {
+    return address(shared_ + stages_ * stage_bytes_ + stage * kStageBarriers);
+  }
+  __device__ uint32_t empty(int stage) const { return full(stage) + 8; }
+  static __device__ void init(uint32_t barrier, int count) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
+  }
+  static __device__ void wait(uint32_t barrier, uint32_t phase) {
+    asm volatile(
+        "{\n"
+        ".reg .pred done;\n"
+        "again:\n"
+        "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+        "@!done bra again;\n"
+        "}" ::"r"(barrier),
+        "r"(phase)
+        : "memory");
+  }
+
+  char* shared_;
+  int stages_, stage_bytes_;
+};
+
+// Waits for the threads that read.
+__device__ inline void sync_readers() {
+  asm volatile("barrier.cta.sync.aligned 1, %0;" ::"r"(blockDim.x - kProducers) : "memory");
+}
+
+// A span of the input on its way into a stage: the 16-byte blocks that hold it, but nothing past
+// the last whole block of the input; what lies beyond is copied by hand.
+struct Span {
+  const char *begin, *end;  // of the blocks
+  __device__ Span(const char* from, const char* to, const char* whole) {
+    begin = align_down(from);
+    end = std::min(align_down(to + kLoadBytes - 1), whole);
+  }
+  __device__ uint32_t bytes() const { return end > begin ? end - begin : 0; }
+  __device__ void copy_rest(char* into, const char* to) const {
+    const char* p = std::max(end, begin);
+    if (p >= to) return;
+    for (; p < to; ++p) into[p - begin] = *p;
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // before the next bulk copy there
+  }
+  static __device__ const char* align_down(const char* p) {
+    return reinterpret_cast<const char*>(reinterpret_cast<uintptr_t>(p) &
+                                         ~uintptr_t(kLoadBytes - 1));
+  }
+};
+#endif
+
+}  // namespace reduceops::cuda

@@ -1,0 +1,55 @@
+// The constants of the plan, in one table. `python -m customops.bench --tune` derives them anew on
+// another GPU; these are an H200's.
+#pragma once
+
+#include <cstdint>
+
+namespace reduceops::cuda {
+
+struct Tuning {
+  // Walks by bulk copies.
+  int64_t bulk_bytes = 16 << 20;          // least input
+  int64_t block_bytes = 112 << 10;        // shared memory of a block
+  int64_t stage_bytes = 32 << 10;         // of a stage of columns
+  int64_t tile_bytes = 48 << 10;          // of a tile of groups
+  int64_t bulk_blocks = 2;                // blocks per multiprocessor
+  int64_t segment_bytes = 8 << 10;        // widest tile of columns
+  int64_t least_segment_bytes = 1 << 10;  // narrowest that is copied row by row
+  int64_t short_row_bytes = 4 << 10;      // longest row that is taken in tiles of many
+  int64_t long_row_bytes = 64 << 10;      // shortest row that a block takes through its ring
+  int64_t long_rows_bytes = 64 << 20;     // of such, least input
+  int64_t small_group_bytes = 12 << 10;   // the same of a group of columns
+  // Walks by plain loads.
+  int64_t blocks_per_multiprocessor = 3;  // that fill it
+  int64_t warp_row_loads = 4096;  // most loads of a row that one warp reads where rows are many
+  int64_t lane_loads = 4;         // loads of a lane that shares a short row
+  int64_t column_loads = 4;       // fewest loads of a thread worth sharing a column for
+  int64_t part_loads = 4;         // fewest loads of a thread worth splitting off
+  int64_t min_vector_run = 64;    // shortest run read in 16-byte loads where there are several
+};
+
+struct Tunable {
+  const char* name;
+  int64_t Tuning::* value;
+};
+inline constexpr Tunable kTunables[] = {
+    {"bulk_bytes", &Tuning::bulk_bytes},
+    {"block_bytes", &Tuning::block_bytes},
+    {"tile_bytes", &Tuning::tile_bytes},
+    {"stage_bytes", &Tuning::stage_bytes},
+    {"bulk_blocks", &Tuning::bulk_blocks},
+    {"segment_bytes", &Tuning::segment_bytes},
+    {"least_segment_bytes", &Tuning::least_segment_bytes},
+    {"short_row_bytes", &Tuning::short_row_bytes},
+    {"long_row_bytes", &Tuning::long_row_bytes},
+    {"long_rows_bytes", &Tuning::long_rows_bytes},
+    {"small_group_bytes", &Tuning::small_group_bytes},
+    {"blocks_per_multiprocessor", &Tuning::blocks_per_multiprocessor},
+    {"warp_row_loads", &Tuning::warp_row_loads},
+    {"lane_loads", &Tuning::lane_loads},
+    {"column_loads", &Tuning::column_loads},
+    {"part_loads", &Tuning::part_loads},
+    {"min_vector_run", &Tuning::min_vector_run},
+};
+
+}  // namespace reduceops::cuda
