@@ -88,9 +88,27 @@ void check_layout(const char* op, const Tensor& self) {
   }
 }
 
+// What was raised in Python (by a hook for saved tensors, for one) cannot cross the C interface of
+// the nested call, but it can cross C++: instead of failing, the call gives complex tensors, as no
+// result is, and they raise it on use.
+void check_failed(const char* op, StableIValue* stack, int outputs) {
+  using Handle = AtenTensorHandle;
+  static const int32_t kComplex = aoti_torch_dtype_complex64();
+  static const auto equal =
+      find<bool (*)(Handle, Handle)>("_ZN2at4_ops5equal4callERKNS_6TensorES4_");
+  const auto values = reinterpret_cast<Handle>(stack[0]);
+  int32_t dtype;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(values, &dtype));
+  if (dtype != kComplex) return;
+  std::vector<Tensor> failed;
+  for (int i = 0; i < outputs; ++i) failed.emplace_back(stack[i]);
+  if (equal) equal(values, values);
+  throw std::runtime_error(std::string("reduceops::") + op + ": the call failed in Python");
+}
+
 // Argument number kDim is the dim. What is checked first can be asked of any tensor, fake and
 // symbolic ones too.
-template <bool kFloating, int kDim>
+template <bool kFloating, int kDim, int kOutputs>
 void forward(const char* op, const char* bare, const char* differentiable, StableIValue* stack) {
   Tensor self(stack[0]);
   const int64_t dim = torch::stable::detail::to<int64_t>(stack[kDim]);
@@ -98,24 +116,27 @@ void forward(const char* op, const char* bare, const char* differentiable, Stabl
   const int64_t ndim = self.ndim();
   check_dim(op, dim, ndim);
   check_layout(op, self);
-  const char* next = may_need_gradient(stack[0]) ? differentiable : bare;
+  const bool with_gradient = may_need_gradient(stack[0]);
   stack[0] = self.share().release();
+  const char* next = with_gradient ? differentiable : bare;
   if (torch_call_dispatcher(next, "", stack, TORCH_ABI_VERSION) != TORCH_SUCCESS)
     explain(op, self, ndim, dim);
+  if (with_gradient) check_failed(op, stack, kOutputs);
 }
 
-#define REDUCEOPS_AUTOGRAD(op, floating, dim)                                               \
-  m.impl(#op, [](StableIValue* stack, uint64_t, uint64_t) {                                 \
-    forward<floating, dim>(#op, "reduceops::_" #op, "reduceops::_" #op "_autograd", stack); \
+#define REDUCEOPS_AUTOGRAD(op, floating, dim, outputs)                                       \
+  m.impl(#op, [](StableIValue* stack, uint64_t, uint64_t) {                                  \
+    forward<floating, dim, outputs>(#op, "reduceops::_" #op, "reduceops::_" #op "_autograd", \
+                                    stack);                                                  \
   })
 
 }  // namespace
 
 STABLE_TORCH_LIBRARY_IMPL(reduceops, Autograd, m) {
-  REDUCEOPS_AUTOGRAD(min, false, 1);
-  REDUCEOPS_AUTOGRAD(max, false, 1);
-  REDUCEOPS_AUTOGRAD(scale_min, true, 2);
-  REDUCEOPS_AUTOGRAD(scale_max, true, 2);
+  REDUCEOPS_AUTOGRAD(min, false, 1, 2);
+  REDUCEOPS_AUTOGRAD(max, false, 1, 2);
+  REDUCEOPS_AUTOGRAD(scale_min, true, 2, 1);
+  REDUCEOPS_AUTOGRAD(scale_max, true, 2, 1);
 }
 
 }  // namespace reduceops

@@ -57,11 +57,37 @@ class Select(torch.autograd.Function):
         return Select.apply(twin, self, scale, dim, keepdim), (0, 0)
 
 
+class Raise(torch.Tensor):
+    """Carries an exception through C++: every operator on it raises that (see csrc/autograd.cpp)."""
+
+    @staticmethod
+    def __new__(cls, error: BaseException):
+        return torch.Tensor._make_wrapper_subclass(cls, (), dtype=torch.complex64)
+
+    def __init__(self, error: BaseException):
+        self.error = error
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args, kwargs=None):
+        # Taken away: the traceback will hold this frame, and so would keep itself alive.
+        raise args[0].__dict__.pop("error")
+
+
 def _register(op: str, select) -> None:
-    _library.impl(f"_{op}_autograd", select, "CompositeImplicitAutograd")
+    outputs = len(getattr(torch.ops.reduceops, op).default._schema.returns)
+
+    def select_or_fail(*args):
+        try:
+            return select(*args)
+        except BaseException as error:
+            failed = Raise(error)
+        return (failed,) * outputs if outputs > 1 else failed
+
+    _library.impl(f"_{op}_autograd", select_or_fail, "CompositeImplicitAutograd")
     # A transform of torch.func sees an operator once per level, and the twin has no gradient for
     # the next level; so under a transform an operator is its Function from the outset.
     _library.impl(op, select, "FuncTorchDynamicLayerFrontMode")
+    in_python[op] = select
 
 
 def _register_extreme(op: str) -> None:
@@ -82,6 +108,7 @@ def _register_scaled(op: str) -> None:
     _register(op, select)
 
 
+in_python = {}  # the operators, all of autograd in Python
 for _op in ("min", "max"):
     _register_extreme(_op)
 for _op in ("scale_min", "scale_max"):
