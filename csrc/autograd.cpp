@@ -3,8 +3,8 @@
 // (`_min`).
 //
 // The stable ABI has no C++ autograd, and an Autograd kernel in Python would add about 5 us to
-// every call, gradient or not. So the decision is here and only calls that need a gradient pay for
-// Python.
+// every call, gradient or not. So the decision is here and only calls that need a gradient, or that
+// Python watches anyway, pay for Python.
 #include <dlfcn.h>
 #include <torch/csrc/stable/library.h>
 
@@ -106,22 +106,33 @@ void check_failed(const char* op, StableIValue* stack, int outputs) {
   throw std::runtime_error(std::string("reduceops::") + op + ": the call failed in Python");
 }
 
+// Whether a mode of Python (fake tensors, tracing) sees every call.
+bool in_mode() {
+  static const auto any =
+      find<bool (*)(bool)>("_ZN3c104impl20TorchDispatchModeTLS13any_modes_setEb");
+  return any && any(false);
+}
+
 // Argument number kDim is the dim. What is checked first can be asked of any tensor, fake and
 // symbolic ones too.
 template <bool kFloating, int kDim, int kOutputs>
-void forward(const char* op, const char* bare, const char* differentiable, StableIValue* stack) {
+void forward(const char* op, const char* bare, const char* in_python, StableIValue* stack) {
   Tensor self(stack[0]);
   const int64_t dim = torch::stable::detail::to<int64_t>(stack[kDim]);
-  check_dtype(op, self.dtype(), kFloating);
   const int64_t ndim = self.ndim();
-  check_dim(op, dim, ndim);
-  check_layout(op, self);
-  const bool with_gradient = may_need_gradient(stack[0]);
+  // A mode gets to see the call whatever is wrong with it, and its errors are those of Python.
+  const bool mode = in_mode();
+  if (!mode) {
+    check_dtype(op, self.dtype(), kFloating);
+    check_dim(op, dim, ndim);
+    check_layout(op, self);
+  }
+  const bool python = mode || may_need_gradient(stack[0]);
   stack[0] = self.share().release();
-  const char* next = with_gradient ? differentiable : bare;
-  if (torch_call_dispatcher(next, "", stack, TORCH_ABI_VERSION) != TORCH_SUCCESS)
+  if (torch_call_dispatcher(python ? in_python : bare, "", stack, TORCH_ABI_VERSION) !=
+      TORCH_SUCCESS)
     explain(op, self, ndim, dim);
-  if (with_gradient) check_failed(op, stack, kOutputs);
+  if (python) check_failed(op, stack, kOutputs);
 }
 
 #define REDUCEOPS_AUTOGRAD(op, floating, dim, outputs)                                       \

@@ -6,6 +6,7 @@ and `_min_autograd`, implemented here, where one may be.
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from .vmap import batch_to_front
 
@@ -75,10 +76,14 @@ class Raise(torch.Tensor):
 
 def _register(op: str, select) -> None:
     outputs = len(getattr(torch.ops.reduceops, op).default._schema.returns)
+    bare = getattr(torch.ops.reduceops, f"_{op}").default
 
-    def select_or_fail(*args):
+    def select_or_fail(self, *args):
         try:
-            return select(*args)
+            tangents = forward_ad._current_level >= 0
+            if tangents or (self.requires_grad and torch.is_grad_enabled()):
+                return select(self, *args)
+            return bare(self, *args)
         except BaseException as error:
             failed = Raise(error)
         return (failed,) * outputs if outputs > 1 else failed
