@@ -90,19 +90,22 @@ void check_layout(const char* op, const Tensor& self) {
 
 // What was raised in Python (by a hook for saved tensors, for one) cannot cross the C interface of
 // the nested call, but it can cross C++: instead of failing, the call gives complex tensors, as no
-// result is, and they raise it on use.
+// result is, and they raise it on use: here by detach, which modes of Python let through.
 void check_failed(const char* op, StableIValue* stack, int outputs) {
   using Handle = AtenTensorHandle;
+  struct Result {  // returned as an at::Tensor is, in memory
+    ~Result() {}
+    void* impl;
+  };
   static const int32_t kComplex = aoti_torch_dtype_complex64();
-  static const auto equal =
-      find<bool (*)(Handle, Handle)>("_ZN2at4_ops5equal4callERKNS_6TensorES4_");
+  static const auto detach = find<Result (*)(Handle)>("_ZN2at4_ops6detach4callERKNS_6TensorE");
   const auto values = reinterpret_cast<Handle>(stack[0]);
   int32_t dtype;
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(values, &dtype));
   if (dtype != kComplex) return;
   std::vector<Tensor> failed;
   for (int i = 0; i < outputs; ++i) failed.emplace_back(stack[i]);
-  if (equal) equal(values, values);
+  if (detach) detach(values);
   throw std::runtime_error(std::string("reduceops::") + op + ": the call failed in Python");
 }
 

@@ -68,6 +68,8 @@ class Raise(torch.Tensor):
     def __init__(self, error: BaseException):
         self.error = error
 
+    __repr__ = object.__repr__  # not torch's, which would ask for the elements
+
     @classmethod
     def __torch_dispatch__(cls, func, types, args, kwargs=None):
         # Taken away: the traceback will hold this frame, and so would keep itself alive.
