@@ -10,7 +10,7 @@ BIN := .venv/bin
 CSRC = find csrc tests -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh'
 SANITIZED := build/sanitize/lib
 
-.PHONY: demo test lint format build libraries wheel sanitize clean distclean FORCE
+.PHONY: demo test lint format build libraries wheel sanitize correctness clean distclean FORCE
 
 demo: build
 	$(BIN)/python -m compile_examples
@@ -47,6 +47,10 @@ sanitize: build
 		ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
 		LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
 		$(BIN)/python -m pytest -n auto --capture=sys tests
+
+# What torch.compile gets wrong and ours does not, on this torch and these devices.
+correctness: build
+	$(BIN)/python tests/corpus.py docs/correctness.md
 
 clean:
 	rm -rf build customops/lib customops.egg-info dist .venv/develop

@@ -59,7 +59,7 @@ class Select(torch.autograd.Function):
 
 
 class Raise(torch.Tensor):
-    """Carries an exception through C++: every operator on it raises that (see csrc/autograd.cpp)."""
+    """Carries an exception through C++ (see csrc/autograd.cpp): operators on it raise that."""
 
     @staticmethod
     def __new__(cls, error: BaseException):

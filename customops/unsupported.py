@@ -48,8 +48,8 @@ for _op in ("scale_min", "scale_max"):
     _register(f"_{_op}_indices", _op)
 
 
-# Keeps CUDA tensors from the C++ Autograd kernel, which could not pass on before torch 2.13 why they
-# are refused.
+# Keeps CUDA tensors from the C++ Autograd kernel, which could not pass on before torch 2.13 why
+# they are refused.
 if not libraries.cuda.loaded:
     for _op, _in_python in autograd.in_python.items():
         _library.impl(_op, _in_python, "AutogradCUDA")
