@@ -260,6 +260,13 @@ CASES = (
         for name, program in FUSED.items()
     ),
     Case(
+        *("197087", "broadcast sum, sizes that are one symbol"),
+        lambda op, x, y: op.argmin(x + y),
+        lambda: [seeded(lambda: (torch.randn(32, 32, 32), torch.randn(32, 1, 1)))],
+        reported=False,
+        options={"dynamic": True},
+    ),
+    Case(
         *("197739", "transposed + 0.5", lambda op, x: op.argmin(x.t() + 0.5)),
         lambda: [(seeded(lambda: torch.randn(2, 2)),)],
     ),
@@ -310,7 +317,7 @@ the same names in `customops`, and compared to eager torch, which agrees with nu
 The programs and their inputs are in `tests/corpus.py`, and `tests/test_corpus.py` fails if one of
 ours goes wrong. Inputs are those of the report, with a seed of ours where it gives none, or else
 ours. Of #99879 the comments and the fix (#100573) were at hand, not the program; of #118266 the
-comments; of #114229 and #193661 the program, not the input. In #114229 it is the producer that
+comments; of #114229, #193661 and #197087 the program, not the input. In #114229 it is the producer that
 differs, a multiplication and subtraction contracted on GPUs, so it is compiled with
 `emulate_precision_casts`.
 
