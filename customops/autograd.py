@@ -1,7 +1,8 @@
 """Gradients: that of an extreme value goes to the element chosen, so only the indices are saved.
 
 The C++ Autograd kernel of an operator calls its private twin (`_min`) where no gradient is needed,
-and `_min_autograd`, implemented here, where one may be.
+and `_min_autograd`, implemented here, where one may be or where a mode of Python watches. What is
+here goes on below autograd with the public operator, so that graphs hold it, not the twin.
 """
 
 import torch
@@ -13,12 +14,19 @@ from .vmap import batch_to_front
 _library = torch.library.Library("reduceops", "IMPL")
 
 
+def below_autograd(op, *args):
+    with torch._C._AutoDispatchBelowAutograd():
+        return op(*args)
+
+
 class Select(torch.autograd.Function):
-    """(values, indices) of `twin`, which takes a scale unless `scale` is None."""
+    """(values, indices) by `op`, which takes a scale unless `scale` is None."""
 
     @staticmethod
-    def forward(twin, self, scale, dim, keepdim):
-        return twin(self, dim, keepdim) if scale is None else twin(self, scale, dim, keepdim)
+    def forward(op, self, scale, dim, keepdim):
+        if scale is None:
+            return below_autograd(op, self, dim, keepdim)
+        return below_autograd(op, self, scale, dim, keepdim)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -43,7 +51,7 @@ class Select(torch.autograd.Function):
         return None, grad, None, None, None
 
     @staticmethod
-    def jvp(ctx, _twin, tangent, *_):
+    def jvp(ctx, _op, tangent, *_):
         (indices,) = ctx.saved_tensors
         if ctx.keepdim or tangent.dim() == 0:
             tangent = tangent.gather(ctx.dim, indices)
@@ -52,10 +60,10 @@ class Select(torch.autograd.Function):
         return tangent if ctx.scale is None else tangent * ctx.scale, None
 
     @staticmethod
-    def vmap(info, in_dims, twin, self, scale, dim, keepdim):
-        op = twin._opname.removeprefix("_").removesuffix("_indices")
-        self, (dim,), keepdim = batch_to_front(op, self, in_dims[1], dim, keepdim)
-        return Select.apply(twin, self, scale, dim, keepdim), (0, 0)
+    def vmap(info, in_dims, op, self, scale, dim, keepdim):
+        name = op._opname.removeprefix("_").removesuffix("_indices")
+        self, (dim,), keepdim = batch_to_front(name, self, in_dims[1], dim, keepdim)
+        return Select.apply(op, self, scale, dim, keepdim), (0, 0)
 
 
 class Raise(torch.Tensor):
@@ -76,52 +84,49 @@ class Raise(torch.Tensor):
         raise args[0].__dict__.pop("error")
 
 
-def _register(op: str, select) -> None:
-    outputs = len(getattr(torch.ops.reduceops, op).default._schema.returns)
-    bare = getattr(torch.ops.reduceops, f"_{op}").default
+in_python = {}  # the operators by name, all of autograd in Python
+
+
+def _register(op, select) -> None:
+    name, outputs = op._opname, len(op._schema.returns)
 
     def select_or_fail(self, *args):
         try:
-            tangents = forward_ad._current_level >= 0
-            if tangents or (self.requires_grad and torch.is_grad_enabled()):
+            if (self.requires_grad and torch.is_grad_enabled()) or forward_ad._current_level >= 0:
                 return select(self, *args)
-            return bare(self, *args)
+            return below_autograd(op, self, *args)
         except BaseException as error:
             failed = Raise(error)
         return (failed,) * outputs if outputs > 1 else failed
 
-    _library.impl(f"_{op}_autograd", select_or_fail, "CompositeImplicitAutograd")
-    # A transform of torch.func sees an operator once per level, and the twin has no gradient for
-    # the next level; so under a transform an operator is its Function from the outset.
-    _library.impl(op, select, "FuncTorchDynamicLayerFrontMode")
-    in_python[op] = select
+    _library.impl(f"_{name}_autograd", select_or_fail, "CompositeImplicitAutograd")
+    # A transform of torch.func sees an operator once per level, and below autograd there is no
+    # gradient for the next level; so under a transform an operator is its Function from the outset.
+    _library.impl(name, select, "FuncTorchDynamicLayerFrontMode")
+    in_python[name] = select
 
 
-def _register_extreme(op: str) -> None:
-    twin = getattr(torch.ops.reduceops, f"_{op}").default
-
+def _register_extreme(op) -> None:
     def select(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-        return Select.apply(twin, self, None, dim, keepdim)
+        return Select.apply(op, self, None, dim, keepdim)
 
     _register(op, select)
 
 
-def _register_scaled(op: str) -> None:
-    twin = getattr(torch.ops.reduceops, f"_{op}_indices").default
-
+def _register_scaled(op, with_indices) -> None:
     def select(self: Tensor, scale: float, dim: int = 1, keepdim: bool = True) -> Tensor:
-        return Select.apply(twin, self, scale, dim, keepdim)[0]
+        return Select.apply(with_indices, self, scale, dim, keepdim)[0]
 
     _register(op, select)
 
 
-in_python = {}  # the operators, all of autograd in Python
-for _op in ("min", "max"):
-    _register_extreme(_op)
-for _op in ("scale_min", "scale_max"):
-    _register_scaled(_op)
+_ops = torch.ops.reduceops
+_register_extreme(_ops.min.default)
+_register_extreme(_ops.max.default)
+_register_scaled(_ops.scale_min.default, _ops._scale_min_indices.default)
+_register_scaled(_ops.scale_max.default, _ops._scale_max_indices.default)
 
-# Integer results, and the twins, which are what is left of an operator below autograd.
+# Integer results, and what the operators go on with below autograd.
 for _op in (
     *("argmin", "argmin.dims", "argmax", "argmax.dims"),
     *("_min", "_max", "_scale_min", "_scale_max", "_scale_min_indices", "_scale_max_indices"),

@@ -317,8 +317,8 @@ the same names in `customops`, and compared to eager torch, which agrees with nu
 The programs and their inputs are in `tests/corpus.py`, and `tests/test_corpus.py` fails if one of
 ours goes wrong. Inputs are those of the report, with a seed of ours where it gives none, or else
 ours. Of #99879 the comments and the fix (#100573) were at hand, not the program; of #118266 the
-comments; of #114229, #193661 and #197087 the program, not the input. In #114229 it is the producer that
-differs, a multiplication and subtraction contracted on GPUs, so it is compiled with
+comments; of #114229, #193661 and #197087 the program, not the input. In #114229 the producer
+differs (a product and a difference are contracted on GPUs), so it is compiled with
 `emulate_precision_casts`.
 
 To bring this document up to date, or to add the torch and the devices of another machine:
