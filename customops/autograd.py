@@ -22,6 +22,14 @@ def below_autograd(op, *args):
 class Select(torch.autograd.Function):
     """(values, indices) by `op`, which takes a scale unless `scale` is None."""
 
+    @classmethod
+    def apply(cls, *args):
+        """torch's, without its binding of keywords and defaults, which takes most of a call."""
+        if torch._C._are_functorch_transforms_active():
+            return super().apply(*args)
+        args = torch._functorch.utils.unwrap_dead_wrappers(args)
+        return super(torch.autograd.Function, cls).apply(*args)
+
     @staticmethod
     def forward(op, self, scale, dim, keepdim):
         if scale is None:
