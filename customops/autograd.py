@@ -98,20 +98,23 @@ in_python = {}  # the operators by name, all of autograd in Python
 def _register(op, select) -> None:
     name, outputs = op._opname, len(op._schema.returns)
 
-    def select_or_fail(self, *args):
+    def decide(self, *args):
+        if (self.requires_grad and torch.is_grad_enabled()) or forward_ad._current_level >= 0:
+            return select(self, *args)
+        return below_autograd(op, self, *args)
+
+    def decide_or_fail(*args):
         try:
-            if (self.requires_grad and torch.is_grad_enabled()) or forward_ad._current_level >= 0:
-                return select(self, *args)
-            return below_autograd(op, self, *args)
+            return decide(*args)
         except BaseException as error:
             failed = Raise(error)
         return (failed,) * outputs if outputs > 1 else failed
 
-    _library.impl(f"_{name}_autograd", select_or_fail, "CompositeImplicitAutograd")
+    _library.impl(f"_{name}_autograd", decide_or_fail, "CompositeImplicitAutograd")
     # A transform of torch.func sees an operator once per level, and below autograd there is no
     # gradient for the next level; so under a transform an operator is its Function from the outset.
     _library.impl(name, select, "FuncTorchDynamicLayerFrontMode")
-    in_python[name] = select
+    in_python[name] = decide
 
 
 def _register_extreme(op) -> None:

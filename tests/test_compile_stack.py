@@ -341,6 +341,8 @@ def test_fake_cuda_tensors_need_no_gpu():
         values, indices = ops.min(x, 1)
         assert (values.device.type, values.shape) == ("cuda", (4,))
         assert ops.argmin(x, [0]).device.type == ops.scale_max(x, 2.0).device.type == "cuda"
+        with pytest.raises(IndexError, match="reduceops::min: dim 2 is out of range for a 2-d"):
+            ops.min(x, 2)
 
 
 @each_differentiable_op
