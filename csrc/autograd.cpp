@@ -4,7 +4,7 @@
 //
 // The stable ABI has no C++ autograd, and an Autograd kernel in Python would add about 5 us to
 // every call, gradient or not. So the decision is here and only calls that need a gradient, or that
-// Python watches anyway, pay for Python.
+// Python sees anyway, pay for Python.
 #include <dlfcn.h>
 #include <torch/csrc/stable/library.h>
 
@@ -109,11 +109,14 @@ void check_failed(const char* op, StableIValue* stack, int outputs) {
   throw std::runtime_error(std::string("reduceops::") + op + ": the call failed in Python");
 }
 
-// Whether a mode of Python (fake tensors, tracing) sees every call.
-bool in_mode() {
-  static const auto any =
+// Whether Python sees the call: a mode (tracing, fake tensors) or a subclass that dispatches.
+bool seen_by_python(StableIValue tensor) {
+  static const auto any_modes =
       find<bool (*)(bool)>("_ZN3c104impl20TorchDispatchModeTLS13any_modes_setEb");
-  return any && any(false);
+  static const auto has_dispatch =
+      find<bool (*)(const void*)>("_ZN2at4impl19tensor_has_dispatchERKNS_6TensorE");
+  if (any_modes && any_modes(false)) return true;
+  return has_dispatch && has_dispatch(reinterpret_cast<const void*>(tensor));
 }
 
 // Argument number kDim is the dim. What is checked first can be asked of any tensor, fake and
@@ -123,14 +126,14 @@ void forward(const char* op, const char* bare, const char* in_python, StableIVal
   Tensor self(stack[0]);
   const int64_t dim = torch::stable::detail::to<int64_t>(stack[kDim]);
   const int64_t ndim = self.ndim();
-  // A mode gets to see the call whatever is wrong with it, and its errors are those of Python.
-  const bool mode = in_mode();
-  if (!mode) {
+  // Python gets to see the call whatever is wrong with it, and its errors have its types.
+  const bool seen = seen_by_python(stack[0]);
+  if (!seen) {
     check_dtype(op, self.dtype(), kFloating);
     check_dim(op, dim, ndim);
     check_layout(op, self);
   }
-  const bool python = mode || may_need_gradient(stack[0]);
+  const bool python = seen || may_need_gradient(stack[0]);
   stack[0] = self.share().release();
   if (torch_call_dispatcher(python ? in_python : bare, "", stack, TORCH_ABI_VERSION) !=
       TORCH_SUCCESS)

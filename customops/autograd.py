@@ -1,8 +1,8 @@
 """Gradients: that of an extreme value goes to the element chosen, so only the indices are saved.
 
 The C++ Autograd kernel of an operator calls its private twin (`_min`) where no gradient is needed,
-and `_min_autograd`, implemented here, where one may be or where a mode of Python watches. What is
-here goes on below autograd with the public operator, so that graphs hold it, not the twin.
+and `_min_autograd`, implemented here, where one may be or where Python sees every call (a mode, a
+subclass). What is here goes on below autograd with the public operator, so that graphs hold it.
 """
 
 import torch

@@ -211,6 +211,18 @@ def test_an_exception_of_a_mode_keeps_its_type(spec, requires_grad, device):
 
 
 @each_differentiable_op
+def test_an_exception_of_a_subclass_keeps_its_type(spec):
+    class Refuses(torch.Tensor):
+        @classmethod
+        def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+            raise Stop(str(func))
+
+    x = torch.Tensor._make_wrapper_subclass(Refuses, (3, 4))
+    with pytest.raises(Stop, match=f"^reduceops.{spec.name}.default$"):
+        values(spec, x, 1)
+
+
+@each_differentiable_op
 def test_hooks_and_anomaly_mode(spec, device):
     x = distinct((3, 4), device).requires_grad_()
     (expected,) = torch.autograd.grad(expected_values(spec, x, 1).sum(), x)
