@@ -242,7 +242,7 @@ def test_demo_halves_the_batch_until_it_fits(monkeypatch):
 
 
 def test_readme_examples():
-    examples = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert examples
-    for code in examples:
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert blocks
+    for code in blocks:
         exec(code, {})
