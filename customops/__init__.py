@@ -10,6 +10,18 @@ libraries.load()
 
 from . import autograd, fake, unsupported, vmap  # noqa: E402, F401  (registered by importing)
 from .ops import argmax, argmin, max, min, scale_max, scale_min  # noqa: E402
+from .switch import disable, enable, enabled  # noqa: E402
 from .version import __version__  # noqa: E402
 
-__all__ = ["argmax", "argmin", "max", "min", "scale_max", "scale_min", "__version__"]
+__all__ = [
+    "argmax",
+    "argmin",
+    "disable",
+    "enable",
+    "enabled",
+    "max",
+    "min",
+    "scale_max",
+    "scale_min",
+    "__version__",
+]
