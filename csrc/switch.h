@@ -24,9 +24,7 @@ struct TorchTensor {
 };
 
 // A stack entry: a handle is an at::Tensor on the heap.
-inline StableIValue to_stack(TorchTensor* tensor) {
-  return reinterpret_cast<StableIValue>(tensor);
-}
+inline StableIValue to_stack(TorchTensor* tensor) { return reinterpret_cast<StableIValue>(tensor); }
 
 // torch's kernels of a device, at::cpu::argmin and so on, which every libtorch exports. Called
 // directly, for a call through the stable ABI would make a RuntimeError of every IndexError.
