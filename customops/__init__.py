@@ -4,6 +4,8 @@ Importing this package loads the compiled libraries and registers the operators 
 ``torch.ops.reduceops.*``; the functions exported here are thin, typed wrappers over them.
 """
 
+import importlib
+
 from . import libraries
 
 libraries.load()
@@ -19,9 +21,18 @@ __all__ = [
     "disable",
     "enable",
     "enabled",
+    "inductor_options",
     "max",
     "min",
     "scale_max",
     "scale_min",
     "__version__",
 ]
+
+
+def __getattr__(name: str):
+    """Inductor takes a second to import: only for those who use it."""
+    if name in ("inductor", "inductor_options"):
+        inductor = importlib.import_module(".inductor", __name__)
+        return inductor if name == "inductor" else inductor.inductor_options
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
