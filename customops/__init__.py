@@ -5,6 +5,7 @@ Importing this package loads the compiled libraries and registers the operators 
 """
 
 import importlib
+from typing import TYPE_CHECKING
 
 from . import libraries
 
@@ -14,6 +15,10 @@ from . import autograd, fake, unsupported, vmap  # noqa: E402, F401  (registered
 from .ops import argmax, argmin, max, min, scale_max, scale_min  # noqa: E402
 from .switch import disable, enable, enabled  # noqa: E402
 from .version import __version__  # noqa: E402
+
+if TYPE_CHECKING:
+    from . import inductor  # noqa: F401
+    from .inductor import inductor_options
 
 __all__ = [
     "argmax",

@@ -37,9 +37,9 @@ def runs_ours(operator, *arguments):
     """Whose kernel runs: torch's call other operators of torch, ours do not."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
         operator(*arguments)
-    names = [event.name for event in profile.events() if event.name.startswith("aten::")]
-    assert names
-    return len(names) == 1
+    names = {event.name for event in profile.events() if event.name.startswith("aten::")}
+    assert f"aten::{operator.__name__}" in names
+    return names <= {f"aten::{operator.__name__}", "aten::empty_strided"}
 
 
 def outcome(call, *arguments):
@@ -57,7 +57,8 @@ def assert_enabling_changes_nothing(call, *arguments, context=()):
     if isinstance(expected[0], type):
         assert actual == expected, context
     else:
-        assert_same(actual, expected, context=context)
+        # A NaN goes through torch's arithmetic on a GPU, where its bits may change.
+        assert_same(actual, expected, exact_nans=False, context=context)
         assert [a.stride() for a in actual] == [e.stride() for e in expected], context
     return expected
 

@@ -267,12 +267,12 @@ def test_without_the_options_nothing_is_rewritten():
 
 @needs_compiler
 def test_training(device):
-    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU()).to(device)
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU()).to(device).double()
 
     def loss(x):
         return ((model[0](x) * 2.0).min(1)[0] + model(x).max(1)[0]).square().sum()
 
-    x = data.make((2, 3, 8, 8), torch.float32, "smooth").to(device)
+    x = data.make((2, 3, 8, 8), torch.float64, "smooth").to(device)
     compiled = torch.compile(loss, options=options(), fullgraph=True)
     actual = torch.autograd.grad(compiled(x), list(model.parameters()))
     expected = torch.autograd.grad(loss(x), list(model.parameters()))
