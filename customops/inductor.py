@@ -143,7 +143,7 @@ def _match(node: Node) -> _Reduction | None:
         for i, argument in enumerate(node.target._schema.arguments)
     }
     self, dim, keepdim = {**arguments, **node.kwargs}.values()
-    if not isinstance(self.meta.get("val"), FakeTensor):
+    if not _is_tensor(self):
         return None
     dims = [dim] if isinstance(dim, int) else list(dim or range(self.meta["val"].dim()))
     reduction = _Reduction(node, self, dims, keepdim, scale=_scale(self))
@@ -163,9 +163,7 @@ def _scale(node: Node) -> float | None:
     if node.target not in (aten.mul.Tensor, aten.mul.Scalar):
         return None
     x, scale = node.args
-    if not isinstance(x, Node) or type(scale) not in (int, float):
-        return None
-    if not isinstance(x.meta.get("val"), FakeTensor):
+    if not _is_tensor(x) or type(scale) not in (int, float):
         return None
     dtype = x.meta["val"].dtype
     if dtype not in checks.SCALABLE or node.meta["val"].dtype != dtype:
@@ -175,6 +173,17 @@ def _scale(node: Node) -> float | None:
     return float(scale)
 
 
+def _is_tensor(argument: Any) -> bool:
+    return isinstance(argument, Node) and isinstance(argument.meta.get("val"), FakeTensor)
+
+
+def _uncopied(node: Node) -> Node:
+    """The same elements, in another order in memory."""
+    while node.target is aten.clone.default and _is_tensor(node.args[0]):
+        node = node.args[0]
+    return node
+
+
 def _rewrite(reduction: _Reduction, min_elements: int) -> str:
     """Puts an operator in the place of a reduction, and names it."""
     _check_input(reduction.self.meta["val"], min_elements)
@@ -182,15 +191,15 @@ def _rewrite(reduction: _Reduction, min_elements: int) -> str:
     if reduction.scale is not None:
         if len(reduction.self.users) > 1:
             raise _LeftAlone("the product is used elsewhere, too")
-        if len(dims) > 1:
-            raise _LeftAlone("a product is reduced over several dims")
-        x = reduction.self.args[0]
+        if len(dims) != 1:
+            raise _LeftAlone("a product that is not reduced over one dim")
+        x = _uncopied(reduction.self.args[0])
         if not reduction.indices:
             _check_value_alone(x.meta["val"], *dims)
         name = f"_scale_{end}_indices" if reduction.indices else f"_scale_{end}"
         target, arguments = getattr(ops, name).default, (reduction.scale, *dims, keepdim)
     else:
-        x = reduction.self
+        x = _uncopied(reduction.self)
         if reduction.values:
             target, arguments = getattr(ops, f"_{end}").default, (*dims, keepdim)
         elif len(dims) == 1:
@@ -265,7 +274,7 @@ def _replace(reduction: _Reduction, target: torch._ops.OpOverload, arguments: tu
         node.replace_all_uses_with(results[0])
     for node in reduction.indices:
         node.replace_all_uses_with(results[-1])
-    for node in {**dict.fromkeys(reduction.values), **dict.fromkeys(reduction.indices), old: None}:
+    for node in dict.fromkeys((*reduction.values, *reduction.indices, old)):
         graph.erase_node(node)
     if reduction.scale is not None:
         graph.erase_node(reduction.self)

@@ -76,6 +76,8 @@ REWRITTEN = {
     "argmin of a product": (lambda x: (x * -0.7).argmin(0), "_scale_min_indices.default"),
     "a view": (lambda x: x[1:, ::2].transpose(0, 2).unsqueeze(0).argmax(1), "argmax.default"),
     "a product of a view": (lambda x: (x[:, 1:] * 3.0).amax(0), "_scale_max.default"),
+    "a copy": (lambda x: x.transpose(1, 2).contiguous().argmax(-1), "argmax.default"),
+    "other bits": (lambda x: x.view(torch.int32).argmax(1), "argmax.default"),
     "a chunk": (lambda x: x.chunk(2, 1)[1].argmax(1), "argmax.default"),
     "a matrix product": (lambda x: x_mm(x).argmax(1), "argmax.default"),
     "a scaled matrix product": (lambda x: (x_mm(x) * 2.0).min(0), "_scale_min_indices.default"),
@@ -114,8 +116,9 @@ LEFT_ALONE = {
     "a product with a bool": (lambda x: (x * True).max(1)[1], "fuses it with aten.mul"),
     "a huge factor": (lambda x: (x * (2**53 + 1)).max(1)[1], "fuses it with aten.mul"),
     "a product used twice": (lambda x: ((y := x * 2.0).amin(1), y), "used elsewhere"),
-    "a product over two dims": (lambda x: (x * 2.0).amin((1, 2)), "several dims"),
-    "a product of all": (lambda x: (x * 2.0).argmin(), "several dims"),
+    "a product over two dims": (lambda x: (x * 2.0).amin((1, 2)), "not reduced over one dim"),
+    "a product of all": (lambda x: (x * 2.0).argmin(), "not reduced over one dim"),
+    "a product of no dims": (lambda x: (x[0, 0, 0] * 2.0).amin(), "not reduced over one dim"),
 }
 
 
