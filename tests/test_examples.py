@@ -241,6 +241,8 @@ def test_demo_halves_the_batch_until_it_fits(monkeypatch):
         demo.measure_what_fits(None, "cuda", 2)
 
 
-def test_readme_example():
-    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    exec(code, {})
+def test_readme_examples():
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert blocks
+    for code in blocks:
+        exec(code, {})
