@@ -7,6 +7,7 @@
 
 #include "cuda/device.cuh"
 #include "operators.h"
+#include "switch.h"
 
 namespace reduceops::cuda {
 namespace {
@@ -62,4 +63,9 @@ STABLE_TORCH_LIBRARY_IMPL(reduceops, CUDA, m) { Operators<run>::implement(m); }
 // For `python -m customops`.
 extern "C" __attribute__((visibility("default"))) const char* reduceops_cuda_architectures() {
   return REDUCEOPS_CUDA_ARCHITECTURES;
+}
+
+// For customops.enable(): null, or what went wrong.
+extern "C" __attribute__((visibility("default"))) const char* reduceops_cuda_switch(bool on) {
+  return reduceops::Switch<reduceops::cuda::run>::set(on, "CUDA", "cuda");
 }
