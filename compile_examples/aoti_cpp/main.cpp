@@ -25,7 +25,11 @@ void load(const char* library) {
 std::vector<int64_t> parse_sizes(const char* text) {
   std::vector<int64_t> sizes;
   std::istringstream stream(text);
-  for (std::string size; std::getline(stream, size, ',');) sizes.push_back(std::stoll(size));
+  for (std::string size; std::getline(stream, size, ',');) {
+    if (size.empty() || size.find_first_not_of("0123456789") != size.npos)
+      throw std::runtime_error(std::string("sizes are numbers with commas, got ") + text);
+    sizes.push_back(std::stoll(size));
+  }
   return sizes;
 }
 
@@ -54,6 +58,9 @@ int main(int argc, char** argv) {
     const bool cuda = model.get_metadata().at("AOTI_DEVICE_KEY") == "cuda";
     for (const at::Tensor& result : model.run({make_input(parse_sizes(argv[2]), cuda)}))
       show(result);
+  } catch (const c10::Error& error) {
+    std::cerr << error.what_without_backtrace() << '\n';
+    return 1;
   } catch (const std::exception& error) {
     std::cerr << error.what() << '\n';
     return 1;
