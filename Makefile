@@ -10,7 +10,7 @@ COMPAT_TORCH ?= 2.10.0 2.13.0 newest
 COMPAT_PYTEST ?= -n auto
 
 BIN := .venv/bin
-CSRC = find csrc tests -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh'
+CSRC = find csrc tests compile_examples -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh'
 SANITIZED := build/sanitize/lib
 
 .PHONY: demo test lint format build libraries wheel compat sanitize clean distclean FORCE
