@@ -37,9 +37,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default=None)
     parser.add_argument("--batch", type=int, default=4)
-    parser.add_argument(
-        "--classes", type=int, default=21, help="Cityscapes has 19")
-    )
+    parser.add_argument("--classes", type=int, default=21, help="Cityscapes has 19")
     parser.add_argument("--size", type=int, default=513, help="of the image; an eighth for logits")
     options = parser.parse_args(arguments)
     device = options.device or default_device()

@@ -135,6 +135,26 @@ def test_without_the_import_the_message_names_the_operators(tmp_path):
     assert "import the custom op" in run.stderr
 
 
+def test_the_library_without_the_package(tmp_path):
+    """As in a process without Python: results, and for a gradient an error."""
+    run = python(
+        "import torch\n"
+        "torch.ops.load_library(sys.argv[1])\n"
+        "op = torch.ops.reduceops.scale_min\n"
+        "print(op(torch.ones(2, 3), 2.0).tolist())\n"
+        "op(torch.ones(2, 3, requires_grad=True), 2.0)",
+        tmp_path,
+        str(customops.libraries.cpu.path),
+    )
+    assert run.returncode == 1 and run.stdout == "[[2.0], [2.0]]\n"
+    last = run.stderr.strip().splitlines()[-1]
+    assert last.startswith("RuntimeError: reduceops::scale_min: ")
+    if "the call failed" in last:  # before torch 2.13 the cause is only in the log
+        assert "_scale_min_autograd" in run.stderr
+    else:
+        assert "import customops" in last
+
+
 @each_op
 @each_strictness
 def test_errors_are_those_of_eager_mode(spec, strict):
