@@ -1,19 +1,23 @@
 """torch.onnx.export: onnxruntime gives the answers of eager mode."""
 
 import ctypes
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import data
 import pytest
 import torch
 from opspec import OPS, as_tuple, assert_same, each_op
 from reference import bits
+from test_compile import needs_compiler
 from torch import nn
 from torch.export import Dim
 
 import customops
 
+DOCUMENTATION = Path(__file__).parent.parent / "docs/export.md"
 NEEDED = "comes with requirements-dev.txt"
 onnx = pytest.importorskip("onnx", reason=NEEDED)
 onnxruntime = pytest.importorskip("onnxruntime", reason=NEEDED)
@@ -237,6 +241,18 @@ def test_a_wrong_dim_is_the_operators_error(spec):
 def test_without_the_table_the_operator_is_named():
     with pytest.raises(torch.onnx.errors.OnnxExporterError, match="reduceops"):
         torch.onnx.export(Calls([(OPS[0], 0, False)]), (torch.ones(2, 3),), dynamo=True)
+
+
+@needs_compiler
+def test_the_documentation_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```python\n(.*?)```", DOCUMENTATION.read_text(), re.DOTALL)
+    namespace = {}
+    exec("\n".join(blocks), namespace)
+    x = torch.randn(5, 100)
+    assert torch.equal(namespace["nearest"](x), x.argmin(1))
+    (result,) = run(onnxruntime.InferenceSession("nearest.onnx"), x)
+    assert torch.equal(result, x.argmin(1))
 
 
 def python(code):
