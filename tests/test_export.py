@@ -1,5 +1,6 @@
 """torch.export and AOTInductor: dynamic sizes, the saved file in a fresh process, the graphs."""
 
+import io
 import subprocess
 import sys
 from pathlib import Path
@@ -90,8 +91,19 @@ class Everything(torch.nn.Module):
         assert next(results, None) is None
 
 
+def torch_saves(dtype):
+    """Whether a program without our operators survives saving; torch 2.10 has not every dtype."""
+    try:
+        torch.export.save(export(torch.nn.Identity(), (torch.ones(2, dtype=dtype),)), io.BytesIO())
+    except Exception:
+        return False
+    return True
+
+
 @pytest.mark.parametrize("dtype", data.DTYPES, ids=lambda d: str(d).removeprefix("torch."))
 def test_every_dtype_survives_saving(dtype, tmp_path):
+    if not torch_saves(dtype):
+        pytest.skip(f"this torch saves no program of {dtype}")
     module, example = Everything(dtype), data.make((3, 4, 5), dtype, "ties")
     program = export(module, (example,), dynamic_shapes=({0: Dim.AUTO, 2: Dim.AUTO},))
     torch.export.save(program, tmp_path / "program.pt2")
@@ -241,14 +253,15 @@ def test_a_package_runs_in_a_fresh_process_and_without_python(tmp_path, device):
     assert exported.stdout == f"wrote {package}\n" + shown(x)
 
     code = (
-        "import torch, customops\n"
+        "import torch, torch._inductor.codecache, customops\n"  # torch 2.10 forgets the second
         "from compile_examples.aoti_cpp.export import make_input, show\n"
         "run = torch._inductor.aoti_load_package(sys.argv[1])\n"
         "print(*map(show, run(make_input([3, 4, 5], sys.argv[2]))), sep='\\n')"
     )
     loaded = python(code, ROOT, str(package), device)
     assert loaded.stdout == shown(x), loaded.stderr
-    loaded = python("import torch; torch._inductor.aoti_load_package(sys.argv[1])", ROOT, package)
+    code = "import torch._inductor.codecache; torch._inductor.aoti_load_package(sys.argv[1])"
+    loaded = python(code, ROOT, package)
     assert loaded.returncode == 1 and "Could not find schema for reduceops::" in loaded.stderr
 
     build, cmake = tmp_path / "build", [sys.executable, "-m", "cmake"]
