@@ -45,7 +45,7 @@ def main(arguments: list[str] | None = None) -> None:
     torch.manual_seed(0)
     coarse = options.size // 8 + 1
     logits = torch.randn(options.batch, options.classes, coarse, coarse).to(device)
-    # Networks put out channels_last where they run that way; ties are what padding gives.
+    logits[..., -coarse // 8 :] = 0  # an image of another shape, padded: all classes tie there
     inputs = {"": logits, "_channels_last": logits.to(memory_format=torch.channels_last)}
     print(describe(device), HEADER, sep="\n")
     for layout, x in inputs.items():

@@ -8,7 +8,7 @@ from torch.utils.benchmark import Timer
 
 from customops import libraries
 
-LINE = "{:26}{:20}{:8}{:9}{:>9}{:>9}{:>7}  {}".format
+LINE = "{:27}{:20}{:8}{:9}{:>9}{:>9}{:>7}  {}".format
 HEADER = LINE("model", "shape", "device", "mode", "torch ms", "ours ms", "ratio", "equal")
 
 
