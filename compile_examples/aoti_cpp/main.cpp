@@ -56,8 +56,12 @@ int main(int argc, char** argv) {
     for (int i = 3; i < argc; ++i) load(argv[i]);
     torch::inductor::AOTIModelPackageLoader model(argv[1]);
     const bool cuda = model.get_metadata().at("AOTI_DEVICE_KEY") == "cuda";
-    for (const at::Tensor& result : model.run({make_input(parse_sizes(argv[2]), cuda)}))
-      show(result);
+    const auto results = model.run({make_input(parse_sizes(argv[2]), cuda)});
+    for (const at::Tensor& result : results) {
+      // Packages made by torch 2.10 go on after an operator has failed.
+      if (!result.defined()) throw std::runtime_error("the model failed; the cause is above");
+    }
+    for (const at::Tensor& result : results) show(result);
   } catch (const c10::Error& error) {
     std::cerr << error.what_without_backtrace() << '\n';
     return 1;
