@@ -14,18 +14,16 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "build/compat"
-SUITE = ("tests", "compile_examples", "docs", "README.md", "Makefile", "pyproject.toml")
+NOT_COPIED = shutil.ignore_patterns("customops*", "build", "dist", "setup.py", ".*", "__pycache__")
 LINE = "{:20}{:9}{:>8}{:>8}{:>9}{:>9}".format
 VERSIONS = "import torch, platform; print(torch.__version__, platform.python_version())"
 
 
 def copy_suite() -> Path:
+    """A copy of the checkout without the package, which must be found where it is installed."""
     suite = FOLDER / "suite"
     shutil.rmtree(suite, ignore_errors=True)
-    suite.mkdir(parents=True)
-    for name in SUITE:
-        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
-        copy(ROOT / name, suite / name)
+    shutil.copytree(ROOT, suite, ignore=NOT_COPIED)
     return suite
 
 
