@@ -55,14 +55,14 @@ class Calls(nn.Module):
 
 
 def calls(dtype, rank):
+    """Every operator that takes this dtype, over one dim and several."""
     dims = [0, 1, -1] if rank else [0, -1]
-    several = [None, [], *([[0, 2], [-1, 1], [1, 0], [2, 1, 0], [-2]] * (rank > 0))]
+    several = [None, [], *([[0, 2], [-1, 1], [2, 1, 0], [-2]] * (rank > 0))]
     return [
-        (spec, *spec.arguments(dim, keepdim))
+        (spec, *spec.arguments(dim, keepdim=bool(i % 2)))
         for spec in OPS
         if dtype in spec.dtypes
-        for dim in dims + several * spec.dims
-        for keepdim in (False, True)
+        for i, dim in enumerate(dims + several * spec.dims)
     ]
 
 
