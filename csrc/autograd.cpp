@@ -53,13 +53,19 @@ int64_t size(const Tensor& self, int64_t dim) {
 
 // What went wrong in the nested call: the one mistake that was not ruled out, else the message,
 // which torch keeps from 2.13 on, without what Python adds to it.
-[[noreturn]] void explain(const char* op, const Tensor& self, int64_t ndim, int64_t dim) {
+[[noreturn]] void explain(const char* op, const Tensor& self, int64_t ndim, int64_t dim,
+                          bool with_gradient) {
   static const auto query = find<const char* (*)()>("torch_exception_get_what_without_backtrace");
   std::string text = query ? query() : "";  // before a failure here replaces it
   size(self, dim);  // what Python raised is still pending, and fails the first question
   std::vector<int64_t> sizes;
   for (int64_t d = 0; d < ndim; ++d) sizes.push_back(size(self, d));
   check_extent(op, uint64_t(1) << check_dim(op, dim, ndim), ndim, sizes.data());
+  const bool no_gradients =
+      text.find("_autograd'") != text.npos || !find<void*>("Py_IsInitialized");
+  if (with_gradient && no_gradients) {
+    fail(op, "its gradient is in Python: import customops, or call it where none is needed");
+  }
   if (const size_t start = text.find("reduceops::"); start != text.npos) {
     text = text.substr(start, text.find("\n\nAt:") - start);
   }
@@ -137,7 +143,7 @@ void forward(const char* op, const char* bare, const char* in_python, StableIVal
   stack[0] = self.share().release();
   if (torch_call_dispatcher(python ? in_python : bare, "", stack, TORCH_ABI_VERSION) !=
       TORCH_SUCCESS)
-    explain(op, self, ndim, dim);
+    explain(op, self, ndim, dim, python);
   if (python) check_failed(op, stack, kOutputs);
 }
 
