@@ -13,7 +13,7 @@ BIN := .venv/bin
 CSRC = find csrc tests compile_examples -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh'
 SANITIZED := build/sanitize/lib
 
-.PHONY: demo test lint format build libraries wheel compat sanitize clean distclean FORCE
+.PHONY: demo test lint format build libraries wheel compat sanitize correctness clean distclean FORCE
 
 demo: build
 	$(BIN)/python -m compile_examples
