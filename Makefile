@@ -1,16 +1,19 @@
 # make demo and make test set up everything themselves: .venv, torch, the tools and the build.
 #   TORCH=...    what to install as torch: "torch==2.11.0", "torch --index-url URL", a wheel's path
 #   PYTHON=...   the Python to make .venv with
+#   COMPAT_TORCH=...   the versions of torch that make compat tests with
 # The environment variables of the build are in setup.py.
 
 TORCH ?= torch==2.13.0
 PYTHON ?= python3
+COMPAT_TORCH ?= 2.10.0 2.13.0 newest
+COMPAT_PYTEST ?= -n auto
 
 BIN := .venv/bin
-CSRC = find csrc tests -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh'
+CSRC = find csrc tests compile_examples -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh'
 SANITIZED := build/sanitize/lib
 
-.PHONY: demo test lint format build libraries wheel sanitize clean distclean FORCE
+.PHONY: demo test lint format build libraries wheel compat sanitize correctness clean distclean FORCE
 
 demo: build
 	$(BIN)/python -m compile_examples
@@ -38,6 +41,10 @@ wheel: .venv/tools
 	rm -rf build/lib*
 	$(BIN)/pip wheel --no-build-isolation --no-deps --wheel-dir dist .
 
+# Some gigabytes for each torch, in build/compat, which make clean removes.
+compat: wheel
+	$(BIN)/python .ci/compat.py --pytest='$(COMPAT_PYTEST)' "$$(ls -t dist/*.whl | head -1)" $(COMPAT_TORCH)
+
 # Python is linked neither with the sanitizers' runtime nor with the C++ library whose exceptions it
 # watches. Their reports are on stderr: pytest is not to capture it.
 sanitize: build
@@ -47,6 +54,10 @@ sanitize: build
 		ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
 		LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
 		$(BIN)/python -m pytest -n auto --capture=sys tests
+
+# What torch.compile gets wrong and ours does not, on this torch and these devices.
+correctness: build
+	$(BIN)/python tests/corpus.py docs/correctness.md
 
 clean:
 	rm -rf build customops/lib customops.egg-info dist .venv/develop

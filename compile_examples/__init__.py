@@ -1,7 +1,11 @@
 """KernelBench problems with reduceops in place of torch's own reductions, one file per problem.
 
-Each file has what the KernelBench harness looks for: `Model`, the problem as published; `ModelNew`,
-its replacement; `get_inputs` and `get_init_inputs`, with the published sizes for defaults.
+Beside them: programs of their own (`greedy_decoding`, `kmeans`, `segmentation`, run as
+`python -m compile_examples.kmeans`) and `aoti_cpp`, a model that runs without Python.
+
+A problem's file has what the KernelBench harness looks for: `Model`, the problem as published;
+`ModelNew`, its replacement; `get_inputs` and `get_init_inputs`, with the published sizes for
+defaults.
 """
 
 from . import (
@@ -19,3 +23,5 @@ EXAMPLES = (
     level1_53_min,
     level2_32_conv_scale_min,
 )
+
+PROGRAMS = ("greedy_decoding", "kmeans", "segmentation")

@@ -6,51 +6,14 @@ status is 1 if a result differs from torch's.
 
 import argparse
 import sys
-from typing import NamedTuple
 
 import torch
-from torch.utils.benchmark import Timer
 
-from customops import libraries
-
-from . import EXAMPLES
+from . import EXAMPLES, PROGRAMS
+from .timing import HEADER, Row, default_device, describe, milliseconds
 
 CPU_BATCH = 2
 MODES = {"eager": lambda model: model, "compile": lambda m: torch.compile(m, fullgraph=True)}
-LINE = "{:26}{:20}{:8}{:9}{:>9}{:>9}{:>7}  {}".format
-
-
-class Row(NamedTuple):
-    model: str
-    shape: tuple[int, ...]
-    device: str
-    mode: str
-    torch_ms: float
-    ours_ms: float
-    equal: bool
-
-    def __str__(self) -> str:
-        times = f"{self.torch_ms:.3f}", f"{self.ours_ms:.3f}", f"{self.torch_ms / self.ours_ms:.2f}"
-        equal = "yes" if self.equal else "NO"
-        return LINE(self.model, str(self.shape), self.device, self.mode, *times, equal)
-
-
-def default_device() -> str:
-    if torch.cuda.is_available():
-        if libraries.cuda.loaded:
-            return "cuda"
-        print(f"not using the GPU: {libraries.cuda.reason}")
-    return "cpu"
-
-
-def milliseconds(model, inputs) -> float:
-    """The median of repeated runs; `model` has run before."""
-    timer = Timer(
-        "model(*inputs)",
-        globals={"model": model, "inputs": inputs},
-        num_threads=torch.get_num_threads(),
-    )
-    return timer.blocked_autorange(min_run_time=0.3).median * 1e3
 
 
 @torch.no_grad()
@@ -93,16 +56,14 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     device = options.device or default_device()
     on_cpu = torch.device(device).type == "cpu"
-    where = f"{torch.get_num_threads()} threads" if on_cpu else torch.cuda.get_device_name(device)
-
-    print(f"torch {torch.__version__}, {device} ({where}), float32; ratio: torch ms / ours ms\n")
-    print(LINE("model", "shape", "device", "mode", "torch ms", "ours ms", "ratio", "equal"))
+    print(describe(device), HEADER, sep="\n")
     all_equal = True
     for example in EXAMPLES:
         batch = options.batch or (CPU_BATCH if on_cpu else example.batch_size)
         for row in measure_what_fits(example, device, batch):
             print(row, flush=True)
             all_equal &= row.equal
+    print("\nMore: python -m compile_examples.NAME, with NAME one of", ", ".join(PROGRAMS))
     return 0 if all_equal else 1
 
 

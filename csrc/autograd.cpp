@@ -3,8 +3,8 @@
 // (`_min`).
 //
 // The stable ABI has no C++ autograd, and an Autograd kernel in Python would add about 5 us to
-// every call, gradient or not. So the decision is here and only calls that need a gradient pay for
-// Python.
+// every call, gradient or not. So the decision is here and only calls that need a gradient, or that
+// Python sees anyway, pay for Python.
 #include <dlfcn.h>
 #include <torch/csrc/stable/library.h>
 
@@ -53,13 +53,19 @@ int64_t size(const Tensor& self, int64_t dim) {
 
 // What went wrong in the nested call: the one mistake that was not ruled out, else the message,
 // which torch keeps from 2.13 on, without what Python adds to it.
-[[noreturn]] void explain(const char* op, const Tensor& self, int64_t ndim, int64_t dim) {
+[[noreturn]] void explain(const char* op, const Tensor& self, int64_t ndim, int64_t dim,
+                          bool with_gradient) {
   static const auto query = find<const char* (*)()>("torch_exception_get_what_without_backtrace");
   std::string text = query ? query() : "";  // before a failure here replaces it
   size(self, dim);  // what Python raised is still pending, and fails the first question
   std::vector<int64_t> sizes;
   for (int64_t d = 0; d < ndim; ++d) sizes.push_back(size(self, d));
   check_extent(op, uint64_t(1) << check_dim(op, dim, ndim), ndim, sizes.data());
+  const bool no_gradients =
+      text.find("_autograd'") != text.npos || !find<void*>("Py_IsInitialized");
+  if (with_gradient && no_gradients) {
+    fail(op, "its gradient is in Python: import customops, or call it where none is needed");
+  }
   if (const size_t start = text.find("reduceops::"); start != text.npos) {
     text = text.substr(start, text.find("\n\nAt:") - start);
   }
@@ -88,34 +94,72 @@ void check_layout(const char* op, const Tensor& self) {
   }
 }
 
-// Argument number kDim is the dim. What is checked first can be asked of any tensor, fake and
-// symbolic ones too.
-template <bool kFloating, int kDim>
-void forward(const char* op, const char* bare, const char* differentiable, StableIValue* stack) {
-  Tensor self(stack[0]);
-  const int64_t dim = torch::stable::detail::to<int64_t>(stack[kDim]);
-  check_dtype(op, self.dtype(), kFloating);
-  const int64_t ndim = self.ndim();
-  check_dim(op, dim, ndim);
-  check_layout(op, self);
-  const char* next = may_need_gradient(stack[0]) ? differentiable : bare;
-  stack[0] = self.share().release();
-  if (torch_call_dispatcher(next, "", stack, TORCH_ABI_VERSION) != TORCH_SUCCESS)
-    explain(op, self, ndim, dim);
+// What was raised in Python (by a hook for saved tensors, for one) cannot cross the C interface of
+// the nested call, but it can cross C++: instead of failing, the call gives complex tensors, as no
+// result is, and they raise it on use: here by detach, which modes of Python let through.
+void check_failed(const char* op, StableIValue* stack, int outputs) {
+  using Handle = AtenTensorHandle;
+  struct Result {  // returned as an at::Tensor is, in memory
+    ~Result() {}
+    void* impl;
+  };
+  static const int32_t kComplex = aoti_torch_dtype_complex64();
+  static const auto detach = find<Result (*)(Handle)>("_ZN2at4_ops6detach4callERKNS_6TensorE");
+  const auto values = reinterpret_cast<Handle>(stack[0]);
+  int32_t dtype;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(values, &dtype));
+  if (dtype != kComplex) return;
+  std::vector<Tensor> failed;
+  for (int i = 0; i < outputs; ++i) failed.emplace_back(stack[i]);
+  if (detach) detach(values);
+  throw std::runtime_error(std::string("reduceops::") + op + ": the call failed in Python");
 }
 
-#define REDUCEOPS_AUTOGRAD(op, floating, dim)                                               \
-  m.impl(#op, [](StableIValue* stack, uint64_t, uint64_t) {                                 \
-    forward<floating, dim>(#op, "reduceops::_" #op, "reduceops::_" #op "_autograd", stack); \
+// Whether Python sees the call: a mode (tracing, fake tensors) or a subclass that dispatches.
+bool seen_by_python(StableIValue tensor) {
+  static const auto any_modes =
+      find<bool (*)(bool)>("_ZN3c104impl20TorchDispatchModeTLS13any_modes_setEb");
+  static const auto has_dispatch =
+      find<bool (*)(const void*)>("_ZN2at4impl19tensor_has_dispatchERKNS_6TensorE");
+  if (any_modes && any_modes(false)) return true;
+  return has_dispatch && has_dispatch(reinterpret_cast<const void*>(tensor));
+}
+
+// Argument number kDim is the dim. What is checked first can be asked of any tensor, fake and
+// symbolic ones too.
+template <bool kFloating, int kDim, int kOutputs>
+void forward(const char* op, const char* bare, const char* in_python, StableIValue* stack) {
+  Tensor self(stack[0]);
+  const int64_t dim = torch::stable::detail::to<int64_t>(stack[kDim]);
+  const int64_t ndim = self.ndim();
+  // Python gets to see the call whatever is wrong with it, and its errors have its types.
+  const bool seen = seen_by_python(stack[0]);
+  if (!seen) {
+    check_dtype(op, self.dtype(), kFloating);
+    check_dim(op, dim, ndim);
+    check_layout(op, self);
+  }
+  const bool python = seen || may_need_gradient(stack[0]);
+  stack[0] = self.share().release();
+  if (torch_call_dispatcher(python ? in_python : bare, "", stack, TORCH_ABI_VERSION) !=
+      TORCH_SUCCESS)
+    explain(op, self, ndim, dim, python);
+  if (python) check_failed(op, stack, kOutputs);
+}
+
+#define REDUCEOPS_AUTOGRAD(op, floating, dim, outputs)                                       \
+  m.impl(#op, [](StableIValue* stack, uint64_t, uint64_t) {                                  \
+    forward<floating, dim, outputs>(#op, "reduceops::_" #op, "reduceops::_" #op "_autograd", \
+                                    stack);                                                  \
   })
 
 }  // namespace
 
 STABLE_TORCH_LIBRARY_IMPL(reduceops, Autograd, m) {
-  REDUCEOPS_AUTOGRAD(min, false, 1);
-  REDUCEOPS_AUTOGRAD(max, false, 1);
-  REDUCEOPS_AUTOGRAD(scale_min, true, 2);
-  REDUCEOPS_AUTOGRAD(scale_max, true, 2);
+  REDUCEOPS_AUTOGRAD(min, false, 1, 2);
+  REDUCEOPS_AUTOGRAD(max, false, 1, 2);
+  REDUCEOPS_AUTOGRAD(scale_min, true, 2, 1);
+  REDUCEOPS_AUTOGRAD(scale_max, true, 2, 1);
 }
 
 }  // namespace reduceops

@@ -11,7 +11,7 @@ STABLE_TORCH_LIBRARY(reduceops, m) {
   m.def("scale_min(Tensor self, float scale, int dim=1, bool keepdim=True) -> Tensor");
   m.def("scale_max(Tensor self, float scale, int dim=1, bool keepdim=True) -> Tensor");
 
-  // What is left of an operator below autograd (see autograd.cpp).
+  // What autograd.cpp goes on with where no gradient is needed, and, with indices, where one is.
   m.def("_min(Tensor self, int dim, bool keepdim) -> (Tensor values, Tensor indices)");
   m.def("_max(Tensor self, int dim, bool keepdim) -> (Tensor values, Tensor indices)");
   m.def("_scale_min(Tensor self, float scale, int dim, bool keepdim) -> Tensor");

@@ -32,6 +32,7 @@ class Tensor {
 
   // A second handle to the same tensor.
   Tensor share() const { return Tensor(get<AtenTensorHandle>(aoti_torch_new_tensor_handle)); }
+  AtenTensorHandle borrow() const { return handle_; }
   StableIValue release() { return reinterpret_cast<StableIValue>(std::exchange(handle_, nullptr)); }
 
   int64_t ndim() const { return get<int64_t>(aoti_torch_get_dim); }

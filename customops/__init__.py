@@ -4,12 +4,41 @@ Importing this package loads the compiled libraries and registers the operators 
 ``torch.ops.reduceops.*``; the functions exported here are thin, typed wrappers over them.
 """
 
+import importlib
+from typing import TYPE_CHECKING
+
 from . import libraries
 
 libraries.load()
 
 from . import autograd, fake, unsupported, vmap  # noqa: E402, F401  (registered by importing)
+from . import onnx as onnx  # noqa: E402
 from .ops import argmax, argmin, max, min, scale_max, scale_min  # noqa: E402
+from .switch import disable, enable, enabled  # noqa: E402
 from .version import __version__  # noqa: E402
 
-__all__ = ["argmax", "argmin", "max", "min", "scale_max", "scale_min", "__version__"]
+if TYPE_CHECKING:
+    from . import inductor  # noqa: F401
+    from .inductor import inductor_options
+
+__all__ = [
+    "argmax",
+    "argmin",
+    "disable",
+    "enable",
+    "enabled",
+    "inductor_options",
+    "max",
+    "min",
+    "scale_max",
+    "scale_min",
+    "__version__",
+]
+
+
+def __getattr__(name: str):
+    """Inductor takes a second to import: only for those who use it."""
+    if name in ("inductor", "inductor_options"):
+        inductor = importlib.import_module(".inductor", __name__)
+        return inductor if name == "inductor" else inductor.inductor_options
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

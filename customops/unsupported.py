@@ -3,7 +3,7 @@
 import torch
 from torch.nested._internal.nested_tensor import NestedTensor
 
-from . import libraries
+from . import autograd, libraries
 
 _library = torch.library.Library("reduceops", "IMPL")
 
@@ -48,20 +48,8 @@ for _op in ("scale_min", "scale_max"):
     _register(f"_{_op}_indices", _op)
 
 
-def _register_in_python(op: str, *defaults: object) -> None:
-    """Keeps CUDA tensors from the C++ Autograd kernel, which could not pass on before torch 2.13
-    why they are refused. The dispatcher leaves out trailing arguments that equal `defaults`."""
-    forward = getattr(torch.ops.reduceops, f"_{op}_autograd")
-    count = len(forward.default._schema.arguments) - 1
-
-    def kernel(self, *args):
-        return forward(self, *args, *defaults[len(defaults) - (count - len(args)) :])
-
-    _library.impl(op, kernel, "AutogradCUDA")
-
-
+# Keeps CUDA tensors from the C++ Autograd kernel, which could not pass on before torch 2.13 why
+# they are refused.
 if not libraries.cuda.loaded:
-    for _op in ("min", "max"):
-        _register_in_python(_op, False)
-    for _op in ("scale_min", "scale_max"):
-        _register_in_python(_op, 1, True)
+    for _op, _in_python in autograd.in_python.items():
+        _library.impl(_op, _in_python, "AutogradCUDA")

@@ -5,7 +5,7 @@ import pytest
 import torch
 import torch.autograd.forward_ad as forward_ad
 from opspec import all_dims, as_tuple, each_differentiable_op, ops
-from torch.func import grad, hessian, jacfwd, jacrev, jvp, vjp, vmap
+from torch.func import grad, hessian, jacfwd, jacrev, jvp, linearize, vjp, vmap
 
 import customops
 
@@ -35,8 +35,8 @@ def test_gradcheck(spec, device):
                 def function(x, dim=dim, keepdim=keepdim):
                     return values(spec, x, dim, keepdim)
 
-                assert torch.autograd.gradcheck(function, x)
-                assert torch.autograd.gradgradcheck(function, x)
+                assert torch.autograd.gradcheck(function, x, check_undefined_grad=True)
+                assert torch.autograd.gradgradcheck(function, x, check_batched_grad=True)
 
 
 @each_differentiable_op
@@ -153,6 +153,119 @@ def test_the_autograd_path_without_a_gradient(spec, device):
     assert torch.equal(result, expected_values(spec, x, 1))
 
 
+class Stop(Exception):
+    """Neither torch nor we know it."""
+
+
+def stop(*_):
+    raise Stop("here")
+
+
+@each_differentiable_op
+def test_an_exception_of_a_hook_keeps_its_type(spec, device):
+    """Also where it leaves by another way than it came: through C++."""
+    x = distinct((3, 4), device).requires_grad_()
+    with torch.autograd.graph.saved_tensors_hooks(stop, lambda t: t):
+        for _ in range(2):
+            with pytest.raises(Stop, match="^here$"):
+                values(spec, x, 1)
+    values(spec, x, 1).sum().backward()
+    assert x.grad.count_nonzero()
+
+
+@each_differentiable_op
+def test_an_exception_of_a_hook_keeps_nothing_alive(spec):
+    import gc
+    import weakref
+
+    leaf = distinct((3, 50)).requires_grad_()
+    product = leaf * 2
+    alive = weakref.ref(product)
+    gc.disable()
+    try:
+        with torch.autograd.graph.saved_tensors_hooks(stop, lambda t: t):
+            try:
+                values(spec, product, 1)
+            except Stop:
+                pass
+        del product
+        assert alive() is None
+    finally:
+        gc.enable()
+
+
+@each_differentiable_op
+@pytest.mark.parametrize("requires_grad", [False, True], ids=["", "grad"])
+def test_an_exception_of_a_mode_keeps_its_type(spec, requires_grad, device):
+    class Refuse(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            if func.namespace == "reduceops":
+                raise Stop(func._opname)
+            return func(*args, **(kwargs or {}))
+
+    x = distinct((3, 4), device).requires_grad_(requires_grad)
+    with Refuse(), pytest.raises(Stop) as raised:
+        values(spec, x, 1)
+    indices = spec.leading and requires_grad
+    assert str(raised.value) == (f"_{spec.name}_indices" if indices else spec.name)
+
+
+@each_differentiable_op
+def test_an_exception_of_a_subclass_keeps_its_type(spec):
+    class Refuses(torch.Tensor):
+        @classmethod
+        def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+            raise Stop(str(func))
+
+    x = torch.Tensor._make_wrapper_subclass(Refuses, (3, 4))
+    with pytest.raises(Stop, match=f"^reduceops.{spec.name}.default$"):
+        values(spec, x, 1)
+
+
+@each_differentiable_op
+def test_hooks_and_anomaly_mode(spec, device):
+    x = distinct((3, 4), device).requires_grad_()
+    (expected,) = torch.autograd.grad(expected_values(spec, x, 1).sum(), x)
+    with torch.autograd.graph.save_on_cpu():
+        on_cpu = values(spec, x, 1)
+    with torch.autograd.detect_anomaly(check_nan=True):
+        anomalous = values(spec, x, 1)
+        for result in (on_cpu, anomalous):
+            (actual,) = torch.autograd.grad(result.sum(), x, retain_graph=True)
+            assert torch.equal(actual, expected)
+    torch.autograd.grad(on_cpu.sum(), x)
+    with pytest.raises(RuntimeError, match="second time"):
+        torch.autograd.grad(on_cpu.sum(), x)
+
+
+@each_differentiable_op
+def test_subclasses_and_parameters(spec, device):
+    class Sub(torch.Tensor):
+        pass
+
+    x = distinct((3, 4), device)
+    assert type(values(spec, x.as_subclass(Sub), 1)) is Sub
+    parameter = torch.nn.Parameter(x.clone())
+    values(spec, parameter, 1).sum().backward()
+    (expected,) = torch.autograd.grad(expected_values(spec, parameter, 1).sum(), parameter)
+    assert torch.equal(parameter.grad, expected)
+
+
+@each_differentiable_op
+def test_changes_in_place(spec, device):
+    """Of a result, and of the input after the call: neither is needed by the backward."""
+    grads = []
+    for function in (values, expected_values):
+        leaf = distinct((3, 4), device).requires_grad_()
+        x = leaf * 1.5
+        result = function(spec, x, 1).clone() if function is expected_values else values(spec, x, 1)
+        result.mul_(3)
+        x.add_(1)
+        (result.sum() + x.sum()).backward()
+        grads.append(leaf.grad)
+    assert torch.equal(*grads)
+
+
 @each_differentiable_op
 def test_a_backward_of_nothing(spec, device):
     """An unused result, and only the indices used."""
@@ -191,6 +304,10 @@ TRANSFORMS = {
     "vjp": lambda f, x, t: vjp(f, x[0])[1](f(t[0])),
     "vjp under no_grad": lambda f, x, t: torch.no_grad()(lambda: vjp(f, x[0])[1](f(t[0])))(),
     "jvp(vmap)": lambda f, x, t: jvp(vmap(f), (x,), (t,)),
+    "jacfwd(jacfwd)": lambda f, x, _: jacfwd(jacfwd(lambda x: (f(x) ** 3).sum()))(x[0]),
+    "jacrev(jacrev)": lambda f, x, _: jacrev(jacrev(lambda x: (f(x) ** 3).sum()))(x[0]),
+    "linearize": lambda f, x, t: linearize(f, x[0])[1](t[0]),
+    "vmap in chunks": lambda f, x, _: vmap(grad(lambda x: f(x).sum()), chunk_size=2)(x),
     "vmap in_dims": lambda f, x, _: vmap(grad(lambda x: f(x).sum()), in_dims=2)(x),
 }
 

@@ -1,5 +1,6 @@
-"""ModelNew is Model in everything but speed; the demo and the README do what they say."""
+"""ModelNew is Model in everything but speed; programs, demo and README do what they say."""
 
+import importlib
 import inspect
 import re
 import subprocess
@@ -12,7 +13,8 @@ import torch
 from torch import nn
 
 import compile_examples.__main__ as demo
-from compile_examples import EXAMPLES
+import customops
+from compile_examples import EXAMPLES, PROGRAMS
 from compile_examples import level2_32_conv_scale_min as conv_scale_min
 
 ROOT = Path(__file__).parent.parent
@@ -190,9 +192,40 @@ def test_demo(device):
     command = [sys.executable, "-m", "compile_examples", "--device", device, "--batch", "1"]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert run.returncode == 0, run.stdout + run.stderr
-    rows = [line.split() for line in run.stdout.splitlines()[3:]]
+    *table, blank, more = run.stdout.splitlines()[3:]
+    assert not blank and more.endswith(", ".join(PROGRAMS))
+    rows = [line.split() for line in table]
     expected = [(name(example), "yes") for example in EXAMPLES for _ in ("eager", "compile")]
     assert [(row[0], row[-1]) for row in rows] == expected
+
+
+SMALL = {
+    "greedy_decoding": "--batch 2 --tokens 4 --vocabulary 500 --layers 1",
+    "kmeans": "--points 300 --centroids 20 --width 8 --steps 3",
+    "segmentation": "--batch 2 --classes 5 --size 33",
+}
+each_program = pytest.mark.parametrize("name", PROGRAMS)
+
+
+@each_program
+def test_program(name, device, capsys):
+    program = importlib.import_module(f"compile_examples.{name}")
+    program.main(["--device", device, *SMALL[name].split()])
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    rows = [row for row in rows if row and row[0].startswith(name)]
+    layouts = 2 if name == "segmentation" else 1
+    assert [row[-5] for row in rows] == ["eager", "compile"] * layouts
+    assert all(row[-1] == "yes" for row in rows)
+
+
+@each_program
+def test_program_raises_where_results_differ(name, monkeypatch):
+    program = importlib.import_module(f"compile_examples.{name}")
+    last = lambda x, dim: x.new_full(x.sum(dim).shape, x.size(dim) - 1, dtype=torch.int64)  # noqa: E731
+    monkeypatch.setattr(customops, "argmin", last)
+    monkeypatch.setattr(customops, "argmax", last)
+    with pytest.raises(AssertionError, match="eager: .* not those of torch"):
+        program.main(["--device", "cpu", *SMALL[name].split()])
 
 
 class Largest(nn.Module):
@@ -241,6 +274,8 @@ def test_demo_halves_the_batch_until_it_fits(monkeypatch):
         demo.measure_what_fits(None, "cuda", 2)
 
 
-def test_readme_example():
-    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    exec(code, {})
+def test_readme_examples():
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert blocks
+    for code in blocks:
+        exec(code, {})

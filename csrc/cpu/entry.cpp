@@ -12,6 +12,7 @@
 
 #include "cpu/kernels.h"
 #include "operators.h"
+#include "switch.h"
 
 namespace reduceops::cpu {
 namespace {
@@ -113,6 +114,11 @@ extern "C" __attribute__((visibility("default"))) const char* reduceops_cpu_isas
     return all;
   }();
   return names.c_str();
+}
+
+// For customops.enable(): null, or what went wrong.
+extern "C" __attribute__((visibility("default"))) const char* reduceops_cpu_switch(bool on) {
+  return reduceops::Switch<reduceops::cpu::run>::set(on, "CPU", "cpu");
 }
 
 // Reads `bytes` bytes with all threads: the ceiling that customops/bench measures against.

@@ -9,6 +9,7 @@
 
 #include "cuda/device.cuh"
 #include "operators.h"
+#include "switch.h"
 
 namespace reduceops::cuda {
 namespace {
@@ -103,4 +104,9 @@ extern "C" __attribute__((visibility("default"))) bool reduceops_cuda_tune(const
     }
   }
   return false;
+}
+
+// For customops.enable(): null, or what went wrong.
+extern "C" __attribute__((visibility("default"))) const char* reduceops_cuda_switch(bool on) {
+  return reduceops::Switch<reduceops::cuda::run>::set(on, "CUDA", "cuda");
 }

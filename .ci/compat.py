@@ -1,0 +1,86 @@
+"""Runs the tests of one wheel under several versions of torch; what `make compat` calls.
+
+Each version has a virtual environment of its own in build/compat, with the wheel installed, and
+the tests run in a folder that has them but not the package. The exit status is 1 if a test fails.
+"""
+
+import argparse
+import shlex
+import shutil
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / "build/compat"
+NOT_COPIED = shutil.ignore_patterns("customops*", "build", "dist", "setup.py", ".*", "__pycache__")
+LINE = "{:20}{:9}{:>8}{:>8}{:>9}{:>9}".format
+VERSIONS = "import torch, platform; print(torch.__version__, platform.python_version())"
+
+
+def copy_suite() -> Path:
+    """A copy of the checkout without the package, which must be found where it is installed."""
+    suite = FOLDER / "suite"
+    shutil.rmtree(suite, ignore_errors=True)
+    shutil.copytree(ROOT, suite, ignore=NOT_COPIED)
+    return suite
+
+
+def install(torch: str, wheel: Path) -> Path:
+    """The Python of an environment with this torch and the wheel."""
+    environment = FOLDER / f"torch-{torch}"
+    python = environment / "bin/python"
+    if not python.exists():
+        subprocess.run([sys.executable, "-m", "venv", environment], check=True)
+    # Wheels of torch are gigabytes: pip is not to keep them a second time.
+    pip = [python, "-m", "pip", "install", "--quiet", "--no-cache-dir"]
+    newest = ["--upgrade", "torch"] if torch == "newest" else [f"torch=={torch}"]
+    subprocess.run([*pip, *newest, "-r", ROOT / "requirements-dev.txt"], check=True)
+    subprocess.run([*pip, "--force-reinstall", "--no-deps", wheel], check=True)
+    return python
+
+
+def output(python: Path, code: str, folder: Path) -> str:
+    run = subprocess.run([python, "-c", code], cwd=folder, check=True, capture_output=True)
+    return run.stdout.decode().strip()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pytest", default="-n auto", help="arguments of pytest")
+    parser.add_argument("wheel", type=Path)
+    parser.add_argument("torch", nargs="+", help="versions, as in 2.11.0, or `newest`")
+    options = parser.parse_args()
+
+    suite = copy_suite()
+    lines, failed = [LINE("torch", "python", "passed", "failed", "skipped", "minutes")], False
+    for torch in options.torch:
+        python = install(torch, options.wheel)
+        package = Path(output(python, "import customops; print(customops.__file__)", suite))
+        assert package.is_relative_to(FOLDER / f"torch-{torch}"), package
+        report = FOLDER / f"torch-{torch}.xml"
+        report.unlink(missing_ok=True)
+        command = [python, "-m", "pytest", f"--junitxml={report}", *shlex.split(options.pytest)]
+        status = subprocess.run([*command, "tests"], cwd=suite).returncode
+        failed |= status != 0
+        lines.append(describe(report, output(python, VERSIONS, suite).split(), status))
+    print("", options.wheel.name, *lines, sep="\n")
+    return int(failed)
+
+
+def describe(report: Path, versions: list[str], status: int) -> str:
+    if not report.exists():
+        return LINE(*versions, *["-"] * 4) + f"  pytest ended with status {status}"
+    run = ElementTree.parse(report).find("testsuite")
+    total, failures, errors, skipped = (
+        int(run.get(key)) for key in ("tests", "failures", "errors", "skipped")
+    )
+    bad = failures + errors
+    return LINE(
+        *versions, total - bad - skipped, bad, skipped, f"{float(run.get('time')) / 60:.0f}"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

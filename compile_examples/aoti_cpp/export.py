@@ -1,0 +1,60 @@
+"""Compiles a model that uses the operators into a package, which main.cpp runs without Python.
+
+    python -m compile_examples.aoti_cpp.export MODEL.pt2
+
+Given sizes too, as in `--sizes 3,4,5`, it prints what eager mode answers, as main.cpp prints it.
+"""
+
+import argparse
+
+import torch
+from torch import Tensor, nn
+from torch.export import Dim
+
+import customops
+
+
+class Model(nn.Module):
+    """Several reductions of a (batch, channels, positions) tensor."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        nearest = customops.argmin(x, 1)
+        brightest = customops.argmax(x, [1, 2])
+        values, indices = customops.min(x, -1)
+        return nearest, brightest, values, indices, customops.scale_min(x, -2.0, dim=1)
+
+
+def make_input(sizes: list[int], device: str) -> Tensor:
+    """Small numbers with many ties."""
+    count = torch.Size(sizes).numel()
+    x = torch.arange(count).mul(7).remainder(11).sub(5)
+    return x.float().reshape(sizes).to(device)
+
+
+def package(path: str, device: str) -> str:
+    x = make_input([3, 4, 5], device)
+    sizes = {d: Dim.DYNAMIC for d in range(3)}
+    with torch.no_grad():
+        program = torch.export.export(Model(), (x,), dynamic_shapes=(sizes,))
+        return torch._inductor.aoti_compile_and_package(program, package_path=path)
+
+
+def show(result: Tensor) -> str:
+    dtype = {torch.int64: "Long", torch.float32: "Float"}[result.dtype]
+    return f"{dtype} {list(result.shape)}:" + "".join(f" {int(v)}" for v in result.flatten())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("path", metavar="MODEL.pt2")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--sizes")
+    options = parser.parse_args()
+    print("wrote", package(options.path, options.device))
+    if options.sizes:
+        sizes = [int(size) for size in options.sizes.split(",")]
+        print(*map(show, Model()(make_input(sizes, options.device))), sep="\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,174 @@
+// What customops.enable() switches: torch's own argmin, argmax, min(dim) and max(dim) of one device
+// run our kernels, and go on to torch's with all that ours do not take.
+//
+// Our kernels replace torch's in the dispatcher at the first enable() and stay there, for to remove
+// one would free what another thread may be calling. Switched off, they go on to torch's.
+#pragma once
+
+#include <dlfcn.h>
+
+#include <atomic>
+#include <mutex>
+#include <string>
+#include <tuple>
+
+#include "operators.h"
+
+namespace reduceops {
+
+// An at::Tensor as its callers see it: one pointer, not trivial to copy, so returned in memory.
+struct TorchTensor {
+  void* impl;
+  TorchTensor(TorchTensor&& other) noexcept : impl(other.impl) {}
+  ~TorchTensor() {}
+};
+
+// A stack entry: a handle is an at::Tensor on the heap.
+inline StableIValue to_stack(TorchTensor* tensor) { return reinterpret_cast<StableIValue>(tensor); }
+
+// torch's kernels of a device, at::cpu::argmin and so on, which every libtorch exports. Called
+// directly, for a call through the stable ABI would make a RuntimeError of every IndexError.
+struct TorchKernels {
+  using Arg = TorchTensor (*)(const void* self, std::optional<int64_t> dim, bool keepdim);
+  using Extreme = std::tuple<TorchTensor, TorchTensor> (*)(const void*, int64_t dim, bool keepdim);
+  Arg arg[2];  // for the smallest element, for the largest
+  Extreme extreme[2];
+
+  // False where this torch lacks one.
+  bool find(const std::string& device) {
+    bool complete = true;
+    const auto symbol = [&](const char* name, const char* arguments) {
+      const std::string scope = "_ZN2at" + std::to_string(device.size()) + device;
+      void* found = dlsym(RTLD_DEFAULT, (scope + name + "ERKNS_6TensorE" + arguments).c_str());
+      complete &= found != nullptr;
+      return found;
+    };
+    for (const bool largest : {false, true}) {
+      arg[largest] =
+          reinterpret_cast<Arg>(symbol(largest ? "6argmax" : "6argmin", "St8optionalIlEb"));
+      extreme[largest] = reinterpret_cast<Extreme>(symbol(largest ? "3max" : "3min", "lb"));
+    }
+    return complete;
+  }
+};
+
+// Named dims, which torch has up to 2.12, are not for our kernels.
+inline bool has_names(const Tensor& tensor) {
+  static const auto query = reinterpret_cast<bool (*)(const void* impl)>(
+      dlsym(RTLD_DEFAULT, "_ZN2at4impl9has_namesEPKN3c1010TensorImplE"));
+  return query && query(*reinterpret_cast<void* const*>(tensor.borrow()));
+}
+
+// Whether torch takes the dtype, too: what is an error without enable() is one with it.
+inline bool torch_takes(int32_t code, bool arg) {
+  static const int32_t kBool = aoti_torch_dtype_bool();
+  const DType& dtype = dtype_of(code);
+  if (dtype.kind == Kind::kFloat) return dtype.bytes > 1;
+  if (dtype.kind == Kind::kUnsigned) return dtype.bytes == 1 && !(arg && code == kBool);
+  return dtype.kind == Kind::kSigned;
+}
+
+// Keeps torch from saying that a kernel is replaced, which is the purpose. A warning handler is
+// a class with a virtual destructor and this method, and belongs to a thread.
+class NoWarnings {
+ public:
+  NoWarnings() : previous_(get_ && set_ ? get_() : nullptr) {
+    if (get_ && set_) set_(&silent_);
+  }
+  NoWarnings(const NoWarnings&) = delete;
+  ~NoWarnings() {
+    if (get_ && set_) set_(previous_);
+  }
+
+ private:
+  struct Silent {
+    virtual ~Silent() = default;
+    virtual void process(const char& /* c10::Warning */) {}
+  };
+  void* (*const get_)() = reinterpret_cast<void* (*)()>(
+      dlsym(RTLD_DEFAULT, "_ZN3c1012WarningUtils19get_warning_handlerEv"));
+  void (*const set_)(void*) = reinterpret_cast<void (*)(void*)>(
+      dlsym(RTLD_DEFAULT, "_ZN3c1012WarningUtils19set_warning_handlerEPNS_14WarningHandlerE"));
+  Silent silent_;
+  void* const previous_;
+};
+
+template <Run run>
+class Switch {
+ public:
+  // Null, or what went wrong. `key` is the dispatch key and `device` the namespace in at::.
+  static const char* set(bool on, const char* key, const char* device) {
+    static std::mutex mutex;
+    static bool installed = false;
+    const std::lock_guard lock(mutex);
+    if (on && !installed) {
+      if (!torch_.find(device)) return "this torch lacks kernels that other versions have";
+      if (!install(key)) return "torch's dispatcher refused the kernels";
+      installed = true;
+    }
+    on_ = on;
+    return nullptr;
+  }
+
+ private:
+  // The dims to reduce as a mask; none if the call is for torch, be it to raise an error.
+  static std::optional<uint64_t> mask_of(const Input& self, std::optional<int64_t> dim, bool arg) {
+    if (!on_.load(std::memory_order_relaxed) || !torch_takes(self.dtype, arg)) return {};
+    const int64_t ndim = self.ndim, range = ndim > 0 ? ndim : 1;
+    if (ndim > kMaxDims || (dim && (*dim < -range || *dim >= range))) return {};
+    if (has_names(self.tensor)) return {};
+    const uint64_t all = ndim == kMaxDims ? ~uint64_t(0) : (uint64_t(1) << ndim) - 1;
+    const uint64_t mask = dim ? uint64_t(1) << (*dim < 0 ? *dim + range : *dim) : all;
+    for (int64_t d = 0; d < ndim; ++d) {
+      if (self.sizes[d] == 0 && (mask >> d & 1)) return {};
+    }
+    return mask;
+  }
+
+  // (self, dim?, keepdim) -> indices
+  template <bool largest>
+  static void arg(StableIValue* stack, uint64_t, uint64_t) {
+    const Input self(stack[0]);
+    const auto dim = argument<std::optional<int64_t>>(stack[1]);
+    const bool keepdim = argument<bool>(stack[2]);
+    if (const auto mask = mask_of(self, dim, true)) {
+      reduce(run, largest ? "argmax" : "argmin", stack, self, dtype_of(self.dtype), *mask, keepdim,
+             largest, {false, true});
+    } else {
+      stack[0] = to_stack(new TorchTensor(torch_.arg[largest](self.tensor.borrow(), dim, keepdim)));
+    }
+  }
+
+  // (self, dim, keepdim) -> (values, indices)
+  template <bool largest>
+  static void extreme(StableIValue* stack, uint64_t, uint64_t) {
+    const Input self(stack[0]);
+    const auto dim = argument<int64_t>(stack[1]);
+    const bool keepdim = argument<bool>(stack[2]);
+    if (const auto mask = mask_of(self, dim, false)) {
+      reduce(run, largest ? "max" : "min", stack, self, dtype_of(self.dtype), *mask, keepdim,
+             largest, {true, true});
+    } else {
+      auto [values, indices] = torch_.extreme[largest](self.tensor.borrow(), dim, keepdim);
+      stack[0] = to_stack(new TorchTensor(std::move(values)));
+      stack[1] = to_stack(new TorchTensor(std::move(indices)));
+    }
+  }
+
+  static bool install(const char* key) {
+    const NoWarnings guard;
+    TorchLibraryHandle library;
+    const auto replace = [&](const char* name, void (*kernel)(StableIValue*, uint64_t, uint64_t)) {
+      return torch_library_impl(library, name, kernel, TORCH_ABI_VERSION) == TORCH_SUCCESS;
+    };
+    return aoti_torch_library_init_impl("aten", key, __FILE__, __LINE__, &library) ==
+               TORCH_SUCCESS &&
+           replace("argmin", arg<false>) && replace("argmax", arg<true>) &&
+           replace("min.dim", extreme<false>) && replace("max.dim", extreme<true>);
+  }
+
+  static inline std::atomic<bool> on_{false};
+  static inline TorchKernels torch_;
+};
+
+}  // namespace reduceops

@@ -1,0 +1,28 @@
+"""ONNX: `torch.onnx.export(..., dynamo=True)` of models that use the operators."""
+
+from collections.abc import Callable
+
+
+def translation_table() -> dict[Callable, Callable]:
+    """The `custom_translation_table` of torch.onnx.export, with every operator of this library::
+
+        torch.onnx.export(
+            model,
+            args,
+            dynamo=True,
+            custom_translation_table=customops.onnx.translation_table(),
+        )
+
+    The operators become standard ONNX operators: the model runs without this package. ImportError
+    where onnxscript, which torch.onnx.export needs as well, is not installed.
+    """
+    try:
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise ImportError(
+            "customops.onnx.translation_table() needs the package onnxscript "
+            "(pip install onnx onnxscript)"
+        ) from error
+    from .onnx_functions import table
+
+    return table()

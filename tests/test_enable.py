@@ -1,0 +1,346 @@
+"""customops.enable(): torch's own operators run our kernels, and nothing else changes."""
+
+import re
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import data
+import pytest
+import torch
+from opspec import all_dims, as_tuple, assert_same
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+import customops
+
+OPERATORS = (torch.argmin, torch.argmax, torch.min, torch.max)
+EXTREMES = OPERATORS[2:]
+# What both take. The others of ours (bool for torch.argmin, uint16, ...) stay errors of torch.
+DTYPES = (
+    *(torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
+    *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
+)
+
+
+def each_operator(test, operators=OPERATORS):
+    return pytest.mark.parametrize("operator", operators, ids=lambda op: op.__name__)(test)
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays_enabled():
+    assert not customops.enabled()
+    yield
+    customops.disable()
+
+
+def runs_ours(operator, *arguments):
+    """Whose kernel runs: torch's call other operators of torch, ours do not."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        operator(*arguments)
+    names = {event.name for event in profile.events() if event.name.startswith("aten::")}
+    assert f"aten::{operator.__name__}" in names
+    return names <= {f"aten::{operator.__name__}", "aten::empty_strided"}
+
+
+def outcome(call, *arguments):
+    """The results, or the type and the text of the error."""
+    try:
+        return as_tuple(call(*arguments))
+    except Exception as error:
+        return type(error), str(error)
+
+
+def assert_enabling_changes_nothing(call, *arguments, context=()):
+    expected = outcome(call, *arguments)
+    with customops.enable():
+        actual = outcome(call, *arguments)
+    if isinstance(expected[0], type):
+        assert actual == expected, context
+    else:
+        # A NaN goes through torch's arithmetic on a GPU, where its bits may change.
+        assert_same(actual, expected, exact_nans=False, context=context)
+        assert [a.stride() for a in actual] == [e.stride() for e in expected], context
+    return expected
+
+
+@each_operator
+@pytest.mark.parametrize("dtype", data.DTYPES, ids=str)
+def test_results_are_those_of_torch(operator, dtype, device):
+    """Of every layout and dim, dtypes that torch refuses included."""
+    for layout, make in data.LAYOUTS.items():
+        x = make(lambda shape: data.make(shape, dtype, "special")).to(device)
+        for dim in all_dims(x):
+            for keepdim in (False, True):
+                assert_enabling_changes_nothing(operator, x, dim, keepdim, context=(layout, dim))
+        assert_enabling_changes_nothing(operator, x, context=layout)
+
+
+@each_operator
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_our_kernels_run(operator, dtype, device):
+    x = data.make((5, 7, 3), dtype, "ties").to(device)
+    calls = [(x, 1), (x.transpose(0, 2), -1), (x[1:, ::2], 0)]
+    assert not any(runs_ours(operator, *arguments) for arguments in calls)
+    with customops.enable():
+        for arguments in calls:
+            assert runs_ours(operator, *arguments)
+            expected = getattr(customops, operator.__name__)(*arguments)
+            assert_same(operator(*arguments), expected)
+        assert runs_ours(getattr(torch.Tensor, operator.__name__), x, 1)
+    assert not any(runs_ours(operator, *arguments) for arguments in calls)
+
+
+def test_bool_values(device):
+    x = data.make((5, 7), torch.bool, "random").to(device)
+    with customops.enable():
+        assert runs_ours(torch.max, x, 1)
+        assert_same(torch.max(x, 1), customops.max(x, 1))
+
+
+@pytest.mark.parametrize("operator", OPERATORS[:2])
+def test_all_dims(operator, device):
+    x = data.make((5, 7, 3), torch.float32, "ties").to(device)
+    with customops.enable():
+        assert runs_ours(operator, x)
+        assert_same(operator(x, keepdim=True), getattr(customops, operator.__name__)(x, None, True))
+
+
+def test_no_position_no_kernel_of_ours(device):
+    """amin, amax and min and max of everything need no index: torch is as fast."""
+    x = data.make((5, 7), torch.float32, "special").to(device)
+    for call in (torch.min, torch.max, lambda x: torch.amin(x, 1), lambda x: torch.max(x, x)):
+        assert_enabling_changes_nothing(call, x)
+
+
+@each_operator
+def test_bad_input_gets_the_errors_of_torch(operator, device):
+    x = data.make((3, 4), torch.float32, "ties").to(device)
+    empty, scalar = x[:, :0], x[0, 0]
+    for arguments in (
+        *((x, 2), (x, -3), (x, "a"), (x, 0.5), (x, [0, 1]), (x.cfloat(), 1), (x.cfloat(),)),
+        *((empty, 1), (empty, -1), (empty,), (empty, 2), (scalar, 1), (scalar, -2)),
+        *((x.to(torch.uint16), 1), (x.to(torch.float8_e5m2), 1), (x.to_sparse(), 1), ([1, 2], 0)),
+    ):
+        expected = assert_enabling_changes_nothing(operator, *arguments, context=arguments)
+        assert isinstance(expected[0], type) or arguments == (empty,)
+
+
+@each_operator
+def test_what_torch_takes_and_ours_do_not(operator):
+    quantized = torch.quantize_per_tensor(
+        torch.tensor([[3.0, 1.0], [2.0, 5.0]]), 0.1, 0, torch.qint8
+    )
+    deep = torch.arange(2.0).view((1,) * 63 + (2,))
+    for x in (quantized, deep):
+        expected = outcome(operator, x, 1)
+        with customops.enable():
+            actual = outcome(operator, x, 1)
+        assert str(actual) == str(expected)
+
+
+@each_operator
+def test_edges(operator, device):
+    x = data.make((3, 4), torch.float32, "ties").to(device)
+    for arguments in ((x[:0], 1), (x[:, :0], 0), (x[0, 0],), (x[0, 0], 0), (x[0, 0], -1, True)):
+        expected = assert_enabling_changes_nothing(operator, *arguments, context=arguments)
+        assert isinstance(expected[0], torch.Tensor)
+    named = operator(x, 1)
+    with customops.enable():
+        assert type(operator(x, 1)) is type(named)  # torch.return_types.max
+
+
+@each_operator
+@pytest.mark.skipif(not hasattr(torch.Tensor, "names"), reason="this torch has no named dims")
+def test_named_dims(operator):
+    x = data.make((3, 4), torch.float32, "ties").refine_names("n", "c")
+    expected = outcome(operator, x, "c")
+    with customops.enable():
+        actual = outcome(operator, x, "c")
+    assert str(actual) == str(expected)
+
+
+@each_operator
+def test_a_negative_bit(operator, device):
+    x = data.make((3, 4, 2), torch.float32, "random").to(device)
+    negative = torch.view_as_complex(x).conj().imag
+    assert negative.is_neg()
+    assert_enabling_changes_nothing(operator, negative, 1)
+
+
+@each_operator
+def test_an_out_argument_is_left_to_torch(operator, device):
+    x = data.make((3, 4), torch.float32, "ties").to(device)
+    out = tuple(torch.empty_like(r) for r in as_tuple(operator(x, 1)))
+    with customops.enable():
+        operator(x, 1, out=out if len(out) == 2 else out[0])
+    assert_same(out, operator(x, 1))
+
+
+# Everything torch does with its own operators goes on.
+
+
+@pytest.mark.parametrize("operator", EXTREMES)
+def test_gradients(operator, device):
+    x = data.make((4, 5, 6), torch.float64, "random").nan_to_num().to(device)
+    weight = torch.randn(4, 6, dtype=torch.float64, device=device)
+
+    def gradients(x):
+        leaf = x.clone().requires_grad_()
+        loss = (operator(leaf, 1)[0].tanh() * weight).sum()
+        (first,) = torch.autograd.grad(loss, leaf, create_graph=True)
+        (second,) = torch.autograd.grad(first.square().sum(), leaf)
+        return first.detach(), second, torch.func.grad(lambda x: operator(x, 1)[0].sum())(x)
+
+    assert_enabling_changes_nothing(gradients, x)
+    assert_enabling_changes_nothing(
+        lambda x: torch.func.jvp(lambda x: operator(x, 1)[0], (x,), (x + 1,)), x
+    )
+
+
+@each_operator
+def test_vmap_inference_mode_and_autocast(operator, device):
+    x = data.make((4, 5, 6), torch.float32, "ties").to(device)
+    for in_dims in (0, 1, 2):
+        assert_enabling_changes_nothing(torch.vmap(lambda x: operator(x, 0), in_dims), x)
+    with torch.inference_mode():
+        assert_enabling_changes_nothing(operator, x, 1)
+        with customops.enable():
+            assert as_tuple(operator(x, 1))[0].is_inference()
+    with torch.autocast(device, dtype=torch.bfloat16):
+        assert_enabling_changes_nothing(operator, x, 1)
+
+
+@each_operator
+def test_fake_tensors_and_compile(operator, device):
+    x = data.make((4, 5, 6), torch.float32, "ties").to(device)
+    expected = operator(x, 1)
+    with customops.enable():
+        with FakeTensorMode() as mode:
+            fakes = as_tuple(operator(mode.from_tensor(x), 1))
+        metas = as_tuple(operator(x.to("meta"), 1))
+        for e, fake, meta in zip(as_tuple(expected), fakes, metas, strict=True):
+            assert (fake.shape, fake.dtype, fake.device) == (e.shape, e.dtype, e.device)
+            assert (meta.shape, meta.dtype, meta.stride()) == (e.shape, e.dtype, e.stride())
+        compiled = torch.compile(lambda x: operator(x, 1), backend="aot_eager", fullgraph=True)
+        assert_same(compiled(x), expected)
+
+
+def test_a_compiled_function_may_enable():
+    x = data.make((4, 5), torch.float32, "ties")
+
+    @torch.compile(backend="eager")
+    def function(x):
+        with customops.enable():
+            return torch.argmax(x, 1), customops.enabled()
+
+    index, enabled = function(x)  # in two graphs, for Dynamo cannot trace the switch
+    assert torch.equal(index, x.argmax(1)) and enabled and not customops.enabled()
+
+
+# The switch.
+
+
+def test_disable_ends_every_enable():
+    customops.enable()
+    customops.enable()
+    assert customops.enabled()
+    customops.disable()
+    assert not customops.enabled()
+    customops.disable()
+    assert not customops.enabled()
+
+
+def test_blocks_nest_and_leave_the_switch_alone():
+    with customops.enable():
+        with customops.enable():
+            pass
+        assert customops.enabled()
+    assert not customops.enabled()
+    customops.enable()
+    with customops.enable():
+        pass
+    assert customops.enabled()
+
+
+def test_disable_inside_a_block_ends_the_block():
+    with customops.enable():
+        customops.disable()
+        assert not customops.enabled()
+        customops.enable()
+    assert customops.enabled()  # the block that ended was over before this enable()
+
+
+def test_a_block_ends_with_an_exception():
+    with pytest.raises(ZeroDivisionError), customops.enable():
+        raise ZeroDivisionError
+    assert not customops.enabled()
+
+
+def test_one_object_several_blocks():
+    scope = customops.enable()
+    for _ in range(2):
+        with scope, scope:
+            assert customops.enabled()
+        assert not customops.enabled()
+
+
+def test_decorator():
+    @customops.enable()
+    def function():
+        return customops.enabled()
+
+    assert not customops.enabled() and function() and function() and not customops.enabled()
+
+
+def test_threads_reduce_while_others_switch(device):
+    """Nobody crashes, nobody gets another result, and all blocks together leave nothing enabled."""
+    problems = []
+    for shape in ((5, 7), (64, 301), (301, 64)):
+        x = data.make(shape, torch.float32, "ties").to(device)
+        for operator in OPERATORS:
+            problems.append((operator, x, as_tuple(operator(x, 1))))
+    start = threading.Barrier(6)
+
+    def reduce():
+        start.wait()
+        for _ in range(40):
+            for operator, x, expected in problems:
+                assert all(map(torch.equal, as_tuple(operator(x, 1)), expected))
+
+    def switch():
+        start.wait()
+        for _ in range(400):
+            with customops.enable():
+                assert customops.enabled()
+                with customops.enable():
+                    pass
+
+    with ThreadPoolExecutor(6) as pool:
+        for future in [pool.submit(task) for task in (reduce, switch) * 3]:
+            future.result()
+    assert not customops.enabled()
+
+
+def test_nothing_is_printed_and_other_processes_are_left_alone():
+    """In a fresh process, where torch would say that it replaces a kernel."""
+    code = (
+        "import torch, customops\n"
+        "assert not customops.enabled()\n"
+        "customops.enable()\n"
+        "print(torch.argmax(torch.tensor([1., 3., 2.])).item())\n"
+    )
+    customops.enable()
+    command = [sys.executable, "-W", "error", "-c", code]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert (result.stdout, result.stderr) == ("1\n", "")
+
+
+def test_the_code_in_the_documentation():
+    text = (Path(__file__).parent.parent / "docs/unmodified.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert len(blocks) == 2
+    for code in blocks:
+        exec(code, {})
+    assert not customops.enabled()

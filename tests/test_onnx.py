@@ -1,0 +1,271 @@
+"""torch.onnx.export: onnxruntime gives the answers of eager mode."""
+
+import ctypes
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import data
+import pytest
+import torch
+from opspec import OPS, as_tuple, assert_same, each_op
+from reference import bits
+from test_compile import needs_compiler
+from torch import nn
+from torch.export import Dim
+
+import customops
+
+DOCUMENTATION = Path(__file__).parent.parent / "docs/export.md"
+NEEDED = "comes with requirements-dev.txt"
+onnx = pytest.importorskip("onnx", reason=NEEDED)
+onnxruntime = pytest.importorskip("onnxruntime", reason=NEEDED)
+pytest.importorskip("onnxscript", reason=NEEDED)
+
+TYPES = {
+    torch.bool: onnx.TensorProto.BOOL,
+    torch.uint8: onnx.TensorProto.UINT8,
+    torch.int8: onnx.TensorProto.INT8,
+    torch.int16: onnx.TensorProto.INT16,
+    torch.int32: onnx.TensorProto.INT32,
+    torch.int64: onnx.TensorProto.INT64,
+    torch.uint16: onnx.TensorProto.UINT16,
+    torch.uint32: onnx.TensorProto.UINT32,
+    torch.uint64: onnx.TensorProto.UINT64,
+    torch.float16: onnx.TensorProto.FLOAT16,
+    torch.bfloat16: onnx.TensorProto.BFLOAT16,
+    torch.float32: onnx.TensorProto.FLOAT,
+    torch.float64: onnx.TensorProto.DOUBLE,
+    torch.float8_e4m3fn: onnx.TensorProto.FLOAT8E4M3FN,
+    torch.float8_e5m2: onnx.TensorProto.FLOAT8E5M2,
+}
+DTYPES = {number: dtype for dtype, number in TYPES.items()}
+
+
+class Calls(nn.Module):
+    """The results of several calls on one input, one after the other."""
+
+    def __init__(self, calls):
+        super().__init__()
+        self.calls = calls
+
+    def forward(self, x):
+        return tuple(r for spec, *arguments in self.calls for r in as_tuple(spec.op(x, *arguments)))
+
+
+def calls(dtype, rank):
+    """Every operator that takes this dtype, over one dim and several."""
+    dims = [0, 1, -1] if rank else [0, -1]
+    several = [None, [], *([[0, 2], [-1, 1], [2, 1, 0], [-2]] * (rank > 0))]
+    return [
+        (spec, *spec.arguments(dim, keepdim=bool(i % 2)))
+        for spec in OPS
+        if dtype in spec.dtypes
+        for i, dim in enumerate(dims + several * spec.dims)
+    ]
+
+
+def export(model, x, dynamic_shapes=None, **options):
+    """The model as an onnxruntime session."""
+    program = torch.onnx.export(
+        model.eval(),
+        (x,),
+        dynamo=True,
+        verbose=False,
+        custom_translation_table=customops.onnx.translation_table(),
+        dynamic_shapes=dynamic_shapes,
+        **options,
+    )
+    proto = program.model_proto
+    onnx.checker.check_model(proto)
+    assert {node.domain for node in proto.graph.node} == {""} and not proto.functions
+    return onnxruntime.InferenceSession(
+        proto.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+
+
+def run(session, x):
+    """The outputs, read from memory: numpy lacks some of the dtypes."""
+    value = onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(
+        bits(x.contiguous()).numpy(), TYPES[x.dtype]
+    )
+    (name,) = (argument.name for argument in session.get_inputs())
+    results = []
+    for output in session.run_with_ort_values(None, {name: value}):
+        shape, dtype = output.shape(), DTYPES[output.element_type()]
+        size = torch.Size(shape).numel() * dtype.itemsize
+        raw = bytearray(ctypes.string_at(output.data_ptr(), size))
+        flat = torch.frombuffer(raw, dtype=dtype) if size else torch.empty(0, dtype=dtype)
+        results.append(flat.reshape(shape))
+    return results
+
+
+def check(session, calls, x):
+    results = iter(run(session, x))
+    for spec, *arguments in calls:
+        expected = as_tuple(spec.reference(x, *arguments))
+        actual = [next(results) for _ in expected]
+        # A float8 is converted, which may change the bits of a NaN.
+        exact = spec.exact_nans and x.dtype not in data.FLOAT8
+        if x.dtype in data.FLOAT8:
+            expected = [widened(e) for e in expected]
+            actual = [widened(a) for a in actual]
+        assert_same(actual, expected, exact, (spec.name, x.dtype, arguments, tuple(x.shape)))
+    assert next(results, None) is None
+
+
+def widened(x):
+    return x.to(torch.float32) if x.dtype in data.FLOAT8 else x
+
+
+@pytest.mark.parametrize("dtype", data.DTYPES, ids=lambda d: str(d).removeprefix("torch."))
+def test_every_dtype(dtype):
+    chosen = calls(dtype, 3)
+    example = data.make((3, 4, 5), dtype, "random")
+    session = export(Calls(chosen), example, ({d: Dim.DYNAMIC for d in range(3)},))
+    for shape in ((3, 4, 5), (7, 2, 33), (1, 9, 64)):
+        for kind in ("random", "ties", "special"):
+            check(session, chosen, data.make(shape, dtype, kind, seed=3))
+
+
+def test_0d():
+    chosen = calls(torch.float32, 0)
+    session = export(Calls(chosen), torch.tensor(1.0))
+    check(session, chosen, torch.tensor(-2.0))
+    check(session, chosen, torch.tensor(torch.nan))
+
+
+def test_empty_batches():
+    chosen = [c for c in calls(torch.float32, 3) if c[-2] in (1, -1, [-1, 1])]
+    x = torch.randn(3, 4, 5)
+    session = export(Calls(chosen), x, ({0: Dim.DYNAMIC},))
+    check(session, chosen, x[:0])
+
+
+@pytest.mark.parametrize("dtype", [*data.FLOATS, *data.FLOAT8], ids=str)
+def test_nans_infinities_and_zeros(dtype):
+    inf, nan = torch.inf, torch.nan
+    lowest, highest = torch.finfo(dtype).min, torch.finfo(dtype).max
+    x = torch.tensor(
+        [
+            [0.0, -0.0, 0.0, -0.0],
+            [-0.0, 0.0, -0.0, 0.0],
+            [1.0, inf, nan, inf],
+            [1.0, -inf, nan, -inf],
+            [nan, inf, -inf, nan],
+            [1.0, 2.0, 3.0, nan],
+            [lowest, highest, highest, lowest],
+            [-1.0, 1.0, -1.0, 1.0],
+            [nan, nan, nan, nan],
+        ],
+        dtype=torch.float64,
+    )
+    if dtype != torch.float8_e4m3fn:  # which has no infinity
+        x = torch.cat([x, torch.tensor([[inf] * 4, [-inf] * 4, [highest, inf, inf, lowest]])])
+    x = x.to(dtype)
+    chosen = [c for c in calls(dtype, 3) if c[-2] in (0, 1, None)]
+    check(export(Calls(chosen), x), chosen, x)
+
+
+@pytest.mark.parametrize("scale", [0.1, -3.3, 0.0, 1e30])
+@pytest.mark.parametrize("dtype", data.FLOATS, ids=str)
+def test_products_round_as_in_torch(scale, dtype):
+    x = data.make((40, 300), dtype, "smooth")
+    scaled = [spec for spec in OPS if spec.leading]
+    chosen = [(spec, scale, dim, False) for spec in scaled for dim in (0, 1)]
+    check(export(Calls(chosen), x), chosen, x)
+
+
+class Trained(nn.Module):
+    """As a model is after training: its parameters require gradients."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3)
+
+    def forward(self, x):
+        x = self.conv(x)
+        values, indices = customops.max(x, dim=1)
+        return customops.scale_min(x, 2.0), values, indices, customops.argmax(x, dim=(-2, -1))
+
+
+def test_a_model_with_parameters():
+    torch.manual_seed(0)
+    model = Trained()
+    sizes = ({0: Dim("batch"), 2: Dim("height", min=4), 3: Dim.DYNAMIC},)
+    session = export(model, torch.randn(2, 3, 10, 11), sizes)
+    x = torch.randn(5, 3, 9, 14)
+    minimum, values, indices, brightest = run(session, x)
+    # A convolution may round otherwise, so the choice is checked by what it chose.
+    y = model(x)[0].detach(), model.conv(x).detach()
+    torch.testing.assert_close(minimum, y[0])
+    torch.testing.assert_close(values, y[1].amax(1))
+    torch.testing.assert_close(y[1].gather(1, indices[:, None])[:, 0], values)
+    chosen = y[1].flatten(2).gather(2, brightest[..., None])[..., 0]
+    torch.testing.assert_close(chosen, y[1].amax((2, 3)))
+
+
+@pytest.mark.parametrize("opset", [18, 23])
+def test_other_opsets(opset):
+    x = data.make((3, 4, 5), torch.float32, "special")
+    chosen = calls(torch.float32, 3)
+    check(export(Calls(chosen), x, opset_version=opset), chosen, x)
+
+
+def test_an_exported_program_translates():
+    x = data.make((3, 4, 5), torch.float32, "ties")
+    chosen = calls(torch.float32, 3)[:6]
+    program = torch.export.export(Calls(chosen), (x,)).run_decompositions()
+    table = customops.onnx.translation_table()
+    translated = torch.onnx.export(program, custom_translation_table=table, dynamo=True)
+    proto = translated.model_proto.SerializeToString()
+    check(onnxruntime.InferenceSession(proto), chosen, x)
+
+
+def test_the_table_has_every_operator():
+    names = (n for n in torch._C._dispatch_get_all_op_names() if n.startswith("reduceops::"))
+    # torch.export replaces the others by what they are made of.
+    expected = {name for name in names if not name.endswith("_autograd")}
+    assert {op.name() for op in customops.onnx.translation_table()} == expected
+
+
+@each_op
+def test_a_wrong_dim_is_the_operators_error(spec):
+    with pytest.raises(Exception) as raised:
+        export(Calls([(spec, *spec.arguments(7, False))]), torch.ones(2, 3))
+    text = f"reduceops::{spec.name}: dim 7 is out of range for a 2-d tensor (valid: -2 to 1)"
+    assert text in str(raised.value)
+
+
+def test_without_the_table_the_operator_is_named():
+    with pytest.raises(torch.onnx.errors.OnnxExporterError, match="reduceops"):
+        torch.onnx.export(Calls([(OPS[0], 0, False)]), (torch.ones(2, 3),), dynamo=True)
+
+
+@needs_compiler
+def test_the_documentation_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```python\n(.*?)```", DOCUMENTATION.read_text(), re.DOTALL)
+    namespace = {}
+    exec("\n".join(blocks), namespace)
+    x = torch.randn(5, 100)
+    assert torch.equal(namespace["nearest"](x), x.argmin(1))
+    (result,) = run(onnxruntime.InferenceSession("nearest.onnx"), x)
+    assert torch.equal(result, x.argmin(1))
+
+
+def python(code):
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+
+
+def test_onnxscript_is_optional():
+    run = python(
+        "import sys; sys.modules['onnxscript'] = None\n"
+        "import customops\n"
+        "assert not {'onnx', 'onnxruntime', 'onnx_ir'} & set(sys.modules)\n"
+        "customops.onnx.translation_table()"
+    )
+    last = run.stderr.strip().splitlines()[-1]
+    assert run.returncode == 1 and last.startswith("ImportError:"), run.stderr
+    assert "needs the package onnxscript" in last
