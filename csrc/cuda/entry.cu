@@ -4,6 +4,7 @@
 
 #include <array>
 #include <atomic>
+#include <charconv>
 #include <cstdlib>
 #include <string_view>
 
@@ -26,25 +27,54 @@ class DeviceGuard {
   CUDAGuardHandle guard_;
 };
 
-Tuning tuning;
+bool set(Tuning& tuning, std::string_view name, int64_t value) {
+  for (const Tunable& tunable : kTunables) {
+    if (tunable.name == name) {
+      tuning.*tunable.value = value;
+      return true;
+    }
+  }
+  return false;
+}
 
-// Asked for once per device. REDUCEOPS_CUDA_BULK=0 keeps to what GPUs before Hopper can do.
+// REDUCEOPS_CUDA_TUNING="name=value,..." changes constants of the plan.
+Tuning tuning_of_environment() {
+  Tuning tuning;
+  const char* variable = std::getenv("REDUCEOPS_CUDA_TUNING");
+  std::string_view rest = variable ? variable : "";
+  while (!rest.empty()) {
+    const std::string_view item = rest.substr(0, rest.find(','));
+    rest.remove_prefix(std::min(rest.size(), item.size() + 1));
+    const size_t equals = std::min(item.find('='), item.size());
+    const std::string_view digits = item.substr(std::min(item.size(), equals + 1));
+    int64_t value = 0;
+    const auto parsed = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+    if (parsed.ec != std::errc() || parsed.ptr != digits.data() + digits.size() ||
+        !set(tuning, item.substr(0, equals), value)) {
+      throw std::runtime_error(
+          "reduceops: REDUCEOPS_CUDA_TUNING: no constant of the plan is set by '" +
+          std::string(item) + "'");
+    }
+  }
+  return tuning;
+}
+
+Tuning& tuning() {
+  static Tuning tuning = tuning_of_environment();
+  return tuning;
+}
+
+// Asked for once per device.
 Limits limits_of(int32_t device) {
-  static std::array<std::atomic<int>, 256> known{};
-  static const bool bulk = [] {
-    const char* wanted = std::getenv("REDUCEOPS_CUDA_BULK");
-    return wanted == nullptr || std::string_view(wanted) != "0";
-  }();
-  std::atomic<int>& multiprocessors = known.at(device);
-  static std::array<std::atomic<int>, 256> majors{};
-  if (multiprocessors == 0) {
+  static std::array<std::atomic<int>, 256> multiprocessors{}, majors{};
+  if (multiprocessors.at(device) == 0) {
     int count = 0, major = 0;
     check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
     check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device));
     majors[device] = major;
-    multiprocessors = count;
+    multiprocessors[device] = count;
   }
-  return {multiprocessors, bulk && majors[device] >= 9};
+  return {multiprocessors[device], majors[device] >= 9};
 }
 
 void launch_walk(const Reduction& r, const Problem& problem, void* stream) {
@@ -68,7 +98,8 @@ void run(Reduction& r) {
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(r.device_index, &stream));
   if (!is_rows(r.groups)) order_by_index(r.groups.reduced);
   const auto address = reinterpret_cast<int64_t>(r.input);
-  const Plan plan = make_plan(r.groups, r.dtype->bytes, address, limits_of(r.device_index), tuning);
+  const Plan plan =
+      make_plan(r.groups, r.dtype->bytes, address, limits_of(r.device_index), tuning());
   std::optional<Tensor> workspace;
   if (plan.split()) {
     const int64_t size = r.groups.outputs * plan.candidates() * kCandidateBytes, stride = 1;
@@ -96,14 +127,7 @@ extern "C" __attribute__((visibility("default"))) const char* reduceops_cuda_arc
 // name.
 extern "C" __attribute__((visibility("default"))) bool reduceops_cuda_tune(const char* name,
                                                                            int64_t value) {
-  using namespace reduceops::cuda;
-  for (const Tunable& tunable : kTunables) {
-    if (std::string_view(tunable.name) == name) {
-      tuning.*tunable.value = value;
-      return true;
-    }
-  }
-  return false;
+  return reduceops::cuda::set(reduceops::cuda::tuning(), name, value);
 }
 
 // For customops.enable(): null, or what went wrong.

@@ -88,7 +88,7 @@ class Planner {
   Planner(const Groups& groups, int64_t bytes, int64_t address, Limits limits, const Tuning& tuning)
       : groups_(groups),
         tuning_(tuning),
-        limits_(limits),
+        limits_{limits.multiprocessors, limits.bulk && tuning.bulk != 0},
         bytes_(bytes),
         address_(address),
         walk_(walk_extent(groups.reduced)),
@@ -251,8 +251,8 @@ class Planner {
         consider(cluster, std::max<int64_t>(1, std::min(resident / (tiles * cluster), fits)));
       if (tile == unit) break;
     }
-    plan.stage_pitch = static_cast<int>(pitch_of(plan.tile));
     plan.tile = std::min(plan.tile, inner().size);
+    plan.stage_pitch = static_cast<int>(pitch_of(plan.tile));
     plan.across = ceil_div(inner().size, plan.tile);
     plan.tiles = plan.across * outer;
     plan.contiguous = plan.across == 1 && along().stride == inner().size;
@@ -265,12 +265,13 @@ class Planner {
     const int64_t at_once = kRowsAtOnce * plan.shares;
     plan.stage_rows = static_cast<int>(std::min(
         std::max(tuning_.stage_bytes / plan.stage_pitch / at_once, int64_t(1)) * at_once, walk_));
-    // The bests of the shares, and room for slots that are read past the last row. The blocks of a
-    // cluster have one tile each, so when it ends their bests have the ring for themselves.
-    const int64_t nears = plan.shares > 1 && plan.cluster == 1 ? plan.shares * plan.tile : 0;
-    plan.scratch_bytes =
-        static_cast<int>(std::max(nears * (bytes_ == 8 ? 16 : 8), 32 * per_reader * slot_bytes()));
-    ring(plan, plan.stage_rows * plan.stage_pitch);
+    // The bests of the shares. The blocks of a cluster have one tile each, so when it ends their
+    // bests have the ring for themselves.
+    if (plan.shares > 1 && plan.cluster == 1)
+      plan.scratch_bytes = static_cast<int>(plan.shares * plan.tile * (bytes_ == 8 ? 16 : 8));
+    // The last threads read past their row, which in the last one of a stage nothing is copied to.
+    const int64_t past = plan.lanes * (plan.vector ? per_reader : 1) - slots;
+    ring(plan, plan.stage_rows * plan.stage_pitch + past * slot_bytes());
     plan.part_extent =
         std::min(round_up(ceil_div(walk_, parts), parts > 1 ? plan.stage_rows : 1), kMaxPartExtent);
     plan.parts = round_up(ceil_div(walk_, plan.part_extent), plan.cluster);

@@ -1,0 +1,51 @@
+"""Every walk of the GPU on the small inputs of the eager tests, whatever the plan would choose."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).parent.parent
+
+# Constants of the plan (csrc/cuda/tuning.h) that send all inputs one way.
+TUNINGS = {
+    "before Hopper": "bulk=0",
+    "bulk copies": "bulk_bytes=0,long_rows_bytes=0,long_row_bytes=4096,short_row_bytes=64",
+    "short stages": "bulk_bytes=0,stage_bytes=256,tile_bytes=256,segment_bytes=128,"
+    "least_segment_bytes=16,long_rows_bytes=0,long_row_bytes=1,short_row_bytes=0",
+    "tiles of groups": "bulk_bytes=0,short_row_bytes=4096,small_group_bytes=49152",
+}
+PARTS = {"layouts": "layouts", "values": "not layouts and not large"}
+
+
+def run(tuning, *arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:xdist", "-p", "no:cacheprovider"]
+        + list(arguments),
+        env={**os.environ, "REDUCEOPS_CUDA_TUNING": tuning, "PYTEST_ADDOPTS": ""},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("tuning", TUNINGS)
+def test_walk(tuning, part):
+    done = run(TUNINGS[tuning], "tests/test_eager.py", "-k", f"cuda and {PARTS[part]}")
+    assert done.returncode == 0, done.stdout[-5000:]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("tuning", ["stage=1", "stage_bytes", "stage_bytes=", "stage_bytes=1k"])
+def test_a_tuning_that_does_not_exist(tuning):
+    ask = "import torch, customops; customops.argmin(torch.ones(2, device='cuda'))"
+    environment = {**os.environ, "REDUCEOPS_CUDA_TUNING": tuning}
+    done = subprocess.run(
+        [sys.executable, "-c", ask], env=environment, cwd=ROOT, capture_output=True, text=True
+    )
+    assert f"no constant of the plan is set by '{tuning}'" in done.stderr
