@@ -51,7 +51,8 @@ def run(function, *inputs, min_elements=0, **keywords):
     backend = Rewriting(min_elements)
     compiled = torch.compile(function, backend=backend, fullgraph=True, **keywords)
     results = compiled(*inputs)
-    assert_same(results, function(*inputs))
+    # A NaN's bits, which ours keep, are lost by some of torch's own kernels for GPUs.
+    assert_same(results, function(*inputs), exact_nans=not inputs[0].is_cuda)
     ours = [name for name in backend.called if name.startswith("reduceops.")]
     torchs = [name for name in backend.called if name not in ours]
     assert [line.partition(" -> ")[2] for line in inductor.rewrites()] == [

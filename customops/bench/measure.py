@@ -24,7 +24,7 @@ from .cases import Case
 from .peers import Contender
 
 COLD_BYTES = 32 << 20  # inputs from here on are read from cold L2 on a GPU
-FLUSH_BYTES = 256 << 20  # written to make L2 cold
+FLUSH_BYTES = 256 << 20  # read to make L2 cold
 BATCH_SECONDS = 1e-3  # a sample by the host's clock is so long at least
 CALLS = 20  # in a CUDA graph, or queued where that cannot be
 LEAST_SAMPLES = 5
@@ -107,13 +107,19 @@ def available_bytes(device: str) -> int:
 def cuda_ceiling(seconds: float) -> float:
     """The GPU's read bandwidth in bytes/s."""
     size = min(4 << 30, available_bytes("cuda") // 2)
-    data = torch.ones(size // 4, dtype=torch.int32, device="cuda")
-    library = ctypes.CDLL(str(libraries.cuda.path))
-    stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-    read = partial(
-        library.reduceops_cuda_read, ctypes.c_void_p(data.data_ptr()), ctypes.c_int64(size), stream
-    )
+    read = _cuda_read(torch.ones(size // 4, dtype=torch.int32, device="cuda"))
     return size / median(_in_turns({"read": _cold(read)}, seconds)["read"])
+
+
+def _cuda_read(x: Tensor) -> Callable[[], object]:
+    """A plain read of the bytes of `x` on the current stream."""
+    library = ctypes.CDLL(str(libraries.cuda.path))
+
+    def read() -> None:
+        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+        library.reduceops_cuda_read(ctypes.c_void_p(x.data_ptr()), ctypes.c_int64(x.nbytes), stream)
+
+    return read
 
 
 def _read(x: Tensor) -> Callable[[], object]:
@@ -218,13 +224,13 @@ def _events(enqueue: Callable, prepare: Callable = lambda: None, calls: int = 1)
 
 @cache
 def _flush_buffer() -> Tensor:
-    return torch.empty(FLUSH_BYTES, dtype=torch.uint8, device="cuda")
+    return torch.ones(FLUSH_BYTES // 4, dtype=torch.int32, device="cuda")
 
 
 def _flush() -> None:
-    """Fills L2 with other data; the launch that follows hides behind it."""
-    for _ in range(2):
-        _flush_buffer().zero_()
+    """Fills L2 with other data; the launch that follows hides behind it. By reading: what is
+    written there would be written back to memory while the next kernel runs."""
+    _cuda_read(_flush_buffer())()
 
 
 def _cold(call: Callable) -> Sampler:
