@@ -64,17 +64,19 @@ Tuning& tuning() {
   return tuning;
 }
 
-// Asked for once per device.
+// Asked for once per device. Rings are made for the shared memory of a Hopper multiprocessor, which
+// not every later GPU has.
 Limits limits_of(int32_t device) {
-  static std::array<std::atomic<int>, 256> multiprocessors{}, majors{};
+  static std::array<std::atomic<int>, 256> multiprocessors{}, bulk{};
   if (multiprocessors.at(device) == 0) {
-    int count = 0, major = 0;
+    int count = 0, major = 0, shared = 0;
     check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+    check(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
     check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device));
-    majors[device] = major;
+    bulk[device] = major >= 9 && shared >= kSharedBytes;
     multiprocessors[device] = count;
   }
-  return {multiprocessors[device], majors[device] >= 9};
+  return {multiprocessors[device], bulk[device] != 0};
 }
 
 void launch_walk(const Reduction& r, const Problem& problem, void* stream) {

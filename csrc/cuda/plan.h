@@ -13,12 +13,13 @@ namespace reduceops::cuda {
 
 struct Limits {
   int64_t multiprocessors;
-  bool bulk;  // bulk copies and clusters: compute capability 9.0 on
+  bool bulk;  // bulk copies, clusters and kSharedBytes: compute capability 9.0 on, but not all
 };
 
 constexpr int64_t kThreads = 256;  // per block of plain loads; the kernels are compiled for it
 constexpr int64_t kLoadBytes = 16;
 constexpr int64_t kCandidateBytes = 16;
+constexpr int kSharedBytes = 227 << 10;       // of a block at most, where there are rings
 constexpr int64_t kWorkspaceBytes = 1 << 20;  // for the candidates of the parts
 constexpr int64_t kCluster = 8;               // blocks: the most that every GPU with clusters takes
 constexpr int64_t kMaxPartExtent = int64_t(1) << 30;  // positions in a part fit 32 bits
