@@ -59,8 +59,8 @@ Tuning tuning_of_environment() {
   return tuning;
 }
 
-Tuning& tuning() {
-  static Tuning tuning = tuning_of_environment();
+const Tuning& tuning() {
+  static const Tuning tuning = tuning_of_environment();
   return tuning;
 }
 
@@ -123,13 +123,6 @@ STABLE_TORCH_LIBRARY_IMPL(reduceops, CUDA, m) { Operators<run>::implement(m); }
 // For `python -m customops`.
 extern "C" __attribute__((visibility("default"))) const char* reduceops_cuda_architectures() {
   return REDUCEOPS_CUDA_ARCHITECTURES;
-}
-
-// For tuning runs: sets a constant of the plan (tuning.h). Returns whether there is one of the
-// name.
-extern "C" __attribute__((visibility("default"))) bool reduceops_cuda_tune(const char* name,
-                                                                           int64_t value) {
-  return reduceops::cuda::set(reduceops::cuda::tuning(), name, value);
 }
 
 // For customops.enable(): null, or what went wrong.

@@ -45,7 +45,6 @@ class Ring {
 
   __device__ char* buffer(Turn turn) const { return shared_ + turn.stage * stage_bytes_; }
   __device__ void next(Turn& turn) const { turn.next(stages_); }
-  __device__ char* memory() const { return shared_; }
 
   // Producer: waits until the stage has been read.
   __device__ void wait_empty(Turn turn) const { wait(empty(turn.stage), turn.phase ^ 1); }
