@@ -13,7 +13,7 @@ BIN := .venv/bin
 CSRC = find csrc tests compile_examples -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh'
 SANITIZED := build/sanitize/lib
 
-.PHONY: demo test lint format build libraries wheel compat sanitize correctness clean distclean FORCE
+.PHONY: demo test lint format build libraries wheel compat sanitize sanitize-cuda correctness clean distclean FORCE
 
 demo: build
 	$(BIN)/python -m compile_examples
@@ -54,6 +54,10 @@ sanitize: build
 		ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
 		LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
 		$(BIN)/python -m pytest -n auto --capture=sys tests
+
+# On a machine with a GPU and compute-sanitizer, which comes with CUDA.
+sanitize-cuda: build
+	$(BIN)/python tests/sanitize_cuda.py
 
 # What torch.compile gets wrong and ours does not, on this torch and these devices.
 correctness: build

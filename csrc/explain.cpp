@@ -20,15 +20,26 @@ reduceops::Groups groups_of(int64_t ndim, const int64_t* sizes, const int64_t* s
 
 #define REDUCEOPS_EXPORT extern "C" __attribute__((visibility("default")))
 
+// The name of the i-th constant of the GPU's plan and its default; null past the last.
+REDUCEOPS_EXPORT const char* reduceops_cuda_constant(int64_t i, int64_t* value) {
+  using reduceops::cuda::kTunables;
+  if (i >= std::ssize(kTunables)) return nullptr;
+  *value = reduceops::cuda::Tuning{}.*kTunables[i].value;
+  return kTunables[i].name;
+}
+
+// constants: the value of each, in that order
 // out: walk, vector, lanes, shares, threads, cluster, blocks, parts, part_extent, tile, tiles,
 // across, contiguous, stage_rows, stage_pitch, stage_bytes, stages, scratch_bytes
 REDUCEOPS_EXPORT void reduceops_cuda_plan(int64_t ndim, const int64_t* sizes,
                                           const int64_t* strides, uint64_t reduced_mask,
                                           int64_t bytes, int64_t address, int64_t multiprocessors,
-                                          int64_t bulk, int64_t* out) {
+                                          int64_t bulk, const int64_t* constants, int64_t* out) {
+  reduceops::cuda::Tuning tuning;
+  for (const auto& tunable : reduceops::cuda::kTunables) tuning.*tunable.value = *constants++;
   const auto groups = groups_of(ndim, sizes, strides, reduced_mask);
   const auto plan =
-      reduceops::cuda::make_plan(groups, bytes, address, {multiprocessors, bulk != 0});
+      reduceops::cuda::make_plan(groups, bytes, address, {multiprocessors, bulk != 0}, tuning);
   const int64_t fields[] = {static_cast<int64_t>(plan.walk),
                             plan.vector,
                             plan.lanes,

@@ -2,7 +2,7 @@
 
 import ctypes
 import enum
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -69,15 +69,29 @@ def cuda_plan(
     multiprocessors: int = 132,
     address: int = 0,
     bulk: bool = True,
+    tuning: Mapping[str, int] | None = None,
 ) -> CudaPlan:
     """The plan for reducing `dim` (None: all) of a tensor like `self`; its device does not matter,
     a meta tensor will do. `address` stands for the address of its first element in bytes, `bulk`
-    for a GPU that has bulk copies (Hopper on)."""
-    layout = _layout(self, dim)
-    plan = CudaPlan(*_ask("reduceops_cuda_plan", layout, (address, multiprocessors, bulk), 18))
+    for a GPU that has bulk copies (Hopper on), `tuning` for what REDUCEOPS_CUDA_TUNING sets."""
+    constants = cuda_constants()
+    if unknown := set(tuning or ()) - set(constants):
+        raise ValueError(f"no constants of the plan: {', '.join(sorted(unknown))}")
+    values = list((constants | dict(tuning or {})).values())
+    limits = (address, multiprocessors, bulk, (ctypes.c_int64 * len(values))(*values))
+    plan = CudaPlan(*_ask("reduceops_cuda_plan", _layout(self, dim), limits, 18))
     return replace(
         plan, walk=Walk(plan.walk), vector=bool(plan.vector), contiguous=bool(plan.contiguous)
     )
+
+
+def cuda_constants() -> dict[str, int]:
+    """The constants of csrc/cuda/tuning.h, with their defaults."""
+    constant = _function("reduceops_cuda_constant", ctypes.c_char_p)
+    constants, value = {}, ctypes.c_int64()
+    while name := constant(ctypes.c_int64(len(constants)), ctypes.byref(value)):
+        constants[name.decode()] = value.value
+    return constants
 
 
 def cpu_plan(self: torch.Tensor, dim: Sequence[int] | None = None, *, threads: int = 1) -> CpuPlan:
@@ -94,10 +108,16 @@ def _layout(self: torch.Tensor, dim: Sequence[int] | None) -> tuple:
     return self.dim(), array(*self.shape), strides, ctypes.c_uint64(mask), self.element_size()
 
 
-def _ask(name: str, layout: tuple, rest: tuple[int, ...], fields: int) -> list[int]:
+def _function(name: str, result: type | None):
     function = getattr(ctypes.CDLL(str(libraries.cpu.path)), name)
-    function.restype = None
+    function.restype = result
+    return function
+
+
+def _ask(name: str, layout: tuple, rest: tuple, fields: int) -> list[int]:
+    """`rest`: numbers and arrays of them."""
     out = (ctypes.c_int64 * fields)()
     ndim, sizes, strides, mask, bytes_ = layout
-    function(ctypes.c_int64(ndim), sizes, strides, mask, *map(ctypes.c_int64, (bytes_, *rest)), out)
+    numbers = [x if isinstance(x, ctypes.Array) else ctypes.c_int64(x) for x in (bytes_, *rest)]
+    _function(name, None)(ctypes.c_int64(ndim), sizes, strides, mask, *numbers, out)
     return list(out)

@@ -7,17 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from cuda_shapes import TUNINGS
 
 ROOT = Path(__file__).parent.parent
 
-# Constants of the plan (csrc/cuda/tuning.h) that send all inputs one way.
-TUNINGS = {
-    "before Hopper": "bulk=0",
-    "bulk copies": "bulk_bytes=0,long_rows_bytes=0,long_row_bytes=4096,short_row_bytes=64",
-    "short stages": "bulk_bytes=0,stage_bytes=256,tile_bytes=256,segment_bytes=128,"
-    "least_segment_bytes=16,long_rows_bytes=0,long_row_bytes=1,short_row_bytes=0",
-    "tiles of groups": "bulk_bytes=0,short_row_bytes=4096,small_group_bytes=49152",
-}
 PARTS = {
     "layouts": "layouts",
     "values": "extents or winner or first_nan or zeros or split or sorted",
@@ -42,6 +35,13 @@ def test_walk(tuning, part):
     done = run(
         TUNINGS[tuning], "tests/test_eager.py", "-k", f"cuda and not large and ({PARTS[part]})"
     )
+    assert done.returncode == 0, done.stdout[-5000:]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_reliability_before_hopper():
+    """Its own walks take all of the shapes, clusters and bulk copies none."""
+    done = run(TUNINGS["before Hopper"], "tests/test_cuda_reliability.py")
     assert done.returncode == 0, done.stdout[-5000:]
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from cuda_shapes import ALL_BRANCHES, HUGE, SMALL, TUNINGS, WALKS, branches, constants, parts
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -64,6 +65,7 @@ def test_cuda_plan_covers_every_group_within_the_limits(case, multiprocessors, a
     assert (plan.parts - plan.cluster) * plan.part_extent < walk <= plan.parts * plan.part_extent
     assert plan.part_extent <= 1 << 30
     assert plan.parts % plan.cluster == 0 and plan.cluster <= 8
+    assert (plan.walk, parts(plan)) in WALKS, "a case of this kind is missing"
     if plan.candidates > 1:
         assert outputs * plan.candidates * CANDIDATE <= WORKSPACE
     if plan.walk in (Walk.ROWS, Walk.COLUMNS):
@@ -149,6 +151,31 @@ def test_cuda_plan_of_the_shapes_that_matter(shape, dims, dtype, walk):
     older[Walk.BULK_COLUMNS] = Walk.COLUMNS
     older[Walk.BULK_GROUPS] = Walk.ROWS if dims == [x.dim() - 1] else Walk.COLUMNS
     assert cuda_plan(x, dims, bulk=False).walk == older[walk]
+
+
+@pytest.mark.parametrize("kind", WALKS, ids=lambda kind: f"{kind[0].name.lower()}, {kind[1]}")
+def test_shapes_of_the_reliability_tests_take_every_walk(kind):
+    plan = WALKS[kind].plan()
+    assert (plan.walk, parts(plan)) == kind
+
+
+@pytest.mark.parametrize("regime", HUGE)
+def test_shapes_of_more_than_2_to_the_31_elements_take_the_walk_they_are_for(regime):
+    shape, walk = HUGE[regime]
+    assert shape.empty().numel() > 1 << 31 and shape.plan().walk == walk
+
+
+def test_shapes_for_the_sanitizer_reach_every_branch():
+    reached = set()
+    for tuning in ("", *TUNINGS.values()):
+        for shape in SMALL:
+            reached |= branches(shape, shape.plan(constants(tuning)))
+    assert reached == ALL_BRANCHES
+
+
+def test_a_constant_that_does_not_exist():
+    with pytest.raises(ValueError, match="no constants of the plan: stage"):
+        cuda_plan(empty(16), tuning={"stage": 1, "bulk": 0})
 
 
 @pytest.mark.parametrize("bulk", [True, False])

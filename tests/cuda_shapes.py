@@ -1,0 +1,154 @@
+"""Shapes that send a reduction through every walk of the GPU and every branch of it.
+
+test_plan.py holds them to that without a GPU; test_cuda_reliability.py and sanitize_cuda.py run
+them.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from customops.explain import CudaPlan, Walk, cuda_plan
+
+
+@dataclass(frozen=True)
+class Shape:
+    sizes: tuple[int, ...]
+    dims: tuple[int, ...]  # that are reduced
+    dtype: torch.dtype = torch.float32
+    step: int = 1  # between neighbours in the last dim
+    order: tuple[int, ...] | None = None  # permutes the dims of what lies in memory contiguously
+
+    def __str__(self):
+        parts = ["x".join(map(str, self.sizes)), "dims", *map(str, self.dims)]
+        parts += [str(self.dtype).removeprefix("torch.")] + ["step"] * (self.step > 1)
+        return "-".join(parts + ["permuted"] * bool(self.order))
+
+    def empty(self, device="meta", offset=0):
+        """Without contents, `offset` elements into its storage."""
+        order = self.order or range(len(self.sizes))
+        inverse = sorted(order, key=lambda d: order[d])
+        sizes = [self.sizes[d] for d in inverse]
+        sizes[-1] *= self.step
+        storage = torch.empty(offset + torch.Size(sizes).numel(), dtype=self.dtype, device=device)
+        return storage[offset:].view(sizes)[..., :: self.step].permute(*order)
+
+    def plan(self, tuning=None) -> CudaPlan:
+        return cuda_plan(self.empty(), self.dims, tuning=tuning)
+
+
+def parts(plan: CudaPlan) -> str:
+    """Who combines the parts of the reduced extent."""
+    if plan.candidates > 1:
+        return "clusters and workspace" if plan.cluster > 1 else "workspace"
+    return "cluster" if plan.cluster > 1 else "one part"
+
+
+# Of a size that fills a GPU, by the walk and what combines its parts.
+WALKS = {
+    (Walk.ROWS, "one part"): Shape((1000, 4099), (1,)),
+    (Walk.ROWS, "cluster"): Shape((64, 151936), (1,), torch.bfloat16),
+    (Walk.ROWS, "workspace"): Shape((2, 1000_003), (1,)),
+    (Walk.COLUMNS, "one part"): Shape((128, 64, 255), (1,)),
+    (Walk.COLUMNS, "workspace"): Shape((5000, 300), (0,), torch.bfloat16),
+    (Walk.BULK_ROWS, "one part"): Shape((1000, 20001), (1,)),
+    (Walk.BULK_ROWS, "workspace"): Shape((3, 12_000_001), (1,), torch.bfloat16),
+    (Walk.BULK_GROUPS, "one part"): Shape((200_001, 33), (1,)),
+    (Walk.BULK_COLUMNS, "one part"): Shape((31, 257, 4095), (1,), torch.bfloat16),
+    (Walk.BULK_COLUMNS, "cluster"): Shape((70, 300, 1001), (1,), torch.int8),
+    (Walk.BULK_COLUMNS, "workspace"): Shape((1 << 20, 8), (0,)),
+    (Walk.BULK_COLUMNS, "clusters and workspace"): Shape((5000, 4095), (0,), torch.float64),
+}
+
+# Of more than 2^31 elements of 8 bits, by regime, and the walk that they take.
+HUGE = {
+    "few rows": (Shape((2, (1 << 30) + 5), (1,), torch.int8), Walk.BULK_ROWS),
+    "long rows": (Shape((30_000, 71_583), (1,), torch.int8), Walk.BULK_ROWS),
+    "rows": (Shape((300_000, 7159), (1,), torch.int8), Walk.ROWS),
+    "rows with a step": (Shape((1 << 24, 129), (1,), torch.int8, step=2), Walk.ROWS),
+    "rows over two dims": (Shape((7, 3, 102_261_127), (0, 2), torch.int8), Walk.ROWS),
+    "short rows": (Shape((67_200_000, 32), (1,), torch.int8), Walk.BULK_GROUPS),
+    "small groups": (Shape((4_200_000, 16, 32), (1,), torch.int8), Walk.BULK_GROUPS),
+    "columns": (Shape((16, 32_768, 4099), (1,), torch.int8), Walk.BULK_COLUMNS),
+    "two tall columns": (Shape(((1 << 31) + 16, 2), (0,), torch.int8), Walk.BULK_COLUMNS),
+    "short columns": (Shape((130, 16_519_200), (0,), torch.int8), Walk.BULK_COLUMNS),
+    "columns over two dims": (Shape((1291, 2, 1664, 500), (0, 2), torch.int8), Walk.COLUMNS),
+    "columns with a step": (Shape((46_341, 46_342), (0,), torch.int8, step=2), Walk.COLUMNS),
+}
+
+# REDUCEOPS_CUDA_TUNING that sends small inputs where the plan sends large ones.
+TUNINGS = {
+    "before Hopper": "bulk=0",
+    "bulk copies": "bulk_bytes=0,long_rows_bytes=0,long_row_bytes=4096,short_row_bytes=64",
+    "short stages": "bulk_bytes=0,stage_bytes=256,tile_bytes=256,segment_bytes=128,"
+    "least_segment_bytes=16,long_rows_bytes=0,long_row_bytes=1,short_row_bytes=0",
+    "tiles of groups": "bulk_bytes=0,short_row_bytes=4096,small_group_bytes=49152",
+}
+
+
+def constants(tuning: str) -> dict[str, int]:
+    pairs = (item.split("=") for item in tuning.split(",") if item)
+    return {name: int(value) for name, value in pairs}
+
+
+# Under one of TUNINGS, or none, each branch is reached by one of these.
+SMALL = (
+    Shape((33,), (0,)),
+    Shape((5, 3), (1,), torch.float64),
+    Shape((3, 64), (1,), torch.int8),
+    Shape((7, 100), (1,), torch.bfloat16),
+    Shape((100, 257), (1,)),
+    Shape((2, 4096), (1,), torch.float64),
+    Shape((20_001,), (0,), torch.float64),
+    Shape((17, 5), (0, 1), torch.int8, order=(1, 0)),
+    Shape((4096, 3), (0, 1), torch.int8, order=(1, 0)),
+    Shape((1024, 2), (0, 1), torch.int8, order=(1, 0)),
+    Shape((33, 8), (0, 1), torch.int8, order=(1, 0)),
+    Shape((2, 3, 2), (1,), torch.int8),
+    Shape((5, 7, 33), (1,), torch.bfloat16),
+    Shape((2, 8), (0,), torch.bfloat16),
+    Shape((17, 2, 8), (0,), order=(0, 2, 1)),
+    Shape((31, 5, 2), (0,), torch.bfloat16, step=2),
+    Shape((500, 3, 8), (0,), torch.bfloat16, step=2),
+    Shape((5, 3, 8), (0, 2), torch.bfloat16, order=(2, 0, 1)),
+    Shape((2, 257), (0,), torch.int8),
+    Shape((64, 257, 8), (0,), torch.int8),
+    Shape((17, 3, 1000), (0,)),
+    Shape((257, 62), (0,), torch.float64),
+    Shape((3, 64, 1001), (1,), torch.bfloat16),
+    Shape((64, 100, 100), (0,), torch.float64),
+    Shape((100, 5, 257), (0,)),
+    Shape((2, 64, 8190), (1,), torch.int8),
+    Shape((5, 64, 527), (1,), torch.bfloat16),
+    Shape((2, 30_001), (0,), torch.bfloat16),
+)
+
+
+def branches(shape: Shape, plan: CudaPlan) -> set[tuple]:
+    """What the kernel of the plan does, as the kernel's code distinguishes it."""
+    walk = plan.walk
+    found = {(walk, parts(plan))}
+    if walk != Walk.BULK_ROWS:
+        found.add((walk, "vector" if plan.vector else "no vector"))
+    if walk == Walk.ROWS:
+        lanes = {1: "a lane", 32: "a warp", plan.threads: "a block"}
+        found.add((walk, lanes.get(plan.lanes, "lanes") + " to a row"))
+    elif walk == Walk.BULK_GROUPS:
+        rows = "a lane to a row" if plan.lanes == 1 else "lanes to a row"
+        found.add((walk, rows if shape.empty().stride(shape.dims[-1]) == 1 else "columns"))
+    elif walk in (Walk.COLUMNS, Walk.BULK_COLUMNS):
+        found.add((walk, "alone" if plan.shares == 1 else "shared"))
+    if walk == Walk.BULK_COLUMNS:
+        found.add((walk, "one span" if plan.contiguous else "a span to a row"))
+    return found
+
+
+BRANCHES = {
+    Walk.ROWS: ("vector", "no vector", "a lane to a row", "lanes to a row", "a warp to a row")
+    + ("a block to a row",),
+    Walk.COLUMNS: ("vector", "no vector", "alone", "shared"),
+    Walk.BULK_ROWS: (),
+    Walk.BULK_GROUPS: ("vector", "no vector", "columns", "a lane to a row", "lanes to a row"),
+    Walk.BULK_COLUMNS: ("vector", "no vector", "alone", "shared", "one span", "a span to a row"),
+}
+ALL_BRANCHES = {(walk, branch) for walk, names in BRANCHES.items() for branch in names} | set(WALKS)

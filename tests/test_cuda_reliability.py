@@ -1,0 +1,142 @@
+"""The GPU kernels at sizes that fill a GPU: every walk, and every way to combine its parts."""
+
+import pytest
+import torch
+from cuda_shapes import HUGE, WALKS
+from opspec import OPS, assert_same, ops
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+
+REPETITIONS = 100
+
+each_op_and_walk = pytest.mark.parametrize(
+    "spec, shape",
+    [
+        pytest.param(spec, shape, id=f"{spec}-{walk.name.lower()}, {parts}")
+        for spec in OPS
+        for (walk, parts), shape in WALKS.items()
+        if shape.dtype in spec.dtypes
+    ],
+)
+
+
+def fill(x, dim, seed=0):
+    """Small integers; each group has its extremes twice, anywhere."""
+    generator = torch.Generator(x.device).manual_seed(seed)
+    x.copy_(torch.randint(-100, 100, x.shape, generator=generator, device=x.device))
+    extremes = list(x.shape)
+    extremes[dim] = 2
+    for extreme in (-101, 101):
+        at = torch.randint(x.size(dim), extremes, generator=generator, device=x.device)
+        x.scatter_(dim, at, extreme)
+    return x
+
+
+def make(shape, seed=0, device="cuda", offset=0):
+    return fill(shape.empty(device, offset), shape.dims[0], seed)
+
+
+def expected(spec, x, dim):
+    """By torch's own kernels; numpy takes too long."""
+    return spec.torch(x, *spec.arguments(dim, False))
+
+
+@each_op_and_walk
+def test_the_same_result_every_time(spec, shape):
+    x, (dim,) = make(shape), shape.dims
+    results = [spec.op(x, *spec.arguments(dim, False)) for _ in range(REPETITIONS)]
+    right = expected(spec, x, dim)
+    for i, result in enumerate(results):
+        assert_same(result, right, context=(i,))
+
+
+@each_op_and_walk
+def test_two_streams_at_once(spec, shape):
+    (dim,) = shape.dims
+    inputs = [make(shape, seed) for seed in range(2)]
+    streams = [torch.cuda.Stream() for _ in inputs]
+    results = [[], []]
+    torch.cuda.synchronize()
+    for stream in streams:
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(20_000_000)  # until the calls of both are queued
+    for _ in range(20):
+        for x, stream, done in zip(inputs, streams, results, strict=True):
+            with torch.cuda.stream(stream):
+                done.append(spec.op(x, *spec.arguments(dim, False)))
+    torch.cuda.synchronize()
+    for x, done in zip(inputs, results, strict=True):
+        right = expected(spec, x, dim)
+        for i, result in enumerate(done):
+            assert_same(result, right, context=(i,))
+
+
+@each_op_and_walk
+def test_a_captured_call_reads_its_input_anew(spec, shape):
+    x, (dim,) = make(shape), shape.dims
+    arguments = spec.arguments(dim, False)
+    spec.op(x, *arguments)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = spec.op(x, *arguments)
+    for seed in range(1, 4):
+        fill(x, dim, seed)
+        graph.replay()
+        assert_same(result, expected(spec, x, dim), context=(seed,))
+
+
+@each_op_and_walk
+@pytest.mark.parametrize("offset", [1, 3])
+def test_an_input_that_is_not_aligned(spec, shape, offset):
+    x, (dim,) = make(shape, offset=offset), shape.dims
+    assert x.storage_offset() == offset
+    assert_same(spec.op(x, *spec.arguments(dim, False)), expected(spec, x, dim))
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="there are no two CUDA devices")
+@each_op_and_walk
+def test_a_device_that_is_not_current(spec, shape):
+    x, (dim,) = make(shape, device="cuda:1"), shape.dims
+    with torch.cuda.device(0):
+        result = spec.op(x, *spec.arguments(dim, False))
+        assert torch.cuda.current_device() == 0
+        assert_same(result, expected(spec, x, dim))
+
+
+def max_in_chunks(x, dim):
+    """torch.max over pieces of `dim` of less than 2^31 elements: the first piece with the most."""
+    length = max(1, (1 << 30) * x.size(dim) // x.numel())
+    best = None
+    for start in range(0, x.size(dim), length):
+        values, at = x.narrow(dim, start, min(length, x.size(dim) - start)).max(dim)
+        if best is None:
+            best = values, at
+        else:
+            later = values > best[0]
+            best = values.maximum(best[0]), torch.where(later, at + start, best[1])
+    return best
+
+
+@pytest.mark.large
+@pytest.mark.parametrize("regime", HUGE)
+def test_more_than_2_to_the_31_elements(regime):
+    shape, _ = HUGE[regime]
+    if torch.cuda.mem_get_info()[0] < 16e9:
+        pytest.skip("needs 16 GB of the GPU's memory")
+    x, dims = shape.empty("cuda"), list(shape.dims)
+    assert x.numel() > 1 << 31
+    generator = torch.Generator("cuda").manual_seed(0)
+    x.random_(-128, 100, generator=generator)
+    last = x.numel() - 1
+    for count, position in enumerate((last, 1 << 31, (1 << 31) - 1, last // 3)):
+        x[tuple(map(int, torch.unravel_index(torch.tensor(position), x.shape)))] = 127
+        if len(dims) == 1:
+            values, indices = max_in_chunks(x, dims[0])
+        else:
+            values, inner = max_in_chunks(x, dims[1])
+            values, outer = max_in_chunks(values, dims[0])
+            inner = inner.gather(dims[0], outer.unsqueeze(dims[0])).squeeze(dims[0])
+            indices = outer * x.size(dims[1]) + inner
+        assert_same(ops.argmax(x, dims), indices, context=(position,))
+        if count == 0 and len(dims) == 1:
+            assert_same(ops.max(x, dims[0]), (values, indices))
