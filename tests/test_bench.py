@@ -47,6 +47,11 @@ def test_other_operators_and_dtypes_leave_no_case_that_makes_no_sense():
     assert "nan" not in {case.data for case in chosen}
 
 
+def test_the_cases_of_several_texts_are_left():
+    chosen = cases.select("sweep", "cuda", 64 << 30, only=["(16,)", "(64, 151936)"])
+    assert {case.shape for case in chosen} == {(16,), (64, 151936)}
+
+
 @pytest.mark.parametrize("dtype", cases.DTYPES)
 def test_a_random_input_has_different_elements_and_is_the_same_again(dtype):
     case = Case("argmax", (16, 16), 1, dtype)
@@ -178,7 +183,7 @@ def test_without_rich_and_matplotlib(tmp_path, monkeypatch, capsys):
     [
         (["--peers", "scipy"], "'scipy' is not one of torch"),
         (["--threads", "0"], "'0' is neither a number of threads"),
-        (["--only", "no such case"], "no case of the suite is left"),
+        (["--suite", "scaling", "--only", "no such case"], "no case of the suite is left"),
     ],
 )
 def test_arguments_that_make_no_sense(arguments, message, capsys):

@@ -4,14 +4,8 @@ The exit status is 1 if a result of ours is wrong, and 2 for arguments that make
 """
 
 import argparse
-import ctypes
-import datetime
 import importlib.util
-import platform
-import shlex
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import torch
 
@@ -24,7 +18,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m customops.bench", description=__doc__)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--suite", choices=cases.SUITES, default="sweep")
-    parser.add_argument("--only", default="", metavar="TEXT", help="cases with this in their name")
+    parser.add_argument(
+        "--only", action="append", metavar="TEXT", help="cases with this, or another, in their name"
+    )
     parser.add_argument("--op", choices=cases.OPS, action="append", help="this instead of a case's")
     parser.add_argument("--dtype", choices=cases.DTYPES, help="this instead of a case's")
     known = [name for name in peers.CONTENDERS if name not in (peers.OURS, peers.OPERATOR)]
@@ -81,44 +77,6 @@ def _check_options(options: argparse.Namespace, parser: argparse.ArgumentParser)
         parser.error("--plot needs matplotlib: pip install 'customops[bench]'")
 
 
-@contextmanager
-def _progress(total: int) -> Iterator:
-    """A function to call with the name of each case, on stderr."""
-    if importlib.util.find_spec("rich") is None or not sys.stderr.isatty():
-        numbers = iter(range(1, total + 1))
-        yield lambda name: print(f"[{next(numbers)}/{total}] {name}", file=sys.stderr, flush=True)
-        return
-    from rich.console import Console
-    from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
-
-    columns = MofNCompleteColumn(), TimeElapsedColumn(), *Progress.get_default_columns()[:2]
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        task = progress.add_task("", total=total)
-        done = iter(range(total))
-        yield lambda name: progress.update(task, description=name, completed=next(done))
-        progress.update(task, description="", completed=total)
-
-
-def _header(options: argparse.Namespace, arguments: list[str]) -> dict:
-    isa = ctypes.CDLL(str(libraries.cpu.path)).reduceops_cpu_isa
-    isa.restype = ctypes.c_char_p
-    versions = {"python": platform.python_version(), "cuda": torch.version.cuda}
-    return {
-        "command": shlex.join(["python", "-m", "customops.bench", *arguments]),
-        "date": datetime.date.today().isoformat(),
-        "device": options.device,
-        "suite": options.suite,
-        "machine": report.machine(options.device) | {"cpu_kernels": isa().decode()},
-        "versions": versions | peers.versions(),
-    }
-
-
-def _title(header: dict) -> str:
-    machine = header["machine"]
-    where = machine.get("gpu") or f"{machine['cpu']}, {machine['cores']} cores"
-    return f"{header['suite']} on {where}, torch {header['versions']['torch']}"
-
-
 @torch.no_grad()
 def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
@@ -130,7 +88,7 @@ def main(arguments: list[str] | None = None) -> int:
         options.suite,
         device,
         measure.available_bytes(device),
-        only=options.only,
+        only=options.only or (),
         ops=options.op or (),
         dtype=options.dtype,
     )
@@ -139,11 +97,14 @@ def main(arguments: list[str] | None = None) -> int:
     others = peers.PEERS[device] if options.peers is None else options.peers
     counts = _thread_counts(options.threads, device, parser)
 
-    header, rows = _header(options, arguments), []
-    ceiling = measure.cuda_ceiling(options.seconds) if device == "cuda" else None
+    header = report.header(["customops.bench", *arguments], device) | {"suite": options.suite}
+    title, rows, ceiling = f"{options.suite} {report.where(header)}", [], None
+    if device == "cuda":
+        ceiling = header["read_bytes_per_second"] = measure.cuda_ceiling(options.seconds)
+        title += f", reads at {ceiling / 1e12:.2f} TB/s"
     threads_before = torch.get_num_threads()
     try:
-        with _progress(len(counts) * len(chosen)) as show_progress:
+        with report.progress(len(counts) * len(chosen)) as show_progress:
             for threads in counts:
                 torch.set_num_threads(threads or threads_before)
                 for case in chosen:
@@ -161,9 +122,9 @@ def main(arguments: list[str] | None = None) -> int:
         torch.set_num_threads(threads_before)
 
     names = dict.fromkeys(name for row in rows for name in row["contenders"])
-    report.show(rows, list(names), _title(header))
+    report.show(rows, list(names), title)
     if options.plot:
-        plot.write(options.plot, rows, options.suite, _title(header))
+        plot.write(options.plot, rows, options.suite, title)
     return report_wrong(rows)
 
 

@@ -7,18 +7,27 @@ index), `workspace_bytes` (at the peak, besides input and output), `method`, or 
 Ratios are times of a peer over ours: above 1, ours is faster.
 """
 
+import ctypes
+import datetime
 import importlib.util
 import json
 import math
 import os
 import platform
+import shlex
+import shutil
 import statistics
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
 import torch
 
+from customops import libraries
+
+from . import peers
 from .peers import OURS
 
 LARGE_BYTES = 64_000_000
@@ -29,12 +38,33 @@ LEGEND = (
 )
 
 
-def machine(device: str) -> dict:
-    """What the figures depend on."""
+def header(command: list[str], device: str) -> dict:
+    """What the figures depend on; `command` is what comes after `python -m`."""
+    versions = {"python": platform.python_version(), "cuda": torch.version.cuda}
+    return {
+        "command": shlex.join(["python", "-m", *command]),
+        "date": datetime.date.today().isoformat(),
+        "device": device,
+        "machine": _machine(device),
+        "versions": versions | peers.versions(),
+    }
+
+
+def where(header: dict) -> str:
+    """The machine and torch, in a title."""
+    machine = header["machine"]
+    place = machine.get("gpu") or f"{machine['cpu']}, {machine['cores']} cores"
+    return f"on {place}, torch {header['versions']['torch']}"
+
+
+def _machine(device: str) -> dict:
+    isa = ctypes.CDLL(str(libraries.cpu.path)).reduceops_cpu_isa
+    isa.restype = ctypes.c_char_p
     found = {
         "platform": platform.platform(),
         "cpu": _cpu_model(),
         "cores": len(os.sched_getaffinity(0)),
+        "cpu_kernels": isa().decode(),
     }
     if device == "cuda":
         gpu = torch.cuda.get_device_properties(0)
@@ -53,8 +83,8 @@ def _cpu_model() -> str:
 
 
 def write_json(path: str, header: dict, rows: list[dict]) -> None:
-    text = json.dumps(header | {"summary": summary(rows), "cases": rows}, indent=1)
-    Path(path).write_text(text + "\n")
+    figures = header | {"summary": summary(rows), "cases": rows}
+    Path(path).write_text(json.dumps(figures, indent=1) + "\n")
 
 
 def summary(rows: list[dict]) -> list[dict]:
@@ -90,36 +120,56 @@ def _geometric_mean(ratios: Iterable[float | None]) -> float | None:
 
 
 def show(rows: list[dict], names: list[str], title: str) -> None:
-    """The table and the summary; as Markdown where the output is no terminal, or without rich."""
-    if sys.stdout.isatty() and importlib.util.find_spec("rich"):
-        _show_on_terminal(rows, names, title)
-    else:
-        header, cells = _table(rows, names)
-        print(f"{title}\n")
-        for row in (header, ["---"] + ["---:"] * (len(header) - 1), *cells):
-            print("|", " | ".join(row), "|")
-        print()
+    """The table and the summary, without the peers' times where a terminal is too narrow."""
+    header, cells = _table(rows, names)
+    if _on_terminal(sys.stdout) and _width(header, cells) > shutil.get_terminal_size().columns:
+        header, cells = _table(rows, [])
+        title += " (a wider terminal shows every peer)"
+    show_table(header, cells, title)
     print(LEGEND)
     for line in summary(rows):
         print(_sentence(line))
 
 
-def _show_on_terminal(rows: list[dict], names: list[str], title: str) -> None:
-    """Without the peers' times where the terminal is too narrow for them."""
+def show_table(header: list[str], cells: list[list[str]], title: str) -> None:
+    """As Markdown where the output is no terminal, or without rich."""
+    if not _on_terminal(sys.stdout):
+        print(f"{title}\n")
+        for row in (header, ["---"] + ["---:"] * (len(header) - 1), *cells):
+            print("|", " | ".join(row), "|")
+        print()
+        return
     from rich.console import Console
     from rich.table import Table
 
-    console = Console()
-    header, cells = _table(rows, names)
-    if _width(header, cells) > console.width:
-        header, cells = _table(rows, [])
-        title += " (a wider terminal shows every peer)"
     table = Table(title=title)
     for i, name in enumerate(header):
         table.add_column(name, justify="right" if i else "left", no_wrap=i > 0)
     for row in cells:
         table.add_row(*row)
-    console.print(table)
+    Console().print(table)
+
+
+def _on_terminal(stream: TextIO) -> bool:
+    return stream.isatty() and importlib.util.find_spec("rich") is not None
+
+
+@contextmanager
+def progress(total: int) -> Iterator[Callable[[str], None]]:
+    """A function to call with the name of each step, on stderr."""
+    if not _on_terminal(sys.stderr):
+        numbers = iter(range(1, total + 1))
+        yield lambda name: print(f"[{next(numbers)}/{total}] {name}", file=sys.stderr, flush=True)
+        return
+    from rich.console import Console
+    from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
+
+    columns = MofNCompleteColumn(), TimeElapsedColumn(), *Progress.get_default_columns()[:2]
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task("", total=total)
+        done = iter(range(total))
+        yield lambda name: bar.update(task, description=name, completed=next(done))
+        bar.update(task, description="", completed=total)
 
 
 def _width(header: list[str], cells: list[list[str]]) -> int:
