@@ -90,6 +90,15 @@ def test_every_cpu_peer_but_the_compiled_is_right_about_a_tiny_case(op):
             assert peers.is_right(contender.answer(contender.call()), expected), name
 
 
+@pytest.mark.parametrize("dtype", cases.DTYPES)
+@pytest.mark.parametrize("dim", [None, 0, 1])
+def test_every_dtype_has_a_reference_which_ours_gives(dtype, dim):
+    case = Case("argmax", (4, 6), dim, dtype)
+    x = case.make_input("cpu")
+    contender = peers.CONTENDERS[peers.OURS](case, x)
+    assert peers.is_right(contender.answer(contender.call()), peers.reference(case, x))
+
+
 def test_nothing_but_the_reference_is_right():
     x = torch.tensor([0.0, torch.nan])
     assert peers.is_right(x.numpy(), x)

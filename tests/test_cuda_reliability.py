@@ -20,6 +20,13 @@ each_op_and_walk = pytest.mark.parametrize(
 )
 
 
+@pytest.fixture(autouse=True)
+def memory_for_others():
+    """Workers side by side share the GPU's memory."""
+    yield
+    torch.cuda.empty_cache()
+
+
 def fill(x, dim, seed=0):
     """Small integers; each group has its extremes twice, anywhere."""
     generator = torch.Generator(x.device).manual_seed(seed)

@@ -2,6 +2,8 @@
 
 import importlib
 import inspect
+import itertools
+import json
 import re
 import subprocess
 import sys
@@ -14,7 +16,7 @@ from torch import nn
 
 import compile_examples.__main__ as demo
 import customops
-from compile_examples import EXAMPLES, PROGRAMS
+from compile_examples import EXAMPLES, PROGRAMS, whole_model
 from compile_examples import level2_32_conv_scale_min as conv_scale_min
 
 ROOT = Path(__file__).parent.parent
@@ -226,6 +228,33 @@ def test_program_raises_where_results_differ(name, monkeypatch):
     monkeypatch.setattr(customops, "argmax", last)
     with pytest.raises(AssertionError, match="eager: .* not those of torch"):
         program.main(["--device", "cpu", *SMALL[name].split()])
+
+
+WHOLE = ["--batch", "1", "--size", "16", "--seconds", "0"]
+
+
+@pytest.mark.parametrize("layout", [[], ["--channels-last"]], ids=["", "channels_last"])
+def test_whole_model(layout, device, tmp_path, capsys):
+    path = tmp_path / "figures.json"
+    arguments = [*WHOLE, *layout, "--device", device, "--json", str(path)]
+    assert whole_model.main(arguments) == 0
+    figures = json.loads(path.read_text())
+    assert figures["shape"] == [1, 64, 16, 16] and figures["versions"]["torch"] == torch.__version__
+    measured = [(row["pass"], row["mode"]) for row in figures["cases"]]
+    assert measured == list(itertools.product(whole_model.PASSES, ("eager", "compile")))
+    for row in figures["cases"]:
+        assert row["ratio"] == pytest.approx(row["torch"]["seconds"] / row["ours"]["seconds"])
+        for name in ("torch", "ours"):
+            assert row[name]["right"] and row[name]["samples"] >= 5
+            assert device == "cpu" or row[name]["peak_bytes"] > 0
+    assert "| forward + backward, compile |" in capsys.readouterr().out
+
+
+def test_whole_model_fails_where_results_differ(monkeypatch, capsys):
+    forward = conv_scale_min.ModelNew.forward
+    monkeypatch.setattr(conv_scale_min.ModelNew, "forward", lambda self, x: forward(self, x) * 1.1)
+    assert whole_model.main([*WHOLE, "--device", "cpu"]) == 1
+    assert "| NO |" in capsys.readouterr().out
 
 
 class Largest(nn.Module):

@@ -117,7 +117,8 @@ def main(arguments: list[str] | None = None) -> int:
                     )
                     measure.free()
                     if options.json:  # after every case: what is measured is not lost
-                        report.write_json(options.json, header, rows)
+                        figures = header | {"summary": report.summary(rows), "cases": rows}
+                        report.write_json(options.json, figures)
     finally:
         torch.set_num_threads(threads_before)
 

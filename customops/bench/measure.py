@@ -70,13 +70,13 @@ def measure(
             figures[name] = {"error": _one_line(error)}
     bound_by_memory = case.timing != "host"
     if bound_by_memory and ceiling is None:
-        samplers["read"] = _wall(_read(x))
-    samples = _in_turns(samplers, seconds)
+        samplers["read"] = wall(_read(x))
+    samples = in_turns(samplers, seconds)
 
     read = samples.pop("read", None)
     row["output_bytes"] = output_bytes
     for name, taken in samples.items():
-        figures[name] |= _summary(taken)
+        figures[name] |= summary_of(taken)
     if bound_by_memory:
         ceiling = case.input_bytes / median(read) if read else ceiling
         row["read_bytes_per_second"] = ceiling
@@ -108,7 +108,7 @@ def cuda_ceiling(seconds: float) -> float:
     """The GPU's read bandwidth in bytes/s."""
     size = min(4 << 30, available_bytes("cuda") // 2)
     read = _cuda_read(torch.ones(size // 4, dtype=torch.int32, device="cuda"))
-    return size / median(_in_turns({"read": _cold(read)}, seconds)["read"])
+    return size / median(in_turns({"read": cold(read)}, seconds)["read"])
 
 
 def _cuda_read(x: Tensor) -> Callable[[], object]:
@@ -136,24 +136,30 @@ def _check(contender: Contender, expected) -> bool | None:
 
 def _workspace(contender: Contender, device: str, output_bytes: int) -> int | None:
     """Bytes allocated at the peak of a call besides the output; None where that is not known."""
+    if device == "cuda" and contender.own_memory:
+        return None
+    peak = peak_bytes(contender.call, device)
+    return None if peak is None else max(0, peak - output_bytes)
+
+
+def peak_bytes(call: Callable, device: str) -> int | None:
+    """Bytes allocated at the peak of a call besides what there was; None where not known."""
     if device == "cuda":
-        if contender.own_memory:
-            return None
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
-        contender.call()
-        return max(0, torch.cuda.max_memory_allocated() - before - output_bytes)
+        call()
+        return torch.cuda.max_memory_allocated() - before
     _trim()
     try:
         Path("/proc/self/clear_refs").write_text("5")  # the peak starts at what is resident now
     except OSError:
         return None
     before = _resident("VmRSS:")
-    result = contender.call()
+    result = call()
     peak = _resident("VmHWM:")
     del result
-    return max(0, peak - before - output_bytes)
+    return peak - before
 
 
 def _resident(field: str) -> int:
@@ -171,7 +177,7 @@ def _trim() -> None:
 def _sampler(contender: Contender, case: Case, device: str) -> tuple[Sampler, str]:
     """A sampler of seconds per call, and what it does in words."""
     if device == "cpu":
-        return _wall(contender.call), "host clock"
+        return wall(contender.call), "host clock"
     if case.timing == "host":
         return _host(contender.call), "host clock, calls only"
     graph = case.timing == "graph" or case.input_bytes < COLD_BYTES
@@ -180,7 +186,7 @@ def _sampler(contender: Contender, case: Case, device: str) -> tuple[Sampler, st
             return _queued_elsewhere(contender), "host clock, calls queued"
         return _waited_for(contender), "cold L2, host clock less that of a tiny call"
     if not graph:
-        return _cold(contender.call), "cold L2, events"
+        return cold(contender.call), "cold L2, events"
     try:
         return _replayed(contender.call), "CUDA graph"
     except RuntimeError:
@@ -188,7 +194,8 @@ def _sampler(contender: Contender, case: Case, device: str) -> tuple[Sampler, st
         return _queued(contender.call), "events, calls queued (no graph)"
 
 
-def _wall(call: Callable) -> Sampler:
+def wall(call: Callable) -> Sampler:
+    """Seconds of a call by the host's clock."""
     timer = Timer(call)
     once = timer.timeit(1)
     if once < BATCH_SECONDS:
@@ -233,7 +240,8 @@ def _flush() -> None:
     _cuda_read(_flush_buffer())()
 
 
-def _cold(call: Callable) -> Sampler:
+def cold(call: Callable) -> Sampler:
+    """Seconds of a call's work on the GPU, from cold L2."""
     return _events(call, prepare=_flush)
 
 
@@ -290,7 +298,7 @@ def _waited_for(contender: Contender) -> Sampler:
     return lambda: waited(contender.call) - waited(tiny.call)
 
 
-def _in_turns(samplers: dict[str, Sampler], seconds: float) -> dict[str, list[float]]:
+def in_turns(samplers: dict[str, Sampler], seconds: float) -> dict[str, list[float]]:
     """Samples of all in turns, so that the machine's noise hits all alike."""
     samples: dict[str, list[float]] = {name: [] for name in samplers}
     spent = dict.fromkeys(samplers, 0.0)
@@ -305,7 +313,8 @@ def _in_turns(samplers: dict[str, Sampler], seconds: float) -> dict[str, list[fl
     return samples
 
 
-def _summary(samples: list[float]) -> dict:
+def summary_of(samples: list[float]) -> dict:
+    """Median, quartiles and how many."""
     ordered = sorted(samples)
     return {
         "seconds": median(ordered),

@@ -36,12 +36,11 @@ class Contender:
 
 def reference(case: Case, x: Tensor) -> Tensor | tuple[Tensor, Tensor]:
     """What eager torch gives: the lowest index, the first NaN."""
-    if case.dim is None:
-        return getattr(torch, case.op)(x)
     function = getattr(torch, case.extreme)
     if case.scaled:
         return function(x * SCALE, case.dim, keepdim=True)[0]
-    values, indices = function(x, case.dim)
+    # Not argmax of all dims: it takes no bool.
+    values, indices = function(x.flatten(), 0) if case.dim is None else function(x, case.dim)
     return indices if case.op.startswith("arg") else (values, indices)
 
 

@@ -30,11 +30,14 @@ def _draw_bars(figure, rows: list[dict], value: Callable[[dict], float], label: 
     figure.set_size_inches(11, 1.8 + 0.34 * len(rows))
     axes = figure.subplots()
     ours = [value(row["contenders"][OURS]) for row in rows]
-    axes.barh([i - 0.19 for i in range(len(rows))], ours, 0.36, label="ours")
+    bars = axes.barh([i - 0.19 for i in range(len(rows))], ours, 0.36, label="ours")
+    axes.bar_label(bars, [f"{length:.2f}" for length in ours], padding=3, fontsize=7)
     compared = {i: row["best_peer"] for i, row in enumerate(rows) if row["best_peer"]}
     best = [value(rows[i]["contenders"][name]) for i, name in compared.items()]
     bars = axes.barh([i + 0.19 for i in compared], best, 0.36, label="the fastest right peer")
-    axes.bar_label(bars, list(compared.values()), padding=3, fontsize=7)
+    labels = [f"{length:.2f} {name}" for length, name in zip(best, compared.values(), strict=True)]
+    axes.bar_label(bars, labels, padding=3, fontsize=7)
+    axes.margins(x=0.12)  # for the labels
     names = [row["name"] + on_threads(row) for row in rows]
     axes.set_yticks(range(len(rows)), names, fontsize=8)
     axes.set_ylim(len(rows) - 0.4, -0.6)
@@ -57,7 +60,8 @@ def _draw_scaling(figure, rows: list[dict]) -> None:
             axes.plot(_elements(measured), times, marker="o", markersize=3, label=name)
         limits = [row["limit_seconds"] * 1e6 for row in of_panel]
         axes.plot(_elements(of_panel), limits, "k--", linewidth=0.9, label="limit")
-        axes.set(title=title, xlabel="elements", xscale="log", yscale="log")
+        axes.set(title=title, xlabel="elements", yscale="log")
+        axes.set_xscale("log", base=2)
         axes.grid(alpha=0.3)
     all_axes[0].set_ylabel("µs")
     all_axes[0].legend(frameon=False)

@@ -82,8 +82,7 @@ def _cpu_model() -> str:
     return next(names, platform.machine())
 
 
-def write_json(path: str, header: dict, rows: list[dict]) -> None:
-    figures = header | {"summary": summary(rows), "cases": rows}
+def write_json(path: str, figures: dict) -> None:
     Path(path).write_text(json.dumps(figures, indent=1) + "\n")
 
 
@@ -181,9 +180,10 @@ def _width(header: list[str], cells: list[list[str]]) -> int:
 def _sentence(line: dict) -> str:
     large = f" of at least {LARGE_BYTES // 10**6} MB" if line["inputs"] == "large" else ""
     share, slower = line["smallest_share"], line["slower_than_a_peer"]
+    over_torch, over_best = (format_ratio(line[f"{of}_ratio"]) for of in ("torch", "best_peer"))
     return (
         f"{line['cases']} inputs{large}{on_threads(line)}: geometric means "
-        f"{_ratio(line['torch_ratio'])} torch, {_ratio(line['best_peer_ratio'])} the best peer; "
+        f"{over_torch} torch, {over_best} the best peer; "
         + (f"smallest share {share:.2f}; " if share else "")
         + f"a peer is faster in {len(slower)}"
         + (f": {'; '.join(slower)}" if slower else "")
@@ -207,12 +207,12 @@ def _table(rows: list[dict], names: list[str]) -> tuple[list[str], list[list[str
         cells.append(
             [
                 row["name"] + on_threads(row),
-                _time(row.get("limit_seconds")),
+                format_time(row.get("limit_seconds")),
                 _cell(ours),
                 f"{ours['share']:.2f}" if "share" in ours else "–",
                 "–" if workspace is None else f"{workspace / 2**20:.2f} MiB",
                 *(_cell(figures.get(name, {})) for name in others),
-                _ratio(row.get("best_peer_ratio")),
+                format_ratio(row.get("best_peer_ratio")),
                 row.get("best_peer") or "–",
             ]
         )
@@ -222,10 +222,10 @@ def _table(rows: list[dict], names: list[str]) -> tuple[list[str], list[list[str
 def _cell(figures: dict) -> str:
     if "seconds" not in figures:
         return "–"
-    return _time(figures["seconds"]) + {True: "", False: "†", None: "‡"}[figures["right"]]
+    return format_time(figures["seconds"]) + {True: "", False: "†", None: "‡"}[figures["right"]]
 
 
-def _time(seconds: float | None) -> str:
+def format_time(seconds: float | None) -> str:
     if seconds is None:
         return "–"
     value, unit = (seconds * 1e6, "µs") if seconds < 1e-3 else (seconds * 1e3, "ms")
@@ -233,5 +233,5 @@ def _time(seconds: float | None) -> str:
     return f"{value:.{min(digits, 3)}f} {unit}"
 
 
-def _ratio(value: float | None) -> str:
+def format_ratio(value: float | None) -> str:
     return "–" if value is None else f"{value:.2f} ×"
