@@ -53,17 +53,20 @@ def _draw_scaling(figure, rows: list[dict]) -> None:
     names = dict.fromkeys(name for row in rows for name in row["contenders"] if name != OPERATOR)
     figure.set_size_inches(1 + 4.5 * len(panels), 5.5)
     all_axes = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
+    fastest = math.inf
     for axes, (title, of_panel) in zip(all_axes, panels.items(), strict=True):
         for name in names:
             measured = [row for row in of_panel if row["contenders"].get(name, {}).get("right")]
             times = [row["contenders"][name]["seconds"] * 1e6 for row in measured]
-            axes.plot(_elements(measured), times, marker="o", markersize=3, label=name)
+            style = {"linewidth": 2.5, "zorder": 3} if name == OURS else {"linewidth": 1.2}
+            axes.plot(_elements(measured), times, marker="o", markersize=3, label=name, **style)
+            fastest = min([fastest, *times])
         limits = [row["limit_seconds"] * 1e6 for row in of_panel]
         axes.plot(_elements(of_panel), limits, "k--", linewidth=0.9, label="limit")
         axes.set(title=title, xlabel="elements", yscale="log")
         axes.set_xscale("log", base=2)
         axes.grid(alpha=0.3)
-    all_axes[0].set_ylabel("µs")
+    all_axes[0].set(ylabel="µs", ylim=(fastest / 2, None))  # the limit of tiny inputs says nothing
     all_axes[0].legend(frameon=False)
 
 
