@@ -7,6 +7,7 @@ subclass). What is here goes on below autograd with the public operator, so that
 
 import torch
 from torch import Tensor
+from torch._prims_common import suggest_memory_format
 from torch.autograd import forward_ad
 
 from .vmap import batch_to_front
@@ -40,7 +41,9 @@ class Select(torch.autograd.Function):
     def setup_context(ctx, inputs, output):
         _, self, ctx.scale, ctx.dim, ctx.keepdim = inputs
         _, indices = output
-        ctx.shape = self.shape
+        ctx.shape, ctx.memory_format = self.shape, None
+        if 4 <= self.dim() <= 5 and not self.is_contiguous():
+            ctx.memory_format = suggest_memory_format(self)
         ctx.mark_non_differentiable(indices)
         ctx.save_for_backward(indices)
         ctx.save_for_forward(indices)
@@ -53,9 +56,18 @@ class Select(torch.autograd.Function):
         (indices,) = ctx.saved_tensors
         if ctx.scale is not None:
             grad = grad * ctx.scale
-        grad = torch.ops.aten.value_selecting_reduction_backward(
-            grad, ctx.dim, indices, ctx.shape, ctx.keepdim
-        )
+        if ctx.memory_format is None or torch._C._are_functorch_transforms_active():
+            grad = torch.ops.aten.value_selecting_reduction_backward(
+                grad, ctx.dim, indices, ctx.shape, ctx.keepdim
+            )
+        else:
+            # In the input's layout, or the convolution before it would copy it to that.
+            if not ctx.keepdim:
+                grad, indices = grad.unsqueeze(ctx.dim), indices.unsqueeze(ctx.dim)
+            zeros = torch.empty(
+                ctx.shape, dtype=grad.dtype, device=grad.device, memory_format=ctx.memory_format
+            ).zero_()
+            grad = zeros.scatter_(ctx.dim, indices, grad)
         return None, grad, None, None, None
 
     @staticmethod

@@ -87,6 +87,25 @@ def test_gradients_equal_torchs(spec, dtype, kind, device):
 
 
 @each_differentiable_op
+@pytest.mark.parametrize("keepdim", [False, True])
+@pytest.mark.parametrize(
+    "shape, layout",
+    [((2, 3, 4, 5), torch.channels_last), ((2, 3, 4, 5, 2), torch.channels_last_3d)],
+    ids=["channels_last", "channels_last_3d"],
+)
+def test_a_gradient_has_the_layout_of_the_input(spec, keepdim, shape, layout, device):
+    """Else the backward of a convolution before it copies the gradient."""
+    x = distinct(shape, device).to(memory_format=layout).requires_grad_()
+    for dim in all_dims(x):
+        result, expected = (f(spec, x, dim, keepdim) for f in (values, expected_values))
+        weights = data.make(result.shape, torch.float64, "smooth").to(device)
+        (actual,) = torch.autograd.grad(result, x, weights)
+        assert actual.is_contiguous(memory_format=layout)
+        assert torch.equal(actual, torch.autograd.grad(expected, x, weights)[0])
+    assert torch.autograd.gradgradcheck(lambda x: values(spec, x, 1, keepdim).square(), x)
+
+
+@each_differentiable_op
 def test_a_view_of_a_leaf(spec, device):
     leaf = distinct((6, 8), device).requires_grad_()
     other = leaf.detach().clone().requires_grad_()
