@@ -4,9 +4,9 @@
 // turns; where tiles are few, the reduced extent is cut into parts.
 //
 // Bound by reading memory; for 8-bit types the key arithmetic is near.
-#include "cuda/keys.cuh"
 #include "cuda/results.cuh"
 #include "cuda/ring.cuh"
+#include "cuda/trackers.cuh"
 
 namespace reduceops::cuda {
 namespace {
@@ -25,7 +25,7 @@ struct Item {
     Item item;
     const Dim inner = p.kept()[0];
     const auto [unit, rank] = split(number, p.plan.cluster);
-    const auto [group, tile] = split(unit, p.plan.tiles);
+    const auto [group, tile] = p.plan.parts == 1 ? Split{0, unit} : split(unit, p.plan.tiles);
     const int64_t part = group * p.plan.cluster + rank;
     const auto [outer, across] = split(tile, p.plan.across);
     item.outer = outer;
@@ -65,12 +65,13 @@ __device__ void produce(const Problem& p, const Ring& ring) {
       const uint32_t spans = p.plan.contiguous ? 1 : rows;
       const int64_t span_width = p.plan.contiguous ? (rows - 1) * pitch + width : width;
       const char* first = item.origin + j * pitch;
+      char* buffer = ring.buffer(turn) + lead_of(first);
       ring.wait_empty(turn);
       uint32_t bytes = 0;
       for (uint32_t s = lane; s < spans; s += 32) {
         const char* from = first + s * pitch;
         const Span span(from, from + span_width, p.whole_blocks);
-        span.copy_rest(ring.buffer(turn) + s * stage_pitch, from + span_width);
+        span.copy_rest(buffer + s * stage_pitch - (from - span.begin), from + span_width);
         bytes += span.bytes();
       }
       bytes = __reduce_add_sync(~0u, bytes);
@@ -79,8 +80,7 @@ __device__ void produce(const Problem& p, const Ring& ring) {
       for (uint32_t s = lane; s < spans; s += 32) {
         const char* from = first + s * pitch;
         const Span span(from, from + span_width, p.whole_blocks);
-        if (span.bytes())
-          ring.copy(turn, ring.buffer(turn) + s * stage_pitch, span.begin, span.bytes());
+        ring.copy(turn, buffer + s * stage_pitch - (from - span.begin), span.begin, span.bytes());
       }
       ring.next(turn);
     }
@@ -94,90 +94,102 @@ __device__ void read(const Problem& p, Element element, const Ring& ring, char* 
   using S = Slots<Element>;
   using Key = typename S::Key;
   constexpr int kSlotBytes = sizeof(typename S::Slot), kElements = S::kElements;
-  constexpr int kRows = kRowsAtOnce;
   const uint32_t lanes = p.plan.lanes, shares = p.plan.shares;
   const uint32_t lane = threadIdx.x % lanes, share = threadIdx.x / lanes;
   const uint32_t first_slot = kSlots > 1 ? lane / 32 * 32 * kSlots + lane % 32 : lane;
   const Dim inner = p.kept()[0], along = p.reduced()[0];
   const int64_t pitch = along.stride * int64_t(sizeof(Key));
-  // Row j of a stage is where its bytes fell: at their offset in a 16-byte block.
+  constexpr int kRowsAtOnce = rows_at_once(sizeof(Key));
   const uint32_t stage_pitch = p.plan.stage_pitch;
-  const uint32_t shift = p.plan.contiguous ? 0 : static_cast<uint32_t>(pitch) % kLoadBytes;
   const uint32_t stage_rows = p.plan.stage_rows;
   const bool alone = shares == 1 && p.plan.cluster == 1;
+  // The columns that threads keep at once: all of a tile, unless a stage holds all of its rows.
+  const auto subtile = static_cast<uint32_t>(p.plan.subtile);
   auto* nears = reinterpret_cast<Near<Key>*>(scratch);  // [shares][tile]
-  Turn turn;
+  Turn stage;
   for (int64_t number = blockIdx.x; number < p.plan.tiles * p.plan.parts; number += gridDim.x) {
     const Item item = Item::of<Key>(p, number);
-    const auto slots = static_cast<uint32_t>((item.columns + kElements - 1) / kElements);
-    Tracker<Element> tracker[kSlots];  // of positions from item.begin on
+    const auto columns = static_cast<uint32_t>(item.columns);
+    for (uint32_t left = 0; left < columns; left += subtile) {
+      Tracker<Element, kSlots> tracker;  // of positions item.begin + share + turn * shares
+      uint32_t turn = 0;
+      const auto extent = static_cast<uint32_t>(item.stop - item.begin);
+      const char* from = item.origin + item.begin * pitch;
+      for (uint32_t done = 0; done < extent; done += stage_rows) {
+        const uint32_t rows = std::min(stage_rows, extent - done);
+        const char* buffer = ring.buffer(stage);
+        uint32_t at = lead_of(from) + first_slot * kSlotBytes + share * stage_pitch +
+                      left * uint32_t(sizeof(Key));
+        if (left == 0) ring.wait_full(stage);
+        uint32_t j = share;
+        const auto take = [&]<int kTaken>(std::integral_constant<int, kTaken>) {
+          typename S::Slot slot[kSlots][kTaken];
 #pragma unroll
-    for (int u = 0; u < kSlots; ++u) tracker[u] = Tracker<Element>(share);
-    const auto extent = static_cast<uint32_t>(item.stop - item.begin);
-    auto lead = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(item.origin)) +
-                static_cast<uint32_t>(item.begin) * static_cast<uint32_t>(pitch);
-    for (uint32_t done = 0; done < extent; done += stage_rows) {
-      const uint32_t rows = std::min(stage_rows, extent - done);
-      const char* buffer = ring.buffer(turn);
-      const auto row_at = [&](uint32_t j) {
-        return first_slot * kSlotBytes + j * stage_pitch + (lead + j * shift) % kLoadBytes;
+          for (int r = 0; r < kTaken; ++r) {
+            const typename S::Row row(buffer, at + r * shares * stage_pitch);
+#pragma unroll
+            for (int u = 0; u < kSlots; ++u) slot[u][r] = row[u * 32];
+          }
+          tracker.take(element, slot, turn);
+          turn += kTaken;
+          j += kTaken * shares;
+          at += kTaken * shares * stage_pitch;
+        };
+        while (j + (kRowsAtOnce - 1) * shares < rows)
+          take(std::integral_constant<int, kRowsAtOnce>());
+        while (j + shares < rows) take(std::integral_constant<int, 2>());
+        if (j < rows) take(std::integral_constant<int, 1>());
+        if (left + subtile >= columns) {
+          ring.release(stage);
+          ring.next(stage);
+        }
+        from += stage_rows * pitch;
+      }
+      const Results<Element> results = item.template results<Element>(p);
+      if (p.plan.cluster > 1) sync_readers();  // the ring has been read: its memory is free
+      tracker.finish();
+      const auto each = [&](auto give) {
+#pragma unroll
+        for (int u = 0; u < kSlots; ++u) {
+#pragma unroll
+          for (int e = 0; e < kElements; ++e) {
+            const uint32_t here = left + (first_slot + u * 32) * kElements + e;
+            if (here >= columns) continue;
+            give(here, tracker.key(element, u, e), share + tracker.turn(u, e) * shares);
+          }
+        }
       };
-      ring.wait_full(turn);
-      uint32_t j = share;
-      for (; j + (kRows - 1) * shares < rows; j += kRows * shares) {
-        typename S::Slot slot[kSlots][kRows];
-#pragma unroll
-        for (int r = 0; r < kRows; ++r) {
-          const typename S::Row row(buffer, row_at(j + r * shares));
-#pragma unroll
-          for (int u = 0; u < kSlots; ++u) slot[u][r] = row[u * 32];
+      if (alone) {
+        if (results.only_indices()) {
+          each([&](uint32_t here, Key, uint32_t index) { results.put_index(here, index); });
+        } else {
+          each([&](uint32_t here, Key key, uint32_t index) {
+            results.put(element, here, key, index);
+          });
         }
-#pragma unroll
-        for (int u = 0; u < kSlots; ++u) tracker[u].take(element, slot[u], done + j, shares);
+        continue;
       }
-#pragma unroll 1
-      for (; j < rows; j += shares) {
-        const typename S::Row row(buffer, row_at(j));
-#pragma unroll
-        for (int u = 0; u < kSlots; ++u) tracker[u].take(element, {row[u * 32]}, done + j, shares);
-      }
-      ring.release(turn);
-      ring.next(turn);
-      lead += stage_rows * static_cast<uint32_t>(pitch);
-    }
-    const Results<Element> results = item.template results<Element>(p);
-    if (p.plan.cluster > 1) sync_readers();  // the ring has been read: its memory is free
-#pragma unroll
-    for (int u = 0; u < kSlots; ++u) {
-      const uint32_t slot = first_slot + u * 32;
-#pragma unroll
-      for (int e = 0; e < kElements; ++e) {
-        const uint32_t here = slot * kElements + e;
-        if (slot >= slots || here >= item.columns) continue;
-        if (alone) {
-          results.put(element, here, tracker[u].key(element, e), tracker[u].index(e));
-        } else if (share < shares) {
+      if (share < shares) {
+        each([&](uint32_t here, Key key, uint32_t index) {
           // A share past the extent has nothing.
-          nears[share * p.plan.tile + here] = {tracker[u].key(element, e),
-                                               share < extent ? tracker[u].index(e) : ~0u};
+          nears[share * p.plan.tile + here] = {key, share < extent ? index : ~0u};
+        });
+      }
+      sync_readers();
+      for (uint32_t here = threadIdx.x; here < columns; here += blockDim.x - kProducers) {
+        Near<Key> found = nears[here];
+        for (uint32_t s = 1; s < shares; ++s) {
+          const Near<Key> other = nears[s * p.plan.tile + here];
+          if (other.index != ~0u) found.take(other.key, other.index);
+        }
+        if (p.plan.cluster > 1) {
+          nears[here] = found;
+        } else {
+          results.put(element, here, found.key, found.index);
         }
       }
+      sync_readers();
     }
-    if (alone) continue;
-    sync_readers();
-    for (uint32_t here = threadIdx.x; here < item.columns; here += blockDim.x - kProducers) {
-      Near<Key> found = nears[here];
-      for (uint32_t s = 1; s < shares; ++s) {
-        const Near<Key> other = nears[s * p.plan.tile + here];
-        if (other.index != ~0u) found.take(other.key, other.index);
-      }
-      if (p.plan.cluster > 1) {
-        nears[here] = found;
-      } else {
-        results.put(element, here, found.key, found.index);
-      }
-    }
-    sync_readers();
   }
 }
 

@@ -3,9 +3,9 @@
 // thread, or a few lanes for a longer row, takes each output.
 //
 // Bound by reading memory; for 8-bit types by the key arithmetic.
-#include "cuda/keys.cuh"
 #include "cuda/results.cuh"
 #include "cuda/ring.cuh"
+#include "cuda/trackers.cuh"
 
 namespace reduceops::cuda {
 namespace {
@@ -22,11 +22,7 @@ __device__ void produce(const Problem& p, const Ring& ring, int64_t group_bytes)
   for (int64_t t = blockIdx.x; t < p.plan.tiles; t += gridDim.x) {
     const char* from = p.input + t * p.plan.tile * group_bytes;
     const char* to = from + std::min(p.plan.tile, groups - t * p.plan.tile) * group_bytes;
-    const Span span(from, to, p.whole_blocks);
-    ring.wait_empty(turn);
-    span.copy_rest(ring.buffer(turn), to);
-    ring.expect(turn, span.bytes());
-    if (span.bytes()) ring.copy(turn, ring.buffer(turn), span.begin, span.bytes());
+    ring.fill(turn, from, to, p.whole_blocks);
     ring.next(turn);
   }
 }
@@ -45,25 +41,33 @@ __device__ Near<Key> scan_row(Element element, const char* tile, uint32_t row, u
 #pragma unroll 2
     for (uint32_t taken = lane; taken < count; taken += lanes) {
       if (v >= count) v = lane;
-      best.take(smallest_of(element, vectors[v]), v);
+      best.take(smallest_of(element, Vector<Key>::load(vectors + v)), v);
       v += lanes;
     }
     if (lane < count)
-      best.index = best.index * kWidth + position_of(element, vectors[best.index], best.key);
+      best.index = best.index * kWidth +
+                   position_of(element, Vector<Key>::load(vectors + best.index), best.key);
   } else {
     using S = Slots<Element>;
     const uint32_t count = n / S::kElements;
-    Tracker<Element> tracker(lane);
     const typename S::Row slots(tile, row);
     // Past the end there is the last slot again, which cannot win.
-    for (uint32_t s = lane; s < count; s += 4 * lanes) {
+    std::conditional_t<S::kPacked, ShortTracker<Element>, Tracker<Element>> tracker;
+    for (uint32_t s = lane, turn = 0; s < count; s += 4 * lanes, turn += 4) {
       const auto slot = [&](uint32_t i) { return slots[std::min(s + i * lanes, count - 1)]; };
-      tracker.take(element, {slot(0), slot(1), slot(2), slot(3)}, s, lanes);
+      if constexpr (S::kPacked) {
+        tracker.take(element, {slot(0), slot(1), slot(2), slot(3)}, s * S::kElements,
+                     lanes * S::kElements);
+      } else {
+        tracker.take(element, {{slot(0), slot(1), slot(2), slot(3)}}, turn);
+      }
     }
     if (lane < count) {
-#pragma unroll
-      for (int e = 0; e < S::kElements; ++e)
-        best.take(tracker.key(element, e), tracker.index(e) * S::kElements + e);
+      if constexpr (S::kPacked) {
+        best = tracker.best();
+      } else {
+        best.take(tracker.key(element, 0, 0), lane + tracker.turn(0, 0) * lanes);
+      }
     }
     for (uint32_t i = count * S::kElements + lane; i < n; i += lanes)
       best.take(element.key(reinterpret_cast<const Key*>(tile + row)[i]), i);
@@ -75,7 +79,7 @@ template <Form kForm, class Element>
 __device__ void read_rows(const Problem& p, Element element, const Ring& ring) {
   using Key = typename Element::Key;
   const uint32_t n = static_cast<uint32_t>(p.walk), row_bytes = n * sizeof(Key);
-  const uint32_t lanes = p.plan.lanes, at_once = kThreads / lanes, lane = threadIdx.x % lanes;
+  const uint32_t lanes = p.plan.lanes, at_once = kGroupReaders / lanes, lane = threadIdx.x % lanes;
   const uint32_t row = threadIdx.x / lanes;
   // Eight lanes read vectors at once, of `rows` neighbouring rows: they start at different steps,
   // so that the vectors lie in different banks.
@@ -91,13 +95,19 @@ __device__ void read_rows(const Problem& p, Element element, const Ring& ring) {
     const char* tile = ring.buffer(turn);
     const Dim kept = p.kept()[0];
     const Results<Element> results(p, {first * kept.stride, first * kept.step}, kept, 0, 0, 0);
+    const bool only_indices = results.only_indices();
     ring.wait_full(turn);
     for (uint32_t r0 = 0; r0 < count; r0 += at_once) {
       const uint32_t r = r0 + row;
       const Near<Key> best =
-          scan_row<kForm>(element, tile, lead % kLoadBytes + std::min(r, count - 1) * row_bytes, n,
+          scan_row<kForm>(element, tile, lead % kLineBytes + std::min(r, count - 1) * row_bytes, n,
                           start, lane, lanes);
-      if (lane == 0 && r < count) results.put(element, r, best.key, best.index);
+      if (lane != 0 || r >= count) continue;
+      if (only_indices) {
+        results.put_index(r, best.index);
+      } else {
+        results.put(element, r, best.key, best.index);
+      }
     }
     ring.release(turn);
     ring.next(turn);
@@ -119,25 +129,40 @@ __device__ void read_columns(const Problem& p, Element element, const Ring& ring
     const auto lead = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(p.input)) +
                       static_cast<uint32_t>(first) * group_bytes;
     const char* tile = ring.buffer(turn);
+    const auto results_of = [&](int64_t group) {
+      return Results<Element>(p, {group * outer.stride, group * outer.step}, inner, 0, 0, 0);
+    };
+    const Results<Element> from_first = results_of(first);
+    const bool only_indices = from_first.only_indices() && outer.step == inner.size;
     ring.wait_full(turn);
-    for (uint32_t unit = threadIdx.x; unit < groups * slots; unit += kThreads) {
+    for (uint32_t unit = threadIdx.x; unit < groups * slots; unit += kGroupReaders) {
       const uint32_t group = unit / slots, slot = unit % slots;
       const uint32_t at =
-          lead % kLoadBytes + group * group_bytes + slot * uint32_t(sizeof(typename S::Slot));
-      Tracker<Element> tracker(0);
+          lead % kLineBytes + group * group_bytes + slot * uint32_t(sizeof(typename S::Slot));
+      Tracker<Element> tracker;
       for (uint32_t j = 0; j < n; j += 4) {
         const auto slot = [&](uint32_t i) {
           return typename S::Row(tile, at + std::min(j + i, n - 1) * pitch)[0];
         };
-        tracker.take(element, {slot(0), slot(1), slot(2), slot(3)}, j, 1);
+        tracker.take(element, {{slot(0), slot(1), slot(2), slot(3)}}, j);
       }
-      const int64_t g = first + group;
-      const Results<Element> results(p, {g * outer.stride, g * outer.step}, inner, 0, 0, 0);
+      tracker.finish();
+      const auto each = [&](auto give) {
 #pragma unroll
-      for (int e = 0; e < S::kElements; ++e) {
-        const uint32_t column = slot * S::kElements + e;
-        if (column < columns)
-          results.put(element, column, tracker.key(element, e), tracker.index(e));
+        for (int e = 0; e < S::kElements; ++e) {
+          const uint32_t column = slot * S::kElements + e;
+          if (column < columns) give(column, tracker.key(element, 0, e), tracker.turn(0, e));
+        }
+      };
+      if (only_indices) {
+        each([&](uint32_t column, Key, uint32_t index) {
+          from_first.put_index(group * columns + column, index);
+        });
+      } else {
+        const Results<Element> results = results_of(first + group);
+        each([&](uint32_t column, Key key, uint32_t index) {
+          results.put(element, column, key, index);
+        });
       }
     }
     ring.release(turn);
@@ -148,12 +173,12 @@ __device__ void read_columns(const Problem& p, Element element, const Ring& ring
 #endif
 
 template <Form kForm, class Element>
-__global__ void __launch_bounds__(kThreads + kProducers, 2)
+__global__ void __launch_bounds__(kGroupReaders + kProducers, 2)
     bulk_groups(const __grid_constant__ Problem p, const Element element) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   extern __shared__ __align__(128) char shared[];
   const Ring ring(shared, p.plan.stages, p.plan.stage_bytes);
-  if (threadIdx.x >= kThreads) {
+  if (threadIdx.x >= kGroupReaders) {
     const int64_t group = p.walk * (kForm == Form::kColumns ? p.kept()[0].size : 1);
     produce<Element>(p, ring, group * int64_t(sizeof(typename Element::Key)));
   } else if constexpr (kForm == Form::kColumns) {

@@ -1,11 +1,11 @@
 // Long rows by bulk copies: the reduced dim is innermost. A row, or a part of one, comes through a
-// ring of stages in shared memory and is taken as lines of neighbouring slots, of which each thread
+// ring of stages in shared memory and is taken as bands of neighbouring slots, of which each thread
 // keeps some columns' bests; at its end these are combined.
 //
 // Bound by reading memory.
-#include "cuda/keys.cuh"
 #include "cuda/results.cuh"
 #include "cuda/ring.cuh"
+#include "cuda/trackers.cuh"
 
 namespace reduceops::cuda {
 namespace {
@@ -35,18 +35,13 @@ struct Item {
 template <class Key>
 __device__ void produce(const Problem& p, const Ring& ring) {
   if (threadIdx.x % 32 != 0) return;
-  const uint32_t stage = kLines * kLineBytes;
+  const uint32_t stage = row_stage_bytes(sizeof(Key));
   Turn turn;
   for (int64_t number = blockIdx.x; number < p.outputs * p.plan.parts; number += gridDim.x) {
     const Item item = Item::of<Key>(p, number);
     const char* end = item.origin + item.extent * int64_t(sizeof(Key));
     for (const char* from = item.origin; from < end; from += stage) {
-      const char* to = std::min(from + stage, end);
-      const Span span(from, to, p.whole_blocks);
-      ring.wait_empty(turn);
-      span.copy_rest(ring.buffer(turn), to);
-      ring.expect(turn, span.bytes());
-      if (span.bytes()) ring.copy(turn, ring.buffer(turn), span.begin, span.bytes());
+      ring.fill(turn, from, std::min(from + stage, end), p.whole_blocks);
       ring.next(turn);
     }
   }
@@ -56,56 +51,57 @@ template <class Element>
 __device__ void read(const Problem& p, Element element, const Ring& ring) {
   using S = Slots<Element>;
   using Key = typename S::Key;
-  constexpr uint32_t kSlots = kLineBytes / kReaders / sizeof(typename S::Slot);
-  constexpr uint32_t kElements = S::kElements, kLine = kLineBytes / sizeof(Key);
+  constexpr uint32_t kBandBytes = band_bytes(sizeof(Key)), kBands = rows_at_once(sizeof(Key));
+  constexpr uint32_t kSlots = kBandBytes / kReaders / sizeof(typename S::Slot);
+  constexpr uint32_t kElements = S::kElements, kBand = kBandBytes / sizeof(Key);
   __shared__ Near<Key> warps[kReaders / 32];
   const uint32_t first_slot = threadIdx.x / 32 * 32 * kSlots + threadIdx.x % 32;
   Turn turn;
   for (int64_t number = blockIdx.x; number < p.outputs * p.plan.parts; number += gridDim.x) {
     const Item item = Item::of<Key>(p, number);
-    const uint32_t lead = reinterpret_cast<uintptr_t>(item.origin) % kLoadBytes;
-    Tracker<Element> tracker[kSlots];
-#pragma unroll
-    for (int u = 0; u < kSlots; ++u) tracker[u] = Tracker<Element>(0);
+    const uint32_t lead = lead_of(item.origin);
+    Tracker<Element, kSlots> tracker;  // turns are bands
     Near<Key> best;
-    const uint32_t lines = item.extent / kLine;
-    for (uint32_t line = 0; line * kLine < item.extent; line += kLines) {
+    const uint32_t bands = item.extent / kBand;
+    for (uint32_t band = 0; band * kBand < item.extent; band += kBands) {
       const char* buffer = ring.buffer(turn);
       const uint32_t at = lead + first_slot * uint32_t(sizeof(typename S::Slot));
       ring.wait_full(turn);
-      if (line + kLines <= lines) {
-        typename S::Slot slot[kSlots][kLines];
+      if (band + kBands <= bands) {
+        typename S::Slot slot[kSlots][kBands];
 #pragma unroll
-        for (int r = 0; r < kLines; ++r) {
-          const typename S::Row row(buffer, at + r * kLineBytes);
+        for (int r = 0; r < kBands; ++r) {
+          const typename S::Row row(buffer, at + r * kBandBytes);
 #pragma unroll
           for (int u = 0; u < kSlots; ++u) slot[u][r] = row[u * 32];
         }
-#pragma unroll
-        for (int u = 0; u < kSlots; ++u) tracker[u].take(element, slot[u], line, 1);
+        tracker.take(element, slot, band);
       } else {
 #pragma unroll 1
-        for (uint32_t j = line; j < lines; ++j) {
-          const typename S::Row row(buffer, at + (j - line) * kLineBytes);
+        for (uint32_t j = band; j < bands; ++j) {
+          const typename S::Row row(buffer, at + (j - band) * kBandBytes);
+          typename S::Slot slot[kSlots][1];
 #pragma unroll
-          for (int u = 0; u < kSlots; ++u) tracker[u].take(element, {row[u * 32]}, j, 1);
+          for (int u = 0; u < kSlots; ++u) slot[u][0] = row[u * 32];
+          tracker.take(element, slot, j);
         }
-        // What does not fill a line.
+        // What does not fill a band.
         const auto* rest =
-            reinterpret_cast<const Key*>(buffer + lead + (lines - line) * kLineBytes);
-        for (uint32_t i = threadIdx.x; i < item.extent - lines * kLine; i += kReaders)
-          best.take(element.key(rest[i]), lines * kLine + i);
+            reinterpret_cast<const Key*>(buffer + lead + (bands - band) * kBandBytes);
+        for (uint32_t i = threadIdx.x; i < item.extent - bands * kBand; i += kReaders)
+          best.take(element.key(rest[i]), bands * kBand + i);
       }
       ring.release(turn);
       ring.next(turn);
     }
-    if (lines > 0) {
+    if (bands > 0) {
+      tracker.finish();
 #pragma unroll
       for (int u = 0; u < kSlots; ++u) {
 #pragma unroll
         for (int e = 0; e < kElements; ++e) {
-          best.take(tracker[u].key(element, e),
-                    tracker[u].index(e) * kLine + (first_slot + u * 32) * kElements + e);
+          best.take(tracker.key(element, u, e),
+                    tracker.turn(u, e) * kBand + (first_slot + u * 32) * kElements + e);
         }
       }
     }

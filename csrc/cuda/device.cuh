@@ -16,6 +16,14 @@ template <class Key>
 struct alignas(kLoadBytes) Vector {
   static constexpr int kWidth = kLoadBytes / sizeof(Key);
   Key at[kWidth];
+
+  // In one load; a copy of the struct may be one of its elements.
+  static __device__ Vector load(const Vector* from) {
+    const uint4 words = *reinterpret_cast<const uint4*>(from);
+    Vector vector;
+    memcpy(&vector, &words, sizeof(vector));
+    return vector;
+  }
 };
 
 struct Split {

@@ -22,6 +22,12 @@ struct Half {
   }
 };
 
+// Whether an element's value is its bits.
+template <class Element>
+constexpr bool kIsPlain = true;
+template <class Format>
+constexpr bool kIsPlain<Scaled<Format>> = false;
+
 // visit_element, with the formats of 16-bit floats.
 template <class F>
 void visit_device_element(const Reduction& r, F&& f) {
@@ -57,6 +63,14 @@ __device__ uint32_t pair_of_keys(uint32_t bits, Order<Key> order) {
   }
 }
 
+// Two 16-bit floats times the scale.
+template <class Format>
+__device__ uint32_t pair_of_values(Scaled<Format> element, uint32_t bits) {
+  const uint32_t low = static_cast<uint16_t>(element.value(static_cast<int16_t>(bits)));
+  const uint32_t high = static_cast<uint16_t>(element.value(static_cast<int16_t>(bits >> 16)));
+  return low | high << 16;
+}
+
 template <class K, bool kFloat>
 __device__ uint32_t pair_of_keys(Plain<K, kFloat> element, uint32_t bits) {
   return pair_of_keys<kFloat>(bits, element.order);
@@ -67,10 +81,7 @@ __device__ uint32_t pair_of_keys(Half<Format> element, uint32_t bits) {
 }
 template <class Format>
 __device__ uint32_t pair_of_keys(Scaled<Format> element, uint32_t bits) {
-  using Key = typename Format::Key;
-  const uint32_t low = static_cast<uint16_t>(element.value(static_cast<Key>(bits)));
-  const uint32_t high = static_cast<uint16_t>(element.value(static_cast<Key>(bits >> 16)));
-  return pair_of_keys<true>(low | high << 16, element.order);
+  return pair_of_keys<true>(pair_of_values(element, bits), element.order);
 }
 
 // A word of small elements as pairs: 16-bit ones are one pair, of 8-bit ones pair 0 holds elements
@@ -82,6 +93,16 @@ __device__ uint32_t pair_of_keys(Element element, uint32_t word, int pair) {
   } else {
     return pair_of_keys(element, (pair ? word : word << 8) & 0xff00ff00u);
   }
+}
+
+// The same above whatever the rest of the word holds.
+template <class Element>
+__device__ uint32_t pair_above_rest(Element element, uint32_t word, int pair) {
+  return pair_of_keys(element, word, pair);
+}
+__device__ inline uint32_t pair_above_rest(Plain<int8_t, false> element, uint32_t word, int pair) {
+  const uint32_t flipped = word ^ (uint32_t(static_cast<uint8_t>(element.order.flip)) * 0x1010101u);
+  return pair ? flipped : flipped << 8;
 }
 
 // The slots of an element type in shared memory.
@@ -116,243 +137,82 @@ __device__ inline float min_or_nan(float a, float b) {
 }
 
 // A float as what is ordered, negated for a maximum. (A product leaves the integer units alone.)
+__device__ inline double ordered_float(Plain<int64_t, true> element, int64_t bits) {
+  return __longlong_as_double(bits) * (element.order.flip ? -1.0 : 1.0);
+}
+__device__ inline double ordered_float(Scaled<Float64> element, int64_t bits) {
+  return __longlong_as_double(bits) * (element.order.flip ? -element.scale : element.scale);
+}
 __device__ inline float ordered_float(Plain<int32_t, true> element, int32_t bits) {
   return __int_as_float(bits) * (element.order.flip ? -1.0f : 1.0f);
 }
 __device__ inline float ordered_float(Scaled<Float32> element, int32_t bits) {
   return __int_as_float(bits) * (element.order.flip ? -element.scale : element.scale);
 }
-template <class Format>
-__device__ float ordered_float(Half<Format> element, int16_t bits) {
-  return Format::decode(bits) * (element.order.flip ? -1.0f : 1.0f);
-}
-template <class Format>
-  requires(sizeof(typename Format::Key) == 2)
-__device__ float ordered_float(Scaled<Format> element, int16_t bits) {
-  return Format::decode(element.value(bits)) * (element.order.flip ? -1.0f : 1.0f);
-}
 template <class Element>
 constexpr bool kIsFloat = requires(Element element) { ordered_float(element, 0); };
 
-// The key of an ordered float: that of its format, without the flip.
-template <class Element, class Key = typename Element::Key>
-__device__ Key key_of_ordered(Element element, float ordered) {
-  const Order<Key> order{0, element.order.bias, element.order.floor};
-  if constexpr (sizeof(Key) == 4) {
-    return key_of<true>(static_cast<Key>(__float_as_int(ordered)), order);
+// Two 16-bit floats side by side in the same way.
+template <class Element>
+constexpr bool kIsHalf =
+    requires { typename Element::Format; } && sizeof(typename Element::Key) == 2;
+
+template <class Format>
+__device__ uint32_t min_or_nan(uint32_t a, uint32_t b) {
+  uint32_t smaller;
+  if constexpr (std::is_same_v<Format, Float16>) {
+    asm("min.NaN.f16x2 %0, %1, %2;" : "=r"(smaller) : "r"(a), "r"(b));
   } else {
-    return key_of<true>(Element::Format::encode(ordered), order);
+    asm("min.NaN.bf16x2 %0, %1, %2;" : "=r"(smaller) : "r"(a), "r"(b));
   }
+  return smaller;
+}
+template <class Format>
+__device__ uint32_t ordered_pair(Half<Format> element, uint32_t bits) {
+  return bits ^ (halves(element.order.flip) & 0x80008000u);
+}
+template <class Format>
+__device__ uint32_t ordered_pair(Scaled<Format> element, uint32_t bits) {
+  return pair_of_values(element, bits) ^ (halves(element.order.flip) & 0x80008000u);
 }
 
-// The best of a run of keys or floats, taken in the order of their indices from `first` on. Of
-// several at once, number r has index + r * step.
-template <class Key>
-class KeyTracker {
- public:
-  KeyTracker() = default;
-  __device__ explicit KeyTracker(uint32_t first) : index_(first) {}
-
-  template <int kRows>
-  __device__ void take(const Key (&keys)[kRows], uint32_t index, uint32_t step) {
-#pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      if (keys[r] < key_) {
-        key_ = keys[r];
-        index_ = index + r * step;
-      }
-    }
-  }
-  __device__ Key key() const { return key_; }
-  __device__ uint32_t index() const { return index_; }
-
- private:
-  Key key_ = std::numeric_limits<Key>::max();
-  uint32_t index_;
-};
-
-// Compares floats as such, for a key costs five instructions. Which of several it was is asked only
-// when one of them wins.
-class FloatTracker {
- public:
-  FloatTracker() = default;
-  __device__ explicit FloatTracker(uint32_t first) : index_(first) {}
-
-  template <int kRows>
-  __device__ void take(const float (&x)[kRows], uint32_t index, uint32_t step) {
-    float smallest = x[0];
-#pragma unroll
-    for (int r = 1; r < kRows; ++r) smallest = min_or_nan(smallest, x[r]);
-    if (smallest >= best_) return;
-    if (smallest < best_) {
-      uint32_t row = kRows - 1;
-#pragma unroll
-      for (int r = kRows - 2; r >= 0; --r) row = x[r] == smallest ? r : row;
-      best_ = smallest;
-      index_ = index + row * step;
-    } else {  // there is a NaN, here or in the best
-#pragma unroll
-      for (int r = 0; r < kRows; ++r) {
-        if (!(x[r] >= best_) && best_ == best_) {
-          best_ = x[r];
-          index_ = index + r * step;
-        }
-      }
-    }
-  }
-  __device__ float best() const { return best_; }
-  __device__ uint32_t index() const { return index_; }
-
- private:
-  float best_ = std::numeric_limits<float>::infinity();
-  uint32_t index_;
-};
-
-// Two keys side by side.
-class PairTracker {
- public:
-  PairTracker() = default;
-  __device__ explicit PairTracker(uint32_t first) : low_(first), high_(first) {}
-
-  template <int kRows>
-  __device__ void take(const uint32_t (&keys)[kRows], uint32_t index, uint32_t step) {
-    uint32_t smallest = best_;
-#pragma unroll
-    for (int r = 0; r < kRows; ++r) smallest = __vmins2(smallest, keys[r]);
-    if (smallest == best_) return;
-    const uint32_t changed = smallest ^ best_;
-    best_ = smallest;
-    uint32_t low = kRows - 1, high = kRows - 1;
-#pragma unroll
-    for (int r = kRows - 2; r >= 0; --r) {
-      const uint32_t differs = keys[r] ^ smallest;
-      low = differs & 0xffffu ? low : r;
-      high = differs >> 16 ? high : r;
-    }
-    low_ = changed & 0xffffu ? index + low * step : low_;
-    high_ = changed >> 16 ? index + high * step : high_;
-  }
-  __device__ uint32_t best() const { return best_; }
-  __device__ uint32_t index(bool high) const { return high ? high_ : low_; }
-
- private:
-  uint32_t best_ = 0x7fff7fffu;
-  uint32_t low_, high_;
-};
-
-// The best of each element of a run of slots.
-template <class Element>
-class Tracker {
-  using Key = typename Element::Key;
-  using Slot = typename Slots<Element>::Slot;
-
- public:
-  Tracker() = default;
-  __device__ explicit Tracker(uint32_t first) : tracker_(first) {}
-
-  template <int kRows>
-  __device__ void take(Element element, const Slot (&slots)[kRows], uint32_t index, uint32_t step) {
-    Key keys[kRows];
-#pragma unroll
-    for (int r = 0; r < kRows; ++r) keys[r] = element.key(static_cast<Key>(slots[r]));
-    tracker_.take(keys, index, step);
-  }
-  __device__ Key key(Element, int) const { return tracker_.key(); }
-  __device__ uint32_t index(int) const { return tracker_.index(); }
-
- private:
-  KeyTracker<Key> tracker_;
-};
-
-template <class Element>
-  requires kIsFloat<Element>
-class Tracker<Element> {
-  using Key = typename Element::Key;
-  static constexpr int kElements = Slots<Element>::kElements;
-
- public:
-  Tracker() = default;
-  __device__ explicit Tracker(uint32_t first) {
-#pragma unroll
-    for (int e = 0; e < kElements; ++e) trackers_[e] = FloatTracker(first);
-  }
-
-  template <int kRows>
-  __device__ void take(Element element, const uint32_t (&slots)[kRows], uint32_t index,
-                       uint32_t step) {
-#pragma unroll
-    for (int e = 0; e < kElements; ++e) {
-      float x[kRows];
-#pragma unroll
-      for (int r = 0; r < kRows; ++r)
-        x[r] = ordered_float(element, static_cast<Key>(slots[r] >> (16 * e)));
-      trackers_[e].take(x, index, step);
-    }
-  }
-  __device__ Key key(Element element, int e) const {
-    return key_of_ordered(element, trackers_[e].best());
-  }
-  __device__ uint32_t index(int e) const { return trackers_[e].index(); }
-
- private:
-  FloatTracker trackers_[kElements];
-};
-
-template <class Element>
-  requires(Slots<Element>::kPacked && !kIsFloat<Element>)
-class Tracker<Element> {
-  using Key = typename Element::Key;
-  static constexpr int kPairs = Slots<Element>::kElements / 2;
-
- public:
-  Tracker() = default;
-  __device__ explicit Tracker(uint32_t first) {
-#pragma unroll
-    for (int pair = 0; pair < kPairs; ++pair) trackers_[pair] = PairTracker(first);
-  }
-
-  template <int kRows>
-  __device__ void take(Element element, const uint32_t (&slots)[kRows], uint32_t index,
-                       uint32_t step) {
-#pragma unroll
-    for (int pair = 0; pair < kPairs; ++pair) {
-      uint32_t keys[kRows];
-#pragma unroll
-      for (int r = 0; r < kRows; ++r) keys[r] = pair_of_keys(element, slots[r], pair);
-      trackers_[pair].take(keys, index, step);
-    }
-  }
-  __device__ Key key(Element, int e) const {
-    const uint32_t best = trackers_[e % kPairs].best();
-    return static_cast<Key>(int32_t(e / kPairs ? best : best << 16) >> (32 - 8 * sizeof(Key)));
-  }
-  __device__ uint32_t index(int e) const { return trackers_[e % kPairs].index(e / kPairs); }
-
- private:
-  PairTracker trackers_[kPairs];
-};
+// The key of an ordered float: that of its bits, without the flip.
+template <class Element, class Key = typename Element::Key>
+__device__ Key key_of_ordered(Element element, Key ordered) {
+  return key_of<true>(ordered, Order<Key>{0, element.order.bias, element.order.floor});
+}
 
 // The smallest key of a vector.
 template <class Element, class Key = typename Element::Key>
-__device__ Key smallest_of(Element element, const Vector<Key>& vector) {
-  if constexpr (Slots<Element>::kPacked) {
+__device__ Key smallest_of(Element element, Vector<Key> vector) {
+  if constexpr (kIsHalf<Element>) {
+    using Format = typename Element::Format;
+    uint32_t words[kLoadBytes / 4];
+    memcpy(words, &vector, kLoadBytes);
+    uint32_t smallest = ordered_pair(element, words[0]);
+#pragma unroll
+    for (int i = 1; i < kLoadBytes / 4; ++i)
+      smallest = min_or_nan<Format>(smallest, ordered_pair(element, words[i]));
+    smallest = min_or_nan<Format>(smallest, smallest >> 16);
+    return key_of_ordered(element, static_cast<Key>(smallest));
+  } else if constexpr (Slots<Element>::kPacked) {
     uint32_t words[kLoadBytes / 4], smallest = 0x7fff7fffu;
     memcpy(words, &vector, kLoadBytes);
 #pragma unroll
     for (uint32_t word : words) {
 #pragma unroll
       for (int pair = 0; pair < Slots<Element>::kElements / 2; ++pair)
-        smallest = __vmins2(smallest, pair_of_keys(element, word, pair));
+        smallest = __vmins2(smallest, pair_above_rest(element, word, pair));
     }
     const int32_t both = std::min(int32_t(smallest << 16), int32_t(smallest & 0xffff0000u));
     return static_cast<Key>(both >> (32 - 8 * sizeof(Key)));
-  } else if constexpr (kIsFloat<Element>) {
+  } else if constexpr (kIsFloat<Element> && sizeof(Key) == 4) {
     // Any of the smallest will do: equal floats have equal keys.
     float smallest = ordered_float(element, vector.at[0]);
 #pragma unroll
     for (int i = 1; i < Vector<Key>::kWidth; ++i)
       smallest = min_or_nan(smallest, ordered_float(element, vector.at[i]));
-    return key_of_ordered(element, smallest);
+    return key_of_ordered(element, __float_as_int(smallest));
   } else {
     Key key = element.key(vector.at[0]);
 #pragma unroll
@@ -363,11 +223,19 @@ __device__ Key smallest_of(Element element, const Vector<Key>& vector) {
 
 // Where in a vector its smallest key is first.
 template <class Element, class Key = typename Element::Key>
-__device__ int position_of(Element element, const Vector<Key>& vector, Key smallest) {
+__device__ int position_of(Element element, Vector<Key> vector, Key smallest) {
   int position = 0;
+  const auto find = [&](auto is_it) {
 #pragma unroll
-  for (int i = Vector<Key>::kWidth - 1; i >= 0; --i) {
-    if (element.key(vector.at[i]) == smallest) position = i;
+    for (int i = Vector<Key>::kWidth - 1; i >= 0; --i) {
+      if (is_it(vector.at[i])) position = i;
+    }
+  };
+  Key bits;
+  if (kIsPlain<Element> && element.value_of_key(smallest, bits)) {
+    find([&](Key x) { return x == bits; });
+  } else {
+    find([&](Key x) { return element.key(x) == smallest; });
   }
   return position;
 }

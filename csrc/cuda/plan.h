@@ -18,6 +18,7 @@ struct Limits {
 
 constexpr int64_t kThreads = 256;  // per block of plain loads; the kernels are compiled for it
 constexpr int64_t kLoadBytes = 16;
+constexpr int64_t kLineBytes = 128;  // a line of memory
 constexpr int64_t kCandidateBytes = 16;
 constexpr int kSharedBytes = 227 << 10;       // of a block at most, where there are rings
 constexpr int64_t kWorkspaceBytes = 1 << 20;  // for the candidates of the parts
@@ -25,13 +26,16 @@ constexpr int64_t kCluster = 8;               // blocks: the most that every GPU
 constexpr int64_t kMaxPartExtent = int64_t(1) << 30;  // positions in a part fit 32 bits
 // Of a block that reads a ring of bulk copies, and how many slots each of its threads takes at
 // most.
+constexpr int64_t kGroupReaders = 384;
 constexpr int64_t kReaders = 256;
-constexpr int64_t slots_per_reader(int64_t bytes) { return bytes == 4 ? 8 : 4; }
-constexpr int64_t kRowsAtOnce = 4;  // reduced positions that a reader of columns takes at once
+constexpr int64_t slots_per_reader(int64_t bytes) { return bytes == 4 ? 8 : bytes == 1 ? 2 : 4; }
+// Reduced positions that a reader takes at once.
+constexpr int64_t rows_at_once(int64_t bytes) { return bytes < 4 ? 8 : 4; }
 
-// Of a long row: the bytes that all readers take side by side, and how many such lines at once.
-constexpr int64_t kLineBytes = 8 << 10;
-constexpr int64_t kLines = 4;
+// Of a long row: the bytes that all readers take side by side, a band, of which rows_at_once make a
+// stage.
+constexpr int64_t band_bytes(int64_t bytes) { return bytes < 4 ? 4 << 10 : 8 << 10; }
+constexpr int64_t row_stage_bytes(int64_t bytes) { return rows_at_once(bytes) * band_bytes(bytes); }
 
 enum class Walk : int {
   kRows,         // the reduced dim is innermost
@@ -55,6 +59,7 @@ struct Plan {
   int64_t tile;     // groups, or columns, in a tile
   int64_t tiles;    // of one part
   int64_t across;   // columns: tiles side by side
+  int64_t subtile;  // columns: of a tile that are taken at once
   bool contiguous;  // columns: the rows of a tile follow each other in memory
   int stage_rows;   // columns: reduced positions in a stage
   int stage_pitch;  // columns: bytes from one position to the next
@@ -122,6 +127,7 @@ class Planner {
   const Dim& along() const { return groups_.reduced.dim[0]; }
   int64_t slot_bytes() const { return std::max<int64_t>(4, bytes_); }
   int64_t multiprocessors() const { return limits_.multiprocessors; }
+  int64_t resident() const { return multiprocessors() * tuning_.bulk_blocks; }
 
   bool short_rows() const {
     return groups_.kept.count == 1 && along().stride == 1 && inner().stride == walk_ &&
@@ -133,8 +139,8 @@ class Planner {
     const int64_t row = walk_ * bytes_;
     plan.vector = row % kLoadBytes == 0 && address_ % kLoadBytes == 0;
     int64_t lanes = 1;
-    while (lanes < 32 && kThreads / lanes * row > tuning_.tile_bytes) lanes *= 2;
-    const int64_t rows = kThreads / lanes;
+    while (lanes < 32 && kGroupReaders / lanes * row > tuning_.tile_bytes) lanes *= 2;
+    const int64_t rows = kGroupReaders / lanes;
     bulk_tiles(plan, std::max<int64_t>(1, tuning_.tile_bytes / (rows * row)) * rows, row);
     plan.lanes = static_cast<int>(lanes);
   }
@@ -148,23 +154,22 @@ class Planner {
   void bulk_rows(Plan& plan) const {
     plan.walk = Walk::kBulkRows;
     plan.threads = kReaders + 32;
-    ring(plan, kLines * kLineBytes);
-    const int64_t resident = multiprocessors() * tuning_.bulk_blocks;
-    const int64_t stage = kLines * kLineBytes / bytes_;
+    ring(plan, row_stage_bytes(bytes_));
+    const int64_t stage = row_stage_bytes(bytes_) / bytes_;
     int64_t wanted = 1;
     double best = 0;
-    for (int64_t parts = 1; parts <= std::max<int64_t>(8, resident / groups_.outputs) && best < 0.9;
-         ++parts) {
+    for (int64_t parts = 1;
+         parts <= std::max<int64_t>(8, resident() / groups_.outputs) && best < 0.9; ++parts) {
       const int64_t items = groups_.outputs * parts;
       const double use =
-          static_cast<double>(items) / static_cast<double>(round_up(items, resident));
+          static_cast<double>(items) / static_cast<double>(round_up(items, resident()));
       if (use > best * 1.05 && parts * stage <= walk_) {
         best = use;
         wanted = parts;
       }
     }
     cut(plan, groups_.outputs, walk_, wanted, stage);
-    plan.blocks = std::min(groups_.outputs * plan.parts, resident);
+    plan.blocks = std::min(groups_.outputs * plan.parts, resident());
   }
 
   bool small_groups() const {
@@ -176,6 +181,7 @@ class Planner {
   void bulk_groups(Plan& plan) const {
     const int64_t group = inner().size * walk_ * bytes_;
     bulk_tiles(plan, std::max<int64_t>(1, tuning_.tile_bytes / group), group);
+    plan.blocks = std::min(plan.tiles, resident());
   }
 
   void bulk_tiles(Plan& plan, int64_t tile, int64_t group_bytes) const {
@@ -185,16 +191,24 @@ class Planner {
     plan.tiles = ceil_div(groups, plan.tile);
     plan.parts = 1;
     plan.part_extent = walk_;
-    plan.threads = kThreads + 32;
+    plan.threads = kGroupReaders + 32;
     ring(plan, plan.tile * group_bytes);
-    plan.blocks = std::min(plan.tiles, multiprocessors() * tuning_.bulk_blocks);
+    plan.blocks = blocks_for(plan.tiles);
   }
 
-  // Room for the bytes of a stage, wherever in a 16-byte block they begin and for a slot past them.
+  // More blocks than fit the GPU at once let fast multiprocessors take more of them; each begins
+  // with an empty ring, though.
+  int64_t blocks_for(int64_t items) const {
+    if (total_ < tuning_.waves_bytes) return std::min(items, resident());
+    return std::min(items, std::max(resident(), total_ / tuning_.work_bytes));
+  }
+
+  // Room for the bytes of a stage, wherever in a line they begin and for a slot past them.
   void ring(Plan& plan, int64_t bytes) const {
-    plan.stage_bytes = static_cast<int>(round_up(bytes + 2 * kLoadBytes, 128));
-    plan.stages = static_cast<int>(std::clamp<int64_t>(
-        (tuning_.block_bytes - plan.scratch_bytes) / (plan.stage_bytes + 16), 2, 16));
+    plan.stage_bytes = static_cast<int>(round_up(bytes + kLineBytes + kLoadBytes, kLineBytes));
+    const int64_t block_bytes = bytes_ < 4 ? tuning_.small_block_bytes : tuning_.block_bytes;
+    plan.stages = static_cast<int>(
+        std::clamp<int64_t>((block_bytes - plan.scratch_bytes) / (plan.stage_bytes + 16), 2, 16));
   }
 
   bool wide_columns() const {
@@ -206,15 +220,16 @@ class Planner {
   void bulk_columns(Plan& plan) const {
     plan.walk = Walk::kBulkColumns;
     const int64_t outer = groups_.outputs / inner().size;
-    const int64_t resident = multiprocessors() * tuning_.bulk_blocks;
     const int64_t per_slot = slot_bytes() / bytes_, per_reader = slots_per_reader(bytes_);
     const int64_t widest =
         std::min(tuning_.segment_bytes / bytes_, kReaders * per_reader * per_slot);
     const int64_t unit = 32 * per_slot;  // a warp's slots
     const auto pitch_of = [&](int64_t tile) {
-      return tile >= inner().size && along().stride == inner().size
-                 ? along().stride * bytes_
-                 : round_up(tile * bytes_, kLoadBytes) + kLoadBytes;
+      const int64_t pitch = along().stride * bytes_;
+      if (tile >= inner().size && along().stride == inner().size) return pitch;
+      // As in memory, from one offset in a line to the next.
+      const int64_t room = tile * bytes_ + 2 * kLoadBytes;
+      return room + ((pitch - room) % kLineBytes + kLineBytes) % kLineBytes;
     };
     const auto rows_of = [&](int64_t tile) {
       return std::clamp<int64_t>(tuning_.stage_bytes / pitch_of(tile) / 4 * 4,
@@ -226,19 +241,19 @@ class Planner {
     // blocks took the time of a whole one.
     double best = 0;
     int64_t parts = 1;
-    for (int64_t across = ceil_div(inner().size, widest); best < 0.93; ++across) {
+    for (int64_t across = ceil_div(inner().size, widest); best < 0.96; ++across) {
       const int64_t tile = round_up(ceil_div(inner().size, across), unit);
-      if (best > 0 && tile * bytes_ < tuning_.least_segment_bytes) break;
+      if (best > 0 && tile * bytes_ < tuning_.split_segment_bytes) break;
       const int64_t tiles = ceil_div(inner().size, tile) * outer;
       const int64_t most = std::max<int64_t>(1, walk_ / (2 * rows_of(tile)));
       const auto consider = [&](int64_t cluster, int64_t of_cluster) {
         const int64_t wanted = cluster * of_cluster;
-        // Clusters fit a GPU's processing clusters badly.
-        const int64_t room = cluster < 8 ? resident : resident * 7 / 8;
+        // Clusters of more than two fit a GPU's processing clusters badly.
+        const int64_t room = cluster <= 2 ? resident() : resident() * (cluster == 4 ? 7 : 6) / 8;
         const auto rounds = static_cast<double>(ceil_div(tiles * wanted, room));
-        const double effort = cluster == 1 ? 1 : 1 + 0.015 * static_cast<double>(cluster);
+        const double effort = cluster == 1 ? 1 : 1 + 0.01 * static_cast<double>(cluster);
         const double use = static_cast<double>(outer * inner().size * wanted) /
-                           (rounds * static_cast<double>(resident * tile) * effort);
+                           (rounds * static_cast<double>(resident() * tile) * effort);
         if (wanted <= most && use > best * 1.01) {
           best = use;
           parts = wanted;
@@ -247,25 +262,28 @@ class Planner {
         }
       };
       consider(1, 1);
-      consider(1, std::max<int64_t>(1, std::min({resident / tiles, fits, most})));
+      consider(1, std::max<int64_t>(1, std::min({resident() / tiles, fits, most})));
       for (int64_t cluster = 2; cluster <= kCluster; cluster *= 2)
-        consider(cluster, std::max<int64_t>(1, std::min(resident / (tiles * cluster), fits)));
+        consider(cluster, std::max<int64_t>(1, std::min(resident() / (tiles * cluster), fits)));
       if (tile == unit) break;
     }
-    plan.tile = std::min(plan.tile, inner().size);
+    plan.subtile = plan.tile = std::min(plan.tile, inner().size);
+    // Short columns: as many side by side as fill a stage.
+    const int64_t room = tuning_.stage_bytes * 9 / 8 / (walk_ * pitch_of(plan.tile));
+    if (parts == 1 && plan.tile == widest && room > 1)
+      plan.tile = std::min(room * plan.tile, inner().size);
     plan.stage_pitch = static_cast<int>(pitch_of(plan.tile));
     plan.across = ceil_div(inner().size, plan.tile);
     plan.tiles = plan.across * outer;
     plan.contiguous = plan.across == 1 && along().stride == inner().size;
-    const int64_t slots = ceil_div(plan.tile, per_slot);
+    const int64_t slots = ceil_div(plan.subtile, per_slot);
     plan.vector = slots > 32 * (per_reader / 2);  // several slots to a thread
     plan.lanes = static_cast<int>(plan.vector ? round_up(ceil_div(slots, per_reader), 32) : slots);
     plan.shares = static_cast<int>(kReaders / plan.lanes);
     plan.threads = static_cast<int>(round_up(plan.lanes * plan.shares, 32)) + 32;
-    // Every share takes four positions at once.
-    const int64_t at_once = kRowsAtOnce * plan.shares;
-    plan.stage_rows = static_cast<int>(std::min(
-        std::max(tuning_.stage_bytes / plan.stage_pitch / at_once, int64_t(1)) * at_once, walk_));
+    const int64_t at_once = rows_at_once(bytes_) * plan.shares;
+    const int64_t turns = (tuning_.stage_bytes / plan.stage_pitch + at_once / 2) / at_once;
+    plan.stage_rows = static_cast<int>(std::min(std::max<int64_t>(turns, 1) * at_once, walk_));
     // The bests of the shares. The blocks of a cluster have one tile each, so when it ends their
     // bests have the ring for themselves.
     if (plan.shares > 1 && plan.cluster == 1)
@@ -277,7 +295,7 @@ class Planner {
         std::min(round_up(ceil_div(walk_, parts), parts > 1 ? plan.stage_rows : 1), kMaxPartExtent);
     plan.parts = round_up(ceil_div(walk_, plan.part_extent), plan.cluster);
     plan.blocks = plan.tiles * plan.parts;
-    if (plan.cluster == 1) plan.blocks = std::min(plan.blocks, resident);
+    if (plan.cluster == 1) plan.blocks = blocks_for(plan.blocks);
   }
 
   void rows(Plan& plan) const {

@@ -23,6 +23,14 @@ class Results {
         parts_(p.plan.candidates()),
         begin_(begin) {}
 
+  // Whether indices are all that is wanted, side by side: `put` is then `put_index`.
+  __device__ bool only_indices() const {
+    return !candidates_ && !values_ && kept_.step == 1 && along_.step == 1;
+  }
+  __device__ void put_index(uint32_t here, int64_t position) const {
+    indices_[here] = begin_ + position;
+  }
+
   __device__ void put(Element element, uint32_t here, Key key, int64_t position) const {
     const int64_t index = (begin_ + position) * along_.step;
     if (candidates_) {

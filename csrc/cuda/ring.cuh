@@ -28,6 +28,33 @@ struct Turn {
 };
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+// Where in a stage an address of memory falls. Its offset in a line of kLineBytes bytes stays: with
+// another one, copies reach three quarters of the bandwidth.
+__device__ inline uint32_t lead_of(const char* address) {
+  return static_cast<uint32_t>(reinterpret_cast<uintptr_t>(address)) % kLineBytes;
+}
+
+// A span of the input on its way into a stage: the 16-byte blocks that hold it, but nothing past
+// the last whole block of the input; what lies beyond is copied by hand.
+struct Span {
+  const char *begin, *end;  // of the blocks
+  __device__ Span(const char* from, const char* to, const char* whole) {
+    begin = align_down(from);
+    end = std::min(align_down(to + kLoadBytes - 1), whole);
+  }
+  __device__ uint32_t bytes() const { return end > begin ? end - begin : 0; }
+  __device__ void copy_rest(char* into, const char* to) const {
+    const char* p = std::max(end, begin);
+    if (p >= to) return;
+    for (; p < to; ++p) into[p - begin] = *p;
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // before the next bulk copy there
+  }
+  static __device__ const char* align_down(const char* p) {
+    return reinterpret_cast<const char*>(reinterpret_cast<uintptr_t>(p) &
+                                         ~uintptr_t(kLoadBytes - 1));
+  }
+};
+
 class Ring {
  public:
   // All threads of the block call it; `shared` holds ring_bytes(plan).
@@ -55,11 +82,22 @@ class Ring {
                  : "memory");
   }
   __device__ void copy(Turn turn, char* to, const char* from, uint32_t bytes) const {
+    if (bytes == 0) return;
     asm volatile(
         "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
             "r"(address(to)),
         "l"(from), "r"(bytes), "r"(full(turn.stage))
         : "memory");
+  }
+
+  // Producer, one thread: fills the stage with the bytes from `from` to `to`.
+  __device__ void fill(Turn turn, const char* from, const char* to, const char* whole) const {
+    const Span span(from, to, whole);
+    char* into = buffer(turn) + lead_of(span.begin);
+    wait_empty(turn);
+    span.copy_rest(into, to);
+    expect(turn, span.bytes());
+    copy(turn, into, span.begin, span.bytes());
   }
 
   // Readers, whole warps.
@@ -103,26 +141,6 @@ __device__ inline void sync_readers() {
   asm volatile("barrier.cta.sync.aligned 1, %0;" ::"r"(blockDim.x - kProducers) : "memory");
 }
 
-// A span of the input on its way into a stage: the 16-byte blocks that hold it, but nothing past
-// the last whole block of the input; what lies beyond is copied by hand.
-struct Span {
-  const char *begin, *end;  // of the blocks
-  __device__ Span(const char* from, const char* to, const char* whole) {
-    begin = align_down(from);
-    end = std::min(align_down(to + kLoadBytes - 1), whole);
-  }
-  __device__ uint32_t bytes() const { return end > begin ? end - begin : 0; }
-  __device__ void copy_rest(char* into, const char* to) const {
-    const char* p = std::max(end, begin);
-    if (p >= to) return;
-    for (; p < to; ++p) into[p - begin] = *p;
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // before the next bulk copy there
-  }
-  static __device__ const char* align_down(const char* p) {
-    return reinterpret_cast<const char*>(reinterpret_cast<uintptr_t>(p) &
-                                         ~uintptr_t(kLoadBytes - 1));
-  }
-};
 #endif
 
 }  // namespace reduceops::cuda

@@ -9,16 +9,20 @@
 namespace reduceops::cuda {
 namespace {
 
-constexpr int kUnroll = 8;          // independent loads in flight per thread
-constexpr int kBlocksResident = 4;  // per multiprocessor: latency is hidden by other rows
+// Independent loads in flight per thread, and blocks per multiprocessor: fewer loads of more
+// threads reach 0.95 of this.
+constexpr int kUnroll = 16;
+constexpr int kBlocksResident = 2;
 
 // This lane's best of n contiguous elements; the index is the position.
 template <class Element, class Key = typename Element::Key>
 __device__ Near<Key> scan_run(Element element, const Key* p, uint32_t n, uint32_t lane,
                               uint32_t lanes) {
   constexpr uint32_t kWidth = Vector<Key>::kWidth;
-  const uint32_t misaligned = reinterpret_cast<uintptr_t>(p) % kLoadBytes / sizeof(Key);
-  const uint32_t head = misaligned ? std::min(kWidth - misaligned, n) : 0;
+  // Loads of a whole warp begin at a line of memory, if its lanes are enough for what is before it.
+  const uint32_t line = lanes < 32 ? kWidth : std::min<uint32_t>(lanes, kLineBytes / sizeof(Key));
+  const uint32_t misaligned = reinterpret_cast<uintptr_t>(p) / sizeof(Key) % line;
+  const uint32_t head = misaligned ? std::min(line - misaligned, n) : 0;
   const uint32_t loads = (n - head) / kWidth, body_end = head + loads * kWidth;
   // The elements before and after whole vectors: the first of a lane is asked for beforehand.
   const uint32_t edges = n - loads * kWidth;
@@ -55,8 +59,10 @@ __device__ Near<Key> scan_run(Element element, const Key* p, uint32_t n, uint32_
   }
   if (v - lane + lanes * (kUnroll / 2) < loads) {
     rest(std::integral_constant<uint32_t, kUnroll>());
-  } else if (v - lane < loads) {
+  } else if (v - lane + lanes * (kUnroll / 4) < loads) {
     rest(std::integral_constant<uint32_t, kUnroll / 2>());
+  } else if (v - lane < loads) {
+    rest(std::integral_constant<uint32_t, kUnroll / 4>());
   }
 
   Near<Key> best;

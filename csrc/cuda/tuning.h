@@ -10,16 +10,20 @@ struct Tuning {
   // Walks by bulk copies, and clusters.
   int64_t bulk = 1;                       // 0: keep to what GPUs before Hopper can do
   int64_t bulk_bytes = 16 << 20;          // least input
-  int64_t block_bytes = 112 << 10;        // shared memory of a block
+  int64_t block_bytes = 72 << 10;         // shared memory of a block
+  int64_t small_block_bytes = 112 << 10;  // the same for 8- and 16-bit types
   int64_t stage_bytes = 32 << 10;         // of a stage of columns
   int64_t tile_bytes = 48 << 10;          // of a tile of groups
   int64_t bulk_blocks = 2;                // blocks per multiprocessor
   int64_t segment_bytes = 8 << 10;        // widest tile of columns
   int64_t least_segment_bytes = 1 << 10;  // narrowest that is copied row by row
-  int64_t short_row_bytes = 4 << 10;      // longest row that is taken in tiles of many
-  int64_t long_row_bytes = 64 << 10;      // shortest row that a block takes through its ring
-  int64_t long_rows_bytes = 64 << 20;     // of such, least input
-  int64_t small_group_bytes = 12 << 10;   // the same of a group of columns
+  int64_t split_segment_bytes = 2 << 10;  // narrowest that tiles are made to be more of them
+  int64_t waves_bytes = 384 << 20;     // input from which on there are more blocks than fit at once
+  int64_t work_bytes = 128 << 10;      // input of each
+  int64_t short_row_bytes = 4 << 10;   // longest row that is taken in tiles of many
+  int64_t long_row_bytes = 64 << 10;   // shortest row that a block takes through its ring
+  int64_t long_rows_bytes = 64 << 20;  // of such, least input
+  int64_t small_group_bytes = 12 << 10;  // the same of a group of columns
   // Walks by plain loads.
   int64_t blocks_per_multiprocessor = 3;  // that fill it
   int64_t warp_row_loads = 4096;  // most loads of a row that one warp reads where rows are many
@@ -37,11 +41,15 @@ inline constexpr Tunable kTunables[] = {
     {"bulk", &Tuning::bulk},
     {"bulk_bytes", &Tuning::bulk_bytes},
     {"block_bytes", &Tuning::block_bytes},
+    {"small_block_bytes", &Tuning::small_block_bytes},
     {"tile_bytes", &Tuning::tile_bytes},
     {"stage_bytes", &Tuning::stage_bytes},
     {"bulk_blocks", &Tuning::bulk_blocks},
     {"segment_bytes", &Tuning::segment_bytes},
     {"least_segment_bytes", &Tuning::least_segment_bytes},
+    {"split_segment_bytes", &Tuning::split_segment_bytes},
+    {"waves_bytes", &Tuning::waves_bytes},
+    {"work_bytes", &Tuning::work_bytes},
     {"short_row_bytes", &Tuning::short_row_bytes},
     {"long_row_bytes", &Tuning::long_row_bytes},
     {"long_rows_bytes", &Tuning::long_rows_bytes},
