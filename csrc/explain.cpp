@@ -30,7 +30,7 @@ REDUCEOPS_EXPORT const char* reduceops_cuda_constant(int64_t i, int64_t* value) 
 
 // constants: the value of each, in that order
 // out: walk, vector, lanes, shares, threads, cluster, blocks, parts, part_extent, tile, tiles,
-// across, contiguous, stage_rows, stage_pitch, stage_bytes, stages, scratch_bytes
+// across, subtile, contiguous, stage_rows, stage_pitch, stage_bytes, stages, scratch_bytes
 REDUCEOPS_EXPORT void reduceops_cuda_plan(int64_t ndim, const int64_t* sizes,
                                           const int64_t* strides, uint64_t reduced_mask,
                                           int64_t bytes, int64_t address, int64_t multiprocessors,
@@ -52,6 +52,7 @@ REDUCEOPS_EXPORT void reduceops_cuda_plan(int64_t ndim, const int64_t* sizes,
                             plan.tile,
                             plan.tiles,
                             plan.across,
+                            plan.subtile,
                             plan.contiguous,
                             plan.stage_rows,
                             plan.stage_pitch,

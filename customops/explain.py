@@ -36,6 +36,7 @@ class CudaPlan:
     tile: int
     tiles: int
     across: int
+    subtile: int
     contiguous: bool
     stage_rows: int
     stage_pitch: int
@@ -79,7 +80,7 @@ def cuda_plan(
         raise ValueError(f"no constants of the plan: {', '.join(sorted(unknown))}")
     values = list((constants | dict(tuning or {})).values())
     limits = (address, multiprocessors, bulk, (ctypes.c_int64 * len(values))(*values))
-    plan = CudaPlan(*_ask("reduceops_cuda_plan", _layout(self, dim), limits, 18))
+    plan = CudaPlan(*_ask("reduceops_cuda_plan", _layout(self, dim), limits, 19))
     return replace(
         plan, walk=Walk(plan.walk), vector=bool(plan.vector), contiguous=bool(plan.contiguous)
     )

@@ -54,10 +54,10 @@ WALKS = {
     (Walk.BULK_ROWS, "one part"): Shape((1000, 20001), (1,)),
     (Walk.BULK_ROWS, "workspace"): Shape((3, 12_000_001), (1,), torch.bfloat16),
     (Walk.BULK_GROUPS, "one part"): Shape((200_001, 33), (1,)),
-    (Walk.BULK_COLUMNS, "one part"): Shape((31, 257, 4095), (1,), torch.bfloat16),
+    (Walk.BULK_COLUMNS, "one part"): Shape((64, 257, 4095), (1,), torch.bfloat16),
     (Walk.BULK_COLUMNS, "cluster"): Shape((70, 300, 1001), (1,), torch.int8),
     (Walk.BULK_COLUMNS, "workspace"): Shape((1 << 20, 8), (0,)),
-    (Walk.BULK_COLUMNS, "clusters and workspace"): Shape((5000, 4095), (0,), torch.float64),
+    (Walk.BULK_COLUMNS, "clusters and workspace"): Shape((5000, 4095), (0,)),
 }
 
 # Of more than 2^31 elements of 8 bits, by regime, and the walk that they take.
@@ -81,7 +81,7 @@ TUNINGS = {
     "before Hopper": "bulk=0",
     "bulk copies": "bulk_bytes=0,long_rows_bytes=0,long_row_bytes=4096,short_row_bytes=64",
     "short stages": "bulk_bytes=0,stage_bytes=256,tile_bytes=256,segment_bytes=128,"
-    "least_segment_bytes=16,long_rows_bytes=0,long_row_bytes=1,short_row_bytes=0",
+    "least_segment_bytes=16,split_segment_bytes=16,long_rows_bytes=0,long_row_bytes=1,short_row_bytes=0",
     "tiles of groups": "bulk_bytes=0,short_row_bytes=4096,small_group_bytes=49152",
 }
 
@@ -121,6 +121,8 @@ SMALL = (
     Shape((2, 64, 8190), (1,), torch.int8),
     Shape((5, 64, 527), (1,), torch.bfloat16),
     Shape((2, 30_001), (0,), torch.bfloat16),
+    Shape((2, 540_000), (0,), torch.int8),
+    Shape((300, 4095), (0,), torch.bfloat16),
 )
 
 
@@ -140,6 +142,7 @@ def branches(shape: Shape, plan: CudaPlan) -> set[tuple]:
         found.add((walk, "alone" if plan.shares == 1 else "shared"))
     if walk == Walk.BULK_COLUMNS:
         found.add((walk, "one span" if plan.contiguous else "a span to a row"))
+        found |= {(walk, "subtiles")} if plan.tile > plan.subtile else set()
     return found
 
 
@@ -149,6 +152,7 @@ BRANCHES = {
     Walk.COLUMNS: ("vector", "no vector", "alone", "shared"),
     Walk.BULK_ROWS: (),
     Walk.BULK_GROUPS: ("vector", "no vector", "columns", "a lane to a row", "lanes to a row"),
-    Walk.BULK_COLUMNS: ("vector", "no vector", "alone", "shared", "one span", "a span to a row"),
+    Walk.BULK_COLUMNS: ("vector", "no vector", "alone", "shared", "one span", "a span to a row")
+    + ("subtiles",),
 }
 ALL_BRANCHES = {(walk, branch) for walk, names in BRANCHES.items() for branch in names} | set(WALKS)

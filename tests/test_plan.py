@@ -98,8 +98,10 @@ def test_cuda_plan_covers_every_group_within_the_limits(case, multiprocessors, a
         assert (plan.across - 1) * plan.tile < inner <= plan.across * plan.tile
         assert plan.tiles == outputs // inner * plan.across
         slot = max(4, itemsize)
-        slots = -(-plan.tile * itemsize // slot)
-        per_reader = (8 if itemsize == 4 else 4) if plan.vector else 1
+        slots = -(-plan.subtile * itemsize // slot)
+        per_reader = {4: 8, 1: 2}.get(itemsize, 4) if plan.vector else 1
+        # Several subtiles only where a stage holds a tile.
+        assert plan.tile == plan.subtile or plan.parts == 1 and plan.stage_rows >= walk
         overhang = (plan.lanes * per_reader - slots) * slot
         assert plan.stage_bytes >= plan.stage_rows * plan.stage_pitch + overhang + 32
         assert plan.stage_pitch >= plan.tile * itemsize
