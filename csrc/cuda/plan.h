@@ -363,10 +363,11 @@ class Planner {
       }
     }
     const int64_t units = ceil_div(tiles(), kThreads / (lanes * shares));
-    // A second launch pays only where one leaves multiprocessors without a block.
+    // A second launch pays only where one leaves multiprocessors without a block, and much to do.
     int64_t wanted = 1;
-    if (units < multiprocessors())
-      wanted = std::min(ceil_div(full, units), ceil_div(walk_, shares) / tuning_.part_loads);
+    const int64_t loads = ceil_div(walk_, shares);
+    if (units < multiprocessors() && loads >= tuning_.split_loads)
+      wanted = std::min(ceil_div(full, units), loads / tuning_.part_loads);
     cut(plan, groups_.outputs, walk_, wanted, 1);
     plan.across = ceil_div(columns, lanes);
     plan.tiles = tiles();

@@ -30,6 +30,7 @@ struct Tuning {
   int64_t lane_loads = 4;         // loads of a lane that shares a short row
   int64_t column_loads = 4;       // fewest loads of a thread worth sharing a column for
   int64_t part_loads = 4;         // fewest loads of a thread worth splitting off
+  int64_t split_loads = 32;       // fewest loads of a thread worth a second kernel, for columns
   int64_t min_vector_run = 64;    // shortest run read in 16-byte loads where there are several
 };
 
@@ -59,6 +60,7 @@ inline constexpr Tunable kTunables[] = {
     {"lane_loads", &Tuning::lane_loads},
     {"column_loads", &Tuning::column_loads},
     {"part_loads", &Tuning::part_loads},
+    {"split_loads", &Tuning::split_loads},
     {"min_vector_run", &Tuning::min_vector_run},
 };
 
