@@ -18,6 +18,8 @@ struct Limits {
 
 constexpr int64_t kThreads = 256;  // per block of plain loads; the kernels are compiled for it
 constexpr int64_t kLoadBytes = 16;
+constexpr int64_t kRowLoads = 16;    // in flight of a thread that reads a row
+constexpr int64_t kRowBlocks = 2;    // of such threads that a multiprocessor holds
 constexpr int64_t kLineBytes = 128;  // a line of memory
 constexpr int64_t kCandidateBytes = 16;
 constexpr int kSharedBytes = 227 << 10;       // of a block at most, where there are rings
@@ -307,8 +309,12 @@ class Planner {
                   (reduced.count == 1 || along().size >= tuning_.min_vector_run);
     const int64_t full = multiprocessors() * tuning_.blocks_per_multiprocessor;
     const int64_t loads = plan.vector ? ceil_div(walk_, width) : walk_;
-    const bool few = groups_.outputs * 32 < full * kThreads;
-    const bool whole_block = few ? loads > 256 : loads > tuning_.warp_row_loads;
+    // A warp to a row or a block, whichever has fewer rounds of loads to wait for.
+    const auto rounds = [&](int64_t lanes) {
+      const int64_t rows_at_once = multiprocessors() * kRowBlocks * (kThreads / lanes);
+      return ceil_div(groups_.outputs, rows_at_once) * ceil_div(loads, lanes * kRowLoads);
+    };
+    const bool whole_block = rounds(kThreads) < rounds(32);
     plan.lanes = whole_block ? kThreads
                              : static_cast<int>(std::min<int64_t>(
                                    32, ceil_pow2(ceil_div(loads, tuning_.lane_loads))));

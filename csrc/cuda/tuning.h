@@ -26,12 +26,11 @@ struct Tuning {
   int64_t small_group_bytes = 12 << 10;  // the same of a group of columns
   // Walks by plain loads.
   int64_t blocks_per_multiprocessor = 3;  // that fill it
-  int64_t warp_row_loads = 4096;  // most loads of a row that one warp reads where rows are many
-  int64_t lane_loads = 4;         // loads of a lane that shares a short row
-  int64_t column_loads = 4;       // fewest loads of a thread worth sharing a column for
-  int64_t part_loads = 4;         // fewest loads of a thread worth splitting off
-  int64_t split_loads = 32;       // fewest loads of a thread worth a second kernel, for columns
-  int64_t min_vector_run = 64;    // shortest run read in 16-byte loads where there are several
+  int64_t lane_loads = 4;                 // loads of a lane that shares a short row
+  int64_t column_loads = 4;               // fewest loads of a thread worth sharing a column for
+  int64_t part_loads = 4;                 // fewest loads of a thread worth splitting off
+  int64_t split_loads = 32;     // fewest loads of a thread worth a second kernel, for columns
+  int64_t min_vector_run = 64;  // shortest run read in 16-byte loads where there are several
 };
 
 struct Tunable {
@@ -56,7 +55,6 @@ inline constexpr Tunable kTunables[] = {
     {"long_rows_bytes", &Tuning::long_rows_bytes},
     {"small_group_bytes", &Tuning::small_group_bytes},
     {"blocks_per_multiprocessor", &Tuning::blocks_per_multiprocessor},
-    {"warp_row_loads", &Tuning::warp_row_loads},
     {"lane_loads", &Tuning::lane_loads},
     {"column_loads", &Tuning::column_loads},
     {"part_loads", &Tuning::part_loads},
