@@ -1,107 +1,175 @@
 // Columns: a kept dim is innermost.
 //
-// A tile of columns keeps its best keys and positions in L1 while whole row segments stream by,
-// several rows to a pass. Rows narrower than a few vectors are folded: several rows count as one
-// wide one, and the columns that are really one are combined at the end. Nothing depends on the
-// data. Bound by reading memory once.
+// A tile of columns keeps its best lanes and their rows in L1 while whole row segments stream by,
+// kRows of them to a pass. A pass takes the smallest of its rows first and compares it once with
+// the best; only where that is better, or a NaN is among them, does it ask which row it was. Bound
+// by reading memory once: three instructions for each vector read, and a few more for each pass,
+// are few enough for the loads of later rows to start early. Rows narrower than a few vectors are
+// folded: several count as one wide one, and the columns that are really one are combined at the
+// end.
 #pragma once
 
+#include "cpu/vector.h"
 #include "cpu/walk.h"
 
 namespace reduceops::cpu {
 namespace {
 
 template <class Element>
-struct Columns : Walk<Element> {
+struct Columns : Walk<Element>, Lanes<Element> {
   using Base = Walk<Element>;
-  using Key = typename Base::Key;
-  using Base::Base, Base::element, Base::input, Base::job, Base::r;
+  using Vectors = Lanes<Element>;
+  using typename Vectors::Index;
+  using typename Vectors::Key;
+  using typename Vectors::Lane;
+  using typename Vectors::V;
+  using Row = std::make_unsigned_t<Key>;  // of a block, in the lanes of a best
+  using Base::input, Base::job, Base::r;
+  using Vectors::element, Vectors::kFloats, Vectors::kLanes;
 
   static constexpr int64_t kTile = kTileBytes / sizeof(Key);
-  static constexpr int64_t kPositions =
-      std::numeric_limits<Key>::max();                   // positions of a block fit the key's lanes
-  static constexpr int kUnroll = 4;                      // rows to a pass over the accumulators
-  static constexpr int64_t kNarrow = 256 / sizeof(Key);  // rows to fold
+  static constexpr int kRows = 8;                         // to a pass
+  static constexpr int64_t kFolded = 1024 / sizeof(Key);  // columns that folding makes at most
+  static constexpr int64_t kNarrow = kFolded / 4;         // columns that are folded
+  // Rows to a block, so that their numbers fit.
+  static constexpr int64_t kBlock = sizeof(Key) == 1   ? 256
+                                    : sizeof(Key) == 2 ? 65536
+                                                       : int64_t(1) << 31;
 
-  // The best of `width` neighbouring columns over positions [j, stop) of `dims`: keys and
-  // positions.
+  Columns(const Job& job, Element element) : Base(job, element), Vectors{element} {}
+
+  // The vector of columns [c, c + kLanes) of a row; where these are not that many, or not
+  // neighbours in memory, lane by lane.
+  template <bool kUnit>
+  V columns(const Key* row, int64_t c, int64_t width, int64_t stride) const {
+    if constexpr (kUnit) {
+      return this->load(row + c);
+    } else {
+      Key lanes[kLanes];
+      for (int64_t i = 0; i < kLanes; ++i) lanes[i] = load(row + least(c + i, width - 1) * stride);
+      return this->load(lanes);
+    }
+  }
+
+  // Takes rows [i, i + n) of a block into the bests of `width` columns. True if no more rows can
+  // change these: all are NaN.
+  template <int n, bool kFirst, bool kUnit>
+  bool pass(const Key* const* row, int64_t i, int64_t width, int64_t stride, Lane* best,
+            Row* at) const {
+    bool settled = kFloats;
+    for (int64_t next = 0; next < width; next += kLanes) {
+      // The last vector overlaps the one before: what it does twice changes nothing.
+      const int64_t c = kUnit ? least(next, width - kLanes) : next;
+      V v[n];
+      for (int u = 0; u < n; ++u) v[u] = columns<kUnit>(row[u], c, width, stride);
+      V smallest = v[0], sum = v[0];
+      for (int u = 1; u < n; ++u) {
+        smallest = smaller(v[u], smallest);
+        if constexpr (kFloats) sum += v[u];  // NaN if one is
+      }
+      V b = kFirst ? Vectors::all(Vectors::kLast) : get<V>(best + c);
+      auto improved = smallest < b;
+      if constexpr (kFloats) {
+        if (any(sum != sum)) [[unlikely]] {
+          Index a = kFirst ? Index{} : get<Index>(at + c);
+          for (int u = 0; u < n; ++u) {
+            const auto wins = (v[u] < b) | ((v[u] != v[u]) & (b == b));
+            b = wins ? v[u] : b;
+            a = wins ? Index{} + static_cast<Row>(i + u) : a;
+          }
+          put(best + c, b);
+          put(at + c, a);
+          settled &= !any(b == b);
+          continue;
+        }
+        settled = false;
+      }
+      if (kFirst || any(improved)) {
+        Index a = Index{} + static_cast<Row>(i + n - 1);
+        for (int u = n - 2; u >= 0; --u)
+          a = v[u] == smallest ? Index{} + static_cast<Row>(i + u) : a;
+        put(at + c, kFirst ? a : improved ? a : get<Index>(at + c));
+        put(best + c, kFirst ? smallest : smaller(smallest, b));
+      }
+    }
+    return settled;
+  }
+
+  template <bool kFirst, bool kUnit>
+  bool pass(int n, const Key* const* row, int64_t i, int64_t width, int64_t stride, Lane* best,
+            Row* at) const {
+    switch (n) {
+      case 8:
+        return pass<8, kFirst, kUnit>(row, i, width, stride, best, at);
+      case 4:
+        return pass<4, kFirst, kUnit>(row, i, width, stride, best, at);
+      case 2:
+        return pass<2, kFirst, kUnit>(row, i, width, stride, best, at);
+      default:
+        return pass<1, kFirst, kUnit>(row, i, width, stride, best, at);
+    }
+  }
+
+  // The best of `width` neighbouring columns over positions [j, stop) of `dims`, and where they
+  // are.
   template <bool kUnit>
   void tile(const Key* base, int64_t width, int64_t stride, const Dims& dims, int64_t j,
-            int64_t stop, Key* keys, int64_t* positions) const {
-    const int64_t s = kUnit ? 1 : stride;
-    Key best[kTile], at[kTile];
+            int64_t stop, Lane* bests, int64_t* positions) const {
+    alignas(kVectorBytes) Lane best[kTile + kLanes];
+    alignas(kVectorBytes) Row at[kTile + kLanes];
     Cursor cursor(dims, 0, j);
-    const auto next_row = [&] {
-      const Key* row = base + cursor.place().offset;
-      cursor.next();
-      return row;
-    };
-    for (int64_t block_start = j; block_start < stop; block_start += kPositions) {
-      const int64_t block = least(kPositions, stop - block_start);
-      const Key* first = next_row();
-      for (int64_t c = 0; c < width; ++c) {
-        best[c] = element.key(load(first + c * s));
-        at[c] = 0;
+    for (int64_t start = j; start < stop; start += kBlock) {
+      const int64_t block = least(kBlock, stop - start);
+      bool settled = false;
+      for (int64_t i = 0; i < block && !settled;) {
+        int n = kRows;
+        while (n > block - i) n /= 2;
+        const Key* row[kRows];
+        for (int u = 0; u < n; ++u, cursor.next()) row[u] = base + cursor.place().offset;
+        settled = i == 0 ? pass<true, kUnit>(n, row, i, width, stride, best, at)
+                         : pass<false, kUnit>(n, row, i, width, stride, best, at);
+        i += n;
       }
-      int64_t i = 1;
-      for (; i + kUnroll <= block; i += kUnroll) {
-        const Key* row[kUnroll];
-        for (int u = 0; u < kUnroll; ++u) row[u] = next_row();
+      if (start == j) {
         for (int64_t c = 0; c < width; ++c) {
-          Key k = best[c], a = at[c];
-          for (int u = 0; u < kUnroll; ++u) {
-            const Key key = element.key(load(row[u] + c * s));
-            a = key < k ? static_cast<Key>(i + u) : a;
-            k = key < k ? key : k;
-          }
-          best[c] = k;
-          at[c] = a;
-        }
-      }
-      for (; i < block; ++i) {
-        const Key* row = next_row();
-        for (int64_t c = 0; c < width; ++c) {
-          const Key key = element.key(load(row + c * s));
-          at[c] = key < best[c] ? static_cast<Key>(i) : at[c];
-          best[c] = least(best[c], key);
-        }
-      }
-      if (block_start == j) {
-        for (int64_t c = 0; c < width; ++c) {
-          keys[c] = best[c];
+          bests[c] = best[c];
           positions[c] = j + at[c];
         }
       } else {
         for (int64_t c = 0; c < width; ++c) {
-          positions[c] = best[c] < keys[c] ? block_start + at[c] : positions[c];
-          keys[c] = least(keys[c], best[c]);
+          const bool wins = best[c] < bests[c] || (best[c] != best[c] && bests[c] == bests[c]);
+          positions[c] = wins ? start + at[c] : positions[c];
+          bests[c] = wins ? best[c] : bests[c];
         }
       }
+      if (settled) break;
     }
   }
 
   // The same for a whole row of narrow, dense rows: `fold` of them count as one.
-  void folded(const Key* base, int64_t width, int64_t j, int64_t stop, Key* keys,
+  void folded(const Key* base, int64_t width, int64_t j, int64_t stop, Lane* bests,
               int64_t* positions) const {
-    const int64_t fold = kNarrow * 4 / width, wide = (stop - j) / fold;
+    const int64_t fold = kFolded / width, wide = (stop - j) / fold;
     const Key* rows = base + j * width;
-    Key fold_keys[kNarrow * 4];
-    int64_t fold_positions[kNarrow * 4];
+    Lane fold_bests[kFolded];
+    int64_t fold_positions[kFolded];
     Dims dims;
     dims.count = 1;
     dims.dim[0] = {wide, fold * width, 1};
-    if (wide > 0) tile<true>(rows, fold * width, 1, dims, 0, wide, fold_keys, fold_positions);
+    if (wide > 0) tile<true>(rows, fold * width, 1, dims, 0, wide, fold_bests, fold_positions);
     for (int64_t c = 0; c < width; ++c) {
       Best<Key> best{std::numeric_limits<Key>::max(), std::numeric_limits<int64_t>::max()};
-      const auto take = [&](Key key, int64_t position) {
-        if (better(Best<Key>{key, position}, best)) best = {key, position};
+      Lane winner = Vectors::kLast;
+      const auto take = [&](Lane lane, int64_t position) {
+        const Best<Key> one{this->key(lane), position};
+        if (better(one, best)) best = one, winner = lane;
       };
       for (int64_t f = 0; f < fold && wide > 0; ++f) {
-        take(fold_keys[f * width + c], j + fold_positions[f * width + c] * fold + f);
+        take(fold_bests[f * width + c], j + fold_positions[f * width + c] * fold + f);
       }
       for (int64_t i = wide * fold; i < stop - j; ++i)
-        take(element.key(load(rows + i * width + c)), j + i);
-      keys[c] = best.key;
+        take(this->lane(load(rows + i * width + c)), j + i);
+      bests[c] = winner;
       positions[c] = best.index;
     }
   }
@@ -111,10 +179,9 @@ struct Columns : Walk<Element> {
     const Dims& reduced = r.groups.reduced;
     const Dim inner = r.groups.kept.dim[0];
     const int64_t walk = walk_extent(reduced);
-    const bool unit = inner.stride == 1;
-    const bool narrow =
-        unit && inner.size <= kNarrow && reduced.count == 1 && reduced.dim[0].stride == inner.size;
-    Key keys[kTile];
+    const bool narrow = inner.stride == 1 && inner.size <= kNarrow && reduced.count == 1 &&
+                        reduced.dim[0].stride == inner.size;
+    Lane bests[kTile];
     int64_t positions[kTile];
     for (int64_t item = begin; item < end; ++item) {
       const int64_t unit_number = item / plan.parts, part = item % plan.parts;
@@ -124,11 +191,11 @@ struct Columns : Walk<Element> {
       const Place row = Cursor(r.groups.kept, 1, outer).place();
       const Place at{row.offset + column * inner.stride, row.step + column * inner.step};
       if (narrow) {
-        folded(input + at.offset, width, j, stop, keys, positions);
-      } else if (unit) {
-        tile<true>(input + at.offset, width, 1, reduced, j, stop, keys, positions);
+        folded(input + at.offset, width, j, stop, bests, positions);
+      } else if (inner.stride == 1 && width >= kLanes) {
+        tile<true>(input + at.offset, width, 1, reduced, j, stop, bests, positions);
       } else {
-        tile<false>(input + at.offset, width, inner.stride, reduced, j, stop, keys, positions);
+        tile<false>(input + at.offset, width, inner.stride, reduced, j, stop, bests, positions);
       }
       // From positions of the walk to result indices.
       if (reduced.count != 1) {
@@ -139,7 +206,8 @@ struct Columns : Walk<Element> {
       }
       if (job.candidates) {
         Candidate* candidate = job.candidates + (outer * inner.size + column) * plan.parts + part;
-        for (int64_t c = 0; c < width; ++c) candidate[c * plan.parts] = {keys[c], positions[c]};
+        for (int64_t c = 0; c < width; ++c)
+          candidate[c * plan.parts] = {this->key(bests[c]), positions[c]};
       } else if (!r.values && inner.step == 1) {
         std::memcpy(r.indices + at.step, positions, width * sizeof(int64_t));
       } else {

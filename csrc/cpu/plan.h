@@ -10,7 +10,7 @@
 namespace reduceops::cpu {
 
 constexpr int64_t kTileBytes =
-    8192;  // a tile's segment of one reduced position: wide enough to stream
+    16384;  // a tile's segment of one reduced position: wide enough to stream
 constexpr int64_t kMinTileBytes =
     512;                           // narrower tiles lose more to DRAM than they gain in balance
 constexpr int64_t kGrain = 32768;  // elements worth waking a thread for

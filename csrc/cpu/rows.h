@@ -1,126 +1,255 @@
 // Rows: the reduced dim is innermost.
 //
-// A block of elements is mapped to keys in L1, and its minimum compared once with the best so far;
-// only the winning block is remembered and its first element with that key looked up at the end.
-// Nothing depends on the data. Bound by reading memory once; rows of a few dozen elements by the
-// work per row, so neighbouring ones are mapped together.
+// A row ends as one vector of best lanes and one of their positions; as many such rows as a vector
+// has lanes are transposed while they are combined, which leaves one row to a lane. Long rows are
+// read in blocks: the smallest of a block is compared once with the best, and where in the winning
+// block it is is looked up at the end. Nothing depends on the data, except that a row ends at its
+// first NaN. Bound by reading memory once; rows of a few dozen bytes by the work per row.
 #pragma once
 
+#include "cpu/vector.h"
 #include "cpu/walk.h"
 
 namespace reduceops::cpu {
 namespace {
 
 template <class Element>
-struct Rows : Walk<Element> {
+struct Rows : Walk<Element>, Lanes<Element> {
   using Base = Walk<Element>;
-  using Key = typename Base::Key;
-  using Base::Base, Base::element, Base::input, Base::job, Base::r;
+  using Vectors = Lanes<Element>;
+  using Base::input, Base::job, Base::r;
+  using typename Vectors::Index;
+  using typename Vectors::Key;
+  using typename Vectors::Lane;
+  using typename Vectors::V;
+  using Vectors::element, Vectors::kFloats, Vectors::kLanes;
+  using Number = std::make_unsigned_t<Key>;  // of an element or a block, in a lane
 
-  static constexpr int64_t kBlock =
-      4096 / sizeof(Key);                 // keys, twice this with the input, stay in L1
-  static constexpr int64_t kTiny = 8;     // vector loops do not pay below
-  static constexpr int64_t kShort = 256;  // one pass with packed keys beats two
+  // Rows up to here are not read in blocks; positions in them fit a lane.
+  static constexpr int64_t kShort = sizeof(Key) == 1 ? 256 : 16 * kLanes;
+  static constexpr int64_t kBlock = least<int64_t>(8 * kLanes, kShort);
+  static constexpr int kBlockVectors = kBlock / kLanes;
+  // Longer runs are cut up, so that the blocks' numbers fit a lane.
+  static constexpr int64_t kRun =
+      sizeof(Key) > 2 ? int64_t(1) << 34 : (int64_t(1) << 8 * sizeof(Key)) * kBlock;
 
-  void map(const Key* p, int64_t n, int64_t stride, Key* keys) const {
-    if (stride == 1) {
-      for (int64_t i = 0; i < n; ++i) keys[i] = element.key(load(p + i));
-    } else {
-      for (int64_t i = 0; i < n; ++i) keys[i] = element.key(load(p + i * stride));
-    }
+  // The lanes of a row that is being reduced: their bests, and the positions (of short rows) or
+  // blocks these are from.
+  struct Partial {
+    V best;
+    Index at;
+  };
+
+  Rows(const Job& job, Element element) : Base(job, element), Vectors{element} {}
+
+  static Index lane_numbers() {
+    return []<Number... i>(std::integer_sequence<Number, i...>) {
+      return Index{i...};
+    }(std::make_integer_sequence<Number, kLanes>());
   }
 
-  static Key minimum(const Key* keys, int64_t n) {
-    Key smallest = std::numeric_limits<Key>::max();
-    for (int64_t i = 0; i < n; ++i) smallest = least(smallest, keys[i]);
-    return smallest;
-  }
-
-  // Position of the first of n keys that equals `key`; there is one.
-  static int64_t find(const Key* keys, int64_t n, Key key) {
-    constexpr int64_t kChunk = 256 / sizeof(Key);
+  // Where the first NaN of n elements is, n if there is none.
+  int64_t first_nan(const Key* p, int64_t n) const {
     int64_t i = 0;
-    for (; i + kChunk <= n; i += kChunk) {
-      Key any = 0;
-      for (int64_t c = 0; c < kChunk; ++c) any |= static_cast<Key>(keys[i + c] == key);
-      if (any) break;
+    for (; i + kLanes <= n; i += kLanes) {
+      const V v = this->load(p + i);
+      if (any(v != v)) return i + first<Key>(v != v);
     }
-    while (i < n - 1 && keys[i] != key) ++i;
+    while (i < n && this->lane(load(p + i)) == this->lane(load(p + i))) ++i;
     return i;
   }
 
-  // The first smallest of at most kShort keys.
-  static Best<Key> short_best(const Key* keys, int64_t n) {
-    if constexpr (sizeof(Key) == 8) {
-      const Key smallest = minimum(keys, n);
-      return {smallest, find(keys, n, smallest)};
-    } else if (n < kTiny) {
-      Best<Key> best{std::numeric_limits<Key>::max(), 0};
-      for (int64_t i = 0; i < n; ++i) {
-        if (keys[i] < best.key) best = {keys[i], i};
-      }
-      return best;
+  // The lanes of a row. Both return where its first NaN is (and `row` means nothing), n if there is
+  // none.
+
+  // Up to kShort elements; kLanes of them are read at least.
+  int64_t reduce_short(const Key* p, int64_t n, Partial& row) const {
+    const Index numbers = lane_numbers();
+    V sum;
+    if (n < kLanes) {
+      const auto inside = numbers < static_cast<Number>(n);
+      row = {inside ? this->load(p) : Vectors::all(Vectors::kLast), numbers};
+      sum = row.best;
     } else {
-      // The position below the key in one wider integer: their minimum is both.
-      using Packed = std::conditional_t<sizeof(Key) == 4, int64_t, int32_t>;
-      constexpr int kBits = sizeof(Key) == 4 ? 32 : 16;
-      Packed smallest = std::numeric_limits<Packed>::max();
-      for (int32_t i = 0; i < static_cast<int32_t>(n); ++i) {
-        smallest = least(smallest, static_cast<Packed>(Packed(keys[i]) * (Packed(1) << kBits) + i));
+      row = {this->load(p), numbers};
+      sum = row.best;
+      for (int64_t start = kLanes; start < n; start += kLanes) {
+        const int64_t i = least(start, n - kLanes);  // the last vector overlaps the one before
+        const V v = this->load(p + i);
+        row.at = v < row.best ? numbers + static_cast<Number>(i) : row.at;
+        row.best = smaller(v, row.best);
+        if constexpr (kFloats) sum += v;  // NaN if one is
       }
-      return {static_cast<Key>(smallest >> kBits), smallest & 0xffff};
+    }
+    if constexpr (kFloats) {
+      if (any(sum != sum)) [[unlikely]]
+        return first_nan(p, n);
+    }
+    return n;
+  }
+
+  static int64_t block_start(int64_t block, int64_t n) {
+    return least(block * kBlock, n - kBlock);  // the last block overlaps the one before
+  }
+
+  // At least kBlock elements and at most kRun.
+  int64_t reduce_long(const Key* p, int64_t n, Partial& row) const {
+    row = {Vectors::all(Vectors::kLast), Index{}};
+    for (int64_t block = 0; block * kBlock < n; ++block) {
+      const Key* q = p + block_start(block, n);
+      V smallest = this->load(q), sum = smallest;
+      for (int u = 1; u < kBlockVectors; ++u) {
+        const V v = this->load(q + u * kLanes);
+        smallest = smaller(v, smallest);
+        if constexpr (kFloats) sum += v;
+      }
+      if constexpr (kFloats) {
+        if (any(sum != sum)) [[unlikely]] {
+          const int64_t i = first_nan(q, kBlock);
+          if (i < kBlock) return q - p + i;
+        }
+      }
+      row.at = smallest < row.best ? Index{} + static_cast<Number>(block) : row.at;
+      row.best = smaller(smallest, row.best);
+    }
+    return n;
+  }
+
+  // The first of the kBlock elements from q on that is `lane`.
+  int64_t find(const Key* q, Lane lane) const {
+    for (int u = 0; u < kBlockVectors; ++u) {
+      const auto equal = this->load(q + u * kLanes) == Vectors::all(lane);
+      if (any(equal)) return u * kLanes + first<Key>(equal);
+    }
+    return 0;  // not reached
+  }
+
+  // Vectors of lanes from two: in `low` and `high` are the halves of each, so that what a
+  // comparison of the two leaves has rows of `a` and of `b` in turns of kHalf lanes, or of one lane
+  // within 16 bytes, which every instruction set can interleave.
+  template <int kHalf, bool kHigh, class T>
+  static Vector<T> part(Vector<T> a, Vector<T> b) {
+    constexpr int kUnit = 16 / sizeof(T);
+    constexpr auto source = [](int i) {
+      if (kHalf >= kUnit)
+        return kHigh ? (i & kHalf ? kLanes + i : i ^ kHalf)
+                     : (i & kHalf ? kLanes + (i ^ kHalf) : i);
+      return i / kUnit * kUnit + i % kUnit / 2 + (kHigh ? kUnit / 2 : 0) + (i % 2 ? kLanes : 0);
+    };
+    return [&]<int... i>(std::integer_sequence<int, i...>) {
+      return __builtin_shufflevector(a, b, source(i)...);
+    }(std::make_integer_sequence<int, kLanes>());
+  }
+
+  template <int kHalf>
+  static Partial merge(const Partial& a, const Partial& b) {
+    const V x = part<kHalf, false, Lane>(a.best, b.best),
+            y = part<kHalf, true, Lane>(a.best, b.best);
+    const Index i = part<kHalf, false, Number>(a.at, b.at),
+                j = part<kHalf, true, Number>(a.at, b.at);
+    const auto second = (y < x) | ((y == x) & (j < i));
+    return {second ? y : x, second ? j : i};
+  }
+
+  // Combines the lanes of each of kLanes rows: row i is in lane i afterwards.
+  template <int kHalf = kLanes / 2>
+  static Partial transposed(Partial* rows) {
+    for (int i = 0; i < kHalf; ++i) rows[i] = merge<kHalf>(rows[i], rows[i + kHalf]);
+    if constexpr (kHalf > 1) return transposed<kHalf / 2>(rows);
+    return rows[0];
+  }
+
+  // Combines the lanes of one row: all lanes are the result.
+  template <int kHalf = kLanes / 2>
+  static Partial combined(Partial row) {
+    row = merge<kHalf>(row, row);
+    if constexpr (kHalf > 1) return combined<kHalf / 2>(row);
+    return row;
+  }
+
+  // Where the smallest of each of `count` (up to kLanes) rows of n elements is.
+  void reduce(const Key* const* row, int count, int64_t n, int64_t* positions) const {
+    Partial partial[kLanes];
+    const bool in_blocks = n > kShort;
+    bool nan[kLanes];
+    for (int i = 0; i < count; ++i) {
+      positions[i] =
+          in_blocks ? reduce_long(row[i], n, partial[i]) : reduce_short(row[i], n, partial[i]);
+      nan[i] = positions[i] < n;
+    }
+    Partial result;
+    if (count == 1) {
+      result = combined(partial[0]);
+    } else {
+      for (int i = count; i < kLanes; ++i) partial[i] = partial[0];
+      result = transposed(partial);
+    }
+    for (int i = 0; i < count; ++i) {
+      if (kFloats && nan[i]) continue;
+      positions[i] = result.at[i];
+      if (in_blocks) {
+        const int64_t start = block_start(positions[i], n);
+        positions[i] = start + find(row[i] + start, result.best[i]);
+      }
     }
   }
 
   // The first smallest of n elements, stride apart; the index is the position.
-  Best<Key> run(const Key* p, int64_t n, int64_t stride) const {
-    Key keys[kBlock];
-    if (n <= kShort) {
-      map(p, n, stride, keys);
-      return short_best(keys, n);
+  Best<int64_t> run(const Key* p, int64_t n, int64_t stride) const {
+    constexpr int64_t kCopied = 4096 / sizeof(Key);
+    Key copied[kCopied];
+    const bool copies = stride != 1 || n < kLanes;
+    const int64_t step = copies ? kCopied : kRun;
+    Best<int64_t> best{};
+    for (int64_t start = 0; start < n; start += step) {
+      const Key* q = p + start;
+      const int64_t m = least(step, n - start);
+      if (copies) {
+        for (int64_t i = 0; i < m; ++i) copied[i] = load(p + (start + i) * stride);
+        q = copied;
+      }
+      int64_t position;
+      reduce(&q, 1, m, &position);
+      const Best<int64_t> here{element.key(load(q + position)), start + position};
+      if (start == 0 || better(here, best)) best = here;
     }
-    Best<Key> best{std::numeric_limits<Key>::max(),
-                   0};  // if no block beats it, all are equal to it
-    int64_t mapped = -1;
-    for (int64_t b = 0; b < n; b += kBlock) {
-      const int64_t m = least(kBlock, n - b);
-      map(p + b * stride, m, stride, keys);
-      const Key smallest = minimum(keys, m);
-      if (smallest < best.key) best = {smallest, b};
-      mapped = b;
-    }
-    const int64_t m = least(kBlock, n - best.index);
-    if (mapped != best.index) map(p + best.index * stride, m, stride, keys);
-    best.index += find(keys, m, best.key);
     return best;
   }
 
-  // Items that are whole, short, contiguous rows, one right after the other.
-  void dense(int64_t begin, int64_t end) const {
-    const int64_t n = r.groups.reduced.dim[0].size;
-    const Dim kept = r.groups.kept.dim[0];
-    const int64_t together = kBlock / n;
-    Key keys[kBlock];
-    for (int64_t row = begin; row < end; row += together) {
-      const int64_t rows = least(together, end - row);
-      map(input + row * n, rows * n, 1, keys);
-      for (int64_t i = 0; i < rows; ++i) {
-        const Place at{(row + i) * n, (row + i) * kept.step};
-        this->finish(at, short_best(keys + i * n, n).index);
+  // Items are whole rows without gaps: as many at once as a vector has lanes.
+  void whole(int64_t begin, int64_t end) const {
+    const Dims& kept = r.groups.kept;
+    const Dim reduced = r.groups.reduced.dim[0];
+    const int64_t n = reduced.size;
+    const Key* last = input + n - 1;  // of all elements
+    for (int d = 0; d < kept.count; ++d) last += (kept.dim[d].size - 1) * kept.dim[d].stride;
+    Key copied[kLanes][kLanes];
+    Cursor cursor(kept, 0, begin);
+    while (begin < end) {
+      const Key* row[kLanes];
+      Place at[kLanes];
+      int64_t positions[kLanes];
+      const int count = static_cast<int>(least<int64_t>(kLanes, end - begin));
+      for (int i = 0; i < count; ++i, cursor.next()) {
+        at[i] = cursor.place();
+        row[i] = input + at[i].offset;
+        if (n < kLanes && last - row[i] < kLanes - 1) {  // a vector would reach beyond
+          std::memcpy(copied[i], row[i], n * sizeof(Key));
+          row[i] = copied[i];
+        }
       }
+      reduce(row, count, n, positions);
+      for (int i = 0; i < count; ++i) this->finish(at[i], positions[i] * reduced.step);
+      begin += count;
     }
   }
 
-  bool is_dense() const {
-    const Dims &kept = r.groups.kept, &reduced = r.groups.reduced;
-    return job.plan.parts == 1 && kept.count == 1 && reduced.count == 1 &&
-           reduced.dim[0].stride == 1 && reduced.dim[0].step == 1 &&
-           kept.dim[0].stride == reduced.dim[0].size && reduced.dim[0].size <= kShort;
-  }
-
   void operator()(int64_t begin, int64_t end) const {
-    if (is_dense()) return dense(begin, end);
     const Dims& reduced = r.groups.reduced;
+    if (reduced.count == 1 && reduced.dim[0].stride == 1 && reduced.dim[0].size <= kRun &&
+        job.plan.parts == 1) {
+      return whole(begin, end);
+    }
     const Dim inner = reduced.count ? reduced.dim[0] : Dim{1, 1, 0};
     const int64_t walk = walk_extent(reduced), parts = job.plan.parts;
     Cursor kept(r.groups.kept, 0, begin / parts);

@@ -13,7 +13,7 @@ namespace reduceops::cpu {
 namespace {
 
 template <class T>
-inline __attribute__((always_inline)) T least(T a, T b) {
+constexpr __attribute__((always_inline)) T least(T a, T b) {
   return b < a ? b : a;
 }
 

@@ -1,0 +1,201 @@
+// Vectors of the instruction set that a file is compiled for, and elements in them as lanes of
+// which the smallest wins.
+//
+// In the compiler's own vector types, which are loads, minima and blends on every architecture; a
+// comparison is a vector of 0 and -1. Included by kernels.cpp only, as walk.h is.
+#pragma once
+
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
+
+#include <bit>
+#include <cstring>
+#include <utility>
+
+#include "element.h"
+
+namespace reduceops::cpu {
+namespace {
+
+#define REDUCEOPS_INLINE inline __attribute__((always_inline))
+
+#if defined(__AVX512BW__)
+constexpr int kVectorBytes = 64;
+#elif defined(__AVX2__)
+constexpr int kVectorBytes = 32;
+#else
+constexpr int kVectorBytes = 16;
+#endif
+
+template <class T>
+struct VectorOf {
+  typedef T type __attribute__((vector_size(kVectorBytes)));
+};
+template <class T>
+using Vector = typename VectorOf<T>::type;
+
+// A bit, or as many as a byte has, for each byte of a comparison: counted from the lowest, the
+// first that is set belongs to the first lane that is true.
+#if defined(__AVX512BW__)
+constexpr int kBitsPerByte = 1;
+template <class Mask>
+REDUCEOPS_INLINE uint64_t bits_of_mask(Mask mask) {
+  return _mm512_movepi8_mask(reinterpret_cast<__m512i>(mask));
+}
+#elif defined(__AVX2__)
+constexpr int kBitsPerByte = 1;
+template <class Mask>
+REDUCEOPS_INLINE uint32_t bits_of_mask(Mask mask) {
+  return _mm256_movemask_epi8(reinterpret_cast<__m256i>(mask));
+}
+#elif defined(__SSE2__)
+constexpr int kBitsPerByte = 1;
+template <class Mask>
+REDUCEOPS_INLINE uint32_t bits_of_mask(Mask mask) {
+  return _mm_movemask_epi8(reinterpret_cast<__m128i>(mask));
+}
+#else
+// Half of each byte (on 64-bit Arm, one shrn).
+constexpr int kBitsPerByte = 4;
+template <class Mask>
+REDUCEOPS_INLINE uint64_t bits_of_mask(Mask mask) {
+  typedef uint16_t Words __attribute__((vector_size(16)));
+  typedef uint8_t Bytes __attribute__((vector_size(8)));
+  return std::bit_cast<uint64_t>(
+      __builtin_convertvector(reinterpret_cast<Words>(mask) >> 4, Bytes));
+}
+#endif
+
+template <class Mask>
+REDUCEOPS_INLINE bool any(Mask mask) {
+  return bits_of_mask(mask) != 0;
+}
+
+// The first lane that is true; there is one.
+template <class T, class Mask>
+REDUCEOPS_INLINE int first(Mask mask) {
+  return std::countr_zero(bits_of_mask(mask)) / (kBitsPerByte * static_cast<int>(sizeof(T)));
+}
+
+// By memcpy: tensors may be unaligned.
+template <class V, class T>
+REDUCEOPS_INLINE V get(const T* p) {
+  V v;
+  std::memcpy(&v, p, sizeof(v));
+  return v;
+}
+
+template <class T, class V>
+REDUCEOPS_INLINE void put(T* p, V v) {
+  std::memcpy(p, &v, sizeof(v));
+}
+
+template <class V>
+REDUCEOPS_INLINE V smaller(V a, V b) {
+  return a < b ? a : b;
+}
+
+template <class V>
+REDUCEOPS_INLINE V larger(V a, V b) {
+  return a < b ? b : a;
+}
+
+// What an element is in a lane. Wide floats are compared as floats, negated for max: that leaves
+// NaNs to whoever compares, and no work for each element. All others are their keys.
+template <class Element>
+struct LaneOf {
+  using type = typename Element::Key;
+};
+template <>
+struct LaneOf<Plain<int32_t, true>> {
+  using type = float;
+};
+template <>
+struct LaneOf<Plain<int64_t, true>> {
+  using type = double;
+};
+template <>
+struct LaneOf<Scaled<Float32>> {
+  using type = float;
+};
+template <>
+struct LaneOf<Scaled<Float64>> {
+  using type = double;
+};
+
+template <class Element>
+struct Lanes {
+  using Key = typename Element::Key;
+  using Lane = typename LaneOf<Element>::type;
+  using V = Vector<Lane>;
+  using Bits = Vector<Key>;
+  using Index = Vector<std::make_unsigned_t<Key>>;
+  static constexpr bool kFloats = std::is_floating_point_v<Lane>;
+  static constexpr int kLanes = kVectorBytes / sizeof(Key);
+
+  const Element element;
+
+  // Loses to every element, or ties with it.
+  static constexpr Lane kLast =
+      kFloats ? std::numeric_limits<Lane>::infinity() : std::numeric_limits<Lane>::max();
+
+  static REDUCEOPS_INLINE V all(Lane lane) { return V{} + lane; }
+
+  REDUCEOPS_INLINE V load(const Key* p) const { return lanes(element, get<Bits>(p)); }
+
+  // The lane of a single element, and the key of a lane.
+  REDUCEOPS_INLINE Lane lane(Key bits) const {
+    if constexpr (kFloats) {
+      return lanes(element, Bits{} + bits)[0];
+    } else {
+      return element.key(bits);
+    }
+  }
+  REDUCEOPS_INLINE Key key(Lane lane) const {
+    if constexpr (kFloats) {
+      const Order<Key> ascending{0, element.order.bias, element.order.floor};
+      return key_of<true>(std::bit_cast<Key>(lane), ascending);
+    } else {
+      return lane;
+    }
+  }
+
+ private:
+  template <class K>
+  static REDUCEOPS_INLINE V lanes(const Plain<K, false>& plain, Bits bits) {
+    return bits ^ plain.order.flip;
+  }
+
+  // As key_of() does, but the negation comes first; floats are done after it.
+  template <class K>
+  static REDUCEOPS_INLINE V lanes(const Plain<K, true>& plain, Bits bits) {
+    constexpr Key kSign = std::numeric_limits<Key>::min();
+    bits ^= static_cast<Key>(plain.order.flip & kSign);
+    if constexpr (kFloats) {
+      return reinterpret_cast<V>(bits);
+    } else {
+      using Unsigned = std::make_unsigned_t<Key>;
+      const Unsigned bias = plain.order.bias, mirror = bias + static_cast<Unsigned>(kSign);
+      const Index raw = reinterpret_cast<Index>(bits);
+      const Index keys = bits < 0 ? mirror - raw : raw + bias;
+      return larger(reinterpret_cast<Bits>(keys), Bits{} + plain.order.floor);
+    }
+  }
+
+  template <class F>
+  static REDUCEOPS_INLINE V lanes(const Scaled<F>& scaled, Bits bits) {
+    if constexpr (kFloats) {
+      // -(x * scale), but for the signs of zeros and NaNs.
+      return reinterpret_cast<V>(bits) * (scaled.order.flip < 0 ? -scaled.scale : scaled.scale);
+    } else {
+      Key in[kLanes], keys[kLanes];
+      std::memcpy(in, &bits, sizeof(in));
+      for (int i = 0; i < kLanes; ++i) keys[i] = scaled.key(in[i]);
+      return get<Bits>(keys);
+    }
+  }
+};
+
+}  // namespace
+}  // namespace reduceops::cpu
