@@ -59,8 +59,8 @@ struct Rows : Walk<Element>, Lanes<Element> {
     return i;
   }
 
-  // The lanes of a row. Both return where its first NaN is (and `row` means nothing), n if there is
-  // none.
+  // The lanes of a row; those before its first NaN, where there is one. Both return where it is, n
+  // if there is none.
 
   // Up to kShort elements; kLanes of them are read at least.
   int64_t reduce_short(const Key* p, int64_t n, Partial& row) const {
@@ -94,34 +94,40 @@ struct Rows : Walk<Element>, Lanes<Element> {
 
   // At least kBlock elements and at most kRun.
   int64_t reduce_long(const Key* p, int64_t n, Partial& row) const {
-    row = {Vectors::all(Vectors::kLast), Index{}};
+    V best = Vectors::all(Vectors::kLast);
+    Index at{};
     for (int64_t block = 0; block * kBlock < n; ++block) {
       const Key* q = p + block_start(block, n);
-      V smallest = this->load(q), sum = smallest;
-      for (int u = 1; u < kBlockVectors; ++u) {
-        const V v = this->load(q + u * kLanes);
-        smallest = smaller(v, smallest);
-        if constexpr (kFloats) sum += v;
-      }
+      V v[kBlockVectors];
+      for (int u = 0; u < kBlockVectors; ++u) v[u] = this->load(q + u * kLanes);
+      const V smallest = smallest_of<kBlockVectors>(v);
       if constexpr (kFloats) {
+        const V sum = sum_of<kBlockVectors>(v);  // NaN if one is
         if (any(sum != sum)) [[unlikely]] {
           const int64_t i = first_nan(q, kBlock);
-          if (i < kBlock) return q - p + i;
+          if (i < kBlock) {
+            row = {best, at};
+            return q - p + i;
+          }
         }
       }
-      row.at = smallest < row.best ? Index{} + static_cast<Number>(block) : row.at;
-      row.best = smaller(smallest, row.best);
+      at = smallest < best ? Index{} + static_cast<Number>(block) : at;
+      best = smaller(smallest, best);
     }
+    row = {best, at};
     return n;
   }
 
-  // The first of the kBlock elements from q on that is `lane`.
-  int64_t find(const Key* q, Lane lane) const {
+  // Positions at which the kBlock elements from q on are `lane`; the smallest of all lanes is the
+  // first.
+  Index find(const Key* q, Lane lane) const {
+    const Index none = Index{} + std::numeric_limits<Number>::max();
+    Index found = none;
     for (int u = 0; u < kBlockVectors; ++u) {
-      const auto equal = this->load(q + u * kLanes) == Vectors::all(lane);
-      if (any(equal)) return u * kLanes + first<Key>(equal);
+      const Index numbers = lane_numbers() + static_cast<Number>(u * kLanes);
+      found = smaller(found, this->load(q + u * kLanes) == Vectors::all(lane) ? numbers : none);
     }
-    return 0;  // not reached
+    return found;
   }
 
   // Vectors of lanes from two: in `low` and `high` are the halves of each, so that what a
@@ -151,17 +157,26 @@ struct Rows : Walk<Element>, Lanes<Element> {
     return {second ? y : x, second ? j : i};
   }
 
-  // Combines the lanes of each of kLanes rows: row i is in lane i afterwards.
-  template <int kHalf = kLanes / 2>
-  static Partial transposed(Partial* rows) {
+  template <int kHalf>
+  static Index merge(const Index& a, const Index& b) {
+    return smaller(part<kHalf, false, Number>(a, b), part<kHalf, true, Number>(a, b));
+  }
+
+  // Combines the lanes of each of `count` rows: row i is in lane i afterwards.
+  template <class Row>
+  static Row transposed(Row* rows, int count) {
+    if (count == 1) return combined(rows[0]);
+    for (int i = count; i < kLanes; ++i) rows[i] = Row();
+    return transposed<kLanes / 2>(rows);
+  }
+  template <int kHalf, class Row>
+  static Row transposed(Row* rows) {
     for (int i = 0; i < kHalf; ++i) rows[i] = merge<kHalf>(rows[i], rows[i + kHalf]);
     if constexpr (kHalf > 1) return transposed<kHalf / 2>(rows);
     return rows[0];
   }
-
-  // Combines the lanes of one row: all lanes are the result.
-  template <int kHalf = kLanes / 2>
-  static Partial combined(Partial row) {
+  template <int kHalf = kLanes / 2, class Row>
+  static Row combined(Row row) {
     row = merge<kHalf>(row, row);
     if constexpr (kHalf > 1) return combined<kHalf / 2>(row);
     return row;
@@ -169,28 +184,38 @@ struct Rows : Walk<Element>, Lanes<Element> {
 
   // Where the smallest of each of `count` (up to kLanes) rows of n elements is.
   void reduce(const Key* const* row, int count, int64_t n, int64_t* positions) const {
+    return n > kShort ? reduce<true>(row, count, n, positions)
+                      : reduce<false>(row, count, n, positions);
+  }
+  template <bool kLong>
+  void reduce(const Key* const* row, int count, int64_t n, int64_t* positions) const {
     Partial partial[kLanes];
-    const bool in_blocks = n > kShort;
-    bool nan[kLanes];
+    int64_t nans[kLanes];
+    bool any_nan = false;
     for (int i = 0; i < count; ++i) {
-      positions[i] =
-          in_blocks ? reduce_long(row[i], n, partial[i]) : reduce_short(row[i], n, partial[i]);
-      nan[i] = positions[i] < n;
+      nans[i] = kLong ? reduce_long(row[i], n, partial[i]) : reduce_short(row[i], n, partial[i]);
+      any_nan |= kFloats && nans[i] < n;
     }
-    Partial result;
-    if (count == 1) {
-      result = combined(partial[0]);
-    } else {
-      for (int i = count; i < kLanes; ++i) partial[i] = partial[0];
-      result = transposed(partial);
-    }
-    for (int i = 0; i < count; ++i) {
-      if (kFloats && nan[i]) continue;
-      positions[i] = result.at[i];
-      if (in_blocks) {
-        const int64_t start = block_start(positions[i], n);
-        positions[i] = start + find(row[i] + start, result.best[i]);
+    const Partial best = transposed(partial, count);
+    Number at[kLanes];
+    std::memcpy(at, &best.at, sizeof(at));
+    if constexpr (kLong) {
+      Lane lane[kLanes];
+      std::memcpy(lane, &best.best, sizeof(lane));
+      // No branch on what is found where, so that reading the next rows starts meanwhile.
+      Index found[kLanes];
+      for (int i = 0; i < count; ++i) {
+        positions[i] = block_start(at[i], n);
+        found[i] = find(row[i] + positions[i], lane[i]);
       }
+      const Index inside = transposed(found, count);
+      std::memcpy(at, &inside, sizeof(at));
+      for (int i = 0; i < count; ++i) positions[i] += at[i];
+    } else {
+      for (int i = 0; i < count; ++i) positions[i] = at[i];
+    }
+    if (any_nan) [[unlikely]] {
+      for (int i = 0; i < count; ++i) positions[i] = nans[i] < n ? nans[i] : positions[i];
     }
   }
 
@@ -198,6 +223,7 @@ struct Rows : Walk<Element>, Lanes<Element> {
   Best<int64_t> run(const Key* p, int64_t n, int64_t stride) const {
     constexpr int64_t kCopied = 4096 / sizeof(Key);
     Key copied[kCopied];
+    std::memset(copied, 0, kLanes * sizeof(Key));
     const bool copies = stride != 1 || n < kLanes;
     const int64_t step = copies ? kCopied : kRun;
     Best<int64_t> best{};
@@ -216,20 +242,26 @@ struct Rows : Walk<Element>, Lanes<Element> {
     return best;
   }
 
-  // Items are whole rows without gaps: as many at once as a vector has lanes.
+  // Items are whole rows without gaps: as many at once as a vector has lanes, but for long ones as
+  // many as still are in L1 when their winning blocks are read again.
   void whole(int64_t begin, int64_t end) const {
     const Dims& kept = r.groups.kept;
     const Dim reduced = r.groups.reduced.dim[0];
     const int64_t n = reduced.size;
+    const bool in_place = !r.values && reduced.step == 1 &&
+                          (kept.count == 0 || (kept.count == 1 && kept.dim[0].step == 1));
     const Key* last = input + n - 1;  // of all elements
     for (int d = 0; d < kept.count; ++d) last += (kept.dim[d].size - 1) * kept.dim[d].stride;
+    constexpr int64_t kInCache = 32768 / sizeof(Key);
+    const int64_t together =
+        n > kShort ? std::clamp<int64_t>(kInCache / n, (kLanes + 3) / 4, kLanes) : kLanes;
     Key copied[kLanes][kLanes];
     Cursor cursor(kept, 0, begin);
     while (begin < end) {
       const Key* row[kLanes];
       Place at[kLanes];
-      int64_t positions[kLanes];
-      const int count = static_cast<int>(least<int64_t>(kLanes, end - begin));
+      int64_t local[kLanes];
+      const int count = static_cast<int>(least(together, end - begin));
       for (int i = 0; i < count; ++i, cursor.next()) {
         at[i] = cursor.place();
         row[i] = input + at[i].offset;
@@ -238,8 +270,11 @@ struct Rows : Walk<Element>, Lanes<Element> {
           row[i] = copied[i];
         }
       }
+      int64_t* positions = in_place ? r.indices + begin : local;
       reduce(row, count, n, positions);
-      for (int i = 0; i < count; ++i) this->finish(at[i], positions[i] * reduced.step);
+      if (!in_place) {
+        for (int i = 0; i < count; ++i) this->finish(at[i], positions[i] * reduced.step);
+      }
       begin += count;
     }
   }

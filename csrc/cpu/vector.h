@@ -96,13 +96,29 @@ REDUCEOPS_INLINE V smaller(V a, V b) {
   return a < b ? a : b;
 }
 
+// Of n vectors. In order, for so the compiler loads them: hardware prefetches a stream that is read
+// upwards only.
+template <int n, class V>
+REDUCEOPS_INLINE V smallest_of(const V* v) {
+  V smallest = v[0];
+  for (int i = 1; i < n; ++i) smallest = smaller(v[i], smallest);
+  return smallest;
+}
+
+template <int n, class V>
+REDUCEOPS_INLINE V sum_of(const V* v) {
+  V sum = v[0];
+  for (int i = 1; i < n; ++i) sum += v[i];
+  return sum;
+}
+
 template <class V>
 REDUCEOPS_INLINE V larger(V a, V b) {
   return a < b ? b : a;
 }
 
-// What an element is in a lane. Wide floats are compared as floats, negated for max: that leaves
-// NaNs to whoever compares, and no work for each element. All others are their keys.
+// What an element is in a lane. Wide floats are compared as floats, times the scale and negated for
+// max: one multiplication, but NaNs are left to whoever compares. All others are their keys.
 template <class Element>
 struct LaneOf {
   using type = typename Element::Key;
@@ -167,18 +183,17 @@ struct Lanes {
     return bits ^ plain.order.flip;
   }
 
-  // As key_of() does, but the negation comes first; floats are done after it.
+  // As key_of() does, but the negation comes first.
   template <class K>
   static REDUCEOPS_INLINE V lanes(const Plain<K, true>& plain, Bits bits) {
-    constexpr Key kSign = std::numeric_limits<Key>::min();
-    bits ^= static_cast<Key>(plain.order.flip & kSign);
     if constexpr (kFloats) {
-      return reinterpret_cast<V>(bits);
+      return reinterpret_cast<V>(bits) * (plain.order.flip < 0 ? Lane(-1) : Lane(1));
     } else {
       using Unsigned = std::make_unsigned_t<Key>;
-      const Unsigned bias = plain.order.bias, mirror = bias + static_cast<Unsigned>(kSign);
-      const Index raw = reinterpret_cast<Index>(bits);
-      const Index keys = bits < 0 ? mirror - raw : raw + bias;
+      constexpr Unsigned kSign = Unsigned(1) << (8 * sizeof(Key) - 1);
+      const Unsigned bias = plain.order.bias, mirror = bias + kSign;
+      const Index raw = reinterpret_cast<Index>(bits) ^ Unsigned(plain.order.flip & kSign);
+      const Index keys = reinterpret_cast<Bits>(raw) < 0 ? mirror - raw : raw + bias;
       return larger(reinterpret_cast<Bits>(keys), Bits{} + plain.order.floor);
     }
   }
@@ -186,7 +201,6 @@ struct Lanes {
   template <class F>
   static REDUCEOPS_INLINE V lanes(const Scaled<F>& scaled, Bits bits) {
     if constexpr (kFloats) {
-      // -(x * scale), but for the signs of zeros and NaNs.
       return reinterpret_cast<V>(bits) * (scaled.order.flip < 0 ? -scaled.scale : scaled.scale);
     } else {
       Key in[kLanes], keys[kLanes];
