@@ -120,7 +120,7 @@ def test_cpu_plan_covers_every_group_within_the_limits(case, threads):
     outputs, walk = outputs_and_walk(x, dims)
     plan = cpu_plan(x, dims, threads=threads)
     assert (plan.parts - 1) * plan.part_extent < walk <= plan.parts * plan.part_extent
-    assert plan.tile * x.element_size() <= 16384 and plan.tile >= 1 and plan.grain >= 1
+    assert plan.tile * x.element_size() <= 32768 and plan.tile >= 1 and plan.grain >= 1
     assert plan.units == outputs if plan.rows else plan.units * plan.tile >= outputs
     if plan.parts > 1:
         assert outputs * plan.parts * CANDIDATE <= WORKSPACE

@@ -26,8 +26,9 @@ struct Columns : Walk<Element>, Lanes<Element> {
   using Base::input, Base::job, Base::r;
   using Vectors::element, Vectors::kFloats, Vectors::kLanes;
 
-  static constexpr int64_t kTile = kTileBytes / sizeof(Key);
-  static constexpr int kRows = 8;  // to a pass
+  static constexpr int64_t kTile = least<int64_t>(kTileBytes / sizeof(Key), kTileColumns);
+  static constexpr int kRows = 8;      // to a pass
+  static constexpr int kAhead = 1024;  // bytes in each row
   // Rows to a block, so that their numbers fit.
   static constexpr int64_t kBlock =
       sizeof(Key) <= 2 ? (int64_t(1) << 8 * sizeof(Key)) - kRows : int64_t(1) << 31;
@@ -65,7 +66,10 @@ struct Columns : Walk<Element>, Lanes<Element> {
       // The last vector overlaps the one before: what it does twice changes nothing.
       const int64_t c = kUnit ? least(next, width - kLanes) : next;
       V v[n];
-      for (int u = 0; u < n; ++u) v[u] = columns<kUnit>(row[u], c, width, stride);
+      for (int u = 0; u < n; ++u) {
+        v[u] = columns<kUnit>(row[u], c, width, stride);
+        if (kUnit) prefetch(row[u] + c, kAhead);
+      }
       const V smallest = smallest_of<n>(v);
       const V best = kFirst ? Vectors::all(Vectors::kLast) : get<V>(bests.lane + c);
       const auto improved = smallest < best;

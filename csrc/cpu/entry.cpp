@@ -76,7 +76,7 @@ void run(Reduction& reduction) {
   advise(reduction.values, reduction.groups.outputs * reduction.dtype->bytes);
   Groups& groups = reduction.groups;
   if (!is_rows(groups)) order_by_index(groups.reduced);
-  const bool small = groups.outputs * groups.extent <= kGrain;
+  const bool small = groups.outputs * groups.extent * reduction.dtype->bytes <= kGrainBytes;
   const int64_t threads = small ? 1 : torch::stable::get_num_threads();
   const Plan plan = make_plan(groups, walk_extent(groups.reduced), reduction.dtype->bytes, threads);
   std::unique_ptr<Candidate[]> candidates;
@@ -125,8 +125,9 @@ extern "C" __attribute__((visibility("default"))) const char* reduceops_cpu_swit
 extern "C" __attribute__((visibility("default"))) void reduceops_cpu_read(const void* data,
                                                                           int64_t bytes) {
   static std::atomic<uint64_t> sink;  // keeps the reads from being optimised away
-  torch::stable::parallel_for(0, bytes / 8, 4096, [&](int64_t begin, int64_t end) {
-    sink |= reduceops::cpu::chosen.kernels->read(static_cast<const uint64_t*>(data) + begin,
-                                                 end - begin);
-  });
+  torch::stable::parallel_for(0, bytes / 8, reduceops::cpu::kGrainBytes / 8,
+                              [&](int64_t begin, int64_t end) {
+                                sink |= reduceops::cpu::chosen.kernels->read(
+                                    static_cast<const uint64_t*>(data) + begin, end - begin);
+                              });
 }

@@ -9,11 +9,11 @@
 
 namespace reduceops::cpu {
 
-constexpr int64_t kTileBytes =
-    16384;  // a tile's segment of one reduced position: wide enough to stream
+// A tile's segment of one reduced position: wide enough to stream, and columns that fit a stack.
+constexpr int64_t kTileBytes = 32768, kTileColumns = 16384;
 constexpr int64_t kMinTileBytes =
-    512;                           // narrower tiles lose more to DRAM than they gain in balance
-constexpr int64_t kGrain = 32768;  // elements worth waking a thread for
+    512;  // narrower tiles lose more to DRAM than they gain in balance
+constexpr int64_t kGrainBytes = 128 << 10;    // worth waking a thread for
 constexpr int64_t kWorkspaceBytes = 1 << 20;  // for the candidates of the parts
 constexpr int64_t kCandidateBytes = 2 * sizeof(int64_t);
 
@@ -33,12 +33,14 @@ inline Plan make_plan(const Groups& groups, int64_t walk, int64_t bytes, int64_t
   Plan plan{};
   plan.rows = is_rows(groups);
   const int64_t elements = groups.outputs * walk;
-  const int64_t useful = std::clamp<int64_t>(elements / kGrain, 1, threads);
+  const int64_t grain = kGrainBytes / bytes;
+  const int64_t useful = std::clamp<int64_t>(elements / grain, 1, threads);
   plan.tile = plan.tiles = 1;
   plan.units = groups.outputs;
   if (!plan.rows) {
     const int64_t inner = groups.kept.dim[0].size, outer = groups.outputs / inner;
-    for (plan.tile = kTileBytes / bytes; plan.tile * bytes > kMinTileBytes; plan.tile /= 2) {
+    plan.tile = std::min(kTileBytes / bytes, kTileColumns);
+    for (; plan.tile * bytes > kMinTileBytes; plan.tile /= 2) {
       if (outer * ceil_div(inner, plan.tile) >= useful) break;
     }
     plan.tiles = ceil_div(inner, plan.tile);
@@ -52,7 +54,7 @@ inline Plan make_plan(const Groups& groups, int64_t walk, int64_t bytes, int64_t
   plan.part_extent = ceil_div(walk, plan.parts);
   plan.parts = ceil_div(walk, plan.part_extent);
   const int64_t item_elements = std::max<int64_t>(1, elements / (plan.units * plan.parts));
-  plan.grain = std::max<int64_t>(1, kGrain / item_elements);
+  plan.grain = std::max<int64_t>(1, grain / item_elements);
   return plan;
 }
 

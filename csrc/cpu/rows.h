@@ -29,6 +29,7 @@ struct Rows : Walk<Element>, Lanes<Element> {
   static constexpr int64_t kShort = sizeof(Key) == 1 ? 256 : 16 * kLanes;
   static constexpr int64_t kBlock = least<int64_t>(8 * kLanes, kShort);
   static constexpr int kBlockVectors = kBlock / kLanes;
+  static constexpr int kAhead = 4096;  // bytes
   // Longer runs are cut up, so that the blocks' numbers fit a lane.
   static constexpr int64_t kRun =
       sizeof(Key) > 2 ? int64_t(1) << 34 : (int64_t(1) << 8 * sizeof(Key)) * kBlock;
@@ -69,13 +70,16 @@ struct Rows : Walk<Element>, Lanes<Element> {
     if (n < kLanes) {
       const auto inside = numbers < static_cast<Number>(n);
       row = {inside ? this->load(p) : Vectors::all(Vectors::kLast), numbers};
+      prefetch(p, kAhead);
       sum = row.best;
     } else {
       row = {this->load(p), numbers};
+      prefetch(p, kAhead);
       sum = row.best;
       for (int64_t start = kLanes; start < n; start += kLanes) {
         const int64_t i = least(start, n - kLanes);  // the last vector overlaps the one before
         const V v = this->load(p + i);
+        prefetch(p + i, kAhead);
         row.at = v < row.best ? numbers + static_cast<Number>(i) : row.at;
         row.best = smaller(v, row.best);
         if constexpr (kFloats) sum += v;  // NaN if one is
@@ -99,7 +103,10 @@ struct Rows : Walk<Element>, Lanes<Element> {
     for (int64_t block = 0; block * kBlock < n; ++block) {
       const Key* q = p + block_start(block, n);
       V v[kBlockVectors];
-      for (int u = 0; u < kBlockVectors; ++u) v[u] = this->load(q + u * kLanes);
+      for (int u = 0; u < kBlockVectors; ++u) {
+        v[u] = this->load(q + u * kLanes);
+        prefetch(q + u * kLanes, kAhead);
+      }
       const V smallest = smallest_of<kBlockVectors>(v);
       if constexpr (kFloats) {
         const V sum = sum_of<kBlockVectors>(v);  // NaN if one is
@@ -262,13 +269,17 @@ struct Rows : Walk<Element>, Lanes<Element> {
       Place at[kLanes];
       int64_t local[kLanes];
       const int count = static_cast<int>(least(together, end - begin));
-      for (int i = 0; i < count; ++i, cursor.next()) {
-        at[i] = cursor.place();
-        row[i] = input + at[i].offset;
-        if (n < kLanes && last - row[i] < kLanes - 1) {  // a vector would reach beyond
-          std::memcpy(copied[i], row[i], n * sizeof(Key));
-          row[i] = copied[i];
-        }
+      if (kept.count == 1) {
+        const Dim& dim = kept.dim[0];
+        for (int i = 0; i < count; ++i) at[i] = {(begin + i) * dim.stride, (begin + i) * dim.step};
+      } else {
+        for (int i = 0; i < count; ++i, cursor.next()) at[i] = cursor.place();
+      }
+      for (int i = 0; i < count; ++i) row[i] = input + at[i].offset;
+      for (int i = 0; n < kLanes && i < count; ++i) {
+        if (last - row[i] >= kLanes - 1) continue;
+        std::memcpy(copied[i], row[i], n * sizeof(Key));  // a vector would reach beyond the end
+        row[i] = copied[i];
       }
       int64_t* positions = in_place ? r.indices + begin : local;
       reduce(row, count, n, positions);

@@ -91,6 +91,12 @@ REDUCEOPS_INLINE void put(T* p, V v) {
   std::memcpy(p, &v, sizeof(v));
 }
 
+// Asks for the line that is `bytes` behind p, which may lie outside the input: hardware prefetches
+// no further than a page.
+REDUCEOPS_INLINE void prefetch(const void* p, int bytes) {
+  __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(p) + bytes));
+}
+
 template <class V>
 REDUCEOPS_INLINE V smaller(V a, V b) {
   return a < b ? a : b;
