@@ -1,4 +1,4 @@
-"""The CPU kernels exist once per instruction set; each that this CPU has passes the eager tests."""
+"""The CPU kernels exist once per instruction set; each that this CPU has passes the same tests."""
 
 import ctypes
 import os
@@ -16,12 +16,16 @@ for _function in (_library.reduceops_cpu_isa, _library.reduceops_cpu_isas):
 IN_USE = _library.reduceops_cpu_isa().decode()
 OTHERS = [isa for isa in _library.reduceops_cpu_isas().decode().split(",") if isa != IN_USE]
 
-# Parts of test_eager.py, so that workers of pytest-xdist share them.
+# Files and parts of them, so that workers of pytest-xdist share them.
 PARTS = {
-    "layouts": "layouts and (float32 or uint8 or bfloat16)",
-    "extents": "extents and (float32 or int8 or float16 or uint16 or float64 or int64)",
-    "winners": "(winner or first_nan or zeros) and not float8 and not uint",
-    "split": "split and (float32 or int8 or int64) and not columns",
+    "layouts": ("test_eager.py", "layouts and (float32 or uint8 or bfloat16)"),
+    "extents": (
+        "test_eager.py",
+        "extents and (float32 or int8 or float16 or uint16 or float64 or int64)",
+    ),
+    "winners": ("test_eager.py", "(winner or first_nan or zeros) and not float8 and not uint"),
+    "split": ("test_eager.py", "split and (float32 or int8 or int64) and not columns"),
+    "walks": ("test_cpu_walks.py", "cpu"),
 }
 
 ROOT = Path(__file__).parent.parent
@@ -53,19 +57,8 @@ def test_the_environment_chooses(isa):
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("isa", OTHERS)
 def test_variant(isa, part):
-    done = run(
-        isa,
-        *(
-            "-m",
-            "pytest",
-            "tests/test_eager.py",
-            "-q",
-            "-x",
-            "-p",
-            "no:xdist",
-            "-p",
-            "no:cacheprovider",
-        ),
-        *("-k", f"not large and cpu and ({PARTS[part]})"),
-    )
+    file, expression = PARTS[part]
+    options = ("-q", "-x", "-p", "no:xdist", "-p", "no:cacheprovider")
+    only = ("-k", f"not large and cpu and ({expression})")
+    done = run(isa, "-m", "pytest", f"tests/{file}", *options, *only)
     assert done.returncode == 0, done.stdout[-5000:]

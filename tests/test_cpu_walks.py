@@ -1,0 +1,91 @@
+"""The seams of the CPU kernels: vectors, passes, blocks, tiles and folds; see docs/cpu.md."""
+
+import math
+
+import data
+import pytest
+import torch
+from opspec import OPS, check
+from reference import bits
+
+DTYPES = (torch.int8, torch.bfloat16, torch.float16, torch.float32, torch.float64, torch.int64)
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+LEADING = (1, 2, 3, 7, 8, 9, 15, 19)  # rows of a column: passes of 8, 4, 2 and 1
+
+
+def each_op_and(dtypes):
+    pairs = [(spec, dtype) for spec in OPS for dtype in dtypes if dtype in spec.dtypes]
+    return pytest.mark.parametrize("spec, dtype", pairs, ids=str)
+
+
+def unaligned(x):
+    """The same elements, one element behind an aligned address."""
+    buffer = torch.empty(x.numel() + 1, dtype=x.dtype)
+    bits(buffer)[1:] = bits(x.flatten())
+    return buffer[1:].view(x.shape)
+
+
+@each_op_and(DTYPES)
+@pytest.mark.parametrize("columns", [63, 64, 65, 4097, 16384 + 3])
+def test_columns_around_vectors_and_tiles(spec, dtype, columns):
+    for rows in LEADING:
+        for kind in ("ties", "special"):
+            x = data.make((rows, columns), dtype, kind, rows)
+            check(spec, unaligned(x), 0, context=(rows, kind))
+
+
+@each_op_and(DTYPES)
+def test_columns_of_many_blocks(spec, dtype):
+    """Rows are numbered anew every 248 rows of an 8-bit type; bests are kept."""
+    x = data.make((1500, 70), dtype, "ties")
+    low, high = (bits(x.flatten())[i] for i in (x.flatten().argmin(), x.flatten().argmax()))
+    bits(x)[:] = high if "min" in spec.name else low
+    for column, row in enumerate(range(0, 1500, 22)):
+        bits(x)[row::249, column] = low if "min" in spec.name else high
+    check(spec, x, 0)
+    check(spec, x.t().contiguous(), 1)
+
+
+@each_op_and(DTYPES)
+@pytest.mark.parametrize("columns", [1, 3, 7, 21, 64, 100])
+def test_folded_columns(spec, dtype, columns):
+    for rows in (1, 5, 300, 1001, 20_011):
+        x = data.make((rows, columns), dtype, "ties", rows)
+        check(spec, x, 0, context=(rows,))
+        check(spec, unaligned(x), 0, context=(rows,))
+
+
+@each_op_and(DTYPES)
+def test_rows_in_any_place(spec, dtype):
+    """Dense, with gaps, with steps, repeated; the last ones end where their storage does."""
+    for n in (1, 3, 21, 64, 150, 255, 256, 257, 512, 1025, 2050):
+        x = data.make((67, n), dtype, "special", n)
+        wide = data.make((67, 2 * n + 1), dtype, "ties", n)
+        cut, stepped, repeated = wide[:, n + 1 :], wide[:, ::2], x[:1].expand(5, n)
+        for y in (x, unaligned(x), cut, stepped, repeated):
+            check(spec, y, 1, context=(n,))
+
+
+@each_op_and(FLOATS)
+def test_infinities_of_both_signs_are_not_taken_for_nan(spec, dtype):
+    """Their sum is one; a real one behind them wins all the same."""
+    for n in (5, 40, 300, 3000):
+        x = data.make((40, n), dtype, "smooth", n)
+        x[:, ::3], x[:, 1::3] = math.inf, -math.inf
+        for y, dim in ((x, 1), (x.t().contiguous(), 0)):
+            check(spec, y, dim, context=(n,))
+        for row in range(1, 40):
+            x[row, (row * 77) % n] = math.nan
+        for y, dim in ((x, 1), (x.t().contiguous(), 0)):
+            check(spec, y, dim, context=(n,))
+
+
+@each_op_and(FLOATS)
+def test_columns_that_are_settled_by_nan(spec, dtype):
+    """Some, all but one, all: rows below those are not read where no column needs them."""
+    for columns in (3, 64, 200):
+        for first in (0, 9, 30):
+            x = data.make((100, columns), dtype, "smooth", first)
+            for kept in (columns, columns // 2, 1, 0):
+                x[first:, kept:] = math.nan
+                check(spec, x, 0, context=(columns, first, kept))
