@@ -234,7 +234,9 @@ struct Rows : Walk<Element>, Lanes<Element> {
     const bool copies = stride != 1 || n < kLanes;
     const int64_t step = copies ? kCopied : kRun;
     Best<int64_t> best{};
-    for (int64_t start = 0; start < n; start += step) {
+    for (int64_t next = 0; next < n; next += step) {
+      // A last vector's worth overlaps the run before.
+      const int64_t start = copies ? next : least(next, n - kLanes);
       const Key* q = p + start;
       const int64_t m = least(step, n - start);
       if (copies) {
@@ -244,7 +246,7 @@ struct Rows : Walk<Element>, Lanes<Element> {
       int64_t position;
       reduce(&q, 1, m, &position);
       const Best<int64_t> here{element.key(load(q + position)), start + position};
-      if (start == 0 || better(here, best)) best = here;
+      if (next == 0 || better(here, best)) best = here;
     }
     return best;
   }
