@@ -1,5 +1,4 @@
-// The CPU kernels, compiled once per instruction set (REDUCEOPS_ISA): plain C++ loops that the
-// compiler vectorises.
+// The CPU kernels, compiled once per instruction set (REDUCEOPS_ISA); docs/cpu.md says how they work.
 #include "cpu/kernels.h"
 
 #include "cpu/columns.h"
