@@ -19,22 +19,33 @@ def write(path: str, rows: list[dict], suite: str, title: str) -> None:
         _draw_bars(figure, rows, lambda figures: figures["seconds"] * 1e6, "µs for a call")
     else:
         label = "share of the time that reading and writing at the measured bandwidth takes"
-        _draw_bars(figure, rows, lambda figures: figures["share"], label)
+        _draw_bars(figure, rows, lambda figures: figures["share"], label, longest=1.5)
         figure.axes[0].axvline(1, color="black", linewidth=0.8)
     figure.suptitle(title)
     figure.savefig(path, dpi=120)
 
 
-def _draw_bars(figure, rows: list[dict], value: Callable[[dict], float], label: str) -> None:
-    """Two bars for each row: ours and the fastest peer whose result is right."""
+def _draw_bars(
+    figure,
+    rows: list[dict],
+    value: Callable[[dict], float],
+    label: str,
+    longest: float = math.inf,
+) -> None:
+    """Two bars for each row, cut at `longest`: ours and the fastest peer whose result is right."""
+
+    def cut(lengths: list[float]) -> list[float]:
+        return [min(length, longest) for length in lengths]
+
     figure.set_size_inches(11, 1.8 + 0.34 * len(rows))
     axes = figure.subplots()
     ours = [value(row["contenders"][OURS]) for row in rows]
-    bars = axes.barh([i - 0.19 for i in range(len(rows))], ours, 0.36, label="ours")
+    bars = axes.barh([i - 0.19 for i in range(len(rows))], cut(ours), 0.36, label="ours")
     axes.bar_label(bars, [f"{length:.2f}" for length in ours], padding=3, fontsize=7)
     compared = {i: row["best_peer"] for i, row in enumerate(rows) if row["best_peer"]}
     best = [value(rows[i]["contenders"][name]) for i, name in compared.items()]
-    bars = axes.barh([i + 0.19 for i in compared], best, 0.36, label="the fastest right peer")
+    places = [i + 0.19 for i in compared]
+    bars = axes.barh(places, cut(best), 0.36, label="the fastest right peer")
     labels = [f"{length:.2f} {name}" for length, name in zip(best, compared.values(), strict=True)]
     axes.bar_label(bars, labels, padding=3, fontsize=7)
     axes.margins(x=0.12)  # for the labels
