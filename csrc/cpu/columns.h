@@ -1,11 +1,11 @@
 // Columns: a kept dim is innermost.
 //
-// A tile of columns keeps its best lanes and their rows in cache while whole row segments stream by,
-// kRows of them to a pass. A pass takes the smallest of its rows first and compares it once with
-// the best; only where that is better, or a NaN is among them, does it ask which row it was. Bound
-// by reading memory once: three instructions for each vector read, and ten for each pass, are few
-// enough for the loads of later rows to start early. Narrow rows without gaps are folded: several
-// count as one wide one, and the columns that are really one are combined at the end.
+// A tile of columns keeps its best lanes and their rows in cache while whole row segments stream
+// by, kRows of them to a pass. A pass takes the smallest of its rows first and compares it once
+// with the best; only where that is better, or a NaN is among them, does it ask which row it was.
+// Bound by reading memory once: three instructions for each vector read, and ten for each pass, are
+// few enough for the loads of later rows to start early. Narrow rows without gaps are folded:
+// several count as one wide one, and the columns that are really one are combined at the end.
 #pragma once
 
 #include "cpu/vector.h"

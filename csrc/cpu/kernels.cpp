@@ -1,4 +1,5 @@
-// The CPU kernels, compiled once per instruction set (REDUCEOPS_ISA); docs/cpu.md says how they work.
+// The CPU kernels, compiled once per instruction set (REDUCEOPS_ISA); docs/cpu.md says how they
+// work.
 #include "cpu/kernels.h"
 
 #include "cpu/columns.h"
