@@ -150,7 +150,7 @@ struct Rows : Walk<Element>, Lanes<Element> {
       return i / kUnit * kUnit + i % kUnit / 2 + (kHigh ? kUnit / 2 : 0) + (i % 2 ? kLanes : 0);
     };
     return [&]<int... i>(std::integer_sequence<int, i...>) {
-      return __builtin_shufflevector(a, b, source(i)...);
+      return shuffled<source(i)...>(a, b);
     }(std::make_integer_sequence<int, kLanes>());
   }
 

@@ -97,6 +97,17 @@ REDUCEOPS_INLINE void prefetch(const void* p, int bytes) {
   __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(p) + bytes));
 }
 
+// Lanes of a, and of b where the number is past those of a.
+template <int... lane, class V>
+REDUCEOPS_INLINE V shuffled(V a, V b) {
+#if __has_builtin(__builtin_shufflevector)
+  return __builtin_shufflevector(a, b, lane...);
+#else  // GCC before 12
+  using Number = std::remove_reference_t<decltype((a < b)[0])>;
+  return __builtin_shuffle(a, b, Vector<Number>{lane...});
+#endif
+}
+
 template <class V>
 REDUCEOPS_INLINE V smaller(V a, V b) {
   return a < b ? a : b;
