@@ -51,7 +51,8 @@ struct Columns : Walk<Element>, Lanes<Element> {
       return this->load(row + c);
     } else {
       Key lanes[kLanes];
-      for (int64_t i = 0; i < kLanes; ++i) lanes[i] = load(row + least(c + i, width - 1) * stride);
+      for (int64_t i = 0; i < kLanes; ++i)
+        lanes[i] = get<Key>(row + least(c + i, width - 1) * stride);
       return this->load(lanes);
     }
   }
@@ -182,7 +183,7 @@ struct Columns : Walk<Element>, Lanes<Element> {
       for (int64_t f = 0; f < fold; ++f)
         take(bests.lane[f * width + c], j + wide_positions[f * width + c] * fold + f);
       for (int64_t i = wide * fold; i < stop - j; ++i)
-        take(this->lane(load(rows + i * width + c)), j + i);
+        take(this->lane(get<Key>(rows + i * width + c)), j + i);
       bests.lane[c] = winner;
       positions[c] = best.index;
     }
@@ -204,7 +205,7 @@ struct Columns : Walk<Element>, Lanes<Element> {
       Key value;
       if (element.value_of_key(this->key(bests.lane[c]), value)) continue;
       const int64_t offset = offset_of(reduced.dim, reduced.count, indices[c]);
-      values[c] = element.value(load(base + c * inner.stride + offset));
+      values[c] = element.value(get<Key>(base + c * inner.stride + offset));
     }
   }
 

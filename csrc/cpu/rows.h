@@ -56,7 +56,7 @@ struct Rows : Walk<Element>, Lanes<Element> {
       const V v = this->load(p + i);
       if (any(v != v)) return i + first<Key>(v != v);
     }
-    while (i < n && this->lane(load(p + i)) == this->lane(load(p + i))) ++i;
+    while (i < n && this->lane(get<Key>(p + i)) == this->lane(get<Key>(p + i))) ++i;
     return i;
   }
 
@@ -240,12 +240,12 @@ struct Rows : Walk<Element>, Lanes<Element> {
       const Key* q = p + start;
       const int64_t m = least(step, n - start);
       if (copies) {
-        for (int64_t i = 0; i < m; ++i) copied[i] = load(p + (start + i) * stride);
+        for (int64_t i = 0; i < m; ++i) copied[i] = get<Key>(p + (start + i) * stride);
         q = copied;
       }
       int64_t position;
       reduce(&q, 1, m, &position);
-      const Best<int64_t> here{element.key(load(q + position)), start + position};
+      const Best<int64_t> here{element.key(get<Key>(q + position)), start + position};
       if (next == 0 || better(here, best)) best = here;
     }
     return best;

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "cpu/kernels.h"
+#include "cpu/vector.h"
 #include "element.h"
 
 namespace reduceops::cpu {
@@ -15,14 +16,6 @@ namespace {
 template <class T>
 constexpr __attribute__((always_inline)) T least(T a, T b) {
   return b < a ? b : a;
-}
-
-// By memcpy: tensors may be unaligned.
-template <class Key>
-inline __attribute__((always_inline)) Key load(const Key* p) {
-  Key key;
-  std::memcpy(&key, p, sizeof(key));
-  return key;
 }
 
 // Steps through the positions of dims, from the `first` of them on, without a division per step.
@@ -73,7 +66,7 @@ struct Walk {
     if (r.indices) r.indices[at.step] = index;
     if (r.values) {
       const Dims& reduced = r.groups.reduced;
-      const Key bits = load(input + at.offset + offset_of(reduced.dim, reduced.count, index));
+      const Key bits = get<Key>(input + at.offset + offset_of(reduced.dim, reduced.count, index));
       const Key value = element.value(bits);
       std::memcpy(static_cast<Key*>(r.values) + at.step, &value, sizeof(value));
     }
