@@ -3,7 +3,7 @@
 // so their pitch need not suit 16-byte loads. Where a tile is narrow, threads share its columns by
 // turns; where tiles are few, the reduced extent is cut into parts.
 //
-// Bound by reading memory; for 8-bit types the key arithmetic is near.
+// Bound by reading memory; short columns by the work per output.
 #include "cuda/results.cuh"
 #include "cuda/ring.cuh"
 #include "cuda/trackers.cuh"

@@ -183,7 +183,7 @@ class Planner {
   void bulk_groups(Plan& plan) const {
     const int64_t group = inner().size * walk_ * bytes_;
     bulk_tiles(plan, std::max<int64_t>(1, tuning_.tile_bytes / group), group);
-    plan.blocks = std::min(plan.tiles, resident());
+    plan.blocks = std::min(plan.tiles, resident());  // with more of them: 0.87 instead of 0.89
   }
 
   void bulk_tiles(Plan& plan, int64_t tile, int64_t group_bytes) const {
