@@ -29,8 +29,9 @@ REDUCEOPS_EXPORT const char* reduceops_cuda_constant(int64_t i, int64_t* value) 
 }
 
 // constants: the value of each, in that order
-// out: walk, vector, lanes, shares, threads, cluster, blocks, parts, part_extent, tile, tiles,
-// across, subtile, contiguous, stage_rows, stage_pitch, stage_bytes, stages, scratch_bytes
+// out: walk, vector, lanes, loads, shares, threads, cluster, blocks, parts, part_extent,
+// candidate_bytes, tile, tiles, across, subtile, contiguous, stage_rows, stage_pitch, stage_bytes,
+// stages, scratch_bytes
 REDUCEOPS_EXPORT void reduceops_cuda_plan(int64_t ndim, const int64_t* sizes,
                                           const int64_t* strides, uint64_t reduced_mask,
                                           int64_t bytes, int64_t address, int64_t multiprocessors,
@@ -43,12 +44,14 @@ REDUCEOPS_EXPORT void reduceops_cuda_plan(int64_t ndim, const int64_t* sizes,
   const int64_t fields[] = {static_cast<int64_t>(plan.walk),
                             plan.vector,
                             plan.lanes,
+                            plan.loads,
                             plan.shares,
                             plan.threads,
                             plan.cluster,
                             plan.blocks,
                             plan.parts,
                             plan.part_extent,
+                            plan.candidate_bytes,
                             plan.tile,
                             plan.tiles,
                             plan.across,

@@ -22,8 +22,10 @@
 
 #ifdef __CUDACC__
 #define REDUCEOPS_HD __host__ __device__ __forceinline__
+#define REDUCEOPS_ROLLED _Pragma("unroll 1")  // before a loop that is rarely run, and long
 #else
 #define REDUCEOPS_HD inline __attribute__((always_inline))
+#define REDUCEOPS_ROLLED
 #endif
 
 namespace reduceops {

@@ -27,12 +27,14 @@ class CudaPlan:
     walk: Walk
     vector: bool
     lanes: int
+    loads: int
     shares: int
     threads: int
     cluster: int
     blocks: int
     parts: int
     part_extent: int
+    candidate_bytes: int
     tile: int
     tiles: int
     across: int
@@ -80,7 +82,7 @@ def cuda_plan(
         raise ValueError(f"no constants of the plan: {', '.join(sorted(unknown))}")
     values = list((constants | dict(tuning or {})).values())
     limits = (address, multiprocessors, bulk, (ctypes.c_int64 * len(values))(*values))
-    plan = CudaPlan(*_ask("reduceops_cuda_plan", _layout(self, dim), limits, 19))
+    plan = CudaPlan(*_ask("reduceops_cuda_plan", _layout(self, dim), limits, 21))
     return replace(
         plan, walk=Walk(plan.walk), vector=bool(plan.vector), contiguous=bool(plan.contiguous)
     )

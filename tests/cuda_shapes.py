@@ -57,7 +57,7 @@ WALKS = {
     (Walk.BULK_COLUMNS, "one part"): Shape((64, 257, 4095), (1,), torch.bfloat16),
     (Walk.BULK_COLUMNS, "cluster"): Shape((70, 300, 1001), (1,), torch.int8),
     (Walk.BULK_COLUMNS, "workspace"): Shape((1 << 20, 8), (0,)),
-    (Walk.BULK_COLUMNS, "clusters and workspace"): Shape((5000, 4095), (0,)),
+    (Walk.BULK_COLUMNS, "clusters and workspace"): Shape((5000, 9000), (0,)),
 }
 
 # Of more than 2^31 elements of 8 bits, by regime, and the walk that they take.
@@ -82,7 +82,7 @@ TUNINGS = {
     "bulk copies": "bulk_bytes=0,long_rows_bytes=0,long_row_bytes=4096,short_row_bytes=64",
     "short stages": "bulk_bytes=0,stage_bytes=256,tile_bytes=256,segment_bytes=128,"
     "least_segment_bytes=16,split_segment_bytes=16,long_rows_bytes=0,long_row_bytes=1,short_row_bytes=0",
-    "tiles of groups": "bulk_bytes=0,short_row_bytes=4096,small_group_bytes=49152",
+    "tiles of groups": "bulk_bytes=0,short_row_bytes=4096,small_group_bytes=49152,part_loads=64",
 }
 
 
@@ -123,6 +123,8 @@ SMALL = (
     Shape((2, 30_001), (0,), torch.bfloat16),
     Shape((2, 540_000), (0,), torch.int8),
     Shape((300, 4095), (0,), torch.bfloat16),
+    Shape((300, 4095), (0,), torch.float64),
+    Shape((3, 33_000), (1,)),
 )
 
 
@@ -130,11 +132,14 @@ def branches(shape: Shape, plan: CudaPlan) -> set[tuple]:
     """What the kernel of the plan does, as the kernel's code distinguishes it."""
     walk = plan.walk
     found = {(walk, parts(plan))}
+    if plan.candidates > 1:
+        found.add(("candidates", "packed" if plan.candidate_bytes == 8 else "not packed"))
     if walk != Walk.BULK_ROWS:
         found.add((walk, "vector" if plan.vector else "no vector"))
     if walk == Walk.ROWS:
         lanes = {1: "a lane", 32: "a warp", plan.threads: "a block"}
         found.add((walk, lanes.get(plan.lanes, "lanes") + " to a row"))
+        found |= {(walk, f"{plan.loads} loads")} if plan.vector else set()
     elif walk == Walk.BULK_GROUPS:
         rows = "a lane to a row" if plan.lanes == 1 else "lanes to a row"
         found.add((walk, rows if shape.empty().stride(shape.dims[-1]) == 1 else "columns"))
@@ -148,7 +153,7 @@ def branches(shape: Shape, plan: CudaPlan) -> set[tuple]:
 
 BRANCHES = {
     Walk.ROWS: ("vector", "no vector", "a lane to a row", "lanes to a row", "a warp to a row")
-    + ("a block to a row",),
+    + ("a block to a row", "8 loads", "16 loads"),
     Walk.COLUMNS: ("vector", "no vector", "alone", "shared"),
     Walk.BULK_ROWS: (),
     Walk.BULK_GROUPS: ("vector", "no vector", "columns", "a lane to a row", "lanes to a row"),
@@ -156,3 +161,4 @@ BRANCHES = {
     + ("subtiles",),
 }
 ALL_BRANCHES = {(walk, branch) for walk, names in BRANCHES.items() for branch in names} | set(WALKS)
+ALL_BRANCHES |= {("candidates", "packed"), ("candidates", "not packed")}

@@ -1,5 +1,7 @@
 """The plans, without a GPU: they cover every group and choose the walk meant for a shape."""
 
+import math
+
 import pytest
 import torch
 from cuda_shapes import ALL_BRANCHES, HUGE, SMALL, TUNINGS, WALKS, branches, constants, parts
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 from customops.explain import Walk, cpu_plan, cuda_plan
 
 WORKSPACE = 1 << 20
-CANDIDATE = 16
+CPU_CANDIDATE = 16
 SHARED_BYTES = 227 << 10  # of a block, on Hopper
 
 
@@ -67,11 +69,14 @@ def test_cuda_plan_covers_every_group_within_the_limits(case, multiprocessors, a
     assert plan.parts % plan.cluster == 0 and plan.cluster <= 8
     assert (plan.walk, parts(plan)) in WALKS, "a case of this kind is missing"
     if plan.candidates > 1:
-        assert outputs * plan.candidates * CANDIDATE <= WORKSPACE
+        assert outputs * plan.candidates * plan.candidate_bytes <= WORKSPACE
+        reduced = math.prod(x.size(d) for d in dims)
+        assert plan.candidate_bytes == 16 or (x.element_size() <= 4 and reduced < 1 << 32)
     if plan.walk in (Walk.ROWS, Walk.COLUMNS):
         assert plan.shares & (plan.shares - 1) == 0
         groups_per_block = plan.threads // (plan.lanes * plan.shares)
         if plan.walk == Walk.ROWS:
+            assert plan.loads in (8, 16)
             assert plan.lanes in (1, 2, 4, 8, 16, 32, plan.threads)
             units = -(-outputs // groups_per_block)
         else:
@@ -123,7 +128,7 @@ def test_cpu_plan_covers_every_group_within_the_limits(case, threads):
     assert plan.tile * x.element_size() <= 32768 and plan.tile >= 1 and plan.grain >= 1
     assert plan.units == outputs if plan.rows else plan.units * plan.tile >= outputs
     if plan.parts > 1:
-        assert outputs * plan.parts * CANDIDATE <= WORKSPACE
+        assert outputs * plan.parts * CPU_CANDIDATE <= WORKSPACE
         assert plan.units < threads
 
 

@@ -161,7 +161,13 @@ __device__ void read(const Problem& p, Element element, const Ring& ring, char* 
       };
       if (alone) {
         if (results.only_indices()) {
-          each([&](uint32_t here, Key, uint32_t index) { results.put_index(here, index); });
+#pragma unroll
+          for (int u = 0; u < kSlots; ++u) {
+            uint32_t positions[kElements];
+#pragma unroll
+            for (int e = 0; e < kElements; ++e) positions[e] = tracker.turn(u, e);
+            results.put_indices(left + (first_slot + u * 32) * kElements, columns, positions);
+          }
         } else {
           each([&](uint32_t here, Key key, uint32_t index) {
             results.put(element, here, key, index);

@@ -90,8 +90,7 @@ __device__ void read_rows(const Problem& p, Element element, const Ring& ring) {
   for (int64_t t = blockIdx.x; t < p.plan.tiles; t += gridDim.x) {
     const int64_t first = t * p.plan.tile;
     const auto count = static_cast<uint32_t>(std::min(p.plan.tile, p.outputs - first));
-    const auto lead = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(p.input)) +
-                      static_cast<uint32_t>(first) * row_bytes;
+    const uint32_t lead = lead_of(p.input + first * row_bytes);
     const char* tile = ring.buffer(turn);
     const Dim kept = p.kept()[0];
     const Results<Element> results(p, {first * kept.stride, first * kept.step}, kept, 0, 0, 0);
@@ -99,9 +98,8 @@ __device__ void read_rows(const Problem& p, Element element, const Ring& ring) {
     ring.wait_full(turn);
     for (uint32_t r0 = 0; r0 < count; r0 += at_once) {
       const uint32_t r = r0 + row;
-      const Near<Key> best =
-          scan_row<kForm>(element, tile, lead % kLineBytes + std::min(r, count - 1) * row_bytes, n,
-                          start, lane, lanes);
+      const Near<Key> best = scan_row<kForm>(
+          element, tile, lead + std::min(r, count - 1) * row_bytes, n, start, lane, lanes);
       if (lane != 0 || r >= count) continue;
       if (only_indices) {
         results.put_index(r, best.index);
@@ -121,13 +119,13 @@ __device__ void read_columns(const Problem& p, Element element, const Ring& ring
   const Dim inner = p.kept()[0], outer = p.kept()[1];
   const uint32_t n = static_cast<uint32_t>(p.walk), columns = static_cast<uint32_t>(inner.size);
   const uint32_t slots = (columns + S::kElements - 1) / S::kElements;
+  const uint32_t next_group = kGroupReaders / slots, next_slot = kGroupReaders % slots;
   const uint32_t pitch = columns * sizeof(Key), group_bytes = n * pitch;
   Turn turn;
   for (int64_t t = blockIdx.x; t < p.plan.tiles; t += gridDim.x) {
     const int64_t first = t * p.plan.tile;
     const auto groups = static_cast<uint32_t>(std::min(p.plan.tile, outer.size - first));
-    const auto lead = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(p.input)) +
-                      static_cast<uint32_t>(first) * group_bytes;
+    const uint32_t lead = lead_of(p.input + first * group_bytes);
     const char* tile = ring.buffer(turn);
     const auto results_of = [&](int64_t group) {
       return Results<Element>(p, {group * outer.stride, group * outer.step}, inner, 0, 0, 0);
@@ -135,35 +133,34 @@ __device__ void read_columns(const Problem& p, Element element, const Ring& ring
     const Results<Element> from_first = results_of(first);
     const bool only_indices = from_first.only_indices() && outer.step == inner.size;
     ring.wait_full(turn);
-    for (uint32_t unit = threadIdx.x; unit < groups * slots; unit += kGroupReaders) {
-      const uint32_t group = unit / slots, slot = unit % slots;
-      const uint32_t at =
-          lead % kLineBytes + group * group_bytes + slot * uint32_t(sizeof(typename S::Slot));
-      Tracker<Element> tracker;
-      for (uint32_t j = 0; j < n; j += 4) {
-        const auto slot = [&](uint32_t i) {
-          return typename S::Row(tile, at + std::min(j + i, n - 1) * pitch)[0];
-        };
-        tracker.take(element, {{slot(0), slot(1), slot(2), slot(3)}}, j);
-      }
-      tracker.finish();
-      const auto each = [&](auto give) {
-#pragma unroll
-        for (int e = 0; e < S::kElements; ++e) {
-          const uint32_t column = slot * S::kElements + e;
-          if (column < columns) give(column, tracker.key(element, 0, e), tracker.turn(0, e));
-        }
+    uint32_t group = threadIdx.x / slots, slot = threadIdx.x % slots;
+    while (group < groups) {
+      const uint32_t at = lead + group * group_bytes + slot * uint32_t(sizeof(typename S::Slot));
+      const auto row = [&](uint32_t i) {
+        return typename S::Row(tile, at + std::min(i, n - 1) * pitch)[0];
       };
+      Tracker<Element> tracker;
+      for (uint32_t j = 0; j < n; j += 4)
+        tracker.take(element, {{row(j), row(j + 1), row(j + 2), row(j + 3)}}, j);
+      tracker.finish();
+      const uint32_t column = slot * S::kElements;
       if (only_indices) {
-        each([&](uint32_t column, Key, uint32_t index) {
-          from_first.put_index(group * columns + column, index);
-        });
+        uint32_t positions[S::kElements];
+#pragma unroll
+        for (int e = 0; e < S::kElements; ++e) positions[e] = tracker.turn(0, e);
+        const uint32_t line = group * columns;
+        from_first.put_indices(line + column, line + columns, positions);
       } else {
         const Results<Element> results = results_of(first + group);
-        each([&](uint32_t column, Key key, uint32_t index) {
-          results.put(element, column, key, index);
-        });
+#pragma unroll
+        for (int e = 0; e < S::kElements; ++e) {
+          if (column + e < columns)
+            results.put(element, column + e, tracker.key(element, 0, e), tracker.turn(0, e));
+        }
       }
+      const bool next_line = slot + next_slot >= slots;
+      group += next_group + next_line;
+      slot += next_slot - (next_line ? slots : 0);
     }
     ring.release(turn);
     ring.next(turn);

@@ -20,16 +20,17 @@ __global__ void columns(const __grid_constant__ Problem p, Element element) {
   extern __shared__ char shared[];
   if (p.candidates) let_next_launch();
   auto* bests = reinterpret_cast<Best<Key>*>(shared);
-  const int shares = p.plan.shares;
-  const int lane = threadIdx.x % p.plan.lanes, share = threadIdx.x / p.plan.lanes % shares;
-  const int group = threadIdx.x / (p.plan.lanes * shares),
-            groups = blockDim.x / (p.plan.lanes * shares);
+  const uint32_t lanes = p.plan.lanes, shares = p.plan.shares;  // these a power of two
+  const uint32_t column_of = threadIdx.x / lanes, lane = threadIdx.x - column_of * lanes;
+  const int shares_log2 = 31 - __clz(shares);
+  const uint32_t share = column_of & (shares - 1), group = column_of >> shares_log2;
+  const uint32_t groups = p.plan.threads / (lanes * shares);
   const Dim inner = p.kept()[0];
   for (int64_t block = blockIdx.x; block < p.plan.blocks; block += gridDim.x) {
     const auto [unit, part] = split(block, p.plan.parts);
     const int64_t tile = unit * groups + group;
     const auto [outer, across] = split(tile, p.plan.across);
-    const int64_t column = (across * p.plan.lanes + lane) * kWidth;
+    const int64_t column = (across * lanes + lane) * kWidth;
     const bool inside = group < groups && tile < p.plan.tiles && column < inner.size;
     const int64_t begin = part * p.plan.part_extent,
                   stop = std::min(begin + p.plan.part_extent, p.walk);
@@ -50,7 +51,7 @@ __global__ void columns(const __grid_constant__ Problem p, Element element) {
       const int64_t step = plain ? shares * p.reduced()[0].stride : 0;
       const Key* next = base + (plain ? (begin + share) * p.reduced()[0].stride : 0);
       const auto extent = static_cast<uint32_t>(stop - begin);
-      const uint32_t turns = share < extent ? (extent - share - 1) / shares + 1 : 0;
+      const uint32_t turns = share < extent ? (extent - share - 1 >> shares_log2) + 1 : 0;
       const auto read = [&](uint32_t t) {
         const Key* at = next;
         if (plain) {
@@ -88,10 +89,13 @@ __global__ void columns(const __grid_constant__ Problem p, Element element) {
       const Results<Element> results(
           p, {at.offset + column * inner.stride, at.step + column * inner.step}, inner,
           outer * inner.size + column, part, begin);
-#pragma unroll
-      for (int c = 0; c < kWidth; ++c) {
-        if (inside) results.put(element, c, smallest[c], turn[c]);
+      if (!inside) continue;
+      if (results.only_indices()) {
+        results.put_indices(0, kWidth, turn);
+        continue;
       }
+#pragma unroll
+      for (int c = 0; c < kWidth; ++c) results.put(element, c, smallest[c], turn[c]);
       continue;
     }
 #pragma unroll
@@ -102,10 +106,10 @@ __global__ void columns(const __grid_constant__ Problem p, Element element) {
       if (begin + share < stop) best = {smallest[c], begin + share + int64_t(turn[c]) * shares};
       if (shares > 1) {
         bests[threadIdx.x] = best;
-        for (int half = shares / 2; half > 0; half /= 2) {
+        for (uint32_t half = shares / 2; half > 0; half /= 2) {
           __syncthreads();
           if (share < half && group < groups) {
-            take(best, bests[threadIdx.x + half * p.plan.lanes]);
+            take(best, bests[threadIdx.x + half * lanes]);
             bests[threadIdx.x] = best;
           }
         }

@@ -1,25 +1,24 @@
-// Combines the candidates of the parts: a warp per output. At most 1 MiB is read; bound by launch
-// latency.
+// Combines the candidates of the parts: as many lanes per output as it has candidates, at most a
+// warp. At most 1 MiB is read; bound by launch latency.
 #include "cuda/device.cuh"
 
 namespace reduceops::cuda {
 namespace {
 
-constexpr int kWarps = 4;  // per block
+constexpr int kCombiners = 128;  // threads per block
 
 template <class Element>
-__global__ void combine(const __grid_constant__ Problem p, Element element) {
+__global__ void combine(const __grid_constant__ Problem p, Element element, int lanes) {
   wait_for_previous();
-  const int64_t output = blockIdx.x * int64_t(kWarps) + threadIdx.x / 32;
-  if (output >= p.outputs) return;
-  const int lane = threadIdx.x % 32;
+  const int64_t parts = p.plan.candidates();
+  const int64_t output = (blockIdx.x * int64_t(kCombiners) + threadIdx.x) >> (31 - __clz(lanes));
+  const int lane = threadIdx.x & (lanes - 1);
   Best<int64_t> best = no_best<int64_t>();
-  for (int part = lane; part < p.plan.candidates(); part += 32) {
-    const Candidate candidate = p.candidates[output * p.plan.candidates() + part];
-    take(best, {candidate.key, candidate.index});
-  }
-  best = warp_best(best);
-  if (lane == 0) finish(p, element, place(p.kept(), p.kept_count, output), best.index);
+  for (int64_t part = lane; part < parts && output < p.outputs; part += lanes)
+    take(best, p.candidates.get(output * parts + part));
+  best = warp_best(best, lanes);
+  if (lane == 0 && output < p.outputs)
+    finish(p, element, place(p.kept(), p.kept_count, output), best.index);
 }
 
 }  // namespace
@@ -29,13 +28,15 @@ void launch_combine(const Reduction& r, const Problem& problem, void* stream) {
     cudaLaunchAttribute early;
     early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     early.val.programmaticStreamSerializationAllowed = 1;
+    const int64_t lanes = std::min<int64_t>(32, ceil_pow2(problem.plan.candidates()));
     cudaLaunchConfig_t config{};
-    config.gridDim = static_cast<unsigned>(ceil_div(problem.outputs, kWarps));
-    config.blockDim = 32 * kWarps;
+    config.gridDim = static_cast<unsigned>(ceil_div(problem.outputs * lanes, kCombiners));
+    config.blockDim = kCombiners;
     config.stream = static_cast<cudaStream_t>(stream);
     config.attrs = &early;
     config.numAttrs = 1;
-    check(cudaLaunchKernelEx(&config, combine<decltype(element)>, problem, element));
+    check(cudaLaunchKernelEx(&config, combine<decltype(element)>, problem, element,
+                             static_cast<int>(lanes)));
   });
 }
 

@@ -26,21 +26,6 @@ struct alignas(kLoadBytes) Vector {
   }
 };
 
-struct Split {
-  int64_t quotient, remainder;
-};
-
-// Division of a position by a count; a 64-bit one costs about a hundred instructions.
-__device__ inline Split split(int64_t position, int64_t count) {
-  if (count == 1) return {position, 0};
-  if ((position | count) >> 32 == 0) {
-    const uint32_t quotient = static_cast<uint32_t>(position) / static_cast<uint32_t>(count);
-    return {quotient, static_cast<uint32_t>(position) - quotient * static_cast<uint32_t>(count)};
-  }
-  const int64_t quotient = position / count;
-  return {quotient, position - quotient * count};
-}
-
 // What loses against any element of any tensor.
 template <class Key>
 __device__ Best<Key> no_best() {
@@ -83,8 +68,8 @@ __device__ Near<Key> warp_best(Near<Key> best, int lanes) {
   return best;
 }
 template <class Key>
-__device__ Best<Key> warp_best(Best<Key> best) {
-  for (int d = 16; d > 0; d /= 2) {
+__device__ Best<Key> warp_best(Best<Key> best, int lanes = 32) {
+  for (int d = lanes / 2; d > 0; d /= 2) {
     const auto key = static_cast<Key>(__shfl_xor_sync(~0u, best.key, d));
     take(best, {key, __shfl_xor_sync(~0u, best.index, d)});
   }
@@ -109,7 +94,7 @@ template <class Element, class Key>
 __device__ void emit(const Problem& p, Element element, int64_t output, Place at, int64_t part,
                      Best<Key> best) {
   if (p.candidates) {
-    p.candidates[output * p.plan.candidates() + part] = {best.key, best.index};
+    p.candidates.put(output * p.plan.candidates() + part, {best.key, best.index});
   } else {
     finish(p, element, at, best.index);
   }

@@ -104,12 +104,11 @@ void run(Reduction& r) {
       make_plan(r.groups, r.dtype->bytes, address, limits_of(r.device_index), tuning());
   std::optional<Tensor> workspace;
   if (plan.split()) {
-    const int64_t size = r.groups.outputs * plan.candidates() * kCandidateBytes, stride = 1;
+    const int64_t size = r.groups.outputs * plan.candidates() * plan.candidate_bytes, stride = 1;
     workspace.emplace(Tensor::empty(1, &size, &stride, aoti_torch_dtype_uint8(),
                                     aoti_torch_device_type_cuda(), r.device_index));
   }
-  const Problem problem = make_problem(
-      r, plan, workspace ? static_cast<Candidate*>(workspace->mutable_data()) : nullptr);
+  const Problem problem = make_problem(r, plan, workspace ? workspace->mutable_data() : nullptr);
   launch_walk(r, problem, stream);
   if (workspace) launch_combine(r, problem, stream);
 }

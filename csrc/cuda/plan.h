@@ -18,10 +18,11 @@ struct Limits {
 
 constexpr int64_t kThreads = 256;  // per block of plain loads; the kernels are compiled for it
 constexpr int64_t kLoadBytes = 16;
-constexpr int64_t kRowLoads = 16;    // in flight of a thread that reads a row
-constexpr int64_t kRowBlocks = 2;    // of such threads that a multiprocessor holds
-constexpr int64_t kLineBytes = 128;  // a line of memory
-constexpr int64_t kCandidateBytes = 16;
+constexpr int64_t kRowLoads = 8192;  // that a multiprocessor has in flight where it reads rows
+// Of a thread among them: many where it has several rounds of them to do, else so few that more
+// blocks find room, of which some are at work while others begin or end.
+constexpr int64_t kManyLoads = 16, kFewLoads = 8;
+constexpr int64_t kLineBytes = 128;           // a line of memory
 constexpr int kSharedBytes = 227 << 10;       // of a block at most, where there are rings
 constexpr int64_t kWorkspaceBytes = 1 << 20;  // for the candidates of the parts
 constexpr int64_t kCluster = 8;               // blocks: the most that every GPU with clusters takes
@@ -51,12 +52,14 @@ struct Plan {
   Walk walk;
   bool vector;          // 16-byte loads: along the row, or over neighbouring columns
   int lanes;            // rows: threads per row; columns: threads side by side over columns
+  int loads;            // rows: in flight of a thread
   int shares;           // columns: threads that share a column
   int threads;          // per block
   int cluster;          // blocks that combine their parts in shared memory
   int64_t blocks;       // of the whole grid, parts included
   int64_t parts;        // of the reduced extent
   int64_t part_extent;  // reduced positions in a part
+  int candidate_bytes;  // of the best of an output in a part: 8 if key and index fit, else 16
   // Walks by bulk copies:
   int64_t tile;     // groups, or columns, in a tile
   int64_t tiles;    // of one part
@@ -82,7 +85,7 @@ inline int64_t ceil_pow2(int64_t x) {
 
 // Cuts the reduced extent in at most `wanted` parts, as the workspace allows.
 inline void cut(Plan& plan, int64_t outputs, int64_t walk, int64_t wanted, int64_t multiple) {
-  const int64_t fits = kWorkspaceBytes / (kCandidateBytes * outputs);
+  const int64_t fits = kWorkspaceBytes / (plan.candidate_bytes * outputs);
   const int64_t parts = std::max<int64_t>(1, std::min({wanted, fits, walk}));
   plan.part_extent = std::max<int64_t>(1, ceil_div(walk, parts));
   if (parts > 1) plan.part_extent = round_up(plan.part_extent, multiple);
@@ -105,6 +108,7 @@ class Planner {
   Plan plan() const {
     Plan plan{};
     plan.cluster = plan.lanes = plan.shares = 1;
+    plan.candidate_bytes = bytes_ <= 4 && groups_.extent >> 32 == 0 ? 8 : 16;
     const bool bulk = limits_.bulk && total_ >= tuning_.bulk_bytes && groups_.reduced.count == 1;
     if (is_rows(groups_)) {
       if (bulk && short_rows()) {
@@ -237,7 +241,7 @@ class Planner {
       return std::clamp<int64_t>(tuning_.stage_bytes / pitch_of(tile) / 4 * 4,
                                  std::min<int64_t>(4, walk_), walk_);
     };
-    const int64_t fits = kWorkspaceBytes / (kCandidateBytes * groups_.outputs);
+    const int64_t fits = kWorkspaceBytes / (plan.candidate_bytes * groups_.outputs);
     // The widest tile with which nearly all of the GPU works, in one part, in parts with candidates
     // in the workspace, or in as many parts as a cluster has blocks. It is as if every round of
     // blocks took the time of a whole one.
@@ -254,7 +258,8 @@ class Planner {
         const int64_t room = cluster <= 2 ? resident() : resident() * (cluster == 4 ? 7 : 6) / 8;
         const auto rounds = static_cast<double>(ceil_div(tiles * wanted, room));
         const double effort = cluster == 1 ? 1 : 1 + 0.01 * static_cast<double>(cluster);
-        const double use = static_cast<double>(outer * inner().size * wanted) /
+        const double run = tile * bytes_ < tuning_.full_segment_bytes ? 0.9 : 1;
+        const double use = run * static_cast<double>(outer * inner().size * wanted) /
                            (rounds * static_cast<double>(resident() * tile) * effort);
         if (wanted <= most && use > best * 1.01) {
           best = use;
@@ -311,8 +316,8 @@ class Planner {
     const int64_t loads = plan.vector ? ceil_div(walk_, width) : walk_;
     // A warp to a row or a block, whichever has fewer rounds of loads to wait for.
     const auto rounds = [&](int64_t lanes) {
-      const int64_t rows_at_once = multiprocessors() * kRowBlocks * (kThreads / lanes);
-      return ceil_div(groups_.outputs, rows_at_once) * ceil_div(loads, lanes * kRowLoads);
+      const int64_t rows_at_once = multiprocessors() * kRowLoads / (kFewLoads * lanes);
+      return ceil_div(groups_.outputs, rows_at_once) * ceil_div(loads, lanes * kFewLoads);
     };
     const bool whole_block = rounds(kThreads) < rounds(32);
     plan.lanes = whole_block ? kThreads
@@ -329,6 +334,8 @@ class Planner {
     cut(plan, groups_.outputs, walk_, wanted, plan.vector ? 2048 / bytes_ : 1);
     if (limits_.bulk && plan.parts <= kCluster && plan.parts > 1)
       plan.cluster = static_cast<int>(plan.parts);
+    const int64_t loads_of_part = plan.vector ? ceil_div(plan.part_extent, width) : 0;
+    plan.loads = loads_of_part >= 2 * kManyLoads * plan.lanes ? kManyLoads : kFewLoads;
     plan.blocks = units * plan.parts;
   }
 

@@ -8,11 +8,26 @@
 
 namespace reduceops::cuda {
 
-// The best of one output in one part of the reduced extent.
-struct Candidate {
-  int64_t key, index;
+// The bests of the outputs in the parts of the reduced extent, [outputs in walk order][parts] in
+// the workspace, if there is one.
+struct Candidates {
+  void* workspace;
+  bool packed;  // key and index in one integer
+
+  REDUCEOPS_HD explicit operator bool() const { return workspace; }
+  __device__ void put(int64_t at, Best<int64_t> best) const {
+    if (packed) {
+      static_cast<int64_t*>(workspace)[at] = best.key << 32 | static_cast<uint32_t>(best.index);
+    } else {
+      static_cast<Best<int64_t>*>(workspace)[at] = best;
+    }
+  }
+  __device__ Best<int64_t> get(int64_t at) const {
+    if (!packed) return static_cast<const Best<int64_t>*>(workspace)[at];
+    const int64_t both = static_cast<const int64_t*>(workspace)[at];
+    return {both >> 32, static_cast<uint32_t>(both)};
+  }
 };
-static_assert(sizeof(Candidate) == kCandidateBytes);
 
 struct Problem {
   Plan plan;
@@ -20,7 +35,7 @@ struct Problem {
   const char* whole_blocks;  // the end of the last 16-byte block that lies in the input altogether
   int64_t* indices;          // may be null
   void* values;              // may be null
-  Candidate* candidates;     // [outputs in walk order][parts], or null
+  Candidates candidates;
   int64_t outputs, walk;
   int kept_count, reduced_count;
   Dim dims[kMaxDims];  // the kept ones, then the reduced ones
@@ -29,13 +44,13 @@ struct Problem {
   __device__ const Dim* reduced() const { return dims + kept_count; }
 };
 
-inline Problem make_problem(const Reduction& r, const Plan& plan, Candidate* candidates) {
+inline Problem make_problem(const Reduction& r, const Plan& plan, void* workspace) {
   Problem p;
   p.plan = plan;
   p.input = static_cast<const char*>(r.input);
   p.indices = r.indices;
   p.values = r.values;
-  p.candidates = candidates;
+  p.candidates = {workspace, plan.candidate_bytes == 8};
   p.outputs = r.groups.outputs;
   p.walk = walk_extent(r.groups.reduced);
   p.kept_count = r.groups.kept.count;

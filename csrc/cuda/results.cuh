@@ -17,24 +17,42 @@ class Results {
       : input_(reinterpret_cast<const Key*>(p.input) + at.offset),
         indices_(p.indices ? p.indices + at.step : nullptr),
         values_(p.values ? static_cast<Key*>(p.values) + at.step : nullptr),
-        candidates_(p.candidates ? p.candidates + output * p.plan.candidates() + part : nullptr),
+        candidates_(p.candidates),
+        candidate_(output * p.plan.candidates() + part),
         kept_(kept),
         along_(p.reduced()[0]),
         parts_(p.plan.candidates()),
         begin_(begin) {}
 
-  // Whether indices are all that is wanted, side by side: `put` is then `put_index`.
+  // Whether indices are all that is wanted, side by side.
   __device__ bool only_indices() const {
     return !candidates_ && !values_ && kept_.step == 1 && along_.step == 1;
   }
   __device__ void put_index(uint32_t here, int64_t position) const {
     indices_[here] = begin_ + position;
   }
+  // Of neighbours from `here` on, as far as they are below `end`, in 16-byte stores if possible.
+  template <int kCount>
+  __device__ void put_indices(uint32_t here, uint32_t end,
+                              const uint32_t (&positions)[kCount]) const {
+    if (kCount % 2 == 0 && here + kCount <= end &&
+        reinterpret_cast<uintptr_t>(indices_ + here) % sizeof(longlong2) == 0) {
+      auto* pairs = reinterpret_cast<longlong2*>(indices_ + here);
+#pragma unroll
+      for (int i = 0; i + 1 < kCount; i += 2)
+        pairs[i / 2] = {begin_ + positions[i], begin_ + positions[i + 1]};
+      return;
+    }
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      if (here + i < end) put_index(here + i, positions[i]);
+    }
+  }
 
   __device__ void put(Element element, uint32_t here, Key key, int64_t position) const {
     const int64_t index = (begin_ + position) * along_.step;
     if (candidates_) {
-      candidates_[here * parts_] = {key, index};
+      candidates_.put(candidate_ + here * parts_, {key, index});
       return;
     }
     const int64_t to = kept_.step == 1 ? here : here * kept_.step;
@@ -52,7 +70,8 @@ class Results {
   const Key* input_;
   int64_t* indices_;
   Key* values_;
-  Candidate* candidates_;
+  const Candidates candidates_;
+  const int64_t candidate_;
   const Dim kept_, along_;
   const int64_t parts_, begin_;
 };

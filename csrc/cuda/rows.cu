@@ -3,22 +3,23 @@
 // parts, which a cluster of blocks combines if there are not more than it has blocks.
 //
 // Each thread takes the minimum key of the elements of a 16-byte load, compares it once with its
-// best, and remembers only the load; the element is looked up at the end. Bound by reading memory:
-// with 16 loads in flight of 512 threads to a multiprocessor, for 8 of 1024 reach 0.95 of that.
+// best, and remembers only the load; the element is looked up at the end. Bound by reading memory,
+// in rows of 16 KiB and more: 16 loads in flight of 512 threads to a multiprocessor reach all of
+// its bandwidth, 8 of 1024 threads 0.88. For shorter rows it is the other way round.
 #include "cuda/keys.cuh"
 
 namespace reduceops::cuda {
 namespace {
 
-// This lane's best of n contiguous elements; the index is the position.
-template <class Element, class Key = typename Element::Key>
+// This lane's best of n contiguous elements; the index is the position. `lanes` is a power of two.
+template <uint32_t kLoads, class Element, class Key = typename Element::Key>
 __device__ Near<Key> scan_run(Element element, const Key* p, uint32_t n, uint32_t lane,
                               uint32_t lanes) {
   constexpr uint32_t kWidth = Vector<Key>::kWidth;
   // Loads of a whole warp begin at a line of memory, if its lanes are enough for what is before it.
   const uint32_t line = lanes < 32 ? kWidth : std::min<uint32_t>(lanes, kLineBytes / sizeof(Key));
-  const uint32_t misaligned = reinterpret_cast<uintptr_t>(p) / sizeof(Key) % line;
-  const uint32_t head = misaligned ? std::min(line - misaligned, n) : 0;
+  const uint32_t past_line = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(p)) / sizeof(Key);
+  const uint32_t head = std::min(-past_line & (line - 1), n);
   const uint32_t loads = (n - head) / kWidth, body_end = head + loads * kWidth;
   // The elements before and after whole vectors: the first of a lane is asked for beforehand.
   const uint32_t edges = n - loads * kWidth;
@@ -39,26 +40,28 @@ __device__ Near<Key> scan_run(Element element, const Key* p, uint32_t n, uint32_
   // Whether a batch is whole is the same for all lanes.
   uint32_t v = lane;
   // Past the end there is the last load again.
-  const auto rest = [&]<uint32_t kLoads>(std::integral_constant<uint32_t, kLoads>) {
+  const auto rest = [&]<uint32_t kRest>(std::integral_constant<uint32_t, kRest>) {
+    Vector<Key> load[kRest];
+#pragma unroll
+    for (uint32_t u = 0; u < kRest; ++u) load[u] = body[std::min(v + u * lanes, loads - 1)];
+#pragma unroll
+    for (uint32_t u = 0; u < kRest; ++u) compare(load[u], std::min(v + u * lanes, loads - 1));
+  };
+  for (; v - lane + lanes * kLoads <= loads; v += lanes * kLoads) {
     Vector<Key> load[kLoads];
 #pragma unroll
-    for (uint32_t u = 0; u < kLoads; ++u) load[u] = body[std::min(v + u * lanes, loads - 1)];
+    for (uint32_t u = 0; u < kLoads; ++u) load[u] = body[v + u * lanes];
 #pragma unroll
-    for (uint32_t u = 0; u < kLoads; ++u) compare(load[u], std::min(v + u * lanes, loads - 1));
-  };
-  for (; v - lane + lanes * kRowLoads <= loads; v += lanes * kRowLoads) {
-    Vector<Key> load[kRowLoads];
-#pragma unroll
-    for (uint32_t u = 0; u < kRowLoads; ++u) load[u] = body[v + u * lanes];
-#pragma unroll
-    for (uint32_t u = 0; u < kRowLoads; ++u) compare(load[u], v + u * lanes);
+    for (uint32_t u = 0; u < kLoads; ++u) compare(load[u], v + u * lanes);
   }
-  if (v - lane + lanes * (kRowLoads / 2) < loads) {
-    rest(std::integral_constant<uint32_t, kRowLoads>());
-  } else if (v - lane + lanes * (kRowLoads / 4) < loads) {
-    rest(std::integral_constant<uint32_t, kRowLoads / 2>());
+  if (v - lane + lanes * (kLoads / 2) < loads) {
+    rest(std::integral_constant<uint32_t, kLoads>());
+  } else if (v - lane + lanes * (kLoads / 4) < loads) {
+    rest(std::integral_constant<uint32_t, kLoads / 2>());
+  } else if (v - lane + lanes < loads) {
+    rest(std::integral_constant<uint32_t, kLoads / 4>());
   } else if (v - lane < loads) {
-    rest(std::integral_constant<uint32_t, kRowLoads / 4>());
+    rest(std::integral_constant<uint32_t, 1>());
   }
 
   Near<Key> best;
@@ -72,19 +75,20 @@ __device__ Near<Key> scan_run(Element element, const Key* p, uint32_t n, uint32_
 
 // The best, over the `lanes` lanes of a row, of reduced positions [j, stop) of the group at `base`;
 // the index is the result's.
-template <bool kVector, class Element, class Key = typename Element::Key>
+template <int kLoads, class Element, class Key = typename Element::Key>
 __device__ Best<Key> scan(const Problem& p, Element element, const Key* base, int64_t j,
                           int64_t stop, int lane) {
   const int lanes = p.plan.lanes, together = std::min(lanes, 32);
   Best<Key> best = no_best<Key>();
-  if constexpr (kVector) {
+  if constexpr (kLoads > 0) {
     const Dim inner = p.reduced()[0];
-    int64_t start = p.reduced_count == 1 ? j : j % inner.size;
+    int64_t start = p.reduced_count == 1 ? j : split(j, inner.size).remainder;
     while (j < stop) {
       const int64_t n = std::min(inner.size - start, stop - j);
       const Place at = place(p.reduced(), p.reduced_count, j);
       const Near<Key> run = warp_best(
-          scan_run(element, base + at.offset, static_cast<uint32_t>(n), lane, lanes), together);
+          scan_run<kLoads>(element, base + at.offset, static_cast<uint32_t>(n), lane, lanes),
+          together);
       if (run.index != ~0u) take(best, {run.key, at.step + run.index * inner.step});
       j += n;
       start = 0;
@@ -96,32 +100,30 @@ __device__ Best<Key> scan(const Problem& p, Element element, const Key* base, in
       const Place at = place(p.reduced(), p.reduced_count, j);
       take(mine, {element.key(base[at.offset]), at.step});
     }
-    for (int d = together / 2; d > 0; d /= 2) {
-      const auto key = static_cast<Key>(__shfl_xor_sync(~0u, mine.key, d));
-      take(mine, {key, __shfl_xor_sync(~0u, mine.index, d)});
-    }
-    best = mine;
+    best = warp_best(mine, together);
   }
   return best;
 }
 
-template <bool kVector, class Element>
-__global__ void __launch_bounds__(kThreads, kRowBlocks)
+// With kLoads 16-byte loads in flight, or without any.
+template <int kLoads, class Element>
+__global__ void __launch_bounds__(kThreads, kRowLoads / kThreads / (kLoads ? kLoads : kFewLoads))
     rows(const __grid_constant__ Problem p, const Element element) {
   using Key = typename Element::Key;
   __shared__ Best<Key> warps[kThreads / 32], parts[kCluster];
   if (p.candidates) let_next_launch();
   const int lanes = p.plan.lanes;
-  const int rows_per_block = blockDim.x / lanes, lane = threadIdx.x % lanes;
+  const int row = threadIdx.x >> (31 - __clz(lanes)), lane = threadIdx.x & (lanes - 1);
+  const int rows_per_block = blockDim.x >> (31 - __clz(lanes));
   for (int64_t block = blockIdx.x; block < p.plan.blocks; block += gridDim.x) {
     if (p.plan.cluster > 1) cluster_arrive();
     const auto [unit, part] = split(block, p.plan.parts);
-    const int64_t output = unit * rows_per_block + threadIdx.x / lanes;
+    const int64_t output = unit * rows_per_block + row;
     const Place at = place(p.kept(), p.kept_count, std::min(output, p.outputs - 1));
     const Key* base = reinterpret_cast<const Key*>(p.input) + at.offset;
     const int64_t j = part * p.plan.part_extent;
     Best<Key> best =
-        scan<kVector>(p, element, base, j, std::min(j + p.plan.part_extent, p.walk), lane);
+        scan<kLoads>(p, element, base, j, std::min(j + p.plan.part_extent, p.walk), lane);
     if (lanes > 32) {
       if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = best;
       __syncthreads();
@@ -151,7 +153,9 @@ __global__ void __launch_bounds__(kThreads, kRowBlocks)
 void launch_rows(const Reduction& r, const Problem& problem, void* stream) {
   visit_device_element(r, [&](auto element) {
     using Element = decltype(element);
-    const Kernel<Element> kernel = problem.plan.vector ? rows<true, Element> : rows<false, Element>;
+    const Kernel<Element> kernel = !problem.plan.vector               ? rows<0, Element>
+                                   : problem.plan.loads == kManyLoads ? rows<kManyLoads, Element>
+                                                                      : rows<kFewLoads, Element>;
     launch(kernel, problem.plan.blocks, problem, element, 0, stream);
   });
 }
