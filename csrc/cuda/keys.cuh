@@ -152,21 +152,11 @@ __device__ inline float ordered_float(Scaled<Float32> element, int32_t bits) {
 template <class Element>
 constexpr bool kIsFloat = requires(Element element) { ordered_float(element, 0); };
 
-// Two 16-bit floats side by side in the same way.
+// Two elements of 16 bits side by side in the same way: floats as such, integers as keys.
 template <class Element>
 constexpr bool kIsHalf =
     requires { typename Element::Format; } && sizeof(typename Element::Key) == 2;
 
-template <class Format>
-__device__ uint32_t min_or_nan(uint32_t a, uint32_t b) {
-  uint32_t smaller;
-  if constexpr (std::is_same_v<Format, Float16>) {
-    asm("min.NaN.f16x2 %0, %1, %2;" : "=r"(smaller) : "r"(a), "r"(b));
-  } else {
-    asm("min.NaN.bf16x2 %0, %1, %2;" : "=r"(smaller) : "r"(a), "r"(b));
-  }
-  return smaller;
-}
 template <class Format>
 __device__ uint32_t ordered_pair(Half<Format> element, uint32_t bits) {
   return bits ^ (halves(element.order.flip) & 0x80008000u);
@@ -175,27 +165,51 @@ template <class Format>
 __device__ uint32_t ordered_pair(Scaled<Format> element, uint32_t bits) {
   return pair_of_values(element, bits) ^ (halves(element.order.flip) & 0x80008000u);
 }
+__device__ inline uint32_t ordered_pair(Plain<int16_t, false> element, uint32_t bits) {
+  return pair_of_keys(element, bits);
+}
 
-// The key of an ordered float: that of its bits, without the flip.
+// The smaller of each, NaN if one is.
+template <class Element>
+__device__ uint32_t smaller_pair(uint32_t a, uint32_t b) {
+  uint32_t smaller;
+  if constexpr (!kIsHalf<Element>) {
+    smaller = __vmins2(a, b);
+  } else if constexpr (std::is_same_v<typename Element::Format, Float16>) {
+    asm("min.NaN.f16x2 %0, %1, %2;" : "=r"(smaller) : "r"(a), "r"(b));
+  } else {
+    asm("min.NaN.bf16x2 %0, %1, %2;" : "=r"(smaller) : "r"(a), "r"(b));
+  }
+  return smaller;
+}
+
+// Whether equal elements may have other bits than these: a float that is zero or NaN.
+template <class Element>
+__device__ bool is_ambiguous(uint32_t ordered) {
+  const uint32_t magnitude = ordered & 0x7fffu;
+  return kIsHalf<Element> && (magnitude == 0 || magnitude == 0x7fffu);
+}
+
+// The key of an ordered element: of a float that of its bits, without the flip.
 template <class Element, class Key = typename Element::Key>
 __device__ Key key_of_ordered(Element element, Key ordered) {
+  if constexpr (sizeof(Key) == 2 && !kIsHalf<Element>) return ordered;
   return key_of<true>(ordered, Order<Key>{0, element.order.bias, element.order.floor});
 }
 
 // The smallest key of a vector.
 template <class Element, class Key = typename Element::Key>
 __device__ Key smallest_of(Element element, Vector<Key> vector) {
-  if constexpr (kIsHalf<Element>) {
-    using Format = typename Element::Format;
+  if constexpr (sizeof(Key) == 2) {
     uint32_t words[kLoadBytes / 4];
     memcpy(words, &vector, kLoadBytes);
     uint32_t smallest = ordered_pair(element, words[0]);
 #pragma unroll
     for (int i = 1; i < kLoadBytes / 4; ++i)
-      smallest = min_or_nan<Format>(smallest, ordered_pair(element, words[i]));
-    smallest = min_or_nan<Format>(smallest, smallest >> 16);
+      smallest = smaller_pair<Element>(smallest, ordered_pair(element, words[i]));
+    smallest = smaller_pair<Element>(smallest, smallest >> 16);
     return key_of_ordered(element, static_cast<Key>(smallest));
-  } else if constexpr (Slots<Element>::kPacked) {
+  } else if constexpr (sizeof(Key) == 1) {
     uint32_t words[kLoadBytes / 4], smallest = 0x7fff7fffu;
     memcpy(words, &vector, kLoadBytes);
 #pragma unroll
@@ -205,7 +219,7 @@ __device__ Key smallest_of(Element element, Vector<Key> vector) {
         smallest = __vmins2(smallest, pair_above_rest(element, word, pair));
     }
     const int32_t both = std::min(int32_t(smallest << 16), int32_t(smallest & 0xffff0000u));
-    return static_cast<Key>(both >> (32 - 8 * sizeof(Key)));
+    return static_cast<Key>(both >> 24);
   } else if constexpr (kIsFloat<Element> && sizeof(Key) == 4) {
     // Any of the smallest will do: equal floats have equal keys.
     float smallest = ordered_float(element, vector.at[0]);

@@ -106,12 +106,13 @@ class SlotTracker<Element> {
     uint32_t x[kRows], smallest = best_;
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
-      x[r] = ordered(element, slots[r]);
-      smallest = smaller(smallest, x[r]);
+      x[r] = ordered_pair(element, slots[r]);
+      smallest = smaller_pair<Element>(smallest, x[r]);
     }
     if (smallest == best_) return;
     if constexpr (kIsHalf<Element>) {
-      if (ambiguous(smallest) || ambiguous(smallest >> 16)) return compare(x, smallest, turn);
+      if (is_ambiguous<Element>(smallest) || is_ambiguous<Element>(smallest >> 16))
+        return compare(x, smallest, turn);
     }
     const uint32_t changed = smallest ^ best_;
     best_ = smallest;
@@ -126,26 +127,11 @@ class SlotTracker<Element> {
     turn_[1] = changed >> 16 ? turn + high : turn_[1];
   }
   __device__ Key key(Element element, int e) const {
-    const auto best = static_cast<Key>(best_ >> (16 * e));
-    if constexpr (kIsHalf<Element>) return key_of_ordered(element, best);
-    return best;
+    return key_of_ordered(element, static_cast<Key>(best_ >> (16 * e)));
   }
   __device__ uint32_t turn(int e) const { return turn_[e]; }
 
  private:
-  static __device__ uint32_t ordered(Element element, uint32_t bits) {
-    if constexpr (kIsHalf<Element>) return ordered_pair(element, bits);
-    return pair_of_keys(element, bits);
-  }
-  static __device__ uint32_t smaller(uint32_t a, uint32_t b) {
-    if constexpr (kIsHalf<Element>) return min_or_nan<typename Element::Format>(a, b);
-    return __vmins2(a, b);
-  }
-  static __device__ bool ambiguous(uint32_t bits) {
-    const uint32_t magnitude = bits & 0x7fffu;
-    return magnitude == 0 || magnitude == 0x7fffu;
-  }
-
   template <int kRows>
   __device__ void compare(const uint32_t (&x)[kRows], uint32_t smallest, uint32_t turn) {
     const auto decode = [](uint32_t pair, int e) {
