@@ -51,36 +51,43 @@ struct Item {
   }
 };
 
+// Rows apart from each other: each lane of the producing warp copies some of them.
+__device__ inline void fill_rows(const Problem& p, const Ring& ring, Turn turn, const char* first,
+                                 uint32_t rows, int64_t pitch, int64_t width) {
+  const uint32_t lane = threadIdx.x % 32, stage_pitch = p.plan.stage_pitch;
+  char* buffer = ring.buffer(turn) + lead_of(first);
+  ring.wait_empty(turn);
+  uint32_t bytes = 0;
+  for (uint32_t r = lane; r < rows; r += 32) {
+    const char* from = first + r * pitch;
+    const Span span(from, from + width, p.whole_blocks);
+    span.copy_rest(buffer + r * stage_pitch - (from - span.begin), from + width);
+    bytes += span.bytes();
+  }
+  bytes = __reduce_add_sync(~0u, bytes);
+  if (lane == 0) ring.expect(turn, bytes);
+  __syncwarp();
+  for (uint32_t r = lane; r < rows; r += 32) {
+    const char* from = first + r * pitch;
+    const Span span(from, from + width, p.whole_blocks);
+    ring.copy(turn, buffer + r * stage_pitch - (from - span.begin), span.begin, span.bytes());
+  }
+}
+
 template <class Key>
 __device__ void produce(const Problem& p, const Ring& ring) {
   const int64_t pitch = p.reduced()[0].stride * int64_t(sizeof(Key));
-  const uint32_t lane = threadIdx.x % 32, stage_pitch = p.plan.stage_pitch;
   Turn turn;
   for (int64_t number = blockIdx.x; number < p.plan.tiles * p.plan.parts; number += gridDim.x) {
     const Item item = Item::of<Key>(p, number);
     const int64_t width = item.columns * int64_t(sizeof(Key));
     for (int64_t j = item.begin; j < item.stop; j += p.plan.stage_rows) {
       const auto rows = static_cast<uint32_t>(std::min<int64_t>(p.plan.stage_rows, item.stop - j));
-      // Rows that follow each other are one span; else each lane copies some rows.
-      const uint32_t spans = p.plan.contiguous ? 1 : rows;
-      const int64_t span_width = p.plan.contiguous ? (rows - 1) * pitch + width : width;
       const char* first = item.origin + j * pitch;
-      char* buffer = ring.buffer(turn) + lead_of(first);
-      ring.wait_empty(turn);
-      uint32_t bytes = 0;
-      for (uint32_t s = lane; s < spans; s += 32) {
-        const char* from = first + s * pitch;
-        const Span span(from, from + span_width, p.whole_blocks);
-        span.copy_rest(buffer + s * stage_pitch - (from - span.begin), from + span_width);
-        bytes += span.bytes();
-      }
-      bytes = __reduce_add_sync(~0u, bytes);
-      if (lane == 0) ring.expect(turn, bytes);
-      __syncwarp();
-      for (uint32_t s = lane; s < spans; s += 32) {
-        const char* from = first + s * pitch;
-        const Span span(from, from + span_width, p.whole_blocks);
-        ring.copy(turn, buffer + s * stage_pitch - (from - span.begin), span.begin, span.bytes());
+      if (!p.plan.contiguous) {
+        fill_rows(p, ring, turn, first, rows, pitch, width);
+      } else if (threadIdx.x % 32 == 0) {
+        ring.fill(turn, first, first + (rows - 1) * pitch + width, p.whole_blocks);
       }
       ring.next(turn);
     }
