@@ -207,7 +207,7 @@ class Goldens(expecttest.TestCase):
             graphs.text(recorder.graphs[0]),
             """\
 l_x_ = input
-min_default = reduceops.min.default(l_x_, 1, False)
+min_default = reduceops.min.default(l_x_, 1)
 values = <built-in function getitem>(min_default, 0)
 indices = <built-in function getitem>(min_default, 1)
 index = reduceops.argmax.dims(l_x_, [1, -1], True)
