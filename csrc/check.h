@@ -26,7 +26,7 @@ inline std::array<DType, kDTypeCodes> make_dtype_table() {
   table[aoti_torch_dtype_complex128()].name = "complex128";
   table[aoti_torch_dtype_float8_e4m3fnuz()].name = "float8_e4m3fnuz";
   table[aoti_torch_dtype_float8_e5m2fnuz()].name = "float8_e5m2fnuz";
-  table[aoti_torch_dtype_bool()] = {"bool", Kind::kUnsigned, 1, 0};
+  table[aoti_torch_dtype_bool()] = {"bool", Kind::kUnsigned, 1, 1};
   table[aoti_torch_dtype_uint8()] = {"uint8", Kind::kUnsigned, 1, 0};
   table[aoti_torch_dtype_uint16()] = {"uint16", Kind::kUnsigned, 2, 0};
   table[aoti_torch_dtype_uint32()] = {"uint32", Kind::kUnsigned, 4, 0};

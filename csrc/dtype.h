@@ -11,8 +11,8 @@ struct DType {
   const char* name;
   Kind kind;
   uint8_t bytes;
-  // Bits of the largest magnitude that is not a NaN (floats only): infinity, or the largest finite
-  // where there is none.
+  // Bits of the largest magnitude: of floats that which is no NaN, infinity or the largest finite;
+  // 0 for integers that use all of their bits.
   uint64_t max_magnitude;
 };
 

@@ -33,7 +33,8 @@ namespace reduceops {
 template <class Key>
 struct Order {
   Key flip;
-  Key bias, floor;  // of floats
+  Key bias;   // of floats
+  Key floor;  // the smallest key there is; of floats that of NaNs
 };
 
 template <class Key>
@@ -41,9 +42,11 @@ Order<Key> order_of(const DType& dtype, bool largest) {
   using Limits = std::numeric_limits<Key>;
   Key flip = largest ? Key(-1) : Key(0);
   if (dtype.kind == Kind::kUnsigned) flip ^= Limits::min();
-  const Key bias = Key(Limits::max() - static_cast<Key>(dtype.max_magnitude));
-  const Key floor = Key(bias - static_cast<Key>(dtype.max_magnitude) - 1);
-  return {flip, bias, floor};
+  const Key magnitude = static_cast<Key>(dtype.max_magnitude);
+  if (dtype.kind != Kind::kFloat)
+    return {flip, 0, largest && magnitude ? Key(magnitude ^ flip) : Limits::min()};
+  const Key bias = Key(Limits::max() - magnitude);
+  return {flip, bias, Key(bias - magnitude - 1)};
 }
 
 template <bool kFloat, class Key>

@@ -89,3 +89,41 @@ def test_columns_that_are_settled_by_nan(spec, dtype):
             for kept in (columns, columns // 2, 1, 0):
                 x[first:, kept:] = math.nan
                 check(spec, x, 0, context=(columns, first, kept))
+
+
+def unbeaten(spec, dtype):
+    """The element that none can beat, as a tensor."""
+    if dtype.is_floating_point:
+        return data.nans(dtype)[:1]
+    special = data.special_values(dtype)
+    return (special.min() if "min" in spec.name else special.max()).reshape(1)
+
+
+@each_op_and((torch.bool, torch.float8_e5m2, *DTYPES))
+def test_rows_that_are_decided_early(spec, dtype):
+    """At once or later, all or some of those that are combined together; nothing behind wins."""
+    best = bits(unbeaten(spec, dtype))
+    for n in (257, 1024, 2050):
+        for place in (0, 1, 15, 63, 64, 255, n - 1):
+            for which in (slice(None), slice(1, None), slice(0, None, 3), slice(5, 6)):
+                x = data.make((67, n), dtype, "ties", n)
+                if dtype == torch.bool:
+                    x[:] = "min" in spec.name
+                bits(x)[which, place] = best
+                check(spec, x, 1, context=(place, which))
+                bits(x)[which, place + (n - place) // 2 :] = best
+                check(spec, unaligned(x), 1, context=(place, which, "again"))
+
+
+@each_op_and((torch.bool, torch.float8_e5m2, *DTYPES))
+def test_runs_behind_one_that_decides(spec, dtype):
+    """A row is walked in runs of 65536 8-bit elements; with gaps, of 4 KiB."""
+    best = bits(unbeaten(spec, dtype))
+    for places in ((0,), (65_535, 65_536), (65_536, 199_999), (199_999,)):
+        x = data.make((200_000,), dtype, "ties")
+        if dtype == torch.bool:
+            x[:] = "min" in spec.name
+        for place in places:
+            bits(x)[place] = best
+            check(spec, x, 0, context=places)
+            check(spec, x[: place + 1][::3], 0, context=places)

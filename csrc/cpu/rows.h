@@ -96,6 +96,18 @@ struct Rows : Walk<Element>, Lanes<Element> {
     return least(block * kBlock, n - kBlock);  // the last block overlaps the one before
   }
 
+  // Where the first vector of a row decides it, by an element that no other beats; n if it does
+  // not.
+  int64_t decided(const Key* p, int64_t n) const {
+    const V v = this->load(p);
+    if constexpr (kFloats) {
+      return any(v != v) ? first<Key>(v != v) : n;
+    } else {
+      const auto unbeaten = v == Vectors::all(element.order.floor);
+      return any(unbeaten) ? first<Key>(unbeaten) : n;
+    }
+  }
+
   // At least kBlock elements and at most kRun.
   int64_t reduce_long(const Key* p, int64_t n, Partial& row) const {
     V best = Vectors::all(Vectors::kLast);
@@ -197,6 +209,14 @@ struct Rows : Walk<Element>, Lanes<Element> {
   template <bool kLong>
   void reduce(const Key* const* row, int count, int64_t n, int64_t* positions) const {
     Partial partial[kLanes];
+    // Rows of bools often are decided at once, and all rows where one begins with a NaN. The other
+    // rows are asked only where the first is: their beginnings are no stream.
+    constexpr bool kDecides = kLong && (kFloats || sizeof(Key) == 1);
+    if (kDecides && r.dtype->max_magnitude && decided(row[0], n) < n) {
+      bool all = true;
+      for (int i = 0; i < count; ++i) all &= (positions[i] = decided(row[i], n)) < n;
+      if (all) return;
+    }
     int64_t nans[kLanes];
     bool any_nan = false;
     for (int i = 0; i < count; ++i) {
@@ -247,6 +267,7 @@ struct Rows : Walk<Element>, Lanes<Element> {
       reduce(&q, 1, m, &position);
       const Best<int64_t> here{element.key(get<Key>(q + position)), start + position};
       if (next == 0 || better(here, best)) best = here;
+      if (best.key == element.order.floor) break;  // nothing can be better
     }
     return best;
   }

@@ -79,12 +79,13 @@ class Case:
 
 
 def _fill_randomly(x: Tensor) -> Tensor:
-    """Normal floats; integers over all of their range."""
+    """Normal floats; integers over all of their range but its ends, at which a row may be over."""
     if x.dtype.is_floating_point:
         return x.normal_()
     if x.dtype == torch.bool:
         return x.random_(0, 2)
-    return x.random_(torch.iinfo(x.dtype).min, None)
+    limits = torch.iinfo(x.dtype)
+    return x.random_(limits.min + 1, limits.max)
 
 
 def select(
