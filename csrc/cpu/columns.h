@@ -82,7 +82,7 @@ struct Columns : Walk<Element>, Lanes<Element> {
         if ((kFirst || any(asks)) && any(nan)) [[unlikely]] {
           V b = best;
           Index a = kFirst ? Index{} + number : get<Index>(bests.at + c);
-          for (int u = 0; u < n; ++u) {
+          for (int u = 0; u < n && any(b == b); ++u) {
             const auto wins = (v[u] < b) | ((v[u] != v[u]) & (b == b));
             b = wins ? v[u] : b;
             a = wins ? Index{} + static_cast<Number>(number + u) : a;
@@ -130,15 +130,19 @@ struct Columns : Walk<Element>, Lanes<Element> {
     for (int64_t start = j; start < stop && !settled; start += kBlock) {
       const int64_t block = least(kBlock, stop - start);
       if (start != j) std::fill_n(bests.at, width, Number(0));
+      int n = kRows;
+      while (n > block) n /= 2;
+      const Key* row[kRows];
       for (int64_t i = 0; i < block && !settled;) {
-        int n = kRows;
-        while (n > block - i) n /= 2;
-        const Key* row[kRows];
-        for (int u = 0; u < n; ++u, cursor.next()) row[u] = base + cursor.place().offset;
-        const auto number = static_cast<Number>(i + 1);
-        settled = start + i == j ? pass<true, kUnit>(n, row, number, width, stride, bests)
-                                 : pass<false, kUnit>(n, row, number, width, stride, bests);
-        i += n;
+        // The last pass of a block overlaps the one before: what it does twice changes nothing.
+        const int taken = static_cast<int>(least<int64_t>(n, block - i));
+        std::copy(row + taken, row + n, row);
+        for (int u = n - taken; u < n; ++u, cursor.next()) row[u] = base + cursor.place().offset;
+        i += taken;
+        const auto number = static_cast<Number>(i - n + 1);
+        const bool first = start == j && i == n;
+        settled = first ? pass<true, kUnit>(n, row, number, width, stride, bests)
+                        : pass<false, kUnit>(n, row, number, width, stride, bests);
       }
       const int64_t before = start - 1;
       if (start == j) {
