@@ -207,7 +207,7 @@ def test_arguments_that_make_no_sense(arguments, message, capsys):
     [
         TINY,
         ["--suite", "scaling", "--only", "(1024,)", "--seconds", "0"],
-        ["--suite", "sweep", "--only", "argmax (4096,)", "--seconds", "0"],
+        ["--suite", "sweep", "--only", "argmax (4096,)", "--seconds", "0", "--threads", "1,2"],
     ],
 )
 def test_the_plots(arguments, tmp_path):

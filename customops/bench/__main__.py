@@ -31,7 +31,10 @@ def _parser() -> argparse.ArgumentParser:
         help=f"of {', '.join(known)}; by default {_default_peers()}",
     )
     parser.add_argument(
-        "--threads", default="default", metavar="N,M", help="on a CPU: 1,default runs all twice"
+        "--threads",
+        default="default",
+        metavar="N,M",
+        help="on a CPU: 1,default runs every case with each",
     )
     parser.add_argument(
         "--seconds", type=float, default=1.0, help="for each contender and case (default: 1)"
@@ -105,9 +108,9 @@ def main(arguments: list[str] | None = None) -> int:
     threads_before = torch.get_num_threads()
     try:
         with report.progress(len(counts) * len(chosen)) as show_progress:
-            for threads in counts:
-                torch.set_num_threads(threads or threads_before)
-                for case in chosen:
+            for case in chosen:
+                for threads in counts:
+                    torch.set_num_threads(threads or threads_before)
                     show_progress(str(case))
                     own = [peers.OURS] + [peers.OPERATOR] * (case.timing == "host")
                     rows.append(

@@ -20,7 +20,8 @@ def write(path: str, rows: list[dict], suite: str, title: str) -> None:
     else:
         label = "share of the time that reading and writing at the measured bandwidth takes"
         _draw_bars(figure, rows, lambda figures: figures["share"], label, longest=1.5)
-        figure.axes[0].axvline(1, color="black", linewidth=0.8)
+        for axes in figure.axes:
+            axes.axvline(1, color="black", linewidth=0.8)
     figure.suptitle(title)
     figure.savefig(path, dpi=120)
 
@@ -32,13 +33,24 @@ def _draw_bars(
     label: str,
     longest: float = math.inf,
 ) -> None:
-    """Two bars for each row, cut at `longest`: ours and the fastest peer whose result is right."""
+    """Two bars for each row, cut at `longest`: ours and the fastest peer whose result is right. A
+    panel for each number of threads."""
+    panels: dict[int | None, list[dict]] = {}
+    for row in rows:
+        panels.setdefault(row["threads"], []).append(row)
+    panels = panels or {None: []}
+    figure.set_size_inches(11 * len(panels), 1.8 + 0.34 * max(map(len, panels.values())))
+    all_axes = figure.subplots(1, len(panels), squeeze=False)[0]
+    for axes, of_panel in zip(all_axes, panels.values(), strict=True):
+        _draw_panel(axes, of_panel, value, label, longest)
 
+
+def _draw_panel(
+    axes, rows: list[dict], value: Callable[[dict], float], label: str, longest: float
+) -> None:
     def cut(lengths: list[float]) -> list[float]:
         return [min(length, longest) for length in lengths]
 
-    figure.set_size_inches(11, 1.8 + 0.34 * len(rows))
-    axes = figure.subplots()
     ours = [value(row["contenders"][OURS]) for row in rows]
     bars = axes.barh([i - 0.19 for i in range(len(rows))], cut(ours), 0.36, label="ours")
     axes.bar_label(bars, [f"{length:.2f}" for length in ours], padding=3, fontsize=7)
