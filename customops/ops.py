@@ -19,9 +19,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-# What calling an overload calls: a Python frame, and a fifth of a call on a tiny tensor, less.
-# torch.compile knows the overload only.
+# Calls on tiny tensors are to cost no more than torch's own. So the functions call what calling an
+# overload calls, which saves a Python frame, and pass no default, which would have to be parsed.
+# torch.compile knows the overloads only.
 _traced = torch.compiler.is_dynamo_compiling
+_SEQUENCE = (tuple, list)  # not made anew for every call
 
 
 def _with_direct(packet):
@@ -56,9 +58,11 @@ def argmin(self: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool =
     d in sorted(dim)])`` gives the coordinates.
     """
     try:
-        if isinstance(dim, (tuple, list)):
-            return _argmin_dims(self, dim, keepdim)
         op = _argmin if _traced() else _direct_argmin
+        if dim is None and not keepdim:
+            return op(self)
+        if isinstance(dim, _SEQUENCE):
+            return _argmin_dims(self, dim, keepdim)
         return op(self, dim, keepdim) if keepdim else op(self, dim)
     except RuntimeError as error:
         raise _as_raised(error) from None
@@ -67,9 +71,11 @@ def argmin(self: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool =
 def argmax(self: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
     """Index of the largest element of `self` over `dim`, as int64; see :func:`argmin`."""
     try:
-        if isinstance(dim, (tuple, list)):
-            return _argmax_dims(self, dim, keepdim)
         op = _argmax if _traced() else _direct_argmax
+        if dim is None and not keepdim:
+            return op(self)
+        if isinstance(dim, _SEQUENCE):
+            return _argmax_dims(self, dim, keepdim)
         return op(self, dim, keepdim) if keepdim else op(self, dim)
     except RuntimeError as error:
         raise _as_raised(error) from None
