@@ -1,5 +1,8 @@
 """Fake kernels: shapes and dtypes of the results, for meta tensors and tracing."""
 
+import contextlib
+import functools
+import sys
 from collections.abc import Sequence
 
 import torch
@@ -36,6 +39,9 @@ def _register_extreme(op: str) -> None:
 def _register_scaled(op: str) -> None:
     def fake(self, scale, dim=1, keepdim=True):
         checks.check_scalable(op, self.dtype)
+        # Before Inductor makes code of an operator, it traces it; to import it takes a second.
+        if "torch._inductor.lowering" in sys.modules:
+            _register_lowerings()
         return self.new_empty(_shape(op, self, dim, keepdim))
 
     def fake_indices(self, scale, dim, keepdim):
@@ -45,6 +51,15 @@ def _register_scaled(op: str) -> None:
     torch.library.register_fake(f"reduceops::{op}", fake)
     torch.library.register_fake(f"reduceops::_{op}", fake)
     torch.library.register_fake(f"reduceops::_{op}_indices", fake_indices)
+
+
+@functools.cache
+def _register_lowerings() -> None:
+    """With an Inductor that has not what it takes, the operators remain kernels that it calls."""
+    with contextlib.suppress(ImportError, AttributeError, TypeError):
+        from . import lowering
+
+        lowering.register()
 
 
 def _register_tags() -> None:

@@ -236,7 +236,8 @@ def _check_value_alone(x: Tensor, dim: int) -> None:
 
 def _check_stored(node: Node) -> None:
     """Passes what is in memory for Inductor to read: an input, what a library has computed, what
-    another reduction has, and views of these."""
+    another reduction has, and views of these. (A forecast: Inductor decides when it lowers the
+    graph, which is where lowering.py asks it.)"""
     while node.op == "call_function" and (node.target is operator.getitem or _is_view(node.target)):
         node = node.args[0]
     target = node.target

@@ -1,0 +1,116 @@
+"""What Inductor makes of `scale_min` and `scale_max`, which are otherwise kernels that it calls.
+
+What a kernel reads must be in memory. An input that Inductor has as an expression only (the sum of
+a convolution and its bias, an activation) it would write for the kernel alone. There the product
+and its extreme value become part of Inductor's loop, with the bits of eager mode. Everywhere else
+the kernel is called as if nothing were registered here.
+
+Imported when Inductor is (see fake.py).
+"""
+
+import ctypes
+
+import torch
+from torch._inductor import config, ir, lowering
+from torch._inductor.virtualized import V, ops
+
+from . import libraries
+
+INT32, FLOAT32 = torch.int32, torch.float32
+SIGN, MAGNITUDE, INFINITY = -(1 << 31), (1 << 31) - 1, 0x7F800000
+
+# The devices where every float32 product that is a NaN is the same NaN, and the backend that makes
+# code for them. On a CPU, and on a GPU in float64, it keeps bits of the NaN that was multiplied,
+# and a key (below) has no room for them.
+_BACKENDS = {"cuda": "triton"} if libraries.cuda.loaded else {}
+_NAN = 0x7FFFFFFF
+_BELOW_ALL = SIGN | (INFINITY + 1)
+# The keys of zeros are as many as the bit patterns of NaNs allow.
+_MAX_EXTENT = (MAGNITUDE - INFINITY) // 2
+
+
+def register() -> None:
+    for end in ("min", "max"):
+        for name in (f"scale_{end}", f"_scale_{end}"):
+            _register(getattr(torch.ops.reduceops, name).default, end == "max")
+
+
+def _register(op: torch._ops.OpOverload, largest: bool) -> None:
+    # As Inductor does with an operator unknown to it. (Realized inputs: an expression of several
+    # reads that others use, too, is in memory.)
+    call = lowering.fallback_handler(op)
+    lowering.add_needs_realized_inputs(op)
+
+    @lowering.register_lowering(op, type_promotion_kind=None)
+    def lower(self, scale, dim=1, keepdim=True):
+        if _is_fusible(self, dim):
+            return _scaled_extreme(self, scale, dim, keepdim, largest)
+        return call(self, scale, dim, keepdim)
+
+
+def _is_fusible(self: ir.TensorBox, dim: int) -> bool:
+    device = self.get_device().type
+    return (
+        device in _BACKENDS
+        and getattr(config, f"{device}_backend") == _BACKENDS[device]
+        and self.get_dtype() == FLOAT32
+        and not ir.is_storage_and_layout(self)
+        and len(self.get_size()) > 0
+        and V.graph.sizevars.statically_known_leq(self.get_size()[dim], _MAX_EXTENT)
+    )
+
+
+def _scaled_extreme(
+    self: ir.TensorBox, scale: float, dim: int, keepdim: bool, largest: bool
+) -> ir.TensorBox:
+    """The minimum of int32 keys: negative numbers, zeros by their position, positive numbers.
+
+    Eager mode gives the element of lowest index, so a zero has the sign of the first zero. A
+    maximum is the minimum of the products with the negated scale, negated."""
+    load = self.make_loader()
+    dim %= len(self.get_size())
+    zeros = 2 * self.get_size()[dim]
+    factor = _bits_of(-scale if largest else scale)
+
+    def constant(value):
+        return ops.constant(value, INT32)
+
+    def key(index):
+        value = ops.mul(load(index), ops.to_dtype_bitcast(constant(factor), FLOAT32, INT32))
+        bits = ops.to_dtype_bitcast(value, INT32, FLOAT32)
+        bits = ops.where(ops.ne(value, value), constant(_BELOW_ALL), bits)
+        negative = ops.lt(bits, constant(0))
+        magnitude = ops.bitwise_and(bits, constant(MAGNITUDE))
+        above = ops.add(magnitude, ops.index_expr(zeros, INT32))
+        number = ops.where(negative, ops.neg(magnitude), above)
+        position = 2 * index[dim]
+        minus, plus = ops.index_expr(position + 1, INT32), ops.index_expr(position, INT32)
+        zero = ops.where(negative, minus, plus)
+        # Some kernels compute indices as int64.
+        return ops.to_dtype(ops.where(ops.eq(magnitude, constant(0)), zero, number), INT32)
+
+    def value(index):
+        key = load_key(index)
+        negative, positive = ops.lt(key, constant(0)), ops.ge(key, ops.index_expr(zeros, INT32))
+        above = ops.sub(key, ops.index_expr(zeros, INT32))
+        magnitude = ops.where(negative, ops.neg(key), ops.where(positive, above, constant(0)))
+        odd = ops.eq(ops.bitwise_and(key, constant(1)), constant(1))
+        minus, plus = map(constant, (0, SIGN) if largest else (SIGN, 0))
+        sign = ops.where(positive, plus, ops.where(ops.logical_or(negative, odd), minus, plus))
+        bits = ops.bitwise_or(magnitude, sign)
+        bits = ops.where(ops.lt(key, constant(-INFINITY)), constant(_NAN), bits)
+        return ops.to_dtype_bitcast(ops.to_dtype(bits, INT32), FLOAT32, INT32)
+
+    def pointwise(dtype, inner, size):
+        device = self.get_device()
+        return ir.Pointwise.create(device=device, dtype=dtype, inner_fn=inner, ranges=size)
+
+    minimum = lowering.lowerings[torch.ops.aten.amin.default]
+    keys = minimum(pointwise(INT32, key, self.get_size()), [dim], keepdim)
+    load_key = keys.make_loader()
+    return pointwise(FLOAT32, value, keys.get_size())
+
+
+def _bits_of(value: float) -> int:
+    """Of a float32. (A constant as a number could lose the sign of a zero and a NaN.)"""
+    return ctypes.c_int32.from_buffer(ctypes.c_float(value)).value

@@ -1,0 +1,275 @@
+"""scale_min and scale_max as a part of Inductor's loop: where, and with the bits of eager mode."""
+
+import math
+import shutil
+import sys
+
+import data
+import opspec
+import pytest
+import reference
+import torch
+from conftest import NO_CUDA
+from torch import nn
+from torch._inductor import lowering as inductor_lowering
+from torch._inductor.utils import run_and_get_code
+
+import customops
+from customops import fake, lowering
+
+pytestmark = pytest.mark.skipif(shutil.which("c++") is None, reason="there is no C++ compiler")
+ENDS = ("min", "max")
+
+
+@pytest.fixture(autouse=True)
+def admitted(tmp_path, monkeypatch):
+    """The CPU too, whose NaNs alone differ from those of eager mode; and no cached graph."""
+    monkeypatch.setitem(lowering._BACKENDS, "cpu", "cpp")
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+
+
+TINY = 1e-45
+# Whose extreme is a NaN or infinite, ordinary, tied, a zero before or after others.
+POOLS = {
+    "special": None,
+    "smooth": None,
+    "ties": None,
+    "zeros": (0.0, -0.0),
+    "zeros below": (0.0, -0.0, 1.0, TINY, math.inf),
+    "zeros above": (0.0, -0.0, -1.0, -TINY, -math.inf),
+    "rare NaNs": (*(0.0, -0.0, 1.5, -2.5, TINY) * 20, math.nan),
+}
+
+
+def operands(shape, device, kind="ties"):
+    if POOLS[kind] is None:
+        return [data.make(shape, torch.float32, kind, seed).to(device) for seed in range(2)]
+    pool, generator = torch.tensor(POOLS[kind]), torch.Generator().manual_seed(0)
+    return [data.take(pool, shape, generator).to(device) for _ in range(2)]
+
+
+def choose(x, y):
+    """An expression whose elements, NaNs among them, have the bits that they had in memory."""
+    return torch.where(x.view(torch.int32) % 3 == 0, x, y)
+
+
+def compile_and_run(function, *inputs, **keywords):
+    """The results, whether the code calls our kernel, and how many kernels Inductor made."""
+    compiled = torch.compile(function, fullgraph=True, **keywords)
+    result, (code, *_) = run_and_get_code(compiled, *inputs)
+    return result, *look_at(code)
+
+
+def look_at(code):
+    lines = [line for line in code.splitlines() if not line.lstrip().startswith("#")]
+    kernels = sum("async_compile.triton(" in line or "cpp_pybinding(" in line for line in lines)
+    return any("reduceops" in line for line in lines), kernels
+
+
+def assert_fused(
+    producer, end, shape, device, scale=2.0, dim=1, keepdim=True, parts=False, prepare=None, **mode
+):
+    """Compiled without our kernel, and for each kind of input the same bits as eager mode."""
+    operator = getattr(customops, f"scale_{end}")
+
+    def function(*inputs):
+        return operator(producer(*inputs), scale, dim, keepdim)
+
+    compiled, code = torch.compile(function, fullgraph=True, **mode), None
+    for kind in POOLS:
+        inputs = operands(shape, device, kind)
+        if prepare:
+            inputs = [prepare(x) for x in inputs]
+        if code is None:
+            actual, (code,) = run_and_get_code(compiled, *inputs)
+        else:
+            actual = compiled(*inputs)
+        context = (end, scale, dim, keepdim, kind)
+        expected = getattr(reference, f"scale_{end}")(producer(*inputs), scale, dim, keepdim)
+        exact_nans = device == "cuda"
+        opspec.assert_same(actual, expected, exact_nans, context)
+        opspec.assert_same(actual, function(*inputs), exact_nans, context)
+    calls_ours, kernels = look_at(code)
+    assert not calls_ours and (parts or kernels == 1), context
+
+
+SCALES = (2.0, -1.5, 0.1, 1.0, -1.0, 0.0, -0.0, math.inf, -math.inf, math.nan, 1e-40, 1e300, 3)
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("scale", SCALES)
+def test_scales(end, scale, device):
+    assert_fused(choose, end, (3, 40, 17), device, scale)
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("extent", [1, 2, 5, 64, 100, 3000])
+def test_extents(end, extent, device):
+    parts = extent > 1000  # Inductor may cut it
+    assert_fused(choose, end, (extent, 19), device, dim=0, parts=parts)
+    assert_fused(choose, end, (19, extent), device, dim=-1, keepdim=False, parts=parts)
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_reduction_cut_into_parts(end, device):
+    assert_fused(choose, end, (1 << 20,), device, dim=0, parts=True)
+
+
+PRODUCERS = {
+    "sum": lambda x, y: x + y,
+    "bias": lambda x, y: x + y[0, :, :1, :1],
+    "permuted": lambda x, y: choose(x, y).permute(0, 3, 1, 2),
+    "reshaped": lambda x, y: choose(x, y).reshape(2, 15, -1),
+    "sliced": lambda x, y: choose(x, y)[:, 1:, ::2],
+    "broadcast": lambda x, y: choose(x, y)[:, :, None].expand(-1, -1, 3, -1, -1),
+    "converted": lambda x, y: (x.double() + y.double()).float(),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("name", PRODUCERS)
+def test_producers_and_layouts(name, end, device):
+    for layout in (torch.contiguous_format, torch.channels_last):
+        prepare = lambda x, layout=layout: x.to(memory_format=layout)  # noqa: E731
+        assert_fused(PRODUCERS[name], end, (2, 5, 6, 7), device, prepare=prepare)
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("mode", ["max-autotune-no-cudagraphs", "reduce-overhead"])
+def test_modes(mode, end, device):
+    assert_fused(choose, end, (3, 40, 17), device, mode=mode)
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("bounded", [False, True])
+def test_dynamic_sizes(bounded, end, device):
+    def mark(x):
+        for dim in (0, 2):
+            torch._dynamo.mark_dynamic(x, dim)
+        if bounded:
+            torch._dynamo.mark_dynamic(x, 1, min=2, max=1000)
+        return x
+
+    assert_fused(choose, end, (3, 40, 17), device, prepare=mark)
+
+
+def test_rewritten_products(device):
+    """What the pass of inductor_options() puts there are the private twins."""
+    x, y = operands((3, 40, 17), device, "smooth")
+    for op in (torch.ops.reduceops._scale_min, torch.ops.reduceops._scale_max):
+        result, calls_ours, _ = compile_and_run(lambda x, y, op=op: op(x + y, 2.0, 1, True), x, y)
+        assert not calls_ours
+        opspec.assert_same(result, op(x + y, 2.0, 1, True))
+
+
+def test_between_other_operations(device):
+    """Part of a larger loop, with another one over the same input."""
+
+    def function(x, y):
+        z = choose(x, y)
+        return customops.scale_min(z, 2.0) * 4, customops.scale_max(x * 2, -0.5, 1, False)
+
+    inputs = operands((3, 40, 17), device, "smooth")
+    result, calls_ours, kernels = compile_and_run(function, *inputs)
+    assert not calls_ours and kernels == 1
+    opspec.assert_same(result, function(*inputs))
+
+
+CALLED = {
+    "an input": (lambda x, y: customops.scale_min(x, 2.0), torch.float32),
+    "a view": (lambda x, y: customops.scale_min(x[:, ::2].mT, 2.0), torch.float32),
+    "a matrix product": (lambda x, y: customops.scale_min(x @ y.mT, 2.0), torch.float32),
+    "written anyway": (lambda x, y: (customops.scale_min(z := x + y, 2.0), z)[0:2], torch.float32),
+    "float16": (lambda x, y: customops.scale_max(x + y, 2.0), torch.float16),
+    "bfloat16": (lambda x, y: customops.scale_max(x + y, 2.0), torch.bfloat16),
+    "float64": (lambda x, y: customops.scale_min(x + y, 2.0), torch.float64),
+    "indices": (lambda x, y: customops.min(x + y, 1), torch.float32),
+}
+
+
+@pytest.mark.parametrize("name", CALLED)
+def test_where_the_kernel_is_called(name, device):
+    function, dtype = CALLED[name]
+    x, y = (data.make((3, 40, 17), dtype, "ties", seed).to(device) for seed in range(2))
+    result, calls_ours, _ = compile_and_run(function, x, y)
+    assert calls_ours
+    opspec.assert_same(result, function(x, y))
+
+
+def test_a_dynamic_extent(device):
+    """Without a bound it may be too large."""
+    x = data.make((4, 5, 6), torch.float32, "ties").to(device)
+    torch._dynamo.mark_dynamic(x, 1)
+    result, calls_ours, _ = compile_and_run(lambda x: customops.scale_min(x + 1.0, 2.0), x)
+    assert calls_ours
+    opspec.assert_same(result, reference.scale_min(x + 1.0, 2.0))
+
+
+def test_a_large_extent(device):
+    """More zeros than there are keys."""
+    x, y = operands(((1 << 22) + 1,), device)
+    function = lambda x, y: customops.scale_min(x + y, 2.0, 0)  # noqa: E731
+    result, calls_ours, _ = compile_and_run(function, x, y)
+    assert calls_ours
+    opspec.assert_same(result, reference.scale_min(x + y, 2.0, 0))
+
+
+def test_an_inductor_without_what_it_takes(monkeypatch, device):
+    monkeypatch.delattr(customops, "lowering")
+    monkeypatch.setitem(sys.modules, "customops.lowering", None)  # its import fails
+    for name in ("scale_min", "_scale_min"):
+        op = getattr(torch.ops.reduceops, name).default
+        monkeypatch.delitem(inductor_lowering.lowerings, op, raising=False)
+    fake._register_lowerings.cache_clear()
+    try:
+        x, y = operands((3, 40, 17), device)
+        result, calls_ours, _ = compile_and_run(lambda x, y: customops.scale_min(x + y, 2.0), x, y)
+    finally:
+        fake._register_lowerings.cache_clear()
+    assert calls_ours
+    opspec.assert_same(result, reference.scale_min(x + y, 2.0))
+
+
+def test_cpu_is_not_admitted_by_itself(monkeypatch):
+    """Its NaNs are not those of eager mode."""
+    monkeypatch.delitem(lowering._BACKENDS, "cpu")
+    x, y = operands((3, 40, 17), "cpu", "special")
+    function = lambda x, y: customops.scale_min(choose(x, y), 2.0)  # noqa: E731
+    result, calls_ours, _ = compile_and_run(function, x, y)
+    assert calls_ours
+    opspec.assert_same(result, reference.scale_min(choose(x, y), 2.0))
+
+
+def test_aot_inductor(tmp_path, device):
+    class Model(nn.Module):
+        def forward(self, x, y):
+            return customops.scale_min(choose(x, y), -2.0)
+
+    inputs = tuple(operands((3, 40, 17), device, "zeros below"))
+    program = torch.export.export(Model(), inputs)
+    path = torch._inductor.aoti_compile_and_package(
+        program, package_path=str(tmp_path / "model.pt2")
+    )
+    result = torch._inductor.aoti_load_package(path)(*inputs)
+    expected = reference.scale_min(choose(*inputs), -2.0)
+    opspec.assert_same(result, expected, exact_nans=device == "cuda")
+
+
+@NO_CUDA
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
+def test_a_convolution(layout, monkeypatch):
+    """Its bias, the scale and the minimum are one kernel, which reads what the library wrote."""
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    convolution = nn.Conv2d(16, 32, 3).cuda().to(memory_format=layout)
+    x = data.make((4, 16, 30, 30), torch.float32, "smooth").cuda().to(memory_format=layout)
+
+    @torch.no_grad()
+    def function(x):
+        return customops.scale_min(convolution(x), 2.0)
+
+    result, calls_ours, _ = compile_and_run(function, x)
+    assert not calls_ours
+    with torch.no_grad():
+        expected = (convolution(x) * 2.0).amin(1, keepdim=True)
+    # Another algorithm may be chosen.
+    torch.testing.assert_close(result, expected, rtol=1e-3, atol=1e-3)
