@@ -20,7 +20,7 @@ __global__ void columns(const __grid_constant__ Problem p, Element element) {
   extern __shared__ char shared[];
   if (p.candidates) let_next_launch();
   auto* bests = reinterpret_cast<Best<Key>*>(shared);
-  const uint32_t lanes = p.plan.lanes, shares = p.plan.shares;  // these a power of two
+  const uint32_t lanes = p.plan.lanes, shares = p.plan.shares;  // shares: a power of two
   const uint32_t column_of = threadIdx.x / lanes, lane = threadIdx.x - column_of * lanes;
   const int shares_log2 = 31 - __clz(shares);
   const uint32_t share = column_of & (shares - 1), group = column_of >> shares_log2;
@@ -51,7 +51,7 @@ __global__ void columns(const __grid_constant__ Problem p, Element element) {
       const int64_t step = plain ? shares * p.reduced()[0].stride : 0;
       const Key* next = base + (plain ? (begin + share) * p.reduced()[0].stride : 0);
       const auto extent = static_cast<uint32_t>(stop - begin);
-      const uint32_t turns = share < extent ? (extent - share - 1 >> shares_log2) + 1 : 0;
+      const uint32_t turns = share < extent ? ((extent - share - 1) >> shares_log2) + 1 : 0;
       const auto read = [&](uint32_t t) {
         const Key* at = next;
         if (plain) {
