@@ -197,13 +197,18 @@ struct Columns : Walk<Element>, Lanes<Element> {
   // not tell their bits.
   void write_values(const Key* base, const Dim& inner, int64_t width, const Bests& bests,
                     const int64_t* indices, Key* values) const {
-    bool exact = true;
-    for (int64_t c = 0; c < width; ++c) {
-      Key value{};
-      exact &= element.value_of_key(this->key(bests.lane[c]), value);
-      values[c] = value;
+    typename Vectors::Bits unsure{};
+    for (int64_t next = 0; next < width; next += kLanes) {
+      // The last vector overlaps the one before, if there is one.
+      const int64_t c = std::max<int64_t>(0, least(next, width - kLanes));
+      const auto elements = this->elements(get<V>(bests.lane + c), unsure);
+      if (width >= kLanes) {
+        put(values + c, elements);
+      } else {
+        std::memcpy(values, &elements, width * sizeof(Key));
+      }
     }
-    if (exact) return;
+    if (!any(unsure)) return;
     const Dims& reduced = r.groups.reduced;
     for (int64_t c = 0; c < width; ++c) {
       Key value;

@@ -194,7 +194,30 @@ struct Lanes {
     }
   }
 
+  // The elements in these lanes, scaled; true in `unsure` where a lane does not tell: a zero may
+  // have either sign, a NaN any bits.
+  REDUCEOPS_INLINE Bits elements(V lanes, Bits& unsure) const {
+    const Order<Key> order = element.order;
+    if constexpr (kFloats) {
+      unsure |= reinterpret_cast<Bits>((lanes == 0) | (lanes != lanes));
+      return reinterpret_cast<Bits>(lanes * (order.flip < 0 ? Lane(-1) : Lane(1)));
+    } else if constexpr (std::is_same_v<Element, Plain<Key, false>>) {
+      return lanes ^ order.flip;
+    } else {  // as bits_of() does
+      const Unsigned bias = order.bias, flip = order.flip & kSign;
+      const Index ordered = reinterpret_cast<Index>(lanes) - bias;
+      const auto negative = reinterpret_cast<Bits>(ordered) < 0;
+      const Index magnitude = negative ? -ordered : ordered;
+      unsure |= reinterpret_cast<Bits>((ordered == 0) | (lanes == order.floor));
+      return reinterpret_cast<Bits>(magnitude |
+                                    ((reinterpret_cast<Index>(negative) & kSign) ^ flip));
+    }
+  }
+
  private:
+  using Unsigned = std::make_unsigned_t<Key>;
+  static constexpr Unsigned kSign = Unsigned(1) << (8 * sizeof(Key) - 1);
+
   template <class K>
   static REDUCEOPS_INLINE V lanes(const Plain<K, false>& plain, Bits bits) {
     return bits ^ plain.order.flip;
@@ -206,8 +229,6 @@ struct Lanes {
     if constexpr (kFloats) {
       return reinterpret_cast<V>(bits) * (plain.order.flip < 0 ? Lane(-1) : Lane(1));
     } else {
-      using Unsigned = std::make_unsigned_t<Key>;
-      constexpr Unsigned kSign = Unsigned(1) << (8 * sizeof(Key) - 1);
       const Unsigned bias = plain.order.bias, mirror = bias + kSign;
       const Index raw = reinterpret_cast<Index>(bits) ^ Unsigned(plain.order.flip & kSign);
       const Index keys = reinterpret_cast<Bits>(raw) < 0 ? mirror - raw : raw + bias;
