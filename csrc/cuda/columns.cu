@@ -22,7 +22,7 @@ __global__ void columns(const __grid_constant__ Problem p, Element element) {
   auto* bests = reinterpret_cast<Best<Key>*>(shared);
   const uint32_t lanes = p.plan.lanes, shares = p.plan.shares;  // shares: a power of two
   const uint32_t column_of = threadIdx.x / lanes, lane = threadIdx.x - column_of * lanes;
-  const int shares_log2 = 31 - __clz(shares);
+  const int shares_log2 = log2_of(shares);
   const uint32_t share = column_of & (shares - 1), group = column_of >> shares_log2;
   const uint32_t groups = p.plan.threads / (lanes * shares);
   const Dim inner = p.kept()[0];

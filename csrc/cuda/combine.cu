@@ -11,7 +11,7 @@ template <class Element>
 __global__ void combine(const __grid_constant__ Problem p, Element element, int lanes) {
   wait_for_previous();
   const int64_t parts = p.plan.candidates();
-  const int64_t output = (blockIdx.x * int64_t(kCombiners) + threadIdx.x) >> (31 - __clz(lanes));
+  const int64_t output = (blockIdx.x * int64_t(kCombiners) + threadIdx.x) >> log2_of(lanes);
   const int lane = threadIdx.x & (lanes - 1);
   Best<int64_t> best = no_best<int64_t>();
   for (int64_t part = lane; part < parts && output < p.outputs; part += lanes)

@@ -12,6 +12,9 @@
 
 namespace reduceops::cuda {
 
+// Of a power of two.
+__device__ inline int log2_of(uint32_t power) { return 31 - __clz(power); }
+
 template <class Key>
 struct alignas(kLoadBytes) Vector {
   static constexpr int kWidth = kLoadBytes / sizeof(Key);

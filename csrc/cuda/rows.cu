@@ -113,8 +113,8 @@ __global__ void __launch_bounds__(kThreads, kRowLoads / kThreads / (kLoads ? kLo
   __shared__ Best<Key> warps[kThreads / 32], parts[kCluster];
   if (p.candidates) let_next_launch();
   const int lanes = p.plan.lanes;
-  const int row = threadIdx.x >> (31 - __clz(lanes)), lane = threadIdx.x & (lanes - 1);
-  const int rows_per_block = blockDim.x >> (31 - __clz(lanes));
+  const int row = threadIdx.x >> log2_of(lanes), lane = threadIdx.x & (lanes - 1);
+  const int rows_per_block = blockDim.x >> log2_of(lanes);
   for (int64_t block = blockIdx.x; block < p.plan.blocks; block += gridDim.x) {
     if (p.plan.cluster > 1) cluster_arrive();
     const auto [unit, part] = split(block, p.plan.parts);
