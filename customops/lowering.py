@@ -107,6 +107,11 @@ def _scaled_extreme(
 
     minimum = lowering.lowerings[torch.ops.aten.amin.default]
     keys = minimum(pointwise(INT32, key, self.get_size()), [dim], keepdim)
+    if ir.is_storage_and_layout(keys):
+        # Nobody else reads them. Padded strides would only keep Inductor from seeing how contiguous
+        # a loop is that never writes them.
+        with config.patch(comprehensive_padding=False):
+            ir.as_storage_and_layout(keys, freeze=True)
     load_key = keys.make_loader()
     return pointwise(FLOAT32, value, keys.get_size())
 
