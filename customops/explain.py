@@ -18,6 +18,7 @@ class Walk(enum.IntEnum):
     BULK_ROWS = 2
     BULK_GROUPS = 3
     BULK_COLUMNS = 4
+    SMALL = 5
 
 
 @dataclass(frozen=True)

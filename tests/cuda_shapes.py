@@ -44,8 +44,9 @@ def parts(plan: CudaPlan) -> str:
     return "cluster" if plan.cluster > 1 else "one part"
 
 
-# Of a size that fills a GPU, by the walk and what combines its parts.
+# Of a size that fills a GPU, but for the small one, by the walk and what combines its parts.
 WALKS = {
+    (Walk.SMALL, "one part"): Shape((90, 33, 5), (1,)),
     (Walk.ROWS, "one part"): Shape((1000, 4099), (1,)),
     (Walk.ROWS, "cluster"): Shape((64, 151936), (1,), torch.bfloat16),
     (Walk.ROWS, "workspace"): Shape((2, 1000_003), (1,)),
@@ -78,11 +79,14 @@ HUGE = {
 
 # REDUCEOPS_CUDA_TUNING that sends small inputs where the plan sends large ones.
 TUNINGS = {
-    "before Hopper": "bulk=0",
-    "bulk copies": "bulk_bytes=0,long_rows_bytes=0,long_row_bytes=4096,short_row_bytes=64",
-    "short stages": "bulk_bytes=0,stage_bytes=256,tile_bytes=256,segment_bytes=128,"
-    "least_segment_bytes=16,split_segment_bytes=16,long_rows_bytes=0,long_row_bytes=1,short_row_bytes=0",
-    "tiles of groups": "bulk_bytes=0,short_row_bytes=4096,small_group_bytes=49152,part_loads=64",
+    "before Hopper": "small_bytes=0,bulk=0",
+    "bulk copies": "small_bytes=0,bulk_bytes=0,long_rows_bytes=0,long_row_bytes=4096,"
+    "short_row_bytes=64",
+    "short stages": "small_bytes=0,bulk_bytes=0,stage_bytes=256,tile_bytes=256,segment_bytes=128,"
+    "least_segment_bytes=16,split_segment_bytes=16,long_rows_bytes=0,long_row_bytes=1,"
+    "short_row_bytes=0",
+    "tiles of groups": "small_bytes=0,bulk_bytes=0,short_row_bytes=4096,small_group_bytes=49152,"
+    "part_loads=64",
 }
 
 
@@ -134,7 +138,9 @@ def branches(shape: Shape, plan: CudaPlan) -> set[tuple]:
     found = {(walk, parts(plan))}
     if plan.candidates > 1:
         found.add(("candidates", "packed" if plan.candidate_bytes == 8 else "not packed"))
-    if walk != Walk.BULK_ROWS:
+    if walk == Walk.SMALL:
+        found.add((walk, "a lane" if plan.lanes == 1 else "lanes" if plan.lanes < 32 else "a warp"))
+    elif walk != Walk.BULK_ROWS:
         found.add((walk, "vector" if plan.vector else "no vector"))
     if walk == Walk.ROWS:
         lanes = {1: "a lane", 32: "a warp", plan.threads: "a block"}
@@ -152,6 +158,7 @@ def branches(shape: Shape, plan: CudaPlan) -> set[tuple]:
 
 
 BRANCHES = {
+    Walk.SMALL: ("a lane", "lanes", "a warp"),
     Walk.ROWS: ("vector", "no vector", "a lane to a row", "lanes to a row", "a warp to a row")
     + ("a block to a row", "8 loads", "16 loads"),
     Walk.COLUMNS: ("vector", "no vector", "alone", "shared"),

@@ -72,6 +72,10 @@ def test_cuda_plan_covers_every_group_within_the_limits(case, multiprocessors, a
         assert outputs * plan.candidates * plan.candidate_bytes <= WORKSPACE
         reduced = math.prod(x.size(d) for d in dims)
         assert plan.candidate_bytes == 16 or (x.element_size() <= 4 and reduced < 1 << 32)
+    if plan.walk == Walk.SMALL:
+        assert plan.lanes in (1, 2, 4, 8, 16, 32) and plan.parts == plan.shares == 1
+        assert plan.blocks * plan.threads >= outputs * plan.lanes
+        return
     if plan.walk in (Walk.ROWS, Walk.COLUMNS):
         assert plan.shares & (plan.shares - 1) == 0
         groups_per_block = plan.threads // (plan.lanes * plan.shares)
@@ -148,13 +152,19 @@ def test_cpu_plan_covers_every_group_within_the_limits(case, threads):
         ((1048576, 100), [1], torch.float32, Walk.BULK_GROUPS),
         ((65536, 17, 33), [1], torch.float32, Walk.BULK_GROUPS),
         ((1024, 4096, 16), [1], torch.float32, Walk.BULK_COLUMNS),
-        ((16,), [0], torch.float32, Walk.ROWS),
+        ((16,), [0], torch.float32, Walk.SMALL),
+        ((32, 1000), [1], torch.float32, Walk.ROWS),
     ],
 )
 def test_cuda_plan_of_the_shapes_that_matter(shape, dims, dtype, walk):
     x = empty(*shape, dtype=dtype)
     assert cuda_plan(x, dims).walk == walk
-    older = {Walk.ROWS: Walk.ROWS, Walk.BULK_ROWS: Walk.ROWS, Walk.COLUMNS: Walk.COLUMNS}
+    older = {
+        Walk.SMALL: Walk.SMALL,
+        Walk.ROWS: Walk.ROWS,
+        Walk.BULK_ROWS: Walk.ROWS,
+        Walk.COLUMNS: Walk.COLUMNS,
+    }
     older[Walk.BULK_COLUMNS] = Walk.COLUMNS
     older[Walk.BULK_GROUPS] = Walk.ROWS if dims == [x.dim() - 1] else Walk.COLUMNS
     assert cuda_plan(x, dims, bulk=False).walk == older[walk]

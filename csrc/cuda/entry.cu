@@ -81,6 +81,8 @@ Limits limits_of(int32_t device) {
 
 void launch_walk(const Reduction& r, const Problem& problem, void* stream) {
   switch (problem.plan.walk) {
+    case Walk::kSmall:
+      return launch_small(r, problem, stream);
     case Walk::kRows:
       return launch_rows(r, problem, stream);
     case Walk::kColumns:

@@ -16,7 +16,8 @@ struct Limits {
   bool bulk;  // bulk copies, clusters and kSharedBytes: compute capability 9.0 on, but not all
 };
 
-constexpr int64_t kThreads = 256;  // per block of plain loads; the kernels are compiled for it
+constexpr int64_t kThreads = 256;       // per block of plain loads; the kernels are compiled for it
+constexpr int64_t kSmallThreads = 128;  // per block of small inputs
 constexpr int64_t kLoadBytes = 16;
 constexpr int64_t kRowLoads = 8192;  // that a multiprocessor has in flight where it reads rows
 // Of a thread among them: many where it has several rounds of them to do, else so few that more
@@ -46,6 +47,7 @@ enum class Walk : int {
   kBulkRows,     // the reduced dim is innermost, and long
   kBulkGroups,   // small groups that follow each other in memory, by tiles of many
   kBulkColumns,  // a kept dim is innermost, by tiles of columns
+  kSmall,        // few elements, whatever their order
 };
 
 struct Plan {
@@ -110,7 +112,9 @@ class Planner {
     plan.cluster = plan.lanes = plan.shares = 1;
     plan.candidate_bytes = bytes_ <= 4 && groups_.extent >> 32 == 0 ? 8 : 16;
     const bool bulk = limits_.bulk && total_ >= tuning_.bulk_bytes && groups_.reduced.count == 1;
-    if (is_rows(groups_)) {
+    if (is_small()) {
+      small(plan);
+    } else if (is_rows(groups_)) {
       if (bulk && short_rows()) {
         bulk_short_rows(plan);
       } else if (bulk && long_rows()) {
@@ -134,6 +138,28 @@ class Planner {
   int64_t slot_bytes() const { return std::max<int64_t>(4, bytes_); }
   int64_t multiprocessors() const { return limits_.multiprocessors; }
   int64_t resident() const { return multiprocessors() * tuning_.bulk_blocks; }
+
+  // Also in 32-bit offsets and result indices.
+  bool is_small() const {
+    const Dims &kept = groups_.kept, &reduced = groups_.reduced;
+    if (total_ > tuning_.small_bytes || walk_ > 32 * tuning_.small_loads || kept.count > 2 ||
+        reduced.count > 1 || groups_.extent >> 31 != 0)
+      return false;
+    int64_t last = 0;
+    for (int d = 0; d < kept.count; ++d) last += (kept.dim[d].size - 1) * kept.dim[d].stride;
+    for (int d = 0; d < reduced.count; ++d) last += (walk_ - 1) * reduced.dim[d].stride;
+    return last >> 31 == 0;
+  }
+
+  void small(Plan& plan) const {
+    plan.walk = Walk::kSmall;
+    plan.lanes =
+        static_cast<int>(std::min<int64_t>(32, ceil_pow2(ceil_div(walk_, tuning_.lane_loads))));
+    plan.threads = kSmallThreads;
+    plan.parts = 1;
+    plan.part_extent = walk_;
+    plan.blocks = ceil_div(groups_.outputs * plan.lanes, kSmallThreads);
+  }
 
   bool short_rows() const {
     return groups_.kept.count == 1 && along().stride == 1 && inner().stride == walk_ &&
