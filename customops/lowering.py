@@ -17,17 +17,15 @@ from torch._inductor.virtualized import V, ops
 from . import libraries
 
 INT32, FLOAT32 = torch.int32, torch.float32
-SIGN, MAGNITUDE, INFINITY = -(1 << 31), (1 << 31) - 1, 0x7F800000
+SIGN, INFINITY = -(1 << 31), 0x7F800000  # the bits of -0.0 and of infinity
 
 # The devices where every float32 product that is a NaN is the same NaN, and the backend that makes
 # code for them. On a CPU, and on a GPU in float64, it keeps bits of the NaN that was multiplied,
 # and a key (below) has no room for them.
 _BACKENDS = {"cuda": "triton"} if libraries.cuda.loaded else {}
 _NAN = 0x7FFFFFFF
-_BELOW_ALL = SIGN | (INFINITY + 1)
 # The keys of zeros are as many as the bit patterns of NaNs allow.
-_MAX_EXTENT = (MAGNITUDE - INFINITY) // 2
-
+_MAX_EXTENT = (_NAN - INFINITY) // 2
 
 def register() -> None:
     for end in ("min", "max"):
@@ -63,42 +61,47 @@ def _is_fusible(self: ir.TensorBox, dim: int) -> bool:
 def _scaled_extreme(
     self: ir.TensorBox, scale: float, dim: int, keepdim: bool, largest: bool
 ) -> ir.TensorBox:
-    """The minimum of int32 keys: negative numbers, zeros by their position, positive numbers.
+    """The minimum of int32 keys: NaNs, negative numbers, zeros by their position, positive numbers.
 
     Eager mode gives the element of lowest index, so a zero has the sign of the first zero. A
-    maximum is the minimum of the products with the negated scale, negated."""
+    maximum is the minimum of the products with the negated scale, negated. The bits of a product
+    that is not negative are turned round the circle of integers until infinity is the highest, so
+    that NaNs are the lowest; those of negative ones are turned over below the zeros."""
     load = self.make_loader()
     dim %= len(self.get_size())
-    zeros = 2 * self.get_size()[dim]
     factor = _bits_of(-scale if largest else scale)
+    room = 2 * self.get_size()[dim]  # for zeros
+    turn = INFINITY ^ _NAN
+    least_zero = turn - room  # odd
 
     def constant(value):
         return ops.constant(value, INT32)
 
+    def integer(expression):
+        return ops.index_expr(expression, INT32)
+
     def key(index):
         value = ops.mul(load(index), ops.to_dtype_bitcast(constant(factor), FLOAT32, INT32))
         bits = ops.to_dtype_bitcast(value, INT32, FLOAT32)
-        bits = ops.where(ops.ne(value, value), constant(_BELOW_ALL), bits)
         negative = ops.lt(bits, constant(0))
-        magnitude = ops.bitwise_and(bits, constant(MAGNITUDE))
-        above = ops.add(magnitude, ops.index_expr(zeros, INT32))
-        number = ops.where(negative, ops.neg(magnitude), above)
-        position = 2 * index[dim]
-        minus, plus = ops.index_expr(position + 1, INT32), ops.index_expr(position, INT32)
-        zero = ops.where(negative, minus, plus)
+        below = ops.sub(ops.add(integer(least_zero), constant(SIGN)), bits)
+        number = ops.where(negative, below, ops.add(bits, constant(turn)))
+        position = least_zero + 2 * index[dim]
+        zero = ops.where(negative, integer(position + 1), integer(position))
+        is_zero = ops.eq(value, ops.constant(0.0, FLOAT32))
         # Some kernels compute indices as int64.
-        return ops.to_dtype(ops.where(ops.eq(magnitude, constant(0)), zero, number), INT32)
+        return ops.to_dtype(ops.where(is_zero, zero, number), INT32)
 
     def value(index):
         key = load_key(index)
-        negative, positive = ops.lt(key, constant(0)), ops.ge(key, ops.index_expr(zeros, INT32))
-        above = ops.sub(key, ops.index_expr(zeros, INT32))
-        magnitude = ops.where(negative, ops.neg(key), ops.where(positive, above, constant(0)))
-        odd = ops.eq(ops.bitwise_and(key, constant(1)), constant(1))
+        negative, positive = ops.lt(key, integer(least_zero)), ops.gt(key, constant(turn))
+        magnitude = ops.where(positive, ops.sub(key, constant(turn)), constant(0))
+        magnitude = ops.where(negative, ops.sub(integer(least_zero), key), magnitude)
+        even = ops.eq(ops.bitwise_and(key, constant(1)), constant(0))  # a negative zero's
         minus, plus = map(constant, (0, SIGN) if largest else (SIGN, 0))
-        sign = ops.where(positive, plus, ops.where(ops.logical_or(negative, odd), minus, plus))
-        bits = ops.bitwise_or(magnitude, sign)
-        bits = ops.where(ops.lt(key, constant(-INFINITY)), constant(_NAN), bits)
+        sign = ops.where(positive, plus, ops.where(ops.logical_or(negative, even), minus, plus))
+        is_nan = ops.lt(key, integer(least_zero - INFINITY))
+        bits = ops.where(is_nan, constant(_NAN), ops.bitwise_or(magnitude, sign))
         return ops.to_dtype_bitcast(ops.to_dtype(bits, INT32), FLOAT32, INT32)
 
     def pointwise(dtype, inner, size):

@@ -208,7 +208,7 @@ def test_few_rows_of_a_vocabulary_are_combined_by_clusters():
 
 
 def test_an_unaligned_input_is_not_read_in_vectors_of_columns():
-    x = empty(64, 4096)
+    x = empty(64, 40960)
     assert cuda_plan(x, [0], address=0).vector
     assert not cuda_plan(x, [0], address=4).vector
 
@@ -220,8 +220,8 @@ def test_channels_last_channels_are_rows():
 
 
 def test_a_transposed_matrix_is_walked_along_memory():
-    assert cuda_plan(empty(512, 256).t(), [1]).walk == Walk.COLUMNS
-    assert cuda_plan(empty(512, 256).t(), [0]).walk == Walk.ROWS
+    assert cuda_plan(empty(5120, 256).t(), [1]).walk == Walk.COLUMNS
+    assert cuda_plan(empty(5120, 256).t(), [0]).walk == Walk.ROWS
 
 
 def test_cpu_plan_splits_a_flat_input_over_the_threads_and_a_small_one_not():

@@ -142,7 +142,8 @@ class Planner {
   // Also in 32-bit offsets and result indices.
   bool is_small() const {
     const Dims &kept = groups_.kept, &reduced = groups_.reduced;
-    if (total_ > tuning_.small_bytes || walk_ > 32 * tuning_.small_loads || kept.count > 2 ||
+    const int64_t loads = is_rows(groups_) ? tuning_.small_row_loads : tuning_.small_loads;
+    if (groups_.outputs * walk_ > tuning_.small_elements || walk_ > 32 * loads || kept.count > 2 ||
         reduced.count > 1 || groups_.extent >> 31 != 0)
       return false;
     int64_t last = 0;

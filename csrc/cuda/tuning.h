@@ -26,8 +26,9 @@ struct Tuning {
   int64_t long_rows_bytes = 64 << 20;  // of such, least input
   int64_t small_group_bytes = 12 << 10;  // the same of a group of columns
   // Walks by plain loads.
-  int64_t small_bytes = 64 << 10;         // largest input that is taken as a small one
-  int64_t small_loads = 8;                // most loads of a lane there
+  int64_t small_elements = 1 << 20;       // of the largest input that is taken as a small one
+  int64_t small_loads = 32;               // most loads of a lane there
+  int64_t small_row_loads = 16;           // the same along memory, where others read vectors
   int64_t blocks_per_multiprocessor = 3;  // that fill it
   int64_t lane_loads = 4;                 // loads of a lane that shares a short row
   int64_t column_loads = 4;               // fewest loads of a thread worth sharing a column for
@@ -58,8 +59,9 @@ inline constexpr Tunable kTunables[] = {
     {"long_row_bytes", &Tuning::long_row_bytes},
     {"long_rows_bytes", &Tuning::long_rows_bytes},
     {"small_group_bytes", &Tuning::small_group_bytes},
-    {"small_bytes", &Tuning::small_bytes},
+    {"small_elements", &Tuning::small_elements},
     {"small_loads", &Tuning::small_loads},
+    {"small_row_loads", &Tuning::small_row_loads},
     {"blocks_per_multiprocessor", &Tuning::blocks_per_multiprocessor},
     {"lane_loads", &Tuning::lane_loads},
     {"column_loads", &Tuning::column_loads},
