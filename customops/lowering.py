@@ -27,6 +27,7 @@ _NAN = 0x7FFFFFFF
 # The keys of zeros are as many as the bit patterns of NaNs allow.
 _MAX_EXTENT = (_NAN - INFINITY) // 2
 
+
 def register() -> None:
     for end in ("min", "max"):
         for name in (f"scale_{end}", f"_scale_{end}"):

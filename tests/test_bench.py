@@ -1,6 +1,7 @@
 """The benchmark: every case has an input, results are held to torch's, and the files say so."""
 
 import json
+import os
 import sys
 
 import pytest
@@ -200,6 +201,15 @@ def test_arguments_that_make_no_sense(arguments, message, capsys):
         bench.main([*TINY, *arguments])
     assert status.value.code == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "visible, left", [(None, "0"), ("2,3", "2"), ("GPU-5a", "GPU-5a"), ("", "")]
+)
+def test_one_gpu_is_left_visible(visible, left, monkeypatch):
+    monkeypatch.setattr(os, "environ", {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible})
+    bench.use_one_gpu()
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == left
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,8 @@ def test_cpu_plan_covers_every_group_within_the_limits(case, threads):
         ((128, 4096, 4095), [1], torch.float32, Walk.BULK_COLUMNS),
         ((128, 4096, 4095), [2], torch.float32, Walk.ROWS),
         ((128, 4096, 4095), [0], torch.float32, Walk.BULK_COLUMNS),
-        ((128, 64, 256), [1], torch.float32, Walk.COLUMNS),
+        ((128, 64, 256), [1], torch.float32, Walk.BULK_COLUMNS),
+        ((100, 64, 256), [1], torch.float32, Walk.COLUMNS),
         ((64, 151936), [1], torch.float32, Walk.ROWS),
         ((1024, 128256), [1], torch.float32, Walk.BULK_ROWS),
         ((1, 128256), [1], torch.bfloat16, Walk.ROWS),
@@ -208,7 +209,7 @@ def test_few_rows_of_a_vocabulary_are_combined_by_clusters():
 
 
 def test_an_unaligned_input_is_not_read_in_vectors_of_columns():
-    x = empty(64, 40960)
+    x = empty(64, 20480)
     assert cuda_plan(x, [0], address=0).vector
     assert not cuda_plan(x, [0], address=4).vector
 

@@ -9,7 +9,7 @@ namespace reduceops::cuda {
 struct Tuning {
   // Walks by bulk copies, and clusters.
   int64_t bulk = 1;                       // 0: keep to what GPUs before Hopper can do
-  int64_t bulk_bytes = 16 << 20;          // least input
+  int64_t bulk_bytes = 8 << 20;           // least input
   int64_t block_bytes = 72 << 10;         // shared memory of a block
   int64_t small_block_bytes = 112 << 10;  // the same for 8- and 16-bit types
   int64_t stage_bytes = 32 << 10;         // of a stage of columns

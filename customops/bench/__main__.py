@@ -5,6 +5,7 @@ The exit status is 1 if a result of ours is wrong, and 2 for arguments that make
 
 import argparse
 import importlib.util
+import os
 import sys
 
 import torch
@@ -68,6 +69,13 @@ def _thread_counts(text: str, device: str, parser: argparse.ArgumentParser) -> l
             parser.error(f"--threads: {word!r} is neither a number of threads nor `default`")
         counts.append(torch.get_num_threads() if word == "default" else int(word))
     return counts
+
+
+def use_one_gpu() -> None:
+    """Hides all visible GPUs but the first: JAX would leave another one current, and events are
+    recorded on the current one."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0")
+    os.environ["CUDA_VISIBLE_DEVICES"] = visible.split(",")[0]
 
 
 def _check_options(options: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
@@ -146,4 +154,5 @@ def report_wrong(rows: list[dict]) -> int:
 
 
 if __name__ == "__main__":
+    use_one_gpu()
     sys.exit(main())
