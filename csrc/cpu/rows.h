@@ -29,7 +29,7 @@ struct Rows : Walk<Element>, Lanes<Element> {
   static constexpr int64_t kShort = sizeof(Key) == 1 ? 256 : 16 * kLanes;
   static constexpr int64_t kBlock = least<int64_t>(8 * kLanes, kShort);
   static constexpr int kBlockVectors = kBlock / kLanes;
-  static constexpr int kAhead = 4096;  // bytes
+  static constexpr int kAhead = 6144;  // bytes
   // Longer runs are cut up, so that the blocks' numbers fit a lane.
   static constexpr int64_t kRun =
       sizeof(Key) > 2 ? int64_t(1) << 34 : (int64_t(1) << 8 * sizeof(Key)) * kBlock;
