@@ -24,8 +24,9 @@ SIGN, INFINITY = -(1 << 31), 0x7F800000  # the bits of -0.0 and of infinity
 # and a key (below) has no room for them.
 _BACKENDS = {"cuda": "triton"} if libraries.cuda.loaded else {}
 _NAN = 0x7FFFFFFF
-# The keys of zeros are as many as the bit patterns of NaNs allow.
-_MAX_EXTENT = (_NAN - INFINITY) // 2
+# The patterns of NaNs, as many as the keys that zeros may take, two for each position.
+_TURN = _NAN - INFINITY
+_MAX_EXTENT = _TURN // 2
 
 
 def register() -> None:
@@ -71,9 +72,7 @@ def _scaled_extreme(
     load = self.make_loader()
     dim %= len(self.get_size())
     factor = _bits_of(-scale if largest else scale)
-    room = 2 * self.get_size()[dim]  # for zeros
-    turn = INFINITY ^ _NAN
-    least_zero = turn - room  # odd
+    least_zero = _TURN - 2 * self.get_size()[dim]  # odd
 
     def constant(value):
         return ops.constant(value, INT32)
@@ -86,7 +85,7 @@ def _scaled_extreme(
         bits = ops.to_dtype_bitcast(value, INT32, FLOAT32)
         negative = ops.lt(bits, constant(0))
         below = ops.sub(ops.add(integer(least_zero), constant(SIGN)), bits)
-        number = ops.where(negative, below, ops.add(bits, constant(turn)))
+        number = ops.where(negative, below, ops.add(bits, constant(_TURN)))
         position = least_zero + 2 * index[dim]
         zero = ops.where(negative, integer(position + 1), integer(position))
         is_zero = ops.eq(value, ops.constant(0.0, FLOAT32))
@@ -95,8 +94,8 @@ def _scaled_extreme(
 
     def value(index):
         key = load_key(index)
-        negative, positive = ops.lt(key, integer(least_zero)), ops.gt(key, constant(turn))
-        magnitude = ops.where(positive, ops.sub(key, constant(turn)), constant(0))
+        negative, positive = ops.lt(key, integer(least_zero)), ops.gt(key, constant(_TURN))
+        magnitude = ops.where(positive, ops.sub(key, constant(_TURN)), constant(0))
         magnitude = ops.where(negative, ops.sub(integer(least_zero), key), magnitude)
         even = ops.eq(ops.bitwise_and(key, constant(1)), constant(0))  # a negative zero's
         minus, plus = map(constant, (0, SIGN) if largest else (SIGN, 0))

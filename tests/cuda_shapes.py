@@ -139,7 +139,7 @@ def branches(shape: Shape, plan: CudaPlan) -> set[tuple]:
     if plan.candidates > 1:
         found.add(("candidates", "packed" if plan.candidate_bytes == 8 else "not packed"))
     if walk == Walk.SMALL:
-        found.add((walk, "a lane" if plan.lanes == 1 else "lanes" if plan.lanes < 32 else "a warp"))
+        found.add((walk, {1: "a lane", 32: "a warp"}.get(plan.lanes, "lanes")))
     elif walk != Walk.BULK_ROWS:
         found.add((walk, "vector" if plan.vector else "no vector"))
     if walk == Walk.ROWS:

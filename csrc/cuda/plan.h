@@ -139,6 +139,11 @@ class Planner {
   int64_t multiprocessors() const { return limits_.multiprocessors; }
   int64_t resident() const { return multiprocessors() * tuning_.bulk_blocks; }
 
+  // Of a warp, for a row of so many loads.
+  int lanes_of(int64_t loads) const {
+    return static_cast<int>(std::min<int64_t>(32, ceil_pow2(ceil_div(loads, tuning_.lane_loads))));
+  }
+
   // Also in 32-bit offsets and result indices.
   bool is_small() const {
     const Dims &kept = groups_.kept, &reduced = groups_.reduced;
@@ -146,16 +151,14 @@ class Planner {
     if (groups_.outputs * walk_ > tuning_.small_elements || walk_ > 32 * loads || kept.count > 2 ||
         reduced.count > 1 || groups_.extent >> 31 != 0)
       return false;
-    int64_t last = 0;
+    int64_t last = reduced.count ? (walk_ - 1) * along().stride : 0;
     for (int d = 0; d < kept.count; ++d) last += (kept.dim[d].size - 1) * kept.dim[d].stride;
-    for (int d = 0; d < reduced.count; ++d) last += (walk_ - 1) * reduced.dim[d].stride;
     return last >> 31 == 0;
   }
 
   void small(Plan& plan) const {
     plan.walk = Walk::kSmall;
-    plan.lanes =
-        static_cast<int>(std::min<int64_t>(32, ceil_pow2(ceil_div(walk_, tuning_.lane_loads))));
+    plan.lanes = lanes_of(walk_);
     plan.threads = kSmallThreads;
     plan.parts = 1;
     plan.part_extent = walk_;
@@ -347,9 +350,7 @@ class Planner {
       return ceil_div(groups_.outputs, rows_at_once) * ceil_div(loads, lanes * kFewLoads);
     };
     const bool whole_block = rounds(kThreads) < rounds(32);
-    plan.lanes = whole_block ? kThreads
-                             : static_cast<int>(std::min<int64_t>(
-                                   32, ceil_pow2(ceil_div(loads, tuning_.lane_loads))));
+    plan.lanes = whole_block ? kThreads : lanes_of(loads);
     const int64_t units = ceil_div(groups_.outputs, kThreads / plan.lanes);
     int64_t wanted = 1;
     if (units < full && whole_block) {

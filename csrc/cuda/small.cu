@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(kSmallThreads)
     small(const __grid_constant__ SmallProblem p, const Element element) {
   using Key = typename Element::Key;
   const uint32_t thread = blockIdx.x * kSmallThreads + threadIdx.x;
-  const uint32_t output = thread >> (31 - __clz(p.lanes)), lane = thread & (p.lanes - 1);
+  const uint32_t output = thread >> log2_of(p.lanes), lane = thread & (p.lanes - 1);
   uint32_t inner = output, outer = 0;
   if (p.outer.size > 1) {
     outer = output / p.inner.size;
