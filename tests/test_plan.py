@@ -57,12 +57,21 @@ def cases(draw):
 
 
 @settings(deadline=None, derandomize=True, max_examples=600)
-@given(cases(), st.sampled_from([1, 82, 108, 132]), st.sampled_from([0, 4, 8, 16]), st.booleans())
-def test_cuda_plan_covers_every_group_within_the_limits(case, multiprocessors, address, bulk):
+@given(
+    cases(),
+    st.sampled_from([1, 82, 108, 132]),
+    st.sampled_from([0, 4, 8, 16]),
+    st.booleans(),
+    st.sampled_from([None, {"small_elements": 0}]),
+)
+def test_cuda_plan_covers_every_group_within_the_limits(
+    case, multiprocessors, address, bulk, tuning
+):
     x, dims = case
     outputs, walk = outputs_and_walk(x, dims)
     assume(outputs * walk < 1 << 42)  # as no GPU's memory could hold
-    plan = cuda_plan(x, dims, multiprocessors=multiprocessors, address=address, bulk=bulk)
+    gpu = {"multiprocessors": multiprocessors, "bulk": bulk}
+    plan = cuda_plan(x, dims, address=address, tuning=tuning, **gpu)
     assert 1 <= plan.lanes * plan.shares <= plan.threads <= 1024
     assert (plan.parts - plan.cluster) * plan.part_extent < walk <= plan.parts * plan.part_extent
     assert plan.part_extent <= 1 << 30
