@@ -101,6 +101,7 @@ SMALL = (
     Shape((5, 3), (1,), torch.float64),
     Shape((3, 64), (1,), torch.int8),
     Shape((7, 100), (1,), torch.bfloat16),
+    Shape((7, 200), (1,), torch.int8),
     Shape((100, 257), (1,)),
     Shape((2, 4096), (1,), torch.float64),
     Shape((20_001,), (0,), torch.float64),
@@ -139,7 +140,8 @@ def branches(shape: Shape, plan: CudaPlan) -> set[tuple]:
     if plan.candidates > 1:
         found.add(("candidates", "packed" if plan.candidate_bytes == 8 else "not packed"))
     if walk == Walk.SMALL:
-        found.add((walk, {1: "a lane", 32: "a warp"}.get(plan.lanes, "lanes")))
+        lanes = {1: "a lane", 32: "a warp", 64: "warps", plan.threads: "a block"}
+        found.add((walk, lanes.get(plan.lanes, "lanes")))
     elif walk != Walk.BULK_ROWS:
         found.add((walk, "vector" if plan.vector else "no vector"))
     if walk == Walk.ROWS:
@@ -158,7 +160,7 @@ def branches(shape: Shape, plan: CudaPlan) -> set[tuple]:
 
 
 BRANCHES = {
-    Walk.SMALL: ("a lane", "lanes", "a warp"),
+    Walk.SMALL: ("a lane", "lanes", "a warp", "warps", "a block"),
     Walk.ROWS: ("vector", "no vector", "a lane to a row", "lanes to a row", "a warp to a row")
     + ("a block to a row", "8 loads", "16 loads"),
     Walk.COLUMNS: ("vector", "no vector", "alone", "shared"),

@@ -82,7 +82,7 @@ def test_cuda_plan_covers_every_group_within_the_limits(
         reduced = math.prod(x.size(d) for d in dims)
         assert plan.candidate_bytes == 16 or (x.element_size() <= 4 and reduced < 1 << 32)
     if plan.walk == Walk.SMALL:
-        assert plan.lanes in (1, 2, 4, 8, 16, 32) and plan.parts == plan.shares == 1
+        assert plan.lanes in (1, 2, 4, 8, 16, 32, 64, 128) and plan.parts == plan.shares == 1
         assert plan.blocks * plan.threads >= outputs * plan.lanes
         return
     if plan.walk in (Walk.ROWS, Walk.COLUMNS):
@@ -163,7 +163,8 @@ def test_cpu_plan_covers_every_group_within_the_limits(case, threads):
         ((65536, 17, 33), [1], torch.float32, Walk.BULK_GROUPS),
         ((1024, 4096, 16), [1], torch.float32, Walk.BULK_COLUMNS),
         ((16,), [0], torch.float32, Walk.SMALL),
-        ((32, 1000), [1], torch.float32, Walk.ROWS),
+        ((32, 1000), [1], torch.float32, Walk.SMALL),
+        ((1000, 1000), [1], torch.float32, Walk.ROWS),
     ],
 )
 def test_cuda_plan_of_the_shapes_that_matter(shape, dims, dtype, walk):

@@ -139,26 +139,33 @@ class Planner {
   int64_t multiprocessors() const { return limits_.multiprocessors; }
   int64_t resident() const { return multiprocessors() * tuning_.bulk_blocks; }
 
-  // Of a warp, for a row of so many loads.
-  int lanes_of(int64_t loads) const {
-    return static_cast<int>(std::min<int64_t>(32, ceil_pow2(ceil_div(loads, tuning_.lane_loads))));
+  // For a row of so many loads.
+  int lanes_of(int64_t loads, int64_t at_most = 32) const {
+    return static_cast<int>(std::min(at_most, ceil_pow2(ceil_div(loads, tuning_.lane_loads))));
   }
 
   // Also in 32-bit offsets and result indices.
   bool is_small() const {
     const Dims &kept = groups_.kept, &reduced = groups_.reduced;
     const int64_t loads = is_rows(groups_) ? tuning_.small_row_loads : tuning_.small_loads;
-    if (groups_.outputs * walk_ > tuning_.small_elements || walk_ > 32 * loads || kept.count > 2 ||
-        reduced.count > 1 || groups_.extent >> 31 != 0)
+    if (groups_.outputs * walk_ > tuning_.small_elements || walk_ > small_lanes() * loads ||
+        kept.count > 2 || reduced.count > 1 || groups_.extent >> 31 != 0)
       return false;
     int64_t last = reduced.count ? (walk_ - 1) * along().stride : 0;
     for (int d = 0; d < kept.count; ++d) last += (kept.dim[d].size - 1) * kept.dim[d].stride;
     return last >> 31 == 0;
   }
 
+  // More than a warp only where every multiprocessor has a block at most.
+  int small_lanes() const {
+    int lanes = lanes_of(walk_, kSmallThreads);
+    while (lanes > 32 && groups_.outputs * lanes > multiprocessors() * kSmallThreads) lanes /= 2;
+    return lanes;
+  }
+
   void small(Plan& plan) const {
     plan.walk = Walk::kSmall;
-    plan.lanes = lanes_of(walk_);
+    plan.lanes = small_lanes();
     plan.threads = kSmallThreads;
     plan.parts = 1;
     plan.part_extent = walk_;

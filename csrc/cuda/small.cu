@@ -1,4 +1,5 @@
-// Small inputs: a power of two of lanes to an output, an element at a time to each of them.
+// Small inputs: a power of two of lanes to an output, up to a block, an element at a time to each
+// of them.
 //
 // Bound by the latency of a launch and by the chain of instructions from a thread's number to its
 // result. So positions have 32 bits, there is one reduced dim and at most two kept ones, and the
@@ -64,7 +65,15 @@ __global__ void __launch_bounds__(kSmallThreads)
       for (int u = 0; u < kAtOnce; ++u) best.take(element.key(x[u]), at(u));
     }
   }
-  best = warp_best(best, p.lanes);
+  best = warp_best(best, std::min(p.lanes, 32u));
+  if (p.lanes > 32) {
+    __shared__ Near<Key> warps[kSmallThreads / 32];
+    const uint32_t warp = threadIdx.x / 32;
+    if (threadIdx.x % 32 == 0) warps[warp] = best;
+    __syncthreads();
+    for (uint32_t w = 1; lane == 0 && w < p.lanes / 32; ++w)
+      best.take(warps[warp + w].key, warps[warp + w].index);
+  }
   if (lane > 0 || output >= p.outputs) return;
   const uint32_t to = outer * p.outer.step + inner * p.inner.step;
   if (p.indices) p.indices[to] = best.index * p.reduced.step;
