@@ -18,7 +18,8 @@ class Walk(enum.IntEnum):
     BULK_ROWS = 2
     BULK_GROUPS = 3
     BULK_COLUMNS = 4
-    SMALL = 5
+    WHOLE_ROWS = 5
+    SMALL = 6
 
 
 @dataclass(frozen=True)

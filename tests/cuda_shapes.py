@@ -47,7 +47,8 @@ def parts(plan: CudaPlan) -> str:
 # Of a size that fills a GPU, but for the small one, by the walk and what combines its parts.
 WALKS = {
     (Walk.SMALL, "one part"): Shape((90, 33, 5), (1,)),
-    (Walk.ROWS, "one part"): Shape((1000, 4099), (1,)),
+    (Walk.WHOLE_ROWS, "one part"): Shape((1000, 4099), (1,)),
+    (Walk.ROWS, "one part"): Shape((1000, 9001), (1,)),
     (Walk.ROWS, "cluster"): Shape((64, 151936), (1,), torch.bfloat16),
     (Walk.ROWS, "workspace"): Shape((2, 1000_003), (1,)),
     (Walk.COLUMNS, "one part"): Shape((128, 64, 255), (1,)),
@@ -65,10 +66,12 @@ WALKS = {
 HUGE = {
     "few rows": (Shape((2, (1 << 30) + 5), (1,), torch.int8), Walk.BULK_ROWS),
     "long rows": (Shape((30_000, 71_583), (1,), torch.int8), Walk.BULK_ROWS),
-    "rows": (Shape((300_000, 7159), (1,), torch.int8), Walk.ROWS),
+    "rows": (Shape((60_000, 35_801), (1,), torch.int8), Walk.ROWS),
+    "whole rows": (Shape((300_000, 7159), (1,), torch.int8), Walk.WHOLE_ROWS),
+    "short whole rows": (Shape((67_200_000, 32), (1,), torch.int8), Walk.WHOLE_ROWS),
     "rows with a step": (Shape((1 << 24, 129), (1,), torch.int8, step=2), Walk.ROWS),
     "rows over two dims": (Shape((7, 3, 102_261_127), (0, 2), torch.int8), Walk.ROWS),
-    "short rows": (Shape((67_200_000, 32), (1,), torch.int8), Walk.BULK_GROUPS),
+    "short rows": (Shape((65_100_000, 33), (1,), torch.int8), Walk.BULK_GROUPS),
     "small groups": (Shape((4_200_000, 16, 32), (1,), torch.int8), Walk.BULK_GROUPS),
     "columns": (Shape((16, 32_768, 4099), (1,), torch.int8), Walk.BULK_COLUMNS),
     "two tall columns": (Shape(((1 << 31) + 16, 2), (0,), torch.int8), Walk.BULK_COLUMNS),
@@ -80,13 +83,15 @@ HUGE = {
 # REDUCEOPS_CUDA_TUNING that sends small inputs where the plan sends large ones.
 TUNINGS = {
     "before Hopper": "small_elements=0,bulk=0",
-    "bulk copies": "small_elements=0,bulk_bytes=0,long_rows_bytes=0,long_row_bytes=4096,"
-    "short_row_bytes=64",
-    "short stages": "small_elements=0,bulk_bytes=0,stage_bytes=256,tile_bytes=256,"
+    "whole rows": "small_elements=0,bulk=0,whole_row_bytes=0",
+    "plain rows": "small_elements=0,bulk=0,whole_vectors=0",
+    "bulk copies": "small_elements=0,whole_vectors=0,bulk_bytes=0,long_rows_bytes=0,"
+    "long_row_bytes=4096,short_row_bytes=64",
+    "short stages": "small_elements=0,whole_vectors=0,bulk_bytes=0,stage_bytes=256,tile_bytes=256,"
     "segment_bytes=128,least_segment_bytes=16,split_segment_bytes=16,long_rows_bytes=0,"
     "long_row_bytes=1,short_row_bytes=0",
-    "tiles of groups": "small_elements=0,bulk_bytes=0,short_row_bytes=4096,small_group_bytes=49152,"
-    "part_loads=64",
+    "tiles of groups": "small_elements=0,whole_vectors=0,bulk_bytes=0,short_row_bytes=4096,"
+    "small_group_bytes=49152,part_loads=64",
 }
 
 
@@ -109,6 +114,7 @@ SMALL = (
     Shape((4096, 3), (0, 1), torch.int8, order=(1, 0)),
     Shape((1024, 2), (0, 1), torch.int8, order=(1, 0)),
     Shape((33, 8), (0, 1), torch.int8, order=(1, 0)),
+    Shape((40, 8), (1,)),
     Shape((2, 3, 2), (1,), torch.int8),
     Shape((5, 7, 33), (1,), torch.bfloat16),
     Shape((2, 8), (0,), torch.bfloat16),
@@ -142,9 +148,14 @@ def branches(shape: Shape, plan: CudaPlan) -> set[tuple]:
     if walk == Walk.SMALL:
         lanes = {1: "a lane", 32: "a warp", 64: "warps", plan.threads: "a block"}
         found.add((walk, lanes.get(plan.lanes, "lanes")))
-    elif walk != Walk.BULK_ROWS:
+    elif walk not in (Walk.BULK_ROWS, Walk.BULK_GROUPS):
         found.add((walk, "vector" if plan.vector else "no vector"))
-    if walk == Walk.ROWS:
+    if walk == Walk.WHOLE_ROWS:
+        lanes = {1: "a lane", 32: "a warp"}
+        some = "warps" if plan.lanes > 32 else "lanes"
+        found.add((walk, lanes.get(plan.lanes, some) + " to a row"))
+        found.add((walk, f"{plan.loads} loads"))
+    elif walk == Walk.ROWS:
         lanes = {1: "a lane", 32: "a warp", plan.threads: "a block"}
         found.add((walk, lanes.get(plan.lanes, "lanes") + " to a row"))
         found |= {(walk, f"{plan.loads} loads")} if plan.vector else set()
@@ -163,9 +174,11 @@ BRANCHES = {
     Walk.SMALL: ("a lane", "lanes", "a warp", "warps", "a block"),
     Walk.ROWS: ("vector", "no vector", "a lane to a row", "lanes to a row", "a warp to a row")
     + ("a block to a row", "8 loads", "16 loads"),
+    Walk.WHOLE_ROWS: ("vector", "no vector", "a lane to a row", "lanes to a row", "a warp to a row")
+    + ("warps to a row", "2 loads", "3 loads", "4 loads"),
     Walk.COLUMNS: ("vector", "no vector", "alone", "shared"),
     Walk.BULK_ROWS: (),
-    Walk.BULK_GROUPS: ("vector", "no vector", "columns", "a lane to a row", "lanes to a row"),
+    Walk.BULK_GROUPS: ("columns", "a lane to a row", "lanes to a row"),
     Walk.BULK_COLUMNS: ("vector", "no vector", "alone", "shared", "one span", "a span to a row")
     + ("subtiles",),
 }

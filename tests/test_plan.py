@@ -85,6 +85,13 @@ def test_cuda_plan_covers_every_group_within_the_limits(
         assert plan.lanes in (1, 2, 4, 8, 16, 32, 64, 128) and plan.parts == plan.shares == 1
         assert plan.blocks * plan.threads >= outputs * plan.lanes
         return
+    if plan.walk == Walk.WHOLE_ROWS:
+        width = 16 // x.element_size()
+        assert plan.lanes & (plan.lanes - 1) == 0 and plan.lanes <= plan.threads <= 512
+        assert 2 <= plan.loads <= 4 and walk <= plan.lanes * plan.loads * width
+        assert walk >= width if plan.vector else walk >= 2 * width
+        assert plan.parts == 1 and plan.blocks * plan.threads >= outputs * plan.lanes
+        return
     if plan.walk in (Walk.ROWS, Walk.COLUMNS):
         assert plan.shares & (plan.shares - 1) == 0
         groups_per_block = plan.threads // (plan.lanes * plan.shares)
@@ -149,7 +156,7 @@ def test_cpu_plan_covers_every_group_within_the_limits(case, threads):
     "shape, dims, dtype, walk",
     [
         ((128, 4096, 4095), [1], torch.float32, Walk.BULK_COLUMNS),
-        ((128, 4096, 4095), [2], torch.float32, Walk.ROWS),
+        ((128, 4096, 4095), [2], torch.float32, Walk.WHOLE_ROWS),
         ((128, 4096, 4095), [0], torch.float32, Walk.BULK_COLUMNS),
         ((128, 64, 256), [1], torch.float32, Walk.BULK_COLUMNS),
         ((100, 64, 256), [1], torch.float32, Walk.COLUMNS),
@@ -159,12 +166,15 @@ def test_cpu_plan_covers_every_group_within_the_limits(case, threads):
         ((1 << 28,), [0], torch.float32, Walk.BULK_ROWS),
         ((8388608, 8), [0], torch.float32, Walk.BULK_COLUMNS),
         ((1048576, 64), [0], torch.float32, Walk.BULK_COLUMNS),
-        ((1048576, 100), [1], torch.float32, Walk.BULK_GROUPS),
+        ((1048576, 100), [1], torch.float32, Walk.WHOLE_ROWS),
+        ((1048576, 101), [1], torch.float32, Walk.BULK_GROUPS),
+        ((65536, 1000), [1], torch.bfloat16, Walk.WHOLE_ROWS),
+        ((4096, 10_000), [1], torch.float32, Walk.ROWS),
         ((65536, 17, 33), [1], torch.float32, Walk.BULK_GROUPS),
         ((1024, 4096, 16), [1], torch.float32, Walk.BULK_COLUMNS),
         ((16,), [0], torch.float32, Walk.SMALL),
-        ((32, 1000), [1], torch.float32, Walk.SMALL),
-        ((1000, 1000), [1], torch.float32, Walk.ROWS),
+        ((32, 1000), [1], torch.float32, Walk.WHOLE_ROWS),
+        ((32, 100), [1], torch.float32, Walk.SMALL),
     ],
 )
 def test_cuda_plan_of_the_shapes_that_matter(shape, dims, dtype, walk):
@@ -173,6 +183,7 @@ def test_cuda_plan_of_the_shapes_that_matter(shape, dims, dtype, walk):
     older = {
         Walk.SMALL: Walk.SMALL,
         Walk.ROWS: Walk.ROWS,
+        Walk.WHOLE_ROWS: Walk.WHOLE_ROWS,
         Walk.BULK_ROWS: Walk.ROWS,
         Walk.COLUMNS: Walk.COLUMNS,
     }
@@ -232,7 +243,7 @@ def test_channels_last_channels_are_rows():
 
 def test_a_transposed_matrix_is_walked_along_memory():
     assert cuda_plan(empty(5120, 256).t(), [1]).walk == Walk.COLUMNS
-    assert cuda_plan(empty(5120, 256).t(), [0]).walk == Walk.ROWS
+    assert cuda_plan(empty(5120, 256).t(), [0]).walk == Walk.WHOLE_ROWS
 
 
 def test_cpu_plan_splits_a_flat_input_over_the_threads_and_a_small_one_not():

@@ -10,8 +10,6 @@
 namespace reduceops::cuda {
 namespace {
 
-enum class Form { kVectorRows, kRows, kColumns };
-
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
 template <class Element>
@@ -28,64 +26,42 @@ __device__ void produce(const Problem& p, const Ring& ring, int64_t group_bytes)
 }
 
 // The best of a row of n elements `row` bytes into `tile`, which `lanes` lanes share.
-// Vectors are taken from step `start` on, in turns.
-template <Form kForm, class Element, class Key = typename Element::Key>
+template <class Element, class Key = typename Element::Key>
 __device__ Near<Key> scan_row(Element element, const char* tile, uint32_t row, uint32_t n,
-                              uint32_t start, uint32_t lane, uint32_t lanes) {
-  Near<Key> best;
-  if constexpr (kForm == Form::kVectorRows) {
-    constexpr uint32_t kWidth = Vector<Key>::kWidth;
-    const auto* vectors = reinterpret_cast<const Vector<Key>*>(tile + row);
-    const uint32_t count = n / kWidth;
-    uint32_t v = lane + start * lanes;
-#pragma unroll 2
-    for (uint32_t taken = lane; taken < count; taken += lanes) {
-      if (v >= count) v = lane;
-      best.take(smallest_of(element, Vector<Key>::load(vectors + v)), v);
-      v += lanes;
+                              uint32_t lane, uint32_t lanes) {
+  using S = Slots<Element>;
+  const uint32_t count = n / S::kElements;
+  const typename S::Row slots(tile, row);
+  // Past the end there is the last slot again, which cannot win.
+  std::conditional_t<S::kPacked, ShortTracker<Element>, Tracker<Element>> tracker;
+  for (uint32_t s = lane, turn = 0; s < count; s += 4 * lanes, turn += 4) {
+    const auto slot = [&](uint32_t i) { return slots[std::min(s + i * lanes, count - 1)]; };
+    if constexpr (S::kPacked) {
+      tracker.take(element, {slot(0), slot(1), slot(2), slot(3)}, s * S::kElements,
+                   lanes * S::kElements);
+    } else {
+      tracker.take(element, {{slot(0), slot(1), slot(2), slot(3)}}, turn);
     }
-    if (lane < count)
-      best.index = best.index * kWidth +
-                   position_of(element, Vector<Key>::load(vectors + best.index), best.key);
-  } else {
-    using S = Slots<Element>;
-    const uint32_t count = n / S::kElements;
-    const typename S::Row slots(tile, row);
-    // Past the end there is the last slot again, which cannot win.
-    std::conditional_t<S::kPacked, ShortTracker<Element>, Tracker<Element>> tracker;
-    for (uint32_t s = lane, turn = 0; s < count; s += 4 * lanes, turn += 4) {
-      const auto slot = [&](uint32_t i) { return slots[std::min(s + i * lanes, count - 1)]; };
-      if constexpr (S::kPacked) {
-        tracker.take(element, {slot(0), slot(1), slot(2), slot(3)}, s * S::kElements,
-                     lanes * S::kElements);
-      } else {
-        tracker.take(element, {{slot(0), slot(1), slot(2), slot(3)}}, turn);
-      }
-    }
-    if (lane < count) {
-      if constexpr (S::kPacked) {
-        best = tracker.best();
-      } else {
-        best.take(tracker.key(element, 0, 0), lane + tracker.turn(0, 0) * lanes);
-      }
-    }
-    for (uint32_t i = count * S::kElements + lane; i < n; i += lanes)
-      best.take(element.key(reinterpret_cast<const Key*>(tile + row)[i]), i);
   }
+  Near<Key> best;
+  if (lane < count) {
+    if constexpr (S::kPacked) {
+      best = tracker.best();
+    } else {
+      best.take(tracker.key(element, 0, 0), lane + tracker.turn(0, 0) * lanes);
+    }
+  }
+  for (uint32_t i = count * S::kElements + lane; i < n; i += lanes)
+    best.take(element.key(reinterpret_cast<const Key*>(tile + row)[i]), i);
   return warp_best(best, lanes);
 }
 
-template <Form kForm, class Element>
+template <class Element>
 __device__ void read_rows(const Problem& p, Element element, const Ring& ring) {
   using Key = typename Element::Key;
   const uint32_t n = static_cast<uint32_t>(p.walk), row_bytes = n * sizeof(Key);
   const uint32_t lanes = p.plan.lanes, at_once = kGroupReaders / lanes, lane = threadIdx.x % lanes;
   const uint32_t row = threadIdx.x / lanes;
-  // Eight lanes read vectors at once, of `rows` neighbouring rows: they start at different steps,
-  // so that the vectors lie in different banks.
-  const uint32_t vectors = row_bytes / kLoadBytes, rows = lanes < 8 ? 8 / lanes : 1;
-  uint32_t start = row * (rows + 1 - vectors / lanes % rows) % rows;
-  if (start * lanes >= vectors) start = 0;
   Turn turn;
   for (int64_t t = blockIdx.x; t < p.plan.tiles; t += gridDim.x) {
     const int64_t first = t * p.plan.tile;
@@ -98,8 +74,8 @@ __device__ void read_rows(const Problem& p, Element element, const Ring& ring) {
     ring.wait_full(turn);
     for (uint32_t r0 = 0; r0 < count; r0 += at_once) {
       const uint32_t r = r0 + row;
-      const Near<Key> best = scan_row<kForm>(
-          element, tile, lead + std::min(r, count - 1) * row_bytes, n, start, lane, lanes);
+      const Near<Key> best =
+          scan_row(element, tile, lead + std::min(r, count - 1) * row_bytes, n, lane, lanes);
       if (lane != 0 || r >= count) continue;
       if (only_indices) {
         results.put_index(r, best.index);
@@ -169,19 +145,19 @@ __device__ void read_columns(const Problem& p, Element element, const Ring& ring
 
 #endif
 
-template <Form kForm, class Element>
+template <bool kColumns, class Element>
 __global__ void __launch_bounds__(kGroupReaders + kProducers, 2)
     bulk_groups(const __grid_constant__ Problem p, const Element element) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   extern __shared__ __align__(128) char shared[];
   const Ring ring(shared, p.plan.stages, p.plan.stage_bytes);
   if (threadIdx.x >= kGroupReaders) {
-    const int64_t group = p.walk * (kForm == Form::kColumns ? p.kept()[0].size : 1);
+    const int64_t group = p.walk * (kColumns ? p.kept()[0].size : 1);
     produce<Element>(p, ring, group * int64_t(sizeof(typename Element::Key)));
-  } else if constexpr (kForm == Form::kColumns) {
+  } else if constexpr (kColumns) {
     read_columns(p, element, ring);
   } else {
-    read_rows<kForm>(p, element, ring);
+    read_rows(p, element, ring);
   }
 #endif
 }
@@ -191,9 +167,8 @@ __global__ void __launch_bounds__(kGroupReaders + kProducers, 2)
 void launch_bulk_groups(const Reduction& r, const Problem& problem, void* stream) {
   visit_device_element(r, [&](auto element) {
     using Element = decltype(element);
-    const Kernel<Element> kernel = problem.kept_count == 2 ? bulk_groups<Form::kColumns, Element>
-                                   : problem.plan.vector   ? bulk_groups<Form::kVectorRows, Element>
-                                                           : bulk_groups<Form::kRows, Element>;
+    const Kernel<Element> kernel =
+        problem.kept_count == 2 ? bulk_groups<true, Element> : bulk_groups<false, Element>;
     launch(kernel, problem.plan.blocks, problem, element, ring_bytes(problem.plan), stream);
   });
 }

@@ -54,21 +54,33 @@ struct Near {
   }
 };
 
-// The best of each group of `lanes` neighbouring lanes, in all of them. Every lane of the warp
-// takes part.
+// The smallest of each group of `lanes` neighbouring lanes, in all of them; `lanes` is a power of
+// two, and every lane of the warp takes part.
+template <class T>
+__device__ T warp_min(T x, uint32_t lanes = 32) {
+  if (lanes == 32) {
+    if constexpr (sizeof(T) == 8) {
+      const auto high = static_cast<int32_t>(x >> 32), highest = __reduce_min_sync(~0u, high);
+      const uint32_t low = __reduce_min_sync(~0u, high == highest ? static_cast<uint32_t>(x) : ~0u);
+      return static_cast<T>(highest) << 32 | low;
+    } else if constexpr (std::is_signed_v<T>) {
+      return static_cast<T>(__reduce_min_sync(~0u, static_cast<int32_t>(x)));
+    } else {
+      return static_cast<T>(__reduce_min_sync(~0u, static_cast<uint32_t>(x)));
+    }
+  }
+#pragma unroll
+  for (uint32_t d = 16; d > 0; d /= 2) {
+    if (d < lanes) x = std::min(x, static_cast<T>(__shfl_xor_sync(~0u, x, d)));
+  }
+  return x;
+}
+
+// The best of each group of `lanes` neighbouring lanes, likewise.
 template <class Key>
-__device__ Near<Key> warp_best(Near<Key> best, int lanes) {
-  if (sizeof(Key) <= 4 && lanes == 32) {
-    const int key = __reduce_min_sync(~0u, static_cast<int>(best.key));
-    best.index = __reduce_min_sync(~0u, best.key == static_cast<Key>(key) ? best.index : ~0u);
-    best.key = static_cast<Key>(key);
-    return best;
-  }
-  for (int d = lanes / 2; d > 0; d /= 2) {
-    const auto key = static_cast<Key>(__shfl_xor_sync(~0u, best.key, d));
-    best.take(key, __shfl_xor_sync(~0u, best.index, d));
-  }
-  return best;
+__device__ Near<Key> warp_best(Near<Key> best, uint32_t lanes = 32) {
+  const Key key = warp_min(best.key, lanes);
+  return {key, warp_min(best.key == key ? best.index : ~0u, lanes)};
 }
 template <class Key>
 __device__ Best<Key> warp_best(Best<Key> best, int lanes = 32) {

@@ -83,6 +83,8 @@ void launch_walk(const Reduction& r, const Problem& problem, void* stream) {
   switch (problem.plan.walk) {
     case Walk::kSmall:
       return launch_small(r, problem, stream);
+    case Walk::kWholeRows:
+      return launch_whole_rows(r, problem, stream);
     case Walk::kRows:
       return launch_rows(r, problem, stream);
     case Walk::kColumns:

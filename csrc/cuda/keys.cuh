@@ -197,61 +197,159 @@ __device__ Key key_of_ordered(Element element, Key ordered) {
   return key_of<true>(ordered, Order<Key>{0, element.order.bias, element.order.floor});
 }
 
-// The smallest key of a vector.
-template <class Element, class Key = typename Element::Key>
-__device__ Key smallest_of(Element element, Vector<Key> vector) {
-  if constexpr (sizeof(Key) == 2) {
-    uint32_t words[kLoadBytes / 4];
-    memcpy(words, &vector, kLoadBytes);
-    uint32_t smallest = ordered_pair(element, words[0]);
+// The smallest key of some vectors.
+template <int kVectors, class Element, class Key = typename Element::Key>
+__device__ Key smallest_of(Element element, const Vector<Key> (&vectors)[kVectors]) {
+  constexpr int kWords = kLoadBytes / 4, kWidth = Vector<Key>::kWidth;
+  if constexpr (sizeof(Key) <= 2) {
+    uint32_t smallest = 0x7fff7fffu;
 #pragma unroll
-    for (int i = 1; i < kLoadBytes / 4; ++i)
-      smallest = smaller_pair<Element>(smallest, ordered_pair(element, words[i]));
-    smallest = smaller_pair<Element>(smallest, smallest >> 16);
-    return key_of_ordered(element, static_cast<Key>(smallest));
-  } else if constexpr (sizeof(Key) == 1) {
-    uint32_t words[kLoadBytes / 4], smallest = 0x7fff7fffu;
-    memcpy(words, &vector, kLoadBytes);
+    for (int v = 0; v < kVectors; ++v) {
+      uint32_t words[kWords];
+      memcpy(words, &vectors[v], kLoadBytes);
 #pragma unroll
-    for (uint32_t word : words) {
+      for (int i = 0; i < kWords; ++i) {
+        if constexpr (sizeof(Key) == 2) {
+          const uint32_t pair = ordered_pair(element, words[i]);
+          smallest = v + i == 0 ? pair : smaller_pair<Element>(smallest, pair);
+        } else {
 #pragma unroll
-      for (int pair = 0; pair < Slots<Element>::kElements / 2; ++pair)
-        smallest = __vmins2(smallest, pair_above_rest(element, word, pair));
+          for (int pair = 0; pair < Slots<Element>::kElements / 2; ++pair)
+            smallest = __vmins2(smallest, pair_above_rest(element, words[i], pair));
+        }
+      }
+    }
+    if constexpr (sizeof(Key) == 2) {
+      smallest = smaller_pair<Element>(smallest, smallest >> 16);
+      return key_of_ordered(element, static_cast<Key>(smallest));
     }
     const int32_t both = std::min(int32_t(smallest << 16), int32_t(smallest & 0xffff0000u));
     return static_cast<Key>(both >> 24);
-  } else if constexpr (kIsFloat<Element> && sizeof(Key) == 4) {
+  } else if constexpr (kIsFloat<Element>) {
     // Any of the smallest will do: equal floats have equal keys.
-    float smallest = ordered_float(element, vector.at[0]);
+    auto smallest = ordered_float(element, vectors[0].at[0]);
+    bool is_number = true;
 #pragma unroll
-    for (int i = 1; i < Vector<Key>::kWidth; ++i)
-      smallest = min_or_nan(smallest, ordered_float(element, vector.at[i]));
-    return key_of_ordered(element, __float_as_int(smallest));
+    for (int v = 0; v < kVectors; ++v) {
+#pragma unroll
+      for (int i = 0; i < kWidth; ++i) {
+        const auto x = ordered_float(element, vectors[v].at[i]);
+        if constexpr (sizeof(Key) == 4) {
+          smallest = min_or_nan(smallest, x);
+        } else {
+          is_number &= x == x;
+          smallest = x < smallest ? x : smallest;
+        }
+      }
+    }
+    if (!is_number) smallest = std::numeric_limits<decltype(smallest)>::quiet_NaN();
+    return key_of_ordered(element, bits_as<Key>(smallest));
   } else {
-    Key key = element.key(vector.at[0]);
+    Key key = element.key(vectors[0].at[0]);
 #pragma unroll
-    for (int i = 1; i < Vector<Key>::kWidth; ++i) key = std::min(key, element.key(vector.at[i]));
+    for (int v = 0; v < kVectors; ++v) {
+#pragma unroll
+      for (int i = 0; i < kWidth; ++i) key = std::min(key, element.key(vectors[v].at[i]));
+    }
     return key;
   }
 }
 
-// Where in a vector its smallest key is first.
 template <class Element, class Key = typename Element::Key>
-__device__ int position_of(Element element, Vector<Key> vector, Key smallest) {
-  int position = 0;
-  const auto find = [&](auto is_it) {
+__device__ Vector<Key> keys_of(Element element, Vector<Key> vector) {
+  if constexpr (sizeof(Key) <= 2) {
+    uint32_t words[kLoadBytes / 4];
+    memcpy(words, &vector, kLoadBytes);
 #pragma unroll
-    for (int i = Vector<Key>::kWidth - 1; i >= 0; --i) {
-      if (is_it(vector.at[i])) position = i;
+    for (uint32_t& word : words) {
+      asm("" : "+r"(word));  // lest the compiler keep the keys of smallest_of in local memory
+      const uint32_t keys = pair_of_keys(element, word, 0);
+      word = sizeof(Key) == 2 ? keys : __byte_perm(keys, pair_of_keys(element, word, 1), 0x7351);
     }
-  };
-  Key bits;
-  if (kIsPlain<Element> && element.value_of_key(smallest, bits)) {
-    find([&](Key x) { return x == bits; });
+    memcpy(&vector, words, kLoadBytes);
   } else {
-    find([&](Key x) { return element.key(x) == smallest; });
+#pragma unroll
+    for (Key& x : vector.at) x = element.key(x);
   }
-  return position;
+  return vector;
+}
+
+constexpr uint32_t kNowhere = ~0u;
+
+// The number of the first element of some vectors with these bits, which one of them has; bits
+// where `care` is zero do not count.
+template <int kVectors, class Key>
+__device__ uint32_t first_with_bits(const Vector<Key> (&vectors)[kVectors], Key bits, Key care) {
+  constexpr int kWords = kLoadBytes / 4, kWidth = Vector<Key>::kWidth;
+  uint32_t first = kNowhere;
+  if constexpr (sizeof(Key) == 2) {
+    static_assert(kVectors * kWords <= 16);
+    const uint32_t wanted = 0x10001u * static_cast<uint16_t>(bits);
+    const uint32_t mask = 0x10001u * static_cast<uint16_t>(care);
+    uint32_t differ = 0;  // each half: a bit to a word, from the first down
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      uint32_t words[kWords];
+      memcpy(words, &vectors[v], kLoadBytes);
+#pragma unroll
+      for (int i = 0; i < kWords; ++i)
+        differ = differ * 2 + __vminu2((words[i] ^ wanted) & mask, 0x10001u);
+    }
+    constexpr int kShift = 16 - kVectors * kWords;
+    const uint32_t low = __clz(~(differ << (16 + kShift))), high = __clz(~(differ << kShift));
+    first = std::min(2 * low, 2 * high + 1);
+  } else if constexpr (sizeof(Key) == 1) {
+    // A zero is told by a borrow, without error up to the lowest. The top bits of a word's bytes
+    // move aside for those of its neighbours: a bit to a word.
+    constexpr uint32_t kOnes = 0x1010101u;
+    constexpr int kAtOnce = kVectors < 2 ? 1 : 2;
+    const uint32_t wanted = kOnes * static_cast<uint8_t>(bits);
+    const uint32_t mask = kOnes * static_cast<uint8_t>(care);
+#pragma unroll
+    for (int v0 = (kVectors - 1) / kAtOnce * kAtOnce; v0 >= 0; v0 -= kAtOnce) {
+      uint32_t found = 0;
+#pragma unroll
+      for (int v = v0; v < v0 + kAtOnce && v < kVectors; ++v) {
+        uint32_t words[kWords];
+        memcpy(words, &vectors[v], kLoadBytes);
+#pragma unroll
+        for (int i = 0; i < kWords; ++i) {
+          const uint32_t differs = (words[i] ^ wanted) & mask;
+          found |= ((differs - kOnes) & ~differs & kOnes << 7) >> (7 - ((v - v0) * kWords + i));
+        }
+      }
+      if (found == 0) continue;
+      const uint32_t halves = found | found >> 16, any = (halves | halves >> 8) & 0xffu;
+      const uint32_t word = __ffs(any) - 1, byte = (__ffs(found >> word & kOnes) - 1) / 8;
+      first = v0 * kWidth + word * 4 + byte;
+    }
+  } else {
+#pragma unroll
+    for (int v = kVectors - 1; v >= 0; --v) {
+#pragma unroll
+      for (int i = kWidth - 1; i >= 0; --i) {
+        if (((vectors[v].at[i] ^ bits) & care) == 0) first = v * kWidth + i;
+      }
+    }
+  }
+  return first;
+}
+
+// The same of the first element with this key.
+template <int kVectors, class Element, class Key = typename Element::Key>
+__device__ uint32_t first_of(Element element, const Vector<Key> (&vectors)[kVectors], Key key) {
+  if constexpr (kIsPlain<Element>) {
+    Key bits;
+    const bool known = element.value_of_key(key, bits);
+    const Key magnitude = std::numeric_limits<Key>::max();
+    // Zeros have either sign; a NaN, any of many bits.
+    const bool is_zero = !known && (bits & magnitude) == 0;
+    if (known || is_zero) return first_with_bits(vectors, bits, is_zero ? magnitude : Key(-1));
+  }
+  Vector<Key> keys[kVectors];
+#pragma unroll
+  for (int v = 0; v < kVectors; ++v) keys[v] = keys_of(element, vectors[v]);
+  return first_with_bits(keys, key, Key(-1));
 }
 
 }  // namespace reduceops::cuda

@@ -18,6 +18,11 @@ struct Limits {
 
 constexpr int64_t kThreads = 256;       // per block of plain loads; the kernels are compiled for it
 constexpr int64_t kSmallThreads = 128;  // per block of small inputs
+// Of a block that holds rows as a whole, and to a row, at most; and so many such blocks find room in
+// a multiprocessor: the registers of three are needed to have all loads in flight.
+constexpr int64_t kWholeThreads = 512;
+constexpr int whole_blocks(int64_t bytes, bool aligned) { return bytes == 4 && aligned ? 4 : 3; }
+constexpr int64_t kWholeLoads = 4;  // of a thread, at most
 constexpr int64_t kLoadBytes = 16;
 constexpr int64_t kRowLoads = 8192;  // that a multiprocessor has in flight where it reads rows
 // Of a thread among them: many where it has several rounds of them to do, else so few that more
@@ -47,6 +52,7 @@ enum class Walk : int {
   kBulkRows,     // the reduced dim is innermost, and long
   kBulkGroups,   // small groups that follow each other in memory, by tiles of many
   kBulkColumns,  // a kept dim is innermost, by tiles of columns
+  kWholeRows,    // the reduced dim is innermost: rows of which all loads are in flight at once
   kSmall,        // few elements, whatever their order
 };
 
@@ -115,7 +121,9 @@ class Planner {
     if (is_small()) {
       small(plan);
     } else if (is_rows(groups_)) {
-      if (bulk && short_rows()) {
+      if (is_whole_rows()) {
+        whole_rows(plan);
+      } else if (bulk && short_rows()) {
         bulk_short_rows(plan);
       } else if (bulk && long_rows()) {
         bulk_rows(plan);
@@ -147,9 +155,12 @@ class Planner {
   // Also in 32-bit offsets and result indices.
   bool is_small() const {
     const Dims &kept = groups_.kept, &reduced = groups_.reduced;
-    const int64_t loads = is_rows(groups_) ? tuning_.small_row_loads : tuning_.small_loads;
-    if (groups_.outputs * walk_ > tuning_.small_elements || walk_ > small_lanes() * loads ||
-        kept.count > 2 || reduced.count > 1 || groups_.extent >> 31 != 0)
+    const bool rows = is_rows(groups_), whole = rows && is_whole_rows();
+    const int64_t most =
+        std::min(whole ? tuning_.small_row_elements : kMaxPartExtent, tuning_.small_elements);
+    const int64_t longest = rows ? tuning_.small_row : small_lanes() * tuning_.small_loads;
+    if (groups_.outputs * walk_ > most || walk_ > longest || kept.count > 2 || reduced.count > 1 ||
+        groups_.extent >> 31 != 0)
       return false;
     int64_t last = reduced.count ? (walk_ - 1) * along().stride : 0;
     for (int d = 0; d < kept.count; ++d) last += (kept.dim[d].size - 1) * kept.dim[d].stride;
@@ -172,6 +183,41 @@ class Planner {
     plan.blocks = ceil_div(groups_.outputs * plan.lanes, kSmallThreads);
   }
 
+  int64_t vectors_of_row() const { return ceil_div(walk_ * bytes_, kLoadBytes); }
+  int64_t threads_of_row() const {
+    const int64_t vectors = vectors_of_row();
+    return ceil_pow2(ceil_div(vectors, vectors <= tuning_.whole_few_vectors ? 2 : kWholeLoads));
+  }
+  // Whether rows begin and end where vectors do.
+  bool rows_aligned() const {
+    bool aligned = address_ % kLoadBytes == 0 && walk_ * bytes_ % kLoadBytes == 0;
+    for (int d = 0; d < groups_.kept.count; ++d)
+      aligned &= groups_.kept.dim[d].stride * bytes_ % kLoadBytes == 0;
+    return aligned;
+  }
+
+  bool is_whole_rows() const {
+    if (groups_.kept.count > 2 || groups_.reduced.count != 1 || along().stride != 1) return false;
+    // From two vectors on, one is within the row wherever it begins.
+    const int64_t shortest =
+        rows_aligned() ? kLoadBytes : std::max(tuning_.whole_row_bytes, 2 * kLoadBytes);
+    if (walk_ * bytes_ < shortest) return false;
+    return vectors_of_row() <= std::min(tuning_.whole_vectors, kWholeThreads * kWholeLoads) &&
+           groups_.outputs * threads_of_row() >> 32 == 0;
+  }
+
+  void whole_rows(Plan& plan) const {
+    const int64_t threads = threads_of_row();
+    plan.walk = Walk::kWholeRows;
+    plan.vector = rows_aligned();
+    plan.lanes = static_cast<int>(threads);
+    plan.loads = static_cast<int>(std::max<int64_t>(2, ceil_div(vectors_of_row(), threads)));
+    plan.threads = static_cast<int>(std::max(threads, kThreads));
+    plan.parts = 1;
+    plan.part_extent = walk_;
+    plan.blocks = ceil_div(groups_.outputs * threads, plan.threads);
+  }
+
   bool short_rows() const {
     return groups_.kept.count == 1 && along().stride == 1 && inner().stride == walk_ &&
            walk_ * bytes_ <= tuning_.short_row_bytes;
@@ -180,7 +226,6 @@ class Planner {
   // Rows one after the other: as many lanes to a row as tiles of all threads allow.
   void bulk_short_rows(Plan& plan) const {
     const int64_t row = walk_ * bytes_;
-    plan.vector = row % kLoadBytes == 0 && address_ % kLoadBytes == 0;
     int64_t lanes = 1;
     while (lanes < 32 && kGroupReaders / lanes * row > tuning_.tile_bytes) lanes *= 2;
     const int64_t rows = kGroupReaders / lanes;

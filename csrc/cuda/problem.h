@@ -67,6 +67,7 @@ inline Problem make_problem(const Reduction& r, const Plan& plan, void* workspac
 
 // Each enqueues on `stream` (a cudaStream_t) and throws if the launch fails.
 void launch_small(const Reduction& r, const Problem& problem, void* stream);
+void launch_whole_rows(const Reduction& r, const Problem& problem, void* stream);
 void launch_rows(const Reduction& r, const Problem& problem, void* stream);
 void launch_columns(const Reduction& r, const Problem& problem, void* stream);
 void launch_bulk_rows(const Reduction& r, const Problem& problem, void* stream);

@@ -31,7 +31,7 @@ __device__ Near<Key> scan_run(Element element, const Key* p, uint32_t n, uint32_
   Key smallest = std::numeric_limits<Key>::max();
   uint32_t at = lane;  // if nothing is below the largest key, the first load holds it too
   const auto compare = [&](const Vector<Key>& vector, uint32_t v) {
-    const Key key = smallest_of(element, vector);
+    const Key key = smallest_of(element, {vector});
     if (key < smallest) {
       smallest = key;
       at = v;
@@ -69,7 +69,7 @@ __device__ Near<Key> scan_run(Element element, const Key* p, uint32_t n, uint32_
   for (uint32_t i = lane + lanes; i < edges; i += lanes)
     best.take(element.key(p[edge(i)]), edge(i));
   if (lane < loads)
-    best.take(smallest, head + at * kWidth + position_of(element, body[at], smallest));
+    best.take(smallest, head + at * kWidth + first_of(element, {body[at]}, smallest));
   return best;
 }
 

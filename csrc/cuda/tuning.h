@@ -28,7 +28,11 @@ struct Tuning {
   // Walks by plain loads.
   int64_t small_elements = 1 << 20;       // of the largest input that is taken as a small one
   int64_t small_loads = 32;               // most loads of a lane there
-  int64_t small_row_loads = 16;           // the same along memory, where others read vectors
+  int64_t small_row_elements = 1 << 16;   // the largest such input of rows that could be held whole
+  int64_t small_row = 256;                // elements of its longest row
+  int64_t whole_row_bytes = 1024;         // shortest row that is held as a whole, if not aligned
+  int64_t whole_vectors = 2048;           // of the longest row that is held as a whole
+  int64_t whole_few_vectors = 8;          // longest row of which a thread holds two vectors
   int64_t blocks_per_multiprocessor = 3;  // that fill it
   int64_t lane_loads = 4;                 // loads of a lane that shares a short row
   int64_t column_loads = 4;               // fewest loads of a thread worth sharing a column for
@@ -61,7 +65,11 @@ inline constexpr Tunable kTunables[] = {
     {"small_group_bytes", &Tuning::small_group_bytes},
     {"small_elements", &Tuning::small_elements},
     {"small_loads", &Tuning::small_loads},
-    {"small_row_loads", &Tuning::small_row_loads},
+    {"small_row_elements", &Tuning::small_row_elements},
+    {"small_row", &Tuning::small_row},
+    {"whole_row_bytes", &Tuning::whole_row_bytes},
+    {"whole_vectors", &Tuning::whole_vectors},
+    {"whole_few_vectors", &Tuning::whole_few_vectors},
     {"blocks_per_multiprocessor", &Tuning::blocks_per_multiprocessor},
     {"lane_loads", &Tuning::lane_loads},
     {"column_loads", &Tuning::column_loads},
