@@ -19,7 +19,8 @@ class Walk(enum.IntEnum):
     BULK_GROUPS = 3
     BULK_COLUMNS = 4
     WHOLE_ROWS = 5
-    SMALL = 6
+    WHOLE_COLUMNS = 6
+    SMALL = 7
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,7 @@ WALKS = {
     (Walk.ROWS, "one part"): Shape((1000, 9001), (1,)),
     (Walk.ROWS, "cluster"): Shape((64, 151936), (1,), torch.bfloat16),
     (Walk.ROWS, "workspace"): Shape((2, 1000_003), (1,)),
+    (Walk.WHOLE_COLUMNS, "one part"): Shape((2, 3_000_004), (0,)),
     (Walk.COLUMNS, "one part"): Shape((128, 64, 255), (1,)),
     (Walk.COLUMNS, "workspace"): Shape((5000, 300), (0,), torch.bfloat16),
     (Walk.BULK_ROWS, "one part"): Shape((1000, 20001), (1,)),
@@ -73,6 +74,7 @@ HUGE = {
     "rows over two dims": (Shape((7, 3, 102_261_127), (0, 2), torch.int8), Walk.ROWS),
     "short rows": (Shape((65_100_000, 33), (1,), torch.int8), Walk.BULK_GROUPS),
     "small groups": (Shape((4_200_000, 16, 32), (1,), torch.int8), Walk.BULK_GROUPS),
+    "whole columns": (Shape((4, 540_000_000), (0,), torch.int8), Walk.WHOLE_COLUMNS),
     "columns": (Shape((16, 32_768, 4099), (1,), torch.int8), Walk.BULK_COLUMNS),
     "two tall columns": (Shape(((1 << 31) + 16, 2), (0,), torch.int8), Walk.BULK_COLUMNS),
     "short columns": (Shape((130, 16_519_200), (0,), torch.int8), Walk.BULK_COLUMNS),
@@ -84,14 +86,14 @@ HUGE = {
 TUNINGS = {
     "before Hopper": "small_elements=0,bulk=0",
     "whole rows": "small_elements=0,bulk=0,whole_row_bytes=0",
-    "plain rows": "small_elements=0,bulk=0,whole_vectors=0",
-    "bulk copies": "small_elements=0,whole_vectors=0,bulk_bytes=0,long_rows_bytes=0,"
-    "long_row_bytes=4096,short_row_bytes=64",
-    "short stages": "small_elements=0,whole_vectors=0,bulk_bytes=0,stage_bytes=256,tile_bytes=256,"
-    "segment_bytes=128,least_segment_bytes=16,split_segment_bytes=16,long_rows_bytes=0,"
-    "long_row_bytes=1,short_row_bytes=0",
-    "tiles of groups": "small_elements=0,whole_vectors=0,bulk_bytes=0,short_row_bytes=4096,"
-    "small_group_bytes=49152,part_loads=64",
+    "in parts": "small_elements=0,whole_vectors=0,whole_columns=0,bulk=0",
+    "bulk copies": "small_elements=0,whole_vectors=0,whole_columns=0,bulk_bytes=0,"
+    "long_rows_bytes=0,long_row_bytes=4096,short_row_bytes=64",
+    "short stages": "small_elements=0,whole_vectors=0,whole_columns=0,bulk_bytes=0,stage_bytes=256,"
+    "tile_bytes=256,segment_bytes=128,least_segment_bytes=16,split_segment_bytes=16,"
+    "long_rows_bytes=0,long_row_bytes=1,short_row_bytes=0",
+    "tiles of groups": "small_elements=0,whole_vectors=0,whole_columns=0,bulk_bytes=0,"
+    "short_row_bytes=4096,small_group_bytes=49152,part_loads=64",
 }
 
 
@@ -123,6 +125,11 @@ SMALL = (
     Shape((500, 3, 8), (0,), torch.bfloat16, step=2),
     Shape((5, 3, 8), (0, 2), torch.bfloat16, order=(2, 0, 1)),
     Shape((2, 257), (0,), torch.int8),
+    Shape((2, 1028), (0,), torch.bfloat16),
+    Shape((7, 3, 12), (1,), torch.float64),
+    Shape((5, 4, 20), (1,), torch.int8),
+    Shape((6, 36), (0,)),
+    Shape((3, 7, 100), (1,)),
     Shape((64, 257, 8), (0,), torch.int8),
     Shape((17, 3, 1000), (0,)),
     Shape((257, 62), (0,), torch.float64),
@@ -148,7 +155,7 @@ def branches(shape: Shape, plan: CudaPlan) -> set[tuple]:
     if walk == Walk.SMALL:
         lanes = {1: "a lane", 32: "a warp", 64: "warps", plan.threads: "a block"}
         found.add((walk, lanes.get(plan.lanes, "lanes")))
-    elif walk not in (Walk.BULK_ROWS, Walk.BULK_GROUPS):
+    elif walk not in (Walk.WHOLE_COLUMNS, Walk.BULK_ROWS, Walk.BULK_GROUPS):
         found.add((walk, "vector" if plan.vector else "no vector"))
     if walk == Walk.WHOLE_ROWS:
         lanes = {1: "a lane", 32: "a warp"}
@@ -159,6 +166,9 @@ def branches(shape: Shape, plan: CudaPlan) -> set[tuple]:
         lanes = {1: "a lane", 32: "a warp", plan.threads: "a block"}
         found.add((walk, lanes.get(plan.lanes, "lanes") + " to a row"))
         found |= {(walk, f"{plan.loads} loads")} if plan.vector else set()
+    elif walk == Walk.WHOLE_COLUMNS:
+        extent = shape.empty().size(shape.dims[0])
+        found.add((walk, f"{extent + extent % 2 if extent > 4 else extent} rows"))
     elif walk == Walk.BULK_GROUPS:
         rows = "a lane to a row" if plan.lanes == 1 else "lanes to a row"
         found.add((walk, rows if shape.empty().stride(shape.dims[-1]) == 1 else "columns"))
@@ -176,6 +186,7 @@ BRANCHES = {
     + ("a block to a row", "8 loads", "16 loads"),
     Walk.WHOLE_ROWS: ("vector", "no vector", "a lane to a row", "lanes to a row", "a warp to a row")
     + ("warps to a row", "2 loads", "3 loads", "4 loads"),
+    Walk.WHOLE_COLUMNS: ("2 rows", "3 rows", "4 rows", "6 rows", "8 rows"),
     Walk.COLUMNS: ("vector", "no vector", "alone", "shared"),
     Walk.BULK_ROWS: (),
     Walk.BULK_GROUPS: ("columns", "a lane to a row", "lanes to a row"),

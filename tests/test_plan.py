@@ -92,6 +92,11 @@ def test_cuda_plan_covers_every_group_within_the_limits(
         assert walk >= width if plan.vector else walk >= 2 * width
         assert plan.parts == 1 and plan.blocks * plan.threads >= outputs * plan.lanes
         return
+    if plan.walk == Walk.WHOLE_COLUMNS:
+        assert 2 <= walk <= (8 if x.element_size() == 4 else 4)
+        assert plan.parts == 1 and inner_size(x, dims) % 4 == 0
+        assert plan.blocks * plan.threads * 4 >= outputs
+        return
     if plan.walk in (Walk.ROWS, Walk.COLUMNS):
         assert plan.shares & (plan.shares - 1) == 0
         groups_per_block = plan.threads // (plan.lanes * plan.shares)
@@ -170,6 +175,8 @@ def test_cpu_plan_covers_every_group_within_the_limits(case, threads):
         ((1048576, 101), [1], torch.float32, Walk.BULK_GROUPS),
         ((65536, 1000), [1], torch.bfloat16, Walk.WHOLE_ROWS),
         ((4096, 10_000), [1], torch.float32, Walk.ROWS),
+        ((2, 256, 256, 256), [0], torch.float32, Walk.WHOLE_COLUMNS),
+        ((16, 3, 512, 512), [1], torch.float32, Walk.WHOLE_COLUMNS),
         ((65536, 17, 33), [1], torch.float32, Walk.BULK_GROUPS),
         ((1024, 4096, 16), [1], torch.float32, Walk.BULK_COLUMNS),
         ((16,), [0], torch.float32, Walk.SMALL),
@@ -184,6 +191,7 @@ def test_cuda_plan_of_the_shapes_that_matter(shape, dims, dtype, walk):
         Walk.SMALL: Walk.SMALL,
         Walk.ROWS: Walk.ROWS,
         Walk.WHOLE_ROWS: Walk.WHOLE_ROWS,
+        Walk.WHOLE_COLUMNS: Walk.WHOLE_COLUMNS,
         Walk.BULK_ROWS: Walk.ROWS,
         Walk.COLUMNS: Walk.COLUMNS,
     }

@@ -87,6 +87,8 @@ void launch_walk(const Reduction& r, const Problem& problem, void* stream) {
       return launch_whole_rows(r, problem, stream);
     case Walk::kRows:
       return launch_rows(r, problem, stream);
+    case Walk::kWholeColumns:
+      return launch_whole_columns(r, problem, stream);
     case Walk::kColumns:
       return launch_columns(r, problem, stream);
     case Walk::kBulkRows:

@@ -18,11 +18,15 @@ struct Limits {
 
 constexpr int64_t kThreads = 256;       // per block of plain loads; the kernels are compiled for it
 constexpr int64_t kSmallThreads = 128;  // per block of small inputs
-// Of a block that holds rows as a whole, and to a row, at most; and so many such blocks find room in
-// a multiprocessor: the registers of three are needed to have all loads in flight.
+// Of a block that holds rows as a whole, and to a row, at most; and so many such blocks find room
+// in a multiprocessor: the registers of three are needed to have all loads in flight.
 constexpr int64_t kWholeThreads = 512;
 constexpr int whole_blocks(int64_t bytes, bool aligned) { return bytes == 4 && aligned ? 4 : 3; }
 constexpr int64_t kWholeLoads = 4;  // of a thread, at most
+// Of a column that is held as a whole: elements at most; and blocks in a multiprocessor that hold
+// such.
+constexpr int64_t whole_column_rows(int64_t bytes) { return bytes == 4 ? 8 : 4; }
+constexpr int whole_column_blocks(int64_t rows, int64_t bytes) { return rows * bytes > 16 ? 4 : 8; }
 constexpr int64_t kLoadBytes = 16;
 constexpr int64_t kRowLoads = 8192;  // that a multiprocessor has in flight where it reads rows
 // Of a thread among them: many where it has several rounds of them to do, else so few that more
@@ -47,13 +51,14 @@ constexpr int64_t band_bytes(int64_t bytes) { return bytes < 4 ? 4 << 10 : 8 << 
 constexpr int64_t row_stage_bytes(int64_t bytes) { return rows_at_once(bytes) * band_bytes(bytes); }
 
 enum class Walk : int {
-  kRows,         // the reduced dim is innermost
-  kColumns,      // a kept dim is
-  kBulkRows,     // the reduced dim is innermost, and long
-  kBulkGroups,   // small groups that follow each other in memory, by tiles of many
-  kBulkColumns,  // a kept dim is innermost, by tiles of columns
-  kWholeRows,    // the reduced dim is innermost: rows of which all loads are in flight at once
-  kSmall,        // few elements, whatever their order
+  kRows,          // the reduced dim is innermost
+  kColumns,       // a kept dim is
+  kBulkRows,      // the reduced dim is innermost, and long
+  kBulkGroups,    // small groups that follow each other in memory, by tiles of many
+  kBulkColumns,   // a kept dim is innermost, by tiles of columns
+  kWholeRows,     // the reduced dim is innermost: rows of which all loads are in flight at once
+  kWholeColumns,  // a kept dim is innermost, and the reduced one of a few elements
+  kSmall,         // few elements, whatever their order
 };
 
 struct Plan {
@@ -130,6 +135,8 @@ class Planner {
       } else {
         rows(plan);
       }
+    } else if (is_whole_columns()) {
+      whole_columns(plan);
     } else if (bulk && small_groups()) {
       bulk_groups(plan);
     } else if (bulk && wide_columns()) {
@@ -216,6 +223,26 @@ class Planner {
     plan.parts = 1;
     plan.part_extent = walk_;
     plan.blocks = ceil_div(groups_.outputs * threads, plan.threads);
+  }
+
+  // Fours of columns, each aligned.
+  bool is_whole_columns() const {
+    const Dims &kept = groups_.kept, &reduced = groups_.reduced;
+    if (kept.count > 2 || reduced.count != 1 || inner().stride != 1 || walk_ < 2 ||
+        walk_ > whole_column_rows(bytes_) || tuning_.whole_columns == 0)
+      return false;
+    const int64_t four = 4 * bytes_, alignment = std::min(four, kLoadBytes);
+    bool aligned = address_ % alignment == 0 && along().stride * bytes_ % alignment == 0;
+    if (kept.count > 1) aligned &= kept.dim[1].stride * bytes_ % alignment == 0;
+    return aligned && inner().size % 4 == 0 && groups_.outputs >> 32 == 0;
+  }
+
+  void whole_columns(Plan& plan) const {
+    plan.walk = Walk::kWholeColumns;
+    plan.threads = kThreads;
+    plan.parts = 1;
+    plan.part_extent = walk_;
+    plan.blocks = ceil_div(groups_.outputs, 4 * kThreads);
   }
 
   bool short_rows() const {

@@ -69,6 +69,7 @@ inline Problem make_problem(const Reduction& r, const Plan& plan, void* workspac
 void launch_small(const Reduction& r, const Problem& problem, void* stream);
 void launch_whole_rows(const Reduction& r, const Problem& problem, void* stream);
 void launch_rows(const Reduction& r, const Problem& problem, void* stream);
+void launch_whole_columns(const Reduction& r, const Problem& problem, void* stream);
 void launch_columns(const Reduction& r, const Problem& problem, void* stream);
 void launch_bulk_rows(const Reduction& r, const Problem& problem, void* stream);
 void launch_bulk_groups(const Reduction& r, const Problem& problem, void* stream);

@@ -33,6 +33,7 @@ struct Tuning {
   int64_t whole_row_bytes = 1024;         // shortest row that is held as a whole, if not aligned
   int64_t whole_vectors = 2048;           // of the longest row that is held as a whole
   int64_t whole_few_vectors = 8;          // longest row of which a thread holds two vectors
+  int64_t whole_columns = 1;              // 0: columns of a few elements are like others
   int64_t blocks_per_multiprocessor = 3;  // that fill it
   int64_t lane_loads = 4;                 // loads of a lane that shares a short row
   int64_t column_loads = 4;               // fewest loads of a thread worth sharing a column for
@@ -70,6 +71,7 @@ inline constexpr Tunable kTunables[] = {
     {"whole_row_bytes", &Tuning::whole_row_bytes},
     {"whole_vectors", &Tuning::whole_vectors},
     {"whole_few_vectors", &Tuning::whole_few_vectors},
+    {"whole_columns", &Tuning::whole_columns},
     {"blocks_per_multiprocessor", &Tuning::blocks_per_multiprocessor},
     {"lane_loads", &Tuning::lane_loads},
     {"column_loads", &Tuning::column_loads},

@@ -11,10 +11,10 @@ namespace {
 
 struct WholeRows {
   const char* input;
-  int64_t* indices;  // may be null
-  void* values;      // may be null
-  Dim inner, outer;  // of the rows
-  int64_t step;      // of the result index
+  int64_t* indices;                                        // may be null
+  void* values;                                            // may be null
+  Dim inner, outer;                                        // of the rows
+  int64_t step;                                            // of the result index
   uint32_t rows, inner_rows, outer_rows, extent, threads;  // threads: to a row
 
   explicit WholeRows(const Problem& p)
@@ -33,7 +33,8 @@ struct WholeRows {
 
 // kAligned: rows are whole vectors, at their addresses.
 template <int kLoads, bool kAligned, class Element>
-__global__ void __launch_bounds__(kWholeThreads, whole_blocks(sizeof(typename Element::Key), kAligned))
+__global__ void __launch_bounds__(kWholeThreads,
+                                  whole_blocks(sizeof(typename Element::Key), kAligned))
     whole_rows(const __grid_constant__ WholeRows p, const Element element) {
   using Key = typename Element::Key;
   constexpr uint32_t kWidth = Vector<Key>::kWidth;

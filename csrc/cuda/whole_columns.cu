@@ -1,0 +1,123 @@
+// Columns of a few elements that a thread holds as a whole: four neighbouring columns, all loads in
+// flight at once.
+//
+// Bound by memory, for which there are as many bytes to write as to read, and more: so two
+// neighbouring lanes exchange indices until each store of theirs fills a sector of 32 bytes (0.93
+// of the bandwidth over two rows of float32; 0.85 with a store to each half).
+#include "cuda/device.cuh"
+
+namespace reduceops::cuda {
+namespace {
+
+constexpr uint32_t kColumns = 4;  // of a thread
+
+struct WholeColumns {
+  const char* input;
+  int64_t* indices;   // may be null
+  void* values;       // may be null
+  Dim inner, outer;   // of the columns
+  Dim along;          // the reduced dim
+  uint32_t fours;     // of columns
+  uint32_t in_inner;  // of them
+  bool in_order;      // indices alone are wanted, one after the other
+
+  explicit WholeColumns(const Problem& p)
+      : input(p.input),
+        indices(p.indices),
+        values(p.values),
+        inner(p.dims[0]),
+        outer(p.kept_count > 1 ? p.dims[1] : Dim{1, 0, p.dims[0].size}),
+        along(p.dims[p.kept_count]),
+        fours(static_cast<uint32_t>(p.outputs / kColumns)),
+        in_inner(static_cast<uint32_t>(inner.size / kColumns)),
+        in_order(!values && inner.step == 1 && outer.step == inner.size && along.step == 1 &&
+                 reinterpret_cast<uintptr_t>(indices) % kLoadBytes == 0) {}
+};
+
+template <class Key>
+struct alignas(std::min<size_t>(kColumns * sizeof(Key), kLoadBytes)) Four {
+  Key at[kColumns];
+};
+
+template <uint32_t kRows, class Element>
+__global__ void __launch_bounds__(kThreads,
+                                  whole_column_blocks(kRows, sizeof(typename Element::Key)))
+    whole_columns(const __grid_constant__ WholeColumns p, const Element element) {
+  using Key = typename Element::Key;
+  const uint32_t thread = blockIdx.x * kThreads + threadIdx.x;
+  uint32_t across = std::min(thread, p.fours - 1), outer = 0;
+  if (p.outer.size > 1) {
+    outer = across / p.in_inner;
+    across -= outer * p.in_inner;
+  }
+  const Key* first =
+      reinterpret_cast<const Key*>(p.input) + (outer * p.outer.stride + across * int64_t(kColumns));
+  // Past the end there is the last row again.
+  const auto row = [&](uint32_t j) { return std::min<int64_t>(j, p.along.size - 1); };
+  Four<Key> held[kRows];
+#pragma unroll
+  for (uint32_t j = 0; j < kRows; ++j)
+    held[j] = *reinterpret_cast<const Four<Key>*>(first + row(j) * p.along.stride);
+
+  uint32_t at[kColumns];
+#pragma unroll
+  for (uint32_t c = 0; c < kColumns; ++c) {
+    Key best = element.key(held[0].at[c]);
+    at[c] = 0;
+#pragma unroll
+    for (uint32_t j = 1; j < kRows; ++j) {
+      const Key key = element.key(held[j].at[c]);
+      if (key < best) {
+        best = key;
+        at[c] = j;
+      }
+    }
+  }
+  if (p.in_order) {
+    // Of the eight columns of a pair of lanes, the even one stores 0, 1, 4 and 5, the odd one the
+    // others: each gives the other two that are not its own.
+    const bool odd = thread % 2;
+    const uint32_t given = odd ? at[0] | at[1] << 16 : at[2] | at[3] << 16;
+    const uint32_t got = __shfl_xor_sync(~0u, given, 1);
+    const longlong2 other{got & 0xffff, got >> 16};
+    const longlong2 mine = odd ? longlong2{at[2], at[3]} : longlong2{at[0], at[1]};
+    auto* to = reinterpret_cast<longlong2*>(p.indices) + thread / 2 * int64_t(4) + odd;
+    if (thread - odd < p.fours) to[0] = odd ? other : mine;
+    if ((thread | 1) < p.fours) to[2] = odd ? mine : other;
+    return;
+  }
+  if (thread >= p.fours) return;
+#pragma unroll
+  for (uint32_t c = 0; c < kColumns; ++c) {
+    const int64_t to = outer * p.outer.step + (across * int64_t(kColumns) + c) * p.inner.step;
+    if (p.indices) p.indices[to] = at[c] * p.along.step;
+    if (p.values)
+      static_cast<Key*>(p.values)[to] = element.value(first[at[c] * p.along.stride + c]);
+  }
+}
+
+template <uint32_t kRows, class Element>
+void launch_columns_of(const Problem& problem, Element element, void* stream) {
+  cudaLaunchConfig_t config{};
+  config.gridDim = static_cast<unsigned>(problem.plan.blocks);
+  config.blockDim = kThreads;
+  config.stream = static_cast<cudaStream_t>(stream);
+  check(cudaLaunchKernelEx(&config, whole_columns<kRows, Element>, WholeColumns(problem), element));
+}
+
+}  // namespace
+
+void launch_whole_columns(const Reduction& r, const Problem& problem, void* stream) {
+  visit_element(r, [&](auto element) {
+    const int64_t rows = problem.walk;
+    if (rows == 2) return launch_columns_of<2>(problem, element, stream);
+    if (rows == 3) return launch_columns_of<3>(problem, element, stream);
+    if (rows == 4) return launch_columns_of<4>(problem, element, stream);
+    if constexpr (whole_column_rows(sizeof(typename decltype(element)::Key)) > 4) {
+      if (rows <= 6) return launch_columns_of<6>(problem, element, stream);
+      return launch_columns_of<8>(problem, element, stream);
+    }
+  });
+}
+
+}  // namespace reduceops::cuda
