@@ -86,13 +86,13 @@ HUGE = {
 TUNINGS = {
     "before Hopper": "small_elements=0,bulk=0",
     "whole rows": "small_elements=0,bulk=0,whole_row_bytes=0",
-    "in parts": "small_elements=0,whole_vectors=0,whole_columns=0,bulk=0",
-    "bulk copies": "small_elements=0,whole_vectors=0,whole_columns=0,bulk_bytes=0,"
+    "in parts": "small_elements=0,whole_vectors=0,whole_column=0,bulk=0",
+    "bulk copies": "small_elements=0,whole_vectors=0,whole_column=0,bulk_bytes=0,"
     "long_rows_bytes=0,long_row_bytes=4096,short_row_bytes=64",
-    "short stages": "small_elements=0,whole_vectors=0,whole_columns=0,bulk_bytes=0,stage_bytes=256,"
+    "short stages": "small_elements=0,whole_vectors=0,whole_column=0,bulk_bytes=0,stage_bytes=256,"
     "tile_bytes=256,segment_bytes=128,least_segment_bytes=16,split_segment_bytes=16,"
     "long_rows_bytes=0,long_row_bytes=1,short_row_bytes=0",
-    "tiles of groups": "small_elements=0,whole_vectors=0,whole_columns=0,bulk_bytes=0,"
+    "tiles of groups": "small_elements=0,whole_vectors=0,whole_column=0,bulk_bytes=0,"
     "short_row_bytes=4096,small_group_bytes=49152,part_loads=64",
 }
 

@@ -161,6 +161,17 @@ inline void check(cudaError_t error) {
 template <class Element>
 using Kernel = void (*)(Problem, Element);
 
+// Enqueues a kernel of whole blocks with parameters of its own.
+template <class Parameters, class Element>
+void launch(void (*kernel)(Parameters, Element), const Plan& plan, const Parameters& parameters,
+            Element element, void* stream) {
+  cudaLaunchConfig_t config{};
+  config.gridDim = static_cast<unsigned>(plan.blocks);
+  config.blockDim = static_cast<unsigned>(plan.threads);
+  config.stream = static_cast<cudaStream_t>(stream);
+  check(cudaLaunchKernelEx(&config, kernel, parameters, element));
+}
+
 // Enqueues a kernel; `shared` is bytes of shared memory.
 template <class Element>
 void launch(Kernel<Element> kernel, int64_t blocks, const Problem& problem, Element element,

@@ -162,9 +162,9 @@ class Planner {
   // Also in 32-bit offsets and result indices.
   bool is_small() const {
     const Dims &kept = groups_.kept, &reduced = groups_.reduced;
-    const bool rows = is_rows(groups_), whole = rows && is_whole_rows();
+    const bool rows = is_rows(groups_), whole = rows ? is_whole_rows() : is_whole_columns();
     const int64_t most =
-        std::min(whole ? tuning_.small_row_elements : kMaxPartExtent, tuning_.small_elements);
+        std::min(whole ? tuning_.small_whole_elements : kMaxPartExtent, tuning_.small_elements);
     const int64_t longest = rows ? tuning_.small_row : small_lanes() * tuning_.small_loads;
     if (groups_.outputs * walk_ > most || walk_ > longest || kept.count > 2 || reduced.count > 1 ||
         groups_.extent >> 31 != 0)
@@ -228,8 +228,8 @@ class Planner {
   // Fours of columns, each aligned.
   bool is_whole_columns() const {
     const Dims &kept = groups_.kept, &reduced = groups_.reduced;
-    if (kept.count > 2 || reduced.count != 1 || inner().stride != 1 || walk_ < 2 ||
-        walk_ > whole_column_rows(bytes_) || tuning_.whole_columns == 0)
+    if (kept.count > 2 || reduced.count != 1 || inner().stride != 1) return false;
+    if (walk_ < 2 || walk_ > std::min(tuning_.whole_column, whole_column_rows(bytes_)))
       return false;
     const int64_t four = 4 * bytes_, alignment = std::min(four, kLoadBytes);
     bool aligned = address_ % alignment == 0 && along().stride * bytes_ % alignment == 0;

@@ -85,11 +85,7 @@ __global__ void __launch_bounds__(kSmallThreads)
 
 void launch_small(const Reduction& r, const Problem& problem, void* stream) {
   visit_device_element(r, [&](auto element) {
-    cudaLaunchConfig_t config{};
-    config.gridDim = static_cast<unsigned>(problem.plan.blocks);
-    config.blockDim = kSmallThreads;
-    config.stream = static_cast<cudaStream_t>(stream);
-    check(cudaLaunchKernelEx(&config, small<decltype(element)>, SmallProblem(problem), element));
+    launch(small<decltype(element)>, problem.plan, SmallProblem(problem), element, stream);
   });
 }
 

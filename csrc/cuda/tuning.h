@@ -26,18 +26,18 @@ struct Tuning {
   int64_t long_rows_bytes = 64 << 20;  // of such, least input
   int64_t small_group_bytes = 12 << 10;  // the same of a group of columns
   // Walks by plain loads.
-  int64_t small_elements = 1 << 20;       // of the largest input that is taken as a small one
-  int64_t small_loads = 32;               // most loads of a lane there
-  int64_t small_row_elements = 1 << 16;   // the largest such input of rows that could be held whole
-  int64_t small_row = 256;                // elements of its longest row
-  int64_t whole_row_bytes = 1024;         // shortest row that is held as a whole, if not aligned
-  int64_t whole_vectors = 2048;           // of the longest row that is held as a whole
-  int64_t whole_few_vectors = 8;          // longest row of which a thread holds two vectors
-  int64_t whole_columns = 1;              // 0: columns of a few elements are like others
-  int64_t blocks_per_multiprocessor = 3;  // that fill it
-  int64_t lane_loads = 4;                 // loads of a lane that shares a short row
-  int64_t column_loads = 4;               // fewest loads of a thread worth sharing a column for
-  int64_t part_loads = 4;                 // fewest loads of a thread worth splitting off
+  int64_t small_elements = 1 << 20;        // of the largest input that is taken as a small one
+  int64_t small_loads = 32;                // most loads of a lane there
+  int64_t small_row = 256;                 // elements of the longest row there
+  int64_t small_whole_elements = 1 << 16;  // of the largest such input that could be held whole
+  int64_t whole_row_bytes = 1024;          // shortest row that is held as a whole, if not aligned
+  int64_t whole_vectors = 2048;            // of the longest row that is held as a whole
+  int64_t whole_few_vectors = 8;           // longest row of which a thread holds two vectors
+  int64_t whole_column = 8;                // elements of the longest column that is held so
+  int64_t blocks_per_multiprocessor = 3;   // that fill it
+  int64_t lane_loads = 4;                  // loads of a lane that shares a short row
+  int64_t column_loads = 4;                // fewest loads of a thread worth sharing a column for
+  int64_t part_loads = 4;                  // fewest loads of a thread worth splitting off
   int64_t split_loads = 32;     // fewest loads of a thread worth a second kernel, for columns
   int64_t min_vector_run = 64;  // shortest run read in 16-byte loads where there are several
 };
@@ -66,12 +66,12 @@ inline constexpr Tunable kTunables[] = {
     {"small_group_bytes", &Tuning::small_group_bytes},
     {"small_elements", &Tuning::small_elements},
     {"small_loads", &Tuning::small_loads},
-    {"small_row_elements", &Tuning::small_row_elements},
     {"small_row", &Tuning::small_row},
+    {"small_whole_elements", &Tuning::small_whole_elements},
     {"whole_row_bytes", &Tuning::whole_row_bytes},
     {"whole_vectors", &Tuning::whole_vectors},
     {"whole_few_vectors", &Tuning::whole_few_vectors},
-    {"whole_columns", &Tuning::whole_columns},
+    {"whole_column", &Tuning::whole_column},
     {"blocks_per_multiprocessor", &Tuning::blocks_per_multiprocessor},
     {"lane_loads", &Tuning::lane_loads},
     {"column_loads", &Tuning::column_loads},

@@ -75,15 +75,14 @@ __global__ void __launch_bounds__(kThreads,
   }
   if (p.in_order) {
     // Of the eight columns of a pair of lanes, the even one stores 0, 1, 4 and 5, the odd one the
-    // others: each gives the other two that are not its own.
+    // others: each gives the other the two that it does not store.
     const bool odd = thread % 2;
-    const uint32_t given = odd ? at[0] | at[1] << 16 : at[2] | at[3] << 16;
-    const uint32_t got = __shfl_xor_sync(~0u, given, 1);
-    const longlong2 other{got & 0xffff, got >> 16};
-    const longlong2 mine = odd ? longlong2{at[2], at[3]} : longlong2{at[0], at[1]};
+    const uint32_t own[] = {at[0] | at[1] << 16, at[2] | at[3] << 16};
+    const uint32_t other = __shfl_xor_sync(~0u, own[odd ? 0 : 1], 1);
+    const uint32_t low = odd ? other : own[0], high = odd ? own[1] : other;
     auto* to = reinterpret_cast<longlong2*>(p.indices) + thread / 2 * int64_t(4) + odd;
-    if (thread - odd < p.fours) to[0] = odd ? other : mine;
-    if ((thread | 1) < p.fours) to[2] = odd ? mine : other;
+    if (thread - odd < p.fours) to[0] = {low & 0xffff, low >> 16};
+    if ((thread | 1) < p.fours) to[2] = {high & 0xffff, high >> 16};
     return;
   }
   if (thread >= p.fours) return;
@@ -96,26 +95,21 @@ __global__ void __launch_bounds__(kThreads,
   }
 }
 
-template <uint32_t kRows, class Element>
-void launch_columns_of(const Problem& problem, Element element, void* stream) {
-  cudaLaunchConfig_t config{};
-  config.gridDim = static_cast<unsigned>(problem.plan.blocks);
-  config.blockDim = kThreads;
-  config.stream = static_cast<cudaStream_t>(stream);
-  check(cudaLaunchKernelEx(&config, whole_columns<kRows, Element>, WholeColumns(problem), element));
-}
-
 }  // namespace
 
 void launch_whole_columns(const Reduction& r, const Problem& problem, void* stream) {
   visit_element(r, [&](auto element) {
+    using Element = decltype(element);
+    const auto launch_for = [&]<uint32_t kRows>(std::integral_constant<uint32_t, kRows>) {
+      launch(whole_columns<kRows, Element>, problem.plan, WholeColumns(problem), element, stream);
+    };
     const int64_t rows = problem.walk;
-    if (rows == 2) return launch_columns_of<2>(problem, element, stream);
-    if (rows == 3) return launch_columns_of<3>(problem, element, stream);
-    if (rows == 4) return launch_columns_of<4>(problem, element, stream);
-    if constexpr (whole_column_rows(sizeof(typename decltype(element)::Key)) > 4) {
-      if (rows <= 6) return launch_columns_of<6>(problem, element, stream);
-      return launch_columns_of<8>(problem, element, stream);
+    if (rows == 2) return launch_for(std::integral_constant<uint32_t, 2>());
+    if (rows == 3) return launch_for(std::integral_constant<uint32_t, 3>());
+    if (rows == 4) return launch_for(std::integral_constant<uint32_t, 4>());
+    if constexpr (whole_column_rows(sizeof(typename Element::Key)) > 4) {
+      if (rows <= 6) return launch_for(std::integral_constant<uint32_t, 6>());
+      return launch_for(std::integral_constant<uint32_t, 8>());
     }
   });
 }

@@ -92,13 +92,9 @@ __global__ void __launch_bounds__(kWholeThreads,
 
 template <int kLoads, class Element>
 void launch_loads(const Problem& problem, Element element, void* stream) {
-  cudaLaunchConfig_t config{};
-  config.gridDim = static_cast<unsigned>(problem.plan.blocks);
-  config.blockDim = static_cast<unsigned>(problem.plan.threads);
-  config.stream = static_cast<cudaStream_t>(stream);
   const auto kernel =
       problem.plan.vector ? whole_rows<kLoads, true, Element> : whole_rows<kLoads, false, Element>;
-  check(cudaLaunchKernelEx(&config, kernel, WholeRows(problem), element));
+  launch(kernel, problem.plan, WholeRows(problem), element, stream);
 }
 
 }  // namespace
