@@ -12,7 +12,7 @@ from customops.bench.cases import Case
 from customops.explain import cuda_constants
 
 H200 = {"multiprocessors": 132, "bulk": True}
-COLUMNS, SHORT_ROWS = Case("argmax", (128, 4096, 4095), 1), Case("argmin", (2**20, 100), -1)
+COLUMNS, SHORT_ROWS = Case("argmax", (128, 4096, 4095), 1), Case("argmin", (2**20, 101), -1)
 FLAT = Case("argmin", (2**28,), None)
 CASES = [COLUMNS, SHORT_ROWS, FLAT]
 
