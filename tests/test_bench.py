@@ -53,6 +53,41 @@ def test_the_cases_of_several_texts_are_left():
     assert {case.shape for case in chosen} == {(16,), (64, 151936)}
 
 
+@pytest.mark.parametrize("suite", cases.SUITES)
+def test_a_case_is_read_as_it_is_written(suite):
+    for case in cases.select(suite, "cuda", 64 << 30):
+        assert str(Case.parse(str(case))) == str(case)
+    assert Case.parse("min (3,4) dim=0") == Case("min", (3, 4), 0)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "sum (3,) dim=0",
+        "argmin 3 dim=0",
+        "argmin () dim=0",
+        "argmin (3,) dim=1",
+        "argmin (0,) dim=0",
+    ]
+    + ["argmin (3,) dim=0 float31", "argmin (3,) dim=0 int8 int8", "min (3,) dim=None"]
+    + ["argmin (3,) dim=0 channels_last", "scale_min (3,) dim=0 int8", "argmin (3,)"],
+)
+def test_what_is_no_case(text, capsys):
+    with pytest.raises(SystemExit):
+        bench.main(["--case", text])
+    assert "--case" in capsys.readouterr().err
+
+
+def test_cases_of_the_command_line(tmp_path):
+    path = tmp_path / "figures.json"
+    one, other = "argmax (3, 40) dim=-1 bfloat16", "min (40, 3) dim=0 float32 transposed"
+    arguments = ["--case", one, "--case", other, "--peers", "torch", "--seconds", "0"]
+    assert bench.main([*arguments, "--json", str(path)]) == 0
+    figures = json.loads(path.read_text())
+    assert [row["name"] for row in figures["cases"]] == [one, other]
+    assert figures["suite"] == "cases"
+
+
 @pytest.mark.parametrize("dtype", cases.DTYPES)
 def test_a_random_input_has_different_elements_and_is_the_same_again(dtype):
     case = Case("argmax", (16, 16), 1, dtype)
@@ -194,6 +229,7 @@ def test_without_rich_and_matplotlib(tmp_path, monkeypatch, capsys):
         (["--peers", "scipy"], "'scipy' is not one of torch"),
         (["--threads", "0"], "'0' is neither a number of threads"),
         (["--suite", "scaling", "--only", "no such case"], "no case of the suite is left"),
+        (["--case", "argmin (3,) dim=0"], "--case says it all"),
     ],
 )
 def test_arguments_that_make_no_sense(arguments, message, capsys):

@@ -11,11 +11,12 @@ namespace {
 
 struct WholeRows {
   const char* input;
-  int64_t* indices;                                        // may be null
-  void* values;                                            // may be null
-  Dim inner, outer;                                        // of the rows
-  int64_t step;                                            // of the result index
-  uint32_t rows, inner_rows, outer_rows, extent, threads;  // threads: to a row
+  int64_t* indices;  // may be null
+  void* values;      // may be null
+  Dim inner, outer;  // of the rows
+  int64_t step;      // of the result index
+  uint32_t rows, inner_rows, outer_rows, extent;
+  uint32_t threads;  // to a row
 
   explicit WholeRows(const Problem& p)
       : input(p.input),

@@ -20,6 +20,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--suite", choices=cases.SUITES, default="sweep")
     parser.add_argument(
+        "--case",
+        type=_case,
+        action="append",
+        help="this instead of a suite's, as 'argmax (2, 21, 64, 64) dim=1 float32 channels_last'",
+    )
+    parser.add_argument(
         "--only", action="append", metavar="TEXT", help="cases with this, or another, in their name"
     )
     parser.add_argument("--op", choices=cases.OPS, action="append", help="this instead of a case's")
@@ -56,6 +62,13 @@ def _list_of(known: list[str]):
     return convert
 
 
+def _case(text: str) -> cases.Case:
+    try:
+        return cases.Case.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def _default_peers() -> str:
     return "; ".join(f"{device}: {','.join(names)}" for device, names in peers.PEERS.items())
 
@@ -84,6 +97,8 @@ def _check_options(options: argparse.Namespace, parser: argparse.ArgumentParser)
         parser.error("--device cuda: torch finds no GPU")
     if options.device == "cuda" and not libraries.cuda.loaded:
         parser.error(f"--device cuda: {libraries.cuda.reason}")
+    if options.case and (options.only or options.op or options.dtype):
+        parser.error("--case says it all: not with --only, --op or --dtype")
     if options.plot and importlib.util.find_spec("matplotlib") is None:
         parser.error("--plot needs matplotlib: pip install 'customops[bench]'")
 
@@ -95,7 +110,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     _check_options(options, parser)
     device = options.device
-    chosen = cases.select(
+    chosen = options.case or cases.select(
         options.suite,
         device,
         measure.available_bytes(device),
@@ -108,8 +123,9 @@ def main(arguments: list[str] | None = None) -> int:
     others = peers.PEERS[device] if options.peers is None else options.peers
     counts = _thread_counts(options.threads, device, parser)
 
-    header = report.header(["customops.bench", *arguments], device) | {"suite": options.suite}
-    title, rows, ceiling = f"{options.suite} {report.where(header)}", [], None
+    suite = "cases" if options.case else options.suite
+    header = report.header(["customops.bench", *arguments], device) | {"suite": suite}
+    title, rows, ceiling = f"{suite} {report.where(header)}", [], None
     if device == "cuda":
         ceiling = header["read_bytes_per_second"] = measure.cuda_ceiling(options.seconds)
         title += f", reads at {ceiling / 1e12:.2f} TB/s"
@@ -136,7 +152,7 @@ def main(arguments: list[str] | None = None) -> int:
     names = dict.fromkeys(name for row in rows for name in row["contenders"])
     report.show(rows, list(names), title)
     if options.plot:
-        plot.write(options.plot, rows, options.suite, title)
+        plot.write(options.plot, rows, suite, title)
     return report_wrong(rows)
 
 

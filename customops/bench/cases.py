@@ -1,6 +1,7 @@
 """What is measured: the cases of each suite, and how their inputs are made."""
 
 import math
+import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
@@ -16,7 +17,9 @@ DTYPES = {
     )
 }
 OPS = ("argmin", "argmax", "min", "max", "scale_min", "scale_max")
+LAYOUTS = ("contiguous", "channels_last", "transposed")
 DATA = ("random", "sorted", "reversed", "constant", "nan")
+TIMINGS = ("auto", "graph", "host")
 
 
 @dataclass(frozen=True)
@@ -25,8 +28,8 @@ class Case:
     shape: tuple[int, ...]
     dim: int | None
     dtype: str = "float32"
-    layout: str = "contiguous"  # or channels_last, transposed
-    data: str = "random"  # or sorted, reversed (along dim), constant, nan (all)
+    layout: str = "contiguous"  # of LAYOUTS
+    data: str = "random"  # of DATA: sorted, reversed (along dim), constant, nan (all)
     timing: str = "auto"  # on a GPU: auto, graph (replayed, warm L2) or host (the Python call)
     group: str = ""  # the line of a scaling plot
 
@@ -36,6 +39,31 @@ class Case:
             said += [value] * (value != usual)
         said += [self.timing] * (self.timing != "auto")
         return " ".join(said)
+
+    @classmethod
+    def parse(cls, text: str) -> "Case":
+        """The case that is written so: `argmax (2, 21, 64, 64) dim=1 float32 channels_last`. All
+        but the operator, the shape and the dim has a default. Raises ValueError."""
+        head = re.fullmatch(r"(\w+) \(([\d, ]+)\) dim=(-?\d+|None)((?: \w+)*)", text.strip())
+        if not head or head[1] not in OPS:
+            raise ValueError(f"{text!r} is not like 'argmax (64, 1000) dim=-1 float32'")
+        shape = tuple(int(size) for size in head[2].split(",") if size.strip())
+        dim = None if head[3] == "None" else int(head[3])
+        if dim is not None and not -len(shape) <= dim < len(shape) or 0 in shape:
+            raise ValueError(f"{text!r}: dim is out of range, or a size is 0")
+        options = {}
+        known = {"dtype": DTYPES, "layout": LAYOUTS, "data": DATA, "timing": TIMINGS}
+        for word in head[4].split():
+            kind = next((kind for kind, words in known.items() if word in words), None)
+            if kind is None or kind in options:
+                raise ValueError(f"{text!r}: {word!r} is one too many, or not known")
+            options[kind] = word
+        case = cls(head[1], shape, dim, **options)
+        if case.layout == "channels_last" and len(shape) != 4:
+            raise ValueError(f"{text!r}: channels_last needs four sizes")
+        if not case.makes_sense() or (dim is None and head[1] not in ("argmin", "argmax")):
+            raise ValueError(f"{text!r}: the operator does not take this")
+        return case
 
     @property
     def scaled(self) -> bool:
