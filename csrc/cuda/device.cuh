@@ -12,6 +12,18 @@
 
 namespace reduceops::cuda {
 
+// Blocks that shall find room in a multiprocessor: so many, or as many as its threads are enough
+// for.
+constexpr int room_for(int blocks, int threads) {
+#if defined(__CUDA_ARCH__) && \
+    (__CUDA_ARCH__ % 100 != 0 && __CUDA_ARCH__ < 900 || __CUDA_ARCH__ >= 1200)
+  constexpr int kResident = 1536;
+#else
+  constexpr int kResident = 2048;
+#endif
+  return std::min(blocks, kResident / threads);
+}
+
 // Of a power of two.
 __device__ inline int log2_of(uint32_t power) { return 31 - __clz(power); }
 

@@ -18,15 +18,10 @@ struct Limits {
 
 constexpr int64_t kThreads = 256;       // per block of plain loads; the kernels are compiled for it
 constexpr int64_t kSmallThreads = 128;  // per block of small inputs
-// Of a block that holds rows as a whole, and to a row, at most; and so many such blocks find room
-// in a multiprocessor: the registers of three are needed to have all loads in flight.
-constexpr int64_t kWholeThreads = 512;
-constexpr int whole_blocks(int64_t bytes, bool aligned) { return bytes == 4 && aligned ? 4 : 3; }
-constexpr int64_t kWholeLoads = 4;  // of a thread, at most
-// Of a column that is held as a whole: elements at most; and blocks in a multiprocessor that hold
-// such.
+constexpr int64_t kWholeThreads = 512;  // per block that holds rows as a whole, at most
+constexpr int64_t kWholeLoads = 4;      // of a thread, at most
+// Elements of a column that is held as a whole, at most.
 constexpr int64_t whole_column_rows(int64_t bytes) { return bytes == 4 ? 8 : 4; }
-constexpr int whole_column_blocks(int64_t rows, int64_t bytes) { return rows * bytes > 16 ? 4 : 8; }
 constexpr int64_t kLoadBytes = 16;
 constexpr int64_t kRowLoads = 8192;  // that a multiprocessor has in flight where it reads rows
 // Of a thread among them: many where it has several rounds of them to do, else so few that more

@@ -39,9 +39,13 @@ struct alignas(std::min<size_t>(kColumns * sizeof(Key), kLoadBytes)) Four {
   Key at[kColumns];
 };
 
+// In a multiprocessor, with registers for what each thread holds.
+constexpr int whole_blocks(uint32_t rows, size_t bytes) {
+  return room_for(rows * bytes > 16 ? 4 : 8, kThreads);
+}
+
 template <uint32_t kRows, class Element>
-__global__ void __launch_bounds__(kThreads,
-                                  whole_column_blocks(kRows, sizeof(typename Element::Key)))
+__global__ void __launch_bounds__(kThreads, whole_blocks(kRows, sizeof(typename Element::Key)))
     whole_columns(const __grid_constant__ WholeColumns p, const Element element) {
   using Key = typename Element::Key;
   const uint32_t thread = blockIdx.x * kThreads + threadIdx.x;

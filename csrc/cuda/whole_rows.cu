@@ -32,6 +32,11 @@ struct WholeRows {
         threads(p.plan.lanes) {}
 };
 
+// In a multiprocessor. With fewer registers than three leave, not all loads would be in flight.
+constexpr int whole_blocks(size_t bytes, bool aligned) {
+  return room_for(bytes == 4 && aligned ? 4 : 3, kWholeThreads);
+}
+
 // kAligned: rows are whole vectors, at their addresses.
 template <int kLoads, bool kAligned, class Element>
 __global__ void __launch_bounds__(kWholeThreads,
