@@ -255,6 +255,7 @@ __device__ Key smallest_of(Element element, const Vector<Key> (&vectors)[kVector
   }
 }
 
+// The key of each element of a vector.
 template <class Element, class Key = typename Element::Key>
 __device__ Vector<Key> keys_of(Element element, Vector<Key> vector) {
   if constexpr (sizeof(Key) <= 2) {
