@@ -29,7 +29,7 @@ REDUCEOPS_EXPORT const char* reduceops_cuda_constant(int64_t i, int64_t* value) 
 }
 
 // constants: the value of each, in that order
-// out: walk, vector, lanes, loads, shares, threads, cluster, blocks, parts, part_extent,
+// out: walk, vector, lanes, loads, batches, shares, threads, cluster, blocks, parts, part_extent,
 // candidate_bytes, tile, tiles, across, subtile, contiguous, stage_rows, stage_pitch, stage_bytes,
 // stages, scratch_bytes
 REDUCEOPS_EXPORT void reduceops_cuda_plan(int64_t ndim, const int64_t* sizes,
@@ -45,6 +45,7 @@ REDUCEOPS_EXPORT void reduceops_cuda_plan(int64_t ndim, const int64_t* sizes,
                             plan.vector,
                             plan.lanes,
                             plan.loads,
+                            plan.batches,
                             plan.shares,
                             plan.threads,
                             plan.cluster,

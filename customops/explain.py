@@ -15,12 +15,11 @@ class Walk(enum.IntEnum):
 
     ROWS = 0
     COLUMNS = 1
-    BULK_ROWS = 2
-    BULK_GROUPS = 3
-    BULK_COLUMNS = 4
-    WHOLE_ROWS = 5
-    WHOLE_COLUMNS = 6
-    SMALL = 7
+    BULK_GROUPS = 2
+    BULK_COLUMNS = 3
+    WHOLE_ROWS = 4
+    WHOLE_COLUMNS = 5
+    SMALL = 6
 
 
 @dataclass(frozen=True)
@@ -31,6 +30,7 @@ class CudaPlan:
     vector: bool
     lanes: int
     loads: int
+    batches: int
     shares: int
     threads: int
     cluster: int
@@ -85,7 +85,7 @@ def cuda_plan(
         raise ValueError(f"no constants of the plan: {', '.join(sorted(unknown))}")
     values = list((constants | dict(tuning or {})).values())
     limits = (address, multiprocessors, bulk, (ctypes.c_int64 * len(values))(*values))
-    plan = CudaPlan(*_ask("reduceops_cuda_plan", _layout(self, dim), limits, 21))
+    plan = CudaPlan(*_ask("reduceops_cuda_plan", _layout(self, dim), limits, 22))
     return replace(
         plan, walk=Walk(plan.walk), vector=bool(plan.vector), contiguous=bool(plan.contiguous)
     )

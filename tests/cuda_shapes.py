@@ -48,26 +48,25 @@ def parts(plan: CudaPlan) -> str:
 WALKS = {
     (Walk.SMALL, "one part"): Shape((90, 33, 5), (1,)),
     (Walk.WHOLE_ROWS, "one part"): Shape((1000, 4099), (1,)),
-    (Walk.ROWS, "one part"): Shape((1000, 9001), (1,)),
-    (Walk.ROWS, "cluster"): Shape((64, 151936), (1,), torch.bfloat16),
-    (Walk.ROWS, "workspace"): Shape((2, 1000_003), (1,)),
+    (Walk.WHOLE_ROWS, "cluster"): Shape((64, 151936), (1,), torch.bfloat16),
+    (Walk.WHOLE_ROWS, "workspace"): Shape((263 * 8320 + 1,), (0,)),  # of the last part, one element
+    (Walk.ROWS, "one part"): Shape((20, 10, 15, 1009), (3,), order=(2, 1, 0, 3)),
+    (Walk.ROWS, "cluster"): Shape((4, 5, 3, 151936), (3,), torch.bfloat16, order=(2, 1, 0, 3)),
+    (Walk.ROWS, "workspace"): Shape((2, 2, 2, 250_003), (3,), order=(2, 1, 0, 3)),
     (Walk.WHOLE_COLUMNS, "one part"): Shape((2, 3_000_004), (0,)),
     (Walk.COLUMNS, "one part"): Shape((128, 64, 255), (1,)),
     (Walk.COLUMNS, "workspace"): Shape((5000, 300), (0,), torch.bfloat16),
-    (Walk.BULK_ROWS, "one part"): Shape((1000, 20001), (1,)),
-    (Walk.BULK_ROWS, "workspace"): Shape((3, 12_000_001), (1,), torch.bfloat16),
     (Walk.BULK_GROUPS, "one part"): Shape((200_001, 33), (1,)),
     (Walk.BULK_COLUMNS, "one part"): Shape((64, 257, 4095), (1,), torch.bfloat16),
     (Walk.BULK_COLUMNS, "cluster"): Shape((70, 300, 1001), (1,), torch.int8),
     (Walk.BULK_COLUMNS, "workspace"): Shape((1 << 20, 8), (0,)),
-    (Walk.BULK_COLUMNS, "clusters and workspace"): Shape((5000, 9000), (0,)),
+    (Walk.BULK_COLUMNS, "clusters and workspace"): Shape((5000, 9001), (0,)),
 }
 
 # Of more than 2^31 elements of 8 bits, by regime, and the walk that they take.
 HUGE = {
-    "few rows": (Shape((2, (1 << 30) + 5), (1,), torch.int8), Walk.BULK_ROWS),
-    "long rows": (Shape((30_000, 71_583), (1,), torch.int8), Walk.BULK_ROWS),
-    "rows": (Shape((60_000, 35_801), (1,), torch.int8), Walk.ROWS),
+    "few rows": (Shape((2, (1 << 30) + 5), (1,), torch.int8), Walk.WHOLE_ROWS),
+    "long rows": (Shape((30_000, 71_583), (1,), torch.int8), Walk.WHOLE_ROWS),
     "whole rows": (Shape((300_000, 7159), (1,), torch.int8), Walk.WHOLE_ROWS),
     "short whole rows": (Shape((67_200_000, 32), (1,), torch.int8), Walk.WHOLE_ROWS),
     "rows with a step": (Shape((1 << 24, 129), (1,), torch.int8, step=2), Walk.ROWS),
@@ -86,13 +85,13 @@ HUGE = {
 TUNINGS = {
     "before Hopper": "small_elements=0,bulk=0",
     "whole rows": "small_elements=0,bulk=0,whole_row_bytes=0",
-    "in parts": "small_elements=0,whole_vectors=0,whole_column=0,bulk=0",
-    "bulk copies": "small_elements=0,whole_vectors=0,whole_column=0,bulk_bytes=0,"
-    "long_rows_bytes=0,long_row_bytes=4096,short_row_bytes=64",
-    "short stages": "small_elements=0,whole_vectors=0,whole_column=0,bulk_bytes=0,stage_bytes=256,"
+    "in parts": "small_elements=0,whole_rows=0,whole_column=0,bulk=0",
+    "batches": "small_elements=0,whole_row_bytes=0,whole_vectors=0",
+    "bulk copies": "small_elements=0,whole_rows=0,whole_column=0,bulk_bytes=0,short_row_bytes=64",
+    "short stages": "small_elements=0,whole_rows=0,whole_column=0,bulk_bytes=0,stage_bytes=256,"
     "tile_bytes=256,segment_bytes=128,least_segment_bytes=16,split_segment_bytes=16,"
-    "long_rows_bytes=0,long_row_bytes=1,short_row_bytes=0",
-    "tiles of groups": "small_elements=0,whole_vectors=0,whole_column=0,bulk_bytes=0,"
+    "short_row_bytes=0",
+    "tiles of groups": "small_elements=0,whole_rows=0,whole_column=0,bulk_bytes=0,"
     "short_row_bytes=4096,small_group_bytes=49152,part_loads=64",
 }
 
@@ -117,6 +116,8 @@ SMALL = (
     Shape((1024, 2), (0, 1), torch.int8, order=(1, 0)),
     Shape((33, 8), (0, 1), torch.int8, order=(1, 0)),
     Shape((40, 8), (1,)),
+    Shape((33, 7), (1,), torch.int8),
+    Shape((45, 21), (1,), torch.bfloat16),
     Shape((2, 3, 2), (1,), torch.int8),
     Shape((5, 7, 33), (1,), torch.bfloat16),
     Shape((2, 8), (0,), torch.bfloat16),
@@ -143,6 +144,7 @@ SMALL = (
     Shape((300, 4095), (0,), torch.bfloat16),
     Shape((300, 4095), (0,), torch.float64),
     Shape((3, 33_000), (1,)),
+    Shape((140, 16_501), (1,), torch.bfloat16),
 )
 
 
@@ -155,13 +157,16 @@ def branches(shape: Shape, plan: CudaPlan) -> set[tuple]:
     if walk == Walk.SMALL:
         lanes = {1: "a lane", 32: "a warp", 64: "warps", plan.threads: "a block"}
         found.add((walk, lanes.get(plan.lanes, "lanes")))
-    elif walk not in (Walk.WHOLE_COLUMNS, Walk.BULK_ROWS, Walk.BULK_GROUPS):
+    elif walk not in (Walk.WHOLE_COLUMNS, Walk.BULK_GROUPS):
         found.add((walk, "vector" if plan.vector else "no vector"))
     if walk == Walk.WHOLE_ROWS:
         lanes = {1: "a lane", 32: "a warp"}
         some = "warps" if plan.lanes > 32 else "lanes"
-        found.add((walk, lanes.get(plan.lanes, some) + " to a row"))
-        found.add((walk, f"{plan.loads} loads"))
+        if plan.batches:
+            found.add((walk, "a batch" if plan.batches == 1 else "batches"))
+        else:
+            found.add((walk, lanes.get(plan.lanes, some) + " to a row"))
+            found.add((walk, f"{plan.loads} loads"))
     elif walk == Walk.ROWS:
         lanes = {1: "a lane", 32: "a warp", plan.threads: "a block"}
         found.add((walk, lanes.get(plan.lanes, "lanes") + " to a row"))
@@ -172,6 +177,7 @@ def branches(shape: Shape, plan: CudaPlan) -> set[tuple]:
     elif walk == Walk.BULK_GROUPS:
         rows = "a lane to a row" if plan.lanes == 1 else "lanes to a row"
         found.add((walk, rows if shape.empty().stride(shape.dims[-1]) == 1 else "columns"))
+        found |= {(walk, f"{plan.loads} loads held")} if plan.loads else set()
     elif walk in (Walk.COLUMNS, Walk.BULK_COLUMNS):
         found.add((walk, "alone" if plan.shares == 1 else "shared"))
     if walk == Walk.BULK_COLUMNS:
@@ -185,11 +191,18 @@ BRANCHES = {
     Walk.ROWS: ("vector", "no vector", "a lane to a row", "lanes to a row", "a warp to a row")
     + ("a block to a row", "8 loads", "16 loads"),
     Walk.WHOLE_ROWS: ("vector", "no vector", "a lane to a row", "lanes to a row", "a warp to a row")
-    + ("warps to a row", "2 loads", "3 loads", "4 loads"),
+    + ("warps to a row", "2 loads", "3 loads", "4 loads", "a batch", "batches"),
     Walk.WHOLE_COLUMNS: ("2 rows", "3 rows", "4 rows", "6 rows", "8 rows"),
     Walk.COLUMNS: ("vector", "no vector", "alone", "shared"),
-    Walk.BULK_ROWS: (),
-    Walk.BULK_GROUPS: ("columns", "a lane to a row", "lanes to a row"),
+    Walk.BULK_GROUPS: (
+        "1 loads held",
+        "2 loads held",
+        "3 loads held",
+        "4 loads held",
+        "columns",
+        "a lane to a row",
+        "lanes to a row",
+    ),
     Walk.BULK_COLUMNS: ("vector", "no vector", "alone", "shared", "one span", "a span to a row")
     + ("subtiles",),
 }

@@ -87,10 +87,16 @@ def test_cuda_plan_covers_every_group_within_the_limits(
         return
     if plan.walk == Walk.WHOLE_ROWS:
         width = 16 // x.element_size()
-        assert plan.lanes & (plan.lanes - 1) == 0 and plan.lanes <= plan.threads <= 512
-        assert 2 <= plan.loads <= 4 and walk <= plan.lanes * plan.loads * width
+        assert plan.lanes <= plan.threads <= 512 and 2 <= plan.loads <= 4
         assert walk >= width if plan.vector else walk >= 2 * width
-        assert plan.parts == 1 and plan.blocks * plan.threads >= outputs * plan.lanes
+        if plan.batches:
+            assert plan.lanes == plan.threads and plan.threads % 32 == 0
+            assert plan.part_extent <= plan.batches * plan.lanes * plan.loads * width
+            assert plan.part_extent * x.element_size() % 128 == 0 or plan.parts == 1
+            assert plan.blocks == outputs * plan.parts
+        else:
+            assert plan.lanes & (plan.lanes - 1) == 0 and walk <= plan.lanes * plan.loads * width
+            assert plan.parts == 1 and plan.blocks * plan.threads >= outputs * plan.lanes
         return
     if plan.walk == Walk.WHOLE_COLUMNS:
         assert 2 <= walk <= (8 if x.element_size() == 4 else 4)
@@ -111,19 +117,18 @@ def test_cuda_plan_covers_every_group_within_the_limits(
         assert plan.blocks == units * plan.parts
         return
     assert bulk
-    # A ring of at least two stages, each with room for what is copied from any address.
+    # Each stage has room for what is copied from any address.
     shared = plan.stages * (plan.stage_bytes + 16) + plan.scratch_bytes
-    assert plan.stages >= 2 and shared <= SHARED_BYTES
+    assert shared <= SHARED_BYTES
     itemsize = x.element_size()
-    if plan.walk == Walk.BULK_ROWS:
-        assert plan.stage_bytes >= 32768 + 32
-        assert plan.parts == 1 or plan.part_extent * itemsize % 32768 == 0
-    elif plan.walk == Walk.BULK_GROUPS:
+    if plan.walk == Walk.BULK_GROUPS:
+        assert plan.stages == 1 and plan.blocks == plan.tiles
         group_bytes = walk * inner_size(x, dims) * itemsize
         groups = outputs * walk * itemsize // group_bytes
         assert (plan.tiles - 1) * plan.tile < groups <= plan.tiles * plan.tile
         assert plan.stage_bytes >= plan.tile * group_bytes + 32
     else:
+        assert plan.stages >= 2
         inner = inner_size(x, dims)
         assert (plan.across - 1) * plan.tile < inner <= plan.across * plan.tile
         assert plan.tiles == outputs // inner * plan.across
@@ -162,19 +167,21 @@ def test_cpu_plan_covers_every_group_within_the_limits(case, threads):
     [
         ((128, 4096, 4095), [1], torch.float32, Walk.BULK_COLUMNS),
         ((128, 4096, 4095), [2], torch.float32, Walk.WHOLE_ROWS),
-        ((128, 4096, 4095), [0], torch.float32, Walk.BULK_COLUMNS),
-        ((128, 64, 256), [1], torch.float32, Walk.BULK_COLUMNS),
+        ((128, 4096, 4095), [0], torch.float32, Walk.COLUMNS),
+        ((16, 21, 512, 512), [1], torch.float32, Walk.BULK_COLUMNS),
+        ((16, 21, 512, 512), [1], torch.bfloat16, Walk.COLUMNS),
+        ((128, 64, 256), [1], torch.float32, Walk.COLUMNS),
         ((100, 64, 256), [1], torch.float32, Walk.COLUMNS),
-        ((64, 151936), [1], torch.float32, Walk.ROWS),
-        ((1024, 128256), [1], torch.float32, Walk.BULK_ROWS),
-        ((1, 128256), [1], torch.bfloat16, Walk.ROWS),
-        ((1 << 28,), [0], torch.float32, Walk.BULK_ROWS),
+        ((64, 151936), [1], torch.float32, Walk.WHOLE_ROWS),
+        ((1024, 128256), [1], torch.float32, Walk.WHOLE_ROWS),
+        ((1, 128256), [1], torch.bfloat16, Walk.WHOLE_ROWS),
+        ((1 << 28,), [0], torch.float32, Walk.WHOLE_ROWS),
         ((8388608, 8), [0], torch.float32, Walk.BULK_COLUMNS),
         ((1048576, 64), [0], torch.float32, Walk.BULK_COLUMNS),
         ((1048576, 100), [1], torch.float32, Walk.WHOLE_ROWS),
         ((1048576, 101), [1], torch.float32, Walk.BULK_GROUPS),
         ((65536, 1000), [1], torch.bfloat16, Walk.WHOLE_ROWS),
-        ((4096, 10_000), [1], torch.float32, Walk.ROWS),
+        ((4096, 10_000), [1], torch.float32, Walk.WHOLE_ROWS),
         ((2, 256, 256, 256), [0], torch.float32, Walk.WHOLE_COLUMNS),
         ((16, 3, 512, 512), [1], torch.float32, Walk.WHOLE_COLUMNS),
         ((65536, 17, 33), [1], torch.float32, Walk.BULK_GROUPS),
@@ -192,7 +199,6 @@ def test_cuda_plan_of_the_shapes_that_matter(shape, dims, dtype, walk):
         Walk.ROWS: Walk.ROWS,
         Walk.WHOLE_ROWS: Walk.WHOLE_ROWS,
         Walk.WHOLE_COLUMNS: Walk.WHOLE_COLUMNS,
-        Walk.BULK_ROWS: Walk.ROWS,
         Walk.COLUMNS: Walk.COLUMNS,
     }
     older[Walk.BULK_COLUMNS] = Walk.COLUMNS

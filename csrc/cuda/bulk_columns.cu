@@ -264,8 +264,8 @@ void launch_bulk_columns(const Reduction& r, const Problem& problem, void* strea
     const Kernel<Element> kernel =
         problem.plan.vector ? bulk_columns<slots_per_reader(sizeof(typename Element::Key)), Element>
                             : bulk_columns<1, Element>;
-    launch(kernel, problem.plan.blocks, problem, element,
-           ring_bytes(problem.plan) + problem.plan.scratch_bytes, stream);
+    launch(kernel, problem.plan, problem, element, stream,
+           ring_bytes(problem.plan) + problem.plan.scratch_bytes);
   });
 }
 

@@ -2,9 +2,10 @@
 // many as 16 bytes hold); where columns are few, threads share them by turns and the reduced extent
 // is cut into parts as well.
 //
-// Bound by reading memory where 16-byte loads are possible; with an odd row pitch by the number of
-// loads in flight.
+// Bound by reading memory where 16-byte loads are possible, at most; with an odd row pitch by the
+// number of loads in flight.
 #include "cuda/results.cuh"
+#include "cuda/trackers.cuh"
 
 namespace reduceops::cuda {
 namespace {
@@ -51,14 +52,29 @@ __device__ void combine_shares(const Problem& p, Element element, const Near<Key
   }
 }
 
+// The slot of one element.
+template <class Element, class Key = typename Element::Key>
+__device__ typename Slots<Element>::Slot slot_of(Key element) {
+  const auto bits = static_cast<std::make_unsigned_t<Key>>(element);
+  return sizeof(Key) == 2 ? bits * 0x10001u : bits;  // twice: half a slot of zeros is a rare case
+}
+
+// In flight of a thread, and blocks that shall find room in a multiprocessor beside them.
+constexpr int column_loads(size_t bytes, bool vector) {
+  return vector ? bytes == 1 ? 8 : 4 : bytes == 8 ? 8 : 16;
+}
+constexpr int column_blocks(size_t bytes, bool vector) { return vector && bytes == 1 ? 2 : 4; }
+
+// kVector: a thread takes as many columns as 16 bytes hold.
 template <bool kVector, class Element>
-__global__ void columns(const __grid_constant__ Problem p, Element element) {
-  using Key = typename Element::Key;
+__global__ void __launch_bounds__(kThreads, column_blocks(sizeof(typename Element::Key), kVector))
+    columns(const __grid_constant__ Problem p, Element element) {
+  using S = Slots<Element>;
+  using Key = typename S::Key;
   constexpr int kWidth = kVector ? Vector<Key>::kWidth : 1;
-  constexpr int kUnroll = 8;  // independent loads in flight per thread
-  struct alignas(sizeof(Key) * kWidth) Load {
-    Key at[kWidth];
-  };
+  constexpr int kSlots = kVector ? kLoadBytes / sizeof(typename S::Slot) : 1;
+  constexpr int kElements = kWidth / kSlots;
+  constexpr int kLoads = column_loads(sizeof(Key), kVector);
   extern __shared__ char shared[];
   auto* bests = reinterpret_cast<Near<Key>*>(shared);
   if (p.candidates) let_next_launch();
@@ -76,55 +92,54 @@ __global__ void columns(const __grid_constant__ Problem p, Element element) {
     const bool inside = group < groups && tile < p.plan.tiles && column < inner.size;
     const int64_t begin = part * p.plan.part_extent,
                   stop = std::min(begin + p.plan.part_extent, p.walk);
-    Key smallest[kWidth];
-    uint32_t turn[kWidth];  // the thread's turn at which it met its best: position begin + share +
-                            // turn * shares
-#pragma unroll
-    for (int c = 0; c < kWidth; ++c) {
-      smallest[c] = std::numeric_limits<Key>::max();
-      turn[c] = 0;
-    }
+    Tracker<Element, kSlots> tracker;  // of positions begin + share + turn * shares
     if (inside) {
       const Key* base = reinterpret_cast<const Key*>(p.input) +
                         place(p.kept() + 1, p.kept_count - 1, outer).offset + column * inner.stride;
-      // Positions are taken in turns of `shares`.
       const auto extent = static_cast<uint32_t>(stop - begin);
       const uint32_t turns = share < extent ? ((extent - share - 1) >> shares_log2) + 1 : 0;
-      const auto take_turn = [&](const Load& load, uint32_t t) {
+      // Past the end there is the last turn again, which cannot win.
+      const auto walk = [&](auto at) {
+        uint32_t turn = 0;
+        const auto take = [&]<int kTaken>(std::integral_constant<int, kTaken>) {
+          constexpr int kRows = std::min<int>(kTaken, rows_at_once(sizeof(Key)));
+          typename S::Slot slots[kTaken / kRows][kSlots][kRows];
 #pragma unroll
-        for (int c = 0; c < kWidth; ++c) {
-          const Key key = element.key(load.at[c]);
-          if (key < smallest[c]) {
-            smallest[c] = key;
-            turn[c] = t;
+          for (int r = 0; r < kTaken; ++r) {
+            const Key* from = at(std::min(turn + r, turns - 1));
+            typename S::Slot load[kSlots];
+            if constexpr (kVector) {
+              const auto vector = Vector<Key>::load(reinterpret_cast<const Vector<Key>*>(from));
+              memcpy(load, &vector, kLoadBytes);
+            } else {
+              load[0] = slot_of<Element>(*from);
+            }
+#pragma unroll
+            for (int u = 0; u < kSlots; ++u) slots[r / kRows][u][r % kRows] = load[u];
           }
+#pragma unroll
+          for (int r = 0; r < kTaken; r += kRows) tracker.take(element, slots[r / kRows], turn + r);
+          turn += kTaken;
+        };
+        while (turn + kLoads / 2 < turns) take(std::integral_constant<int, kLoads>());
+        if (turn + kLoads / 4 < turns) {
+          take(std::integral_constant<int, kLoads / 2>());
+        } else if (turn < turns) {
+          take(std::integral_constant<int, kLoads / 4>());
         }
       };
       if (p.reduced_count == 1) {
         const int64_t step = shares * p.reduced()[0].stride;
-        const Key* next = base + (begin + share) * p.reduced()[0].stride;
-        const auto take_turns = [&]<int kTurns>(std::integral_constant<int, kTurns>, uint32_t t) {
-          Load load[kTurns];
-#pragma unroll
-          for (int u = 0; u < kTurns; ++u, next += step)
-            load[u] = *reinterpret_cast<const Load*>(next);
-#pragma unroll
-          for (int u = 0; u < kTurns; ++u) take_turn(load[u], t + u);
-        };
-        uint32_t t = 0;
-        for (; t + kUnroll <= turns; t += kUnroll)
-          take_turns(std::integral_constant<int, kUnroll>(), t);
-        for (; t + 2 <= turns; t += 2) take_turns(std::integral_constant<int, 2>(), t);
-        if (t < turns) take_turns(std::integral_constant<int, 1>(), t);
+        const Key* first = base + (begin + share) * p.reduced()[0].stride;
+        walk([&](uint32_t turn) { return first + turn * step; });
       } else {
-#pragma unroll 1
-        for (uint32_t t = 0; t < turns; ++t) {
-          const int64_t position = begin + share + int64_t(t) * shares;
-          const Key* at = base + place(p.reduced(), p.reduced_count, position).offset;
-          take_turn(*reinterpret_cast<const Load*>(at), t);
-        }
+        walk([&](uint32_t turn) {
+          const int64_t position = begin + share + int64_t(turn) * shares;
+          return base + place(p.reduced(), p.reduced_count, position).offset;
+        });
       }
     }
+    tracker.finish();
     if (alone(p)) {
       const Place at = place(p.kept() + 1, p.kept_count - 1, outer);
       const Results<Element> results(
@@ -132,11 +147,17 @@ __global__ void columns(const __grid_constant__ Problem p, Element element) {
           outer * inner.size + column, part, begin);
       if (!inside) continue;
       if (results.only_indices()) {
-        results.put_indices(0, kWidth, turn);
+        uint32_t turns[kWidth];
+#pragma unroll
+        for (int c = 0; c < kWidth; ++c) turns[c] = tracker.turn(c / kElements, c % kElements);
+        results.put_indices(0, kWidth, turns);
         continue;
       }
 #pragma unroll
-      for (int c = 0; c < kWidth; ++c) results.put(element, c, smallest[c], turn[c]);
+      for (int c = 0; c < kWidth; ++c) {
+        const int u = c / kElements, e = c % kElements;
+        results.put(element, c, tracker.key(element, u, e), tracker.turn(u, e));
+      }
       continue;
     }
     // A walk over columns is in index order, so positions compare like indices until the winner is
@@ -144,8 +165,9 @@ __global__ void columns(const __grid_constant__ Problem p, Element element) {
     const bool any = inside && begin + share < stop;
 #pragma unroll
     for (int c = 0; c < kWidth; ++c) {
+      const int u = c / kElements, e = c % kElements;
       Near<Key> best;
-      if (any) best = {smallest[c], share + turn[c] * shares};
+      if (any) best = {tracker.key(element, u, e), share + tracker.turn(u, e) * shares};
       bests[c * kPitch + threadIdx.x] = best;
     }
     __syncthreads();
@@ -157,14 +179,14 @@ __global__ void columns(const __grid_constant__ Problem p, Element element) {
 }  // namespace
 
 void launch_columns(const Reduction& r, const Problem& problem, void* stream) {
-  visit_element(r, [&](auto element) {
+  visit_device_element(r, [&](auto element) {
     using Element = decltype(element);
     using Key = typename Element::Key;
     const Kernel<Element> kernel =
         problem.plan.vector ? columns<true, Element> : columns<false, Element>;
     const size_t columns_of_thread = problem.plan.vector ? Vector<Key>::kWidth : 1;
     const size_t shared = alone(problem) ? 0 : columns_of_thread * kPitch * sizeof(Near<Key>);
-    launch(kernel, problem.plan.blocks, problem, element, shared, stream);
+    launch(kernel, problem.plan, problem, element, stream, shared);
   });
 }
 

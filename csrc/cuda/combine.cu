@@ -1,11 +1,11 @@
 // Combines the candidates of the parts: as many lanes per output as it has candidates, at most a
-// warp. At most 1 MiB is read; bound by launch latency.
+// block. At most 1 MiB is read; bound by launch latency.
 #include "cuda/device.cuh"
 
 namespace reduceops::cuda {
 namespace {
 
-constexpr int kCombiners = 128;  // threads per block
+constexpr int kCombiners = 256;  // threads per block
 
 template <class Element>
 __global__ void combine(const __grid_constant__ Problem p, Element element, int lanes) {
@@ -16,7 +16,13 @@ __global__ void combine(const __grid_constant__ Problem p, Element element, int 
   Best<int64_t> best = no_best<int64_t>();
   for (int64_t part = lane; part < parts && output < p.outputs; part += lanes)
     take(best, p.candidates.get(output * parts + part));
-  best = warp_best(best, lanes);
+  best = warp_best(best, std::min(lanes, 32));
+  if (lanes > 32) {
+    __shared__ Best<int64_t> warps[kCombiners / 32];
+    if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = best;
+    __syncthreads();
+    for (int w = 1; lane == 0 && w < kCombiners / 32; ++w) take(best, warps[w]);
+  }
   if (lane == 0 && output < p.outputs)
     finish(p, element, place(p.kept(), p.kept_count, output), best.index);
 }
@@ -28,7 +34,9 @@ void launch_combine(const Reduction& r, const Problem& problem, void* stream) {
     cudaLaunchAttribute early;
     early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     early.val.programmaticStreamSerializationAllowed = 1;
-    const int64_t lanes = std::min<int64_t>(32, ceil_pow2(problem.plan.candidates()));
+    const int64_t candidates = problem.plan.candidates();
+    const int64_t lanes =
+        candidates > 128 ? kCombiners : std::min<int64_t>(32, ceil_pow2(candidates));
     cudaLaunchConfig_t config{};
     config.gridDim = static_cast<unsigned>(ceil_div(problem.outputs * lanes, kCombiners));
     config.blockDim = kCombiners;

@@ -91,8 +91,15 @@ __device__ T warp_min(T x, uint32_t lanes = 32) {
 // The best of each group of `lanes` neighbouring lanes, likewise.
 template <class Key>
 __device__ Near<Key> warp_best(Near<Key> best, uint32_t lanes = 32) {
-  const Key key = warp_min(best.key, lanes);
-  return {key, warp_min(best.key == key ? best.index : ~0u, lanes)};
+  if (lanes == 32) {
+    const Key key = warp_min(best.key);
+    return {key, warp_min(best.key == key ? best.index : ~0u)};
+  }
+  for (uint32_t d = lanes / 2; d > 0; d /= 2) {
+    const auto key = static_cast<Key>(__shfl_xor_sync(~0u, best.key, d));
+    best.take(key, __shfl_xor_sync(~0u, best.index, d));
+  }
+  return best;
 }
 template <class Key>
 __device__ Best<Key> warp_best(Best<Key> best, int lanes = 32) {
@@ -173,37 +180,26 @@ inline void check(cudaError_t error) {
 template <class Element>
 using Kernel = void (*)(Problem, Element);
 
-// Enqueues a kernel of whole blocks with parameters of its own.
+// Enqueues a kernel; `shared` is bytes of shared memory.
 template <class Parameters, class Element>
 void launch(void (*kernel)(Parameters, Element), const Plan& plan, const Parameters& parameters,
-            Element element, void* stream) {
-  cudaLaunchConfig_t config{};
-  config.gridDim = static_cast<unsigned>(plan.blocks);
-  config.blockDim = static_cast<unsigned>(plan.threads);
-  config.stream = static_cast<cudaStream_t>(stream);
-  check(cudaLaunchKernelEx(&config, kernel, parameters, element));
-}
-
-// Enqueues a kernel; `shared` is bytes of shared memory.
-template <class Element>
-void launch(Kernel<Element> kernel, int64_t blocks, const Problem& problem, Element element,
-            size_t shared, void* stream) {
+            Element element, void* stream, size_t shared = 0) {
   cudaLaunchAttribute cluster;
   cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim = {static_cast<unsigned>(problem.plan.cluster), 1, 1};
+  cluster.val.clusterDim = {static_cast<unsigned>(plan.cluster), 1, 1};
   cudaLaunchConfig_t config{};
   config.gridDim = static_cast<unsigned>(
-      std::min<int64_t>(blocks, std::numeric_limits<int32_t>::max() / kCluster * kCluster));
-  config.blockDim = static_cast<unsigned>(problem.plan.threads);
+      std::min<int64_t>(plan.blocks, std::numeric_limits<int32_t>::max() / kCluster * kCluster));
+  config.blockDim = static_cast<unsigned>(plan.threads);
   config.dynamicSmemBytes = shared;
   config.stream = static_cast<cudaStream_t>(stream);
   config.attrs = &cluster;
-  config.numAttrs = problem.plan.cluster > 1;
+  config.numAttrs = plan.cluster > 1;
   if (shared > 48 << 10) {
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                static_cast<int>(shared)));
   }
-  check(cudaLaunchKernelEx(&config, kernel, problem, element));
+  check(cudaLaunchKernelEx(&config, kernel, parameters, element));
 }
 
 }  // namespace reduceops::cuda

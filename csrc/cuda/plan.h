@@ -19,7 +19,8 @@ struct Limits {
 constexpr int64_t kThreads = 256;       // per block of plain loads; the kernels are compiled for it
 constexpr int64_t kSmallThreads = 128;  // per block of small inputs
 constexpr int64_t kWholeThreads = 512;  // per block that holds rows as a whole, at most
-constexpr int64_t kWholeLoads = 4;      // of a thread, at most
+constexpr int64_t kWholeLoads = 4;      // of a thread, at once
+constexpr int64_t kBatch = kWholeThreads * kWholeLoads;  // loads of a block at once, at most
 // Elements of a column that is held as a whole, at most.
 constexpr int64_t whole_column_rows(int64_t bytes) { return bytes == 4 ? 8 : 4; }
 constexpr int64_t kLoadBytes = 16;
@@ -28,27 +29,26 @@ constexpr int64_t kRowLoads = 8192;  // that a multiprocessor has in flight wher
 // blocks find room, of which some are at work while others begin or end.
 constexpr int64_t kManyLoads = 16, kFewLoads = 8;
 constexpr int64_t kLineBytes = 128;           // a line of memory
+constexpr int64_t kSectorBytes = 32;          // of which it is read
 constexpr int kSharedBytes = 227 << 10;       // of a block at most, where there are rings
 constexpr int64_t kWorkspaceBytes = 1 << 20;  // for the candidates of the parts
 constexpr int64_t kCluster = 8;               // blocks: the most that every GPU with clusters takes
 constexpr int64_t kMaxPartExtent = int64_t(1) << 30;  // positions in a part fit 32 bits
-// Of a block that reads a ring of bulk copies, and how many slots each of its threads takes at
+// Of tiles of groups: threads per block, blocks that shall find room in a multiprocessor, vectors
+// of a row that a thread holds.
+constexpr int64_t kGroupThreads = 128;
+constexpr int64_t kGroupBlocks = 8;
+constexpr int64_t kHeldVectors = 4;
+// Threads of a block that read a ring of bulk copies, and how many slots each of them takes at
 // most.
-constexpr int64_t kGroupReaders = 384;
 constexpr int64_t kReaders = 256;
 constexpr int64_t slots_per_reader(int64_t bytes) { return bytes == 4 ? 8 : bytes == 1 ? 2 : 4; }
 // Reduced positions that a reader takes at once.
 constexpr int64_t rows_at_once(int64_t bytes) { return bytes < 4 ? 8 : 4; }
 
-// Of a long row: the bytes that all readers take side by side, a band, of which rows_at_once make a
-// stage.
-constexpr int64_t band_bytes(int64_t bytes) { return bytes < 4 ? 4 << 10 : 8 << 10; }
-constexpr int64_t row_stage_bytes(int64_t bytes) { return rows_at_once(bytes) * band_bytes(bytes); }
-
 enum class Walk : int {
   kRows,          // the reduced dim is innermost
   kColumns,       // a kept dim is
-  kBulkRows,      // the reduced dim is innermost, and long
   kBulkGroups,    // small groups that follow each other in memory, by tiles of many
   kBulkColumns,   // a kept dim is innermost, by tiles of columns
   kWholeRows,     // the reduced dim is innermost: rows of which all loads are in flight at once
@@ -61,6 +61,7 @@ struct Plan {
   bool vector;          // 16-byte loads: along the row, or over neighbouring columns
   int lanes;            // rows: threads per row; columns: threads side by side over columns
   int loads;            // rows: in flight of a thread
+  int64_t batches;      // whole rows: of so many loads, in a part; 0: a row is held at once
   int shares;           // columns: threads that share a column
   int threads;          // per block
   int cluster;          // blocks that combine their parts in shared memory
@@ -125,8 +126,6 @@ class Planner {
         whole_rows(plan);
       } else if (bulk && short_rows()) {
         bulk_short_rows(plan);
-      } else if (bulk && long_rows()) {
-        bulk_rows(plan);
       } else {
         rows(plan);
       }
@@ -134,7 +133,7 @@ class Planner {
       whole_columns(plan);
     } else if (bulk && small_groups()) {
       bulk_groups(plan);
-    } else if (bulk && wide_columns()) {
+    } else if (bulk && wide_columns() && !plain_columns()) {
       bulk_columns(plan);
     } else {
       columns(plan);
@@ -204,20 +203,34 @@ class Planner {
     const int64_t shortest =
         rows_aligned() ? kLoadBytes : std::max(tuning_.whole_row_bytes, 2 * kLoadBytes);
     if (walk_ * bytes_ < shortest) return false;
-    return vectors_of_row() <= std::min(tuning_.whole_vectors, kWholeThreads * kWholeLoads) &&
-           groups_.outputs * threads_of_row() >> 32 == 0;
+    return tuning_.whole_rows &&
+           groups_.outputs * std::min(threads_of_row(), kWholeThreads) >> 32 == 0;
   }
 
   void whole_rows(Plan& plan) const {
-    const int64_t threads = threads_of_row();
     plan.walk = Walk::kWholeRows;
     plan.vector = rows_aligned();
-    plan.lanes = static_cast<int>(threads);
-    plan.loads = static_cast<int>(std::max<int64_t>(2, ceil_div(vectors_of_row(), threads)));
-    plan.threads = static_cast<int>(std::max(threads, kThreads));
-    plan.parts = 1;
-    plan.part_extent = walk_;
-    plan.blocks = ceil_div(groups_.outputs * threads, plan.threads);
+    const int64_t vectors = vectors_of_row(), outputs = groups_.outputs;
+    const int64_t full = multiprocessors() * tuning_.whole_blocks;
+    int64_t wanted = std::min(full / outputs, ceil_div(vectors, kBatch));
+    // A cluster combines its parts without a second kernel.
+    if (limits_.bulk && wanted > kCluster && outputs * kCluster * 2 > full) wanted = kCluster;
+    cut(plan, outputs, walk_, wanted, kLineBytes / bytes_);
+    if (limits_.bulk && plan.parts <= kCluster) plan.cluster = static_cast<int>(plan.parts);
+    const int64_t part_vectors = ceil_div(plan.part_extent * bytes_, kLoadBytes);
+    if (vectors <= std::min(tuning_.whole_vectors, kBatch)) {
+      plan.lanes = static_cast<int>(threads_of_row());
+      plan.loads = static_cast<int>(std::max<int64_t>(2, ceil_div(vectors, plan.lanes)));
+      plan.threads = std::max(plan.lanes, int(kThreads));
+      plan.blocks = ceil_div(outputs * plan.lanes, plan.threads);
+    } else {
+      // A block to a part, with as many threads as its batches are full with.
+      plan.batches = ceil_div(part_vectors, kBatch);
+      plan.loads = kWholeLoads;
+      plan.lanes = plan.threads =
+          static_cast<int>(round_up(ceil_div(part_vectors, plan.batches * kWholeLoads), 32));
+      plan.blocks = outputs * plan.parts;
+    }
   }
 
   // Fours of columns, each aligned.
@@ -249,37 +262,12 @@ class Planner {
   void bulk_short_rows(Plan& plan) const {
     const int64_t row = walk_ * bytes_;
     int64_t lanes = 1;
-    while (lanes < 32 && kGroupReaders / lanes * row > tuning_.tile_bytes) lanes *= 2;
-    const int64_t rows = kGroupReaders / lanes;
+    while (lanes < 32 && kGroupThreads / lanes * row > tuning_.tile_bytes) lanes *= 2;
+    const int64_t rows = kGroupThreads / lanes;
     bulk_tiles(plan, std::max<int64_t>(1, tuning_.tile_bytes / (rows * row)) * rows, row);
     plan.lanes = static_cast<int>(lanes);
-  }
-
-  bool long_rows() const {
-    return along().stride == 1 && total_ >= tuning_.long_rows_bytes &&
-           walk_ * bytes_ >= tuning_.long_row_bytes;
-  }
-
-  // Whole rows, or as many equal parts of them as keep nearly all of the GPU at work.
-  void bulk_rows(Plan& plan) const {
-    plan.walk = Walk::kBulkRows;
-    plan.threads = kReaders + 32;
-    ring(plan, row_stage_bytes(bytes_));
-    const int64_t stage = row_stage_bytes(bytes_) / bytes_;
-    int64_t wanted = 1;
-    double best = 0;
-    for (int64_t parts = 1;
-         parts <= std::max<int64_t>(8, resident() / groups_.outputs) && best < 0.9; ++parts) {
-      const int64_t items = groups_.outputs * parts;
-      const double use =
-          static_cast<double>(items) / static_cast<double>(round_up(items, resident()));
-      if (use > best * 1.05 && parts * stage <= walk_) {
-        best = use;
-        wanted = parts;
-      }
-    }
-    cut(plan, groups_.outputs, walk_, wanted, stage);
-    plan.blocks = std::min(groups_.outputs * plan.parts, resident());
+    if (lanes == 1 && vectors_of_row() <= kHeldVectors)
+      plan.loads = static_cast<int>(vectors_of_row());
   }
 
   bool small_groups() const {
@@ -291,7 +279,6 @@ class Planner {
   void bulk_groups(Plan& plan) const {
     const int64_t group = inner().size * walk_ * bytes_;
     bulk_tiles(plan, std::max<int64_t>(1, tuning_.tile_bytes / group), group);
-    plan.blocks = std::min(plan.tiles, resident());  // with more of them: 0.87 instead of 0.89
   }
 
   void bulk_tiles(Plan& plan, int64_t tile, int64_t group_bytes) const {
@@ -301,9 +288,10 @@ class Planner {
     plan.tiles = ceil_div(groups, plan.tile);
     plan.parts = 1;
     plan.part_extent = walk_;
-    plan.threads = kGroupReaders + 32;
+    plan.threads = kGroupThreads;
+    plan.blocks = plan.tiles;
     ring(plan, plan.tile * group_bytes);
-    plan.blocks = blocks_for(plan.tiles);
+    plan.stages = 1;
   }
 
   // More blocks than fit the GPU at once let fast multiprocessors take more of them; each begins
@@ -356,13 +344,20 @@ class Planner {
       if (best > 0 && tile * bytes_ < tuning_.split_segment_bytes) break;
       const int64_t tiles = ceil_div(inner().size, tile) * outer;
       const int64_t most = std::max<int64_t>(1, walk_ / (2 * rows_of(tile)));
+      // One copy to a stage is better than one to each row.
+      const bool apart =
+          tile < inner().size && inner().size <= widest && along().stride == inner().size;
       const auto consider = [&](int64_t cluster, int64_t of_cluster) {
         const int64_t wanted = cluster * of_cluster;
         // Clusters of more than two fit a GPU's processing clusters badly.
         const int64_t room = cluster <= 2 ? resident() : resident() * (cluster == 4 ? 7 : 6) / 8;
         const auto rounds = static_cast<double>(ceil_div(tiles * wanted, room));
-        const double effort = cluster == 1 ? 1 : 1 + 0.01 * static_cast<double>(cluster);
-        const double run = tile * bytes_ < tuning_.full_segment_bytes ? 0.9 : 1;
+        double effort = cluster == 1 ? 1 : 1 + 0.01 * static_cast<double>(cluster);
+        // Each round of clusters begins with empty rings.
+        if (cluster > 1 && rounds > 1)
+          effort += static_cast<double>(tuning_.stage_bytes * wanted) /
+                    static_cast<double>(tile * walk_ * bytes_);
+        const double run = tile * bytes_ < tuning_.full_segment_bytes ? 0.9 : apart ? 0.95 : 1;
         const double use = run * static_cast<double>(outer * inner().size * wanted) /
                            (rounds * static_cast<double>(resident() * tile) * effort);
         if (wanted <= most && use > best * 1.01) {
@@ -441,18 +436,27 @@ class Planner {
     plan.blocks = units * plan.parts;
   }
 
-  // Whether whole 16-byte loads over neighbouring columns stay aligned wherever the walk goes.
-  bool columns_aligned() const {
-    if (inner().stride != 1 || address_ % kLoadBytes != 0 ||
-        inner().size * bytes_ % kLoadBytes != 0)
-      return false;
+  // Whether so many bytes of neighbouring columns are aligned wherever the walk goes.
+  bool columns_aligned(int64_t to = kLoadBytes) const {
+    if (inner().stride != 1 || address_ % to != 0 || inner().size * bytes_ % to != 0) return false;
     const auto aligned = [&](const Dims& dims, int first) {
       for (int d = first; d < dims.count; ++d) {
-        if (dims.dim[d].stride * bytes_ % kLoadBytes != 0) return false;
+        if (dims.dim[d].stride * bytes_ % to != 0) return false;
       }
       return true;
     };
     return aligned(groups_.kept, 1) && aligned(groups_.reduced, 0);
+  }
+
+  // Where plain loads are as fast as a ring, or faster.
+  bool plain_columns() const {
+    const int64_t shortest = bytes_ == 1   ? tuning_.column_walk_8
+                             : bytes_ == 2 ? tuning_.column_walk_16
+                             : bytes_ == 4 ? tuning_.column_walk_32
+                                           : tuning_.column_walk_64;
+    if (!columns_aligned(bytes_ < 4 ? kLoadBytes : kSectorBytes) || walk_ < shortest) return false;
+    const bool many = groups_.outputs * bytes_ / kLoadBytes >= multiprocessors();
+    return inner().size * bytes_ >= tuning_.column_row_bytes || (bytes_ <= 2 && many);
   }
 
   void columns(Plan& plan) const {

@@ -71,7 +71,6 @@ void launch_whole_rows(const Reduction& r, const Problem& problem, void* stream)
 void launch_rows(const Reduction& r, const Problem& problem, void* stream);
 void launch_whole_columns(const Reduction& r, const Problem& problem, void* stream);
 void launch_columns(const Reduction& r, const Problem& problem, void* stream);
-void launch_bulk_rows(const Reduction& r, const Problem& problem, void* stream);
 void launch_bulk_groups(const Reduction& r, const Problem& problem, void* stream);
 void launch_bulk_columns(const Reduction& r, const Problem& problem, void* stream);
 void launch_combine(const Reduction& r, const Problem& problem, void* stream);

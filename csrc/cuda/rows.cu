@@ -156,7 +156,7 @@ void launch_rows(const Reduction& r, const Problem& problem, void* stream) {
     const Kernel<Element> kernel = !problem.plan.vector               ? rows<0, Element>
                                    : problem.plan.loads == kManyLoads ? rows<kManyLoads, Element>
                                                                       : rows<kFewLoads, Element>;
-    launch(kernel, problem.plan.blocks, problem, element, 0, stream);
+    launch(kernel, problem.plan, problem, element, stream);
   });
 }
 

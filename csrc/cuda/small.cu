@@ -40,7 +40,8 @@ struct SmallProblem {
         lanes(p.plan.lanes) {}
 };
 
-template <class Element>
+// kWarps: several to an output.
+template <bool kWarps, class Element>
 __global__ void __launch_bounds__(kSmallThreads)
     small(const __grid_constant__ SmallProblem p, const Element element) {
   using Key = typename Element::Key;
@@ -65,8 +66,8 @@ __global__ void __launch_bounds__(kSmallThreads)
       for (int u = 0; u < kAtOnce; ++u) best.take(element.key(x[u]), at(u));
     }
   }
-  best = warp_best(best, std::min(p.lanes, 32u));
-  if (p.lanes > 32) {
+  best = warp_best(best, kWarps ? 32 : p.lanes);
+  if constexpr (kWarps) {
     __shared__ Near<Key> warps[kSmallThreads / 32];
     const uint32_t warp = threadIdx.x / 32;
     if (threadIdx.x % 32 == 0) warps[warp] = best;
@@ -85,7 +86,9 @@ __global__ void __launch_bounds__(kSmallThreads)
 
 void launch_small(const Reduction& r, const Problem& problem, void* stream) {
   visit_device_element(r, [&](auto element) {
-    launch(small<decltype(element)>, problem.plan, SmallProblem(problem), element, stream);
+    using Element = decltype(element);
+    const auto kernel = problem.plan.lanes > 32 ? small<true, Element> : small<false, Element>;
+    launch(kernel, problem.plan, SmallProblem(problem), element, stream);
   });
 }
 

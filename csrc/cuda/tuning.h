@@ -13,31 +13,36 @@ struct Tuning {
   int64_t block_bytes = 72 << 10;         // shared memory of a block
   int64_t small_block_bytes = 112 << 10;  // the same for 8- and 16-bit types
   int64_t stage_bytes = 32 << 10;         // of a stage of columns
-  int64_t tile_bytes = 48 << 10;          // of a tile of groups
+  int64_t tile_bytes = 24 << 10;          // of a tile of groups
   int64_t bulk_blocks = 2;                // blocks per multiprocessor
   int64_t segment_bytes = 8 << 10;        // widest tile of columns
   int64_t least_segment_bytes = 1 << 10;  // narrowest that is copied row by row
   int64_t full_segment_bytes = 2 << 10;   // narrowest that is read at full speed
   int64_t split_segment_bytes = 1 << 10;  // narrowest that tiles are made to be more of them
-  int64_t waves_bytes = 384 << 20;     // input from which on there are more blocks than fit at once
-  int64_t work_bytes = 128 << 10;      // input of each
-  int64_t short_row_bytes = 4 << 10;   // longest row that is taken in tiles of many
-  int64_t long_row_bytes = 64 << 10;   // shortest row that a block takes through its ring
-  int64_t long_rows_bytes = 64 << 20;  // of such, least input
+  int64_t waves_bytes = 384 << 20;    // input from which on there are more blocks than fit at once
+  int64_t work_bytes = 128 << 10;     // input of each
+  int64_t short_row_bytes = 4 << 10;  // longest row that is taken in tiles of many
   int64_t small_group_bytes = 12 << 10;  // the same of a group of columns
   // Walks by plain loads.
   int64_t small_elements = 1 << 20;        // of the largest input that is taken as a small one
   int64_t small_loads = 32;                // most loads of a lane there
   int64_t small_row = 256;                 // elements of the longest row there
   int64_t small_whole_elements = 1 << 16;  // of the largest such input that could be held whole
+  int64_t whole_rows = 1;                  // 0: no row is held as a whole
   int64_t whole_row_bytes = 1024;          // shortest row that is held as a whole, if not aligned
-  int64_t whole_vectors = 2048;            // of the longest row that is held as a whole
+  int64_t whole_vectors = 2048;            // of the longest row that is held at once
   int64_t whole_few_vectors = 8;           // longest row of which a thread holds two vectors
+  int64_t whole_blocks = 2;                // per multiprocessor that few rows are cut into
   int64_t whole_column = 8;                // elements of the longest column that is held so
   int64_t blocks_per_multiprocessor = 3;   // that fill it
   int64_t lane_loads = 4;                  // loads of a lane that shares a short row
   int64_t column_loads = 4;                // fewest loads of a thread worth sharing a column for
-  int64_t part_loads = 4;                  // fewest loads of a thread worth splitting off
+  int64_t column_walk_8 = 512;             // elements of the shortest column that is read so where
+  int64_t column_walk_16 = 12;             // it could come through a ring, by the bits of a type
+  int64_t column_walk_32 = 32;
+  int64_t column_walk_64 = 1024;
+  int64_t column_row_bytes = 1 << 10;  // of the shortest row of columns there
+  int64_t part_loads = 4;              // fewest loads of a thread worth splitting off
   int64_t split_loads = 32;     // fewest loads of a thread worth a second kernel, for columns
   int64_t min_vector_run = 64;  // shortest run read in 16-byte loads where there are several
 };
@@ -61,20 +66,25 @@ inline constexpr Tunable kTunables[] = {
     {"waves_bytes", &Tuning::waves_bytes},
     {"work_bytes", &Tuning::work_bytes},
     {"short_row_bytes", &Tuning::short_row_bytes},
-    {"long_row_bytes", &Tuning::long_row_bytes},
-    {"long_rows_bytes", &Tuning::long_rows_bytes},
     {"small_group_bytes", &Tuning::small_group_bytes},
     {"small_elements", &Tuning::small_elements},
     {"small_loads", &Tuning::small_loads},
     {"small_row", &Tuning::small_row},
     {"small_whole_elements", &Tuning::small_whole_elements},
+    {"whole_rows", &Tuning::whole_rows},
     {"whole_row_bytes", &Tuning::whole_row_bytes},
     {"whole_vectors", &Tuning::whole_vectors},
     {"whole_few_vectors", &Tuning::whole_few_vectors},
+    {"whole_blocks", &Tuning::whole_blocks},
     {"whole_column", &Tuning::whole_column},
     {"blocks_per_multiprocessor", &Tuning::blocks_per_multiprocessor},
     {"lane_loads", &Tuning::lane_loads},
     {"column_loads", &Tuning::column_loads},
+    {"column_walk_8", &Tuning::column_walk_8},
+    {"column_walk_16", &Tuning::column_walk_16},
+    {"column_walk_32", &Tuning::column_walk_32},
+    {"column_walk_64", &Tuning::column_walk_64},
+    {"column_row_bytes", &Tuning::column_row_bytes},
     {"part_loads", &Tuning::part_loads},
     {"split_loads", &Tuning::split_loads},
     {"min_vector_run", &Tuning::min_vector_run},

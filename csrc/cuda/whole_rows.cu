@@ -1,6 +1,7 @@
 // Rows that their threads hold as a whole: all 16-byte loads of a row are in flight at once, up to
 // four of a thread, by a power of two of threads. Those agree on the smallest key first and look
-// for its place then, among what they hold.
+// for its place then, among what they hold. Of a longer row, or a part of one, a block holds
+// batches of as many loads, one after the other, and the winning one once more.
 //
 // Bound by reading memory: the registers are so few that a multiprocessor is full of threads, and
 // the chain of instructions before the loads and after them is short.
@@ -17,6 +18,9 @@ struct WholeRows {
   int64_t step;      // of the result index
   uint32_t rows, inner_rows, outer_rows, extent;
   uint32_t threads;  // to a row
+  uint32_t parts, part_extent, cluster;
+  int64_t walk;
+  Candidates candidates;
 
   explicit WholeRows(const Problem& p)
       : input(p.input),
@@ -28,8 +32,20 @@ struct WholeRows {
         rows(static_cast<uint32_t>(p.outputs)),
         inner_rows(static_cast<uint32_t>(inner.size)),
         outer_rows(static_cast<uint32_t>(outer.size)),
-        extent(static_cast<uint32_t>(p.walk)),
-        threads(p.plan.lanes) {}
+        extent(static_cast<uint32_t>(std::min(p.walk, p.plan.part_extent))),
+        threads(p.plan.lanes),
+        parts(static_cast<uint32_t>(p.plan.parts)),
+        part_extent(static_cast<uint32_t>(p.plan.part_extent)),
+        cluster(p.plan.cluster),
+        walk(p.walk),
+        candidates(p.candidates) {}
+
+  // Of a row, by its strides in the input or its steps in the output.
+  __device__ int64_t place_of(uint32_t row, int64_t Dim::* stride) const {
+    if (outer_rows <= 1) return row * (inner.*stride);
+    const uint32_t over = row / inner_rows, along = row - over * inner_rows;
+    return along * (inner.*stride) + over * (outer.*stride);
+  }
 };
 
 // In a multiprocessor. With fewer registers than three leave, not all loads would be in flight.
@@ -37,36 +53,62 @@ constexpr int whole_blocks(size_t bytes, bool aligned) {
   return room_for(bytes == 4 && aligned ? 4 : 3, kWholeThreads);
 }
 
-// kAligned: rows are whole vectors, at their addresses.
-template <int kLoads, bool kAligned, class Element>
-__global__ void __launch_bounds__(kWholeThreads,
-                                  whole_blocks(sizeof(typename Element::Key), kAligned))
+// kAligned: rows are whole vectors, at their addresses. kBatches: a block to a part of a row, which
+// may have more loads.
+template <int kLoads, bool kAligned, bool kBatches, class Element>
+__global__ void __launch_bounds__(kWholeThreads, whole_blocks(sizeof(typename Element::Key),
+                                                              kAligned && !kBatches))
     whole_rows(const __grid_constant__ WholeRows p, const Element element) {
   using Key = typename Element::Key;
   constexpr uint32_t kWidth = Vector<Key>::kWidth;
-  const uint32_t threads = p.threads, thread = threadIdx.x & (threads - 1);
-  const uint32_t row = (blockIdx.x * blockDim.x + threadIdx.x) >> log2_of(threads);
-  const uint32_t number = std::min(row, p.rows - 1);
-  int64_t offset = number * p.inner.stride, to = number * p.inner.step;
-  if (p.outer_rows > 1) {
-    const uint32_t outer = number / p.inner_rows, inner = number - outer * p.inner_rows;
-    offset = inner * p.inner.stride + outer * p.outer.stride;
-    to = inner * p.inner.step + outer * p.outer.step;
+  if (kBatches && p.candidates) let_next_launch();
+  if (kBatches && p.cluster > 1) cluster_arrive();
+  const uint32_t threads = p.threads;
+  const uint32_t thread = kBatches ? threadIdx.x : threadIdx.x & (threads - 1);
+  uint32_t row, part = 0, extent = p.extent;
+  int64_t begin = 0;  // of the part
+  if (kBatches) {
+    row = blockIdx.x / p.parts;
+    part = blockIdx.x - row * p.parts;
+    begin = part * int64_t(p.part_extent);
+    extent = static_cast<uint32_t>(std::min<int64_t>(p.part_extent, p.walk - begin));
+  } else {
+    row = (blockIdx.x * blockDim.x + threadIdx.x) >> log2_of(threads);
   }
-  const Key* first = reinterpret_cast<const Key*>(p.input) + offset;
+  const Key* first = reinterpret_cast<const Key*>(p.input) +
+                     (p.place_of(std::min(row, p.rows - 1), &Dim::stride) + begin);
   // Before and after whole vectors there are fewer elements than two of them hold.
   uint32_t head = 0;
   if (!kAligned) head = -(reinterpret_cast<uintptr_t>(first) / sizeof(Key)) % kWidth;
-  const uint32_t vectors = (p.extent - head) / kWidth, edges = p.extent - vectors * kWidth;
+  if (kBatches) head = std::min(head, extent);  // the last part may be that short
+  const uint32_t vectors = (extent - head) / kWidth, edges = extent - vectors * kWidth;
   const auto edge = [&](uint32_t i) { return i < head ? i : i + vectors * kWidth; };
   Key at_edge{};
   if (!kAligned && thread < edges) at_edge = first[edge(thread)];
   // Past the end there is the last vector again.
   const auto vector = [&](uint32_t v) { return std::min(thread + v * threads, vectors - 1); };
   Vector<Key> held[kLoads];
+  const auto hold = [&](uint32_t from) {
 #pragma unroll
-  for (int v = 0; v < kLoads; ++v)
-    held[v] = Vector<Key>::load(reinterpret_cast<const Vector<Key>*>(first + head) + vector(v));
+    for (int v = 0; v < kLoads; ++v)
+      held[v] =
+          Vector<Key>::load(reinterpret_cast<const Vector<Key>*>(first + head) + vector(from + v));
+  };
+  Key smallest = std::numeric_limits<Key>::max();
+  uint32_t from = 0;  // the vector of the thread with which the batch of the smallest begins
+  if (kBatches) {
+#pragma unroll 1
+    for (uint32_t v = 0; v * threads < vectors; v += kLoads) {
+      hold(v);
+      const Key key = smallest_of(element, held);
+      if (key < smallest) {
+        smallest = key;
+        from = v;
+      }
+    }
+  } else {
+    hold(0);
+  }
 
   Near<Key> best;
   if (!kAligned) {
@@ -74,13 +116,14 @@ __global__ void __launch_bounds__(kWholeThreads,
     for (uint32_t i = thread + threads; i < edges; i += threads)
       best.take(element.key(first[edge(i)]), edge(i));
   }
-  const Key smallest = smallest_of(element, held);
+  if (!kBatches) smallest = smallest_of(element, held);
   const uint32_t lanes = std::min(threads, 32u);
   const Key key = warp_min(std::min(smallest, best.key), lanes);
   uint32_t index = best.key == key ? best.index : kNowhere;
-  if (smallest == key) {
+  if (smallest == key && (!kBatches || vectors > 0)) {
+    if (kBatches) hold(from);
     const uint32_t at = first_of(element, held, key);
-    index = std::min(index, head + vector(at / kWidth) * kWidth + at % kWidth);
+    index = std::min(index, head + vector(from + at / kWidth) * kWidth + at % kWidth);
   }
   best = {key, warp_min(index, lanes)};
   if (threads > 32) {
@@ -88,18 +131,34 @@ __global__ void __launch_bounds__(kWholeThreads,
     const uint32_t warp = threadIdx.x / 32;
     if (threadIdx.x % 32 == 0) warps[warp] = best;
     __syncthreads();
-    if (thread >= 32) return;
-    best = warp_best(thread < threads / 32 ? warps[warp + thread] : Near<Key>());
+    if (thread < 32) best = warp_best(thread < threads / 32 ? warps[warp + thread] : Near<Key>());
+  }
+  Best<Key> result{best.key, begin + best.index};
+  if constexpr (kBatches) {
+    if (p.candidates) {
+      if (thread == 0) p.candidates.put(blockIdx.x, {result.key, result.index * p.step});
+      return;
+    }
+    if (p.cluster > 1) {
+      __shared__ Best<Key> parts[kCluster];
+      cluster_wait();  // every block is there to be written to
+      if (thread == 0) *in_block(&parts[part], 0) = result;
+      cluster_arrive();
+      cluster_wait();
+      if (part > 0) return;
+      if (thread < 32) result = warp_best(thread < p.cluster ? parts[thread] : no_best<Key>());
+    }
   }
   if (thread > 0 || row >= p.rows) return;
-  if (p.indices) p.indices[to] = best.index * p.step;
-  if (p.values) static_cast<Key*>(p.values)[to] = element.value(first[best.index]);
+  const int64_t to = p.place_of(row, &Dim::step);
+  if (p.indices) p.indices[to] = result.index * p.step;
+  if (p.values) static_cast<Key*>(p.values)[to] = element.value(first[result.index]);
 }
 
-template <int kLoads, class Element>
+template <int kLoads, bool kBatches, class Element>
 void launch_loads(const Problem& problem, Element element, void* stream) {
-  const auto kernel =
-      problem.plan.vector ? whole_rows<kLoads, true, Element> : whole_rows<kLoads, false, Element>;
+  const auto kernel = problem.plan.vector ? whole_rows<kLoads, true, kBatches, Element>
+                                          : whole_rows<kLoads, false, kBatches, Element>;
   launch(kernel, problem.plan, WholeRows(problem), element, stream);
 }
 
@@ -107,13 +166,15 @@ void launch_loads(const Problem& problem, Element element, void* stream) {
 
 void launch_whole_rows(const Reduction& r, const Problem& problem, void* stream) {
   visit_device_element(r, [&](auto element) {
-    switch (problem.plan.loads) {
+    const Plan& plan = problem.plan;
+    if (plan.batches > 0) return launch_loads<int(kWholeLoads), true>(problem, element, stream);
+    switch (plan.loads) {
       case 2:
-        return launch_loads<2>(problem, element, stream);
+        return launch_loads<2, false>(problem, element, stream);
       case 3:
-        return launch_loads<3>(problem, element, stream);
+        return launch_loads<3, false>(problem, element, stream);
       default:
-        return launch_loads<4>(problem, element, stream);
+        return launch_loads<int(kWholeLoads), false>(problem, element, stream);
     }
   });
 }
