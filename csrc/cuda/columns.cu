@@ -75,8 +75,7 @@ __global__ void __launch_bounds__(kThreads, column_blocks(sizeof(typename Elemen
   constexpr int kSlots = kVector ? kLoadBytes / sizeof(typename S::Slot) : 1;
   constexpr int kElements = kWidth / kSlots;
   constexpr int kLoads = column_loads(sizeof(Key), kVector);
-  extern __shared__ char shared[];
-  auto* bests = reinterpret_cast<Near<Key>*>(shared);
+  auto* bests = reinterpret_cast<Near<Key>*>(dynamic_shared());
   if (p.candidates) let_next_launch();
   const uint32_t lanes = p.plan.lanes, shares = p.plan.shares;  // shares: a power of two
   const uint32_t column_of = threadIdx.x / lanes, lane = threadIdx.x - column_of * lanes;

@@ -24,6 +24,17 @@ constexpr int room_for(int blocks, int threads) {
   return std::min(blocks, kResident / threads);
 }
 
+// Shared memory of the size that the launch asks for. (Kernels that run on GPUs alone declare it
+// themselves.)
+__device__ inline char* dynamic_shared() {
+#ifdef __CUDACC__
+  extern __shared__ char shared[];
+  return shared;
+#else
+  return dynamic_shared_memory.get();
+#endif
+}
+
 // Of a power of two.
 __device__ inline int log2_of(uint32_t power) { return 31 - __clz(power); }
 

@@ -9,6 +9,38 @@
 
 namespace reduceops::cuda {
 
+// Instructions that have no function; the kernels' tests on a CPU (tests/cuda_on_cpu) have what
+// they do.
+#ifdef __CUDA_ARCH__
+// The sign of each half in all of its bits.
+__device__ inline uint32_t signs_of_halves(uint32_t x) {
+  uint32_t signs;
+  asm("prmt.b32 %0, %1, 0, 0xbb99;" : "=r"(signs) : "r"(x));
+  return signs;
+}
+// The smaller, NaN if one is.
+__device__ inline float min_or_nan(float a, float b) {
+  float smaller;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(smaller) : "f"(a), "f"(b));
+  return smaller;
+}
+template <class Format>
+__device__ uint32_t min_or_nan_of_halves(uint32_t a, uint32_t b) {
+  uint32_t smaller;
+  if constexpr (std::is_same_v<Format, Float16>) {
+    asm("min.NaN.f16x2 %0, %1, %2;" : "=r"(smaller) : "r"(a), "r"(b));
+  } else {
+    asm("min.NaN.bf16x2 %0, %1, %2;" : "=r"(smaller) : "r"(a), "r"(b));
+  }
+  return smaller;
+}
+#else
+uint32_t signs_of_halves(uint32_t x);
+float min_or_nan(float a, float b);
+template <class Format>
+uint32_t min_or_nan_of_halves(uint32_t a, uint32_t b);
+#endif
+
 // A 16-bit float whose format is known.
 template <class F>
 struct Half {
@@ -54,8 +86,7 @@ __device__ uint32_t pair_of_keys(uint32_t bits, Order<Key> order) {
   if constexpr (!kFloat) {
     return flipped;
   } else {
-    uint32_t negative;  // the sign of each half in all of its bits
-    asm("prmt.b32 %0, %1, 0, 0xbb99;" : "=r"(negative) : "r"(flipped));
+    const uint32_t negative = signs_of_halves(flipped);
     const uint32_t magnitude = bits & 0x7fff7fffu;
     const uint32_t bias = halves(order.bias);
     const uint32_t moved = bias ^ (negative & (bias ^ (bias + 0x10001u)));  // bias - negative
@@ -129,13 +160,6 @@ struct Slots {
   };
 };
 
-// The smaller of two floats, NaN if one is.
-__device__ inline float min_or_nan(float a, float b) {
-  float smaller;
-  asm("min.NaN.f32 %0, %1, %2;" : "=f"(smaller) : "f"(a), "f"(b));
-  return smaller;
-}
-
 // A float as what is ordered, negated for a maximum. (A product leaves the integer units alone.)
 __device__ inline double ordered_float(Plain<int64_t, true> element, int64_t bits) {
   return __longlong_as_double(bits) * (element.order.flip ? -1.0 : 1.0);
@@ -172,15 +196,11 @@ __device__ inline uint32_t ordered_pair(Plain<int16_t, false> element, uint32_t 
 // The smaller of each, NaN if one is.
 template <class Element>
 __device__ uint32_t smaller_pair(uint32_t a, uint32_t b) {
-  uint32_t smaller;
-  if constexpr (!kIsHalf<Element>) {
-    smaller = __vmins2(a, b);
-  } else if constexpr (std::is_same_v<typename Element::Format, Float16>) {
-    asm("min.NaN.f16x2 %0, %1, %2;" : "=r"(smaller) : "r"(a), "r"(b));
+  if constexpr (kIsHalf<Element>) {
+    return min_or_nan_of_halves<typename Element::Format>(a, b);
   } else {
-    asm("min.NaN.bf16x2 %0, %1, %2;" : "=r"(smaller) : "r"(a), "r"(b));
+    return __vmins2(a, b);
   }
-  return smaller;
 }
 
 // Whether equal elements may have other bits than these: a float that is zero or NaN.

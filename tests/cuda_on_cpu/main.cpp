@@ -1,0 +1,197 @@
+// Runs the walks by plain loads, thread for thread, on random inputs in buffers of exactly their
+// size, and compares with a loop over the keys. Prints how many reductions took each walk, how many
+// came in several batches and how many in parts.
+#include <cstdio>
+#include <random>
+
+#include "cuda/device.cuh"
+#include "cuda/keys.cuh"
+#include "make_groups.h"
+
+namespace reduceops::cuda {
+
+uint32_t signs_of_halves(uint32_t x) {
+  return of_halves<int16_t>(x, x, [](int16_t half, int16_t) { return half < 0 ? -1 : 0; });
+}
+
+float min_or_nan(float a, float b) {
+  if (a != a || b != b) return std::numeric_limits<float>::quiet_NaN();
+  return a < b || (a == b && std::signbit(a)) ? a : b;
+}
+
+template <class Format>
+uint32_t min_or_nan_of_halves(uint32_t a, uint32_t b) {
+  return of_halves<int16_t>(a, b, [](int16_t x, int16_t y) {
+    const float smaller = min_or_nan(Format::decode(x), Format::decode(y));
+    return smaller != smaller ? int16_t(0x7fff) : Format::encode(smaller);
+  });
+}
+template uint32_t min_or_nan_of_halves<Float16>(uint32_t, uint32_t);
+template uint32_t min_or_nan_of_halves<BFloat16>(uint32_t, uint32_t);
+
+}  // namespace reduceops::cuda
+
+namespace {
+
+using namespace reduceops;
+using namespace reduceops::cuda;
+
+const DType kDTypes[] = {
+    {"int8", Kind::kSigned, 1, 0},          {"uint8", Kind::kUnsigned, 1, 0},
+    {"float8_e5m2", Kind::kFloat, 1, 0x7c}, {"int16", Kind::kSigned, 2, 0},
+    {"float16", Kind::kFloat, 2, 0x7c00},   {"bfloat16", Kind::kFloat, 2, 0x7f80},
+    {"int32", Kind::kSigned, 4, 0},         {"float32", Kind::kFloat, 4, 0x7f800000},
+    {"int64", Kind::kSigned, 8, 0},         {"float64", Kind::kFloat, 8, 0x7ff0000000000000}};
+
+enum class Fill { kBits, kFew, kZeros };  // any bits, four values, zeros of either sign
+
+struct Case {
+  DType dtype;
+  int64_t sizes[3];  // of a tensor whose last dim is innermost, but for
+  int64_t gap;       // elements after each of them, and
+  int64_t offset;    // before the first
+  uint64_t reduced;  // dims
+  bool largest, scaled, indices, values;
+  Fill fill;
+  Tuning tuning;
+  int64_t multiprocessors = 4;
+};
+
+std::mt19937_64 random_bits(1);
+int taken[7], in_batches, in_parts, wrong;
+
+struct Free {
+  void operator()(char* memory) const { operator delete(memory, std::align_val_t(kLoadBytes)); }
+};
+
+template <class Element>
+void check(const Case& c, const Reduction& r, Element element, const int64_t (&strides)[3]) {
+  using Key = typename Element::Key;
+  const auto* x = static_cast<const Key*>(r.input);
+  // The tensor's dims: the kept ones, then the reduced ones, each in their order.
+  int64_t size[2][3] = {{1, 1, 1}, {1, 1, 1}}, stride[2][3] = {};
+  for (int d = 0; d < 3; ++d) {
+    const bool reduced = c.reduced >> d & 1;
+    size[reduced][d] = c.sizes[d];
+    stride[reduced][d] = strides[d];
+  }
+  const auto offset = [&](bool reduced, int64_t number) {
+    int64_t at = 0;
+    for (int d = 2; d >= 0; number /= size[reduced][d--])
+      at += number % size[reduced][d] * stride[reduced][d];
+    return at;
+  };
+  const int64_t outputs = size[0][0] * size[0][1] * size[0][2];
+  const int64_t extent = size[1][0] * size[1][1] * size[1][2];
+  for (int64_t output = 0; output < outputs; ++output) {
+    const Key* group = x + offset(false, output);
+    int64_t best = 0;
+    for (int64_t i = 1; i < extent; ++i) {
+      if (element.key(group[offset(true, i)]) < element.key(group[offset(true, best)])) best = i;
+    }
+    const Key value = element.value(group[offset(true, best)]);
+    const bool right =
+        (!r.indices || r.indices[output] == best) &&
+        (!r.values || std::memcmp(&value, static_cast<Key*>(r.values) + output, sizeof value) == 0);
+    if (right || ++wrong > 5) continue;
+    std::printf("%s (%ld, %ld, %ld), dims %lu: output %ld is %ld, not %ld\n", c.dtype.name,
+                long(c.sizes[0]), long(c.sizes[1]), long(c.sizes[2]), c.reduced, long(output),
+                r.indices ? long(r.indices[output]) : -1, long(best));
+  }
+}
+
+void run(const Case& c) {
+  const int64_t inner = c.sizes[2] + c.gap, bytes = c.dtype.bytes;
+  const int64_t strides[] = {c.sizes[1] * inner, inner, 1};
+  const int64_t elements = c.sizes[0] * strides[0] - c.gap + c.offset;
+  const std::unique_ptr<char, Free> memory(
+      static_cast<char*>(operator new(elements * bytes, std::align_val_t(kLoadBytes))));
+  for (int64_t i = 0; i < elements; ++i) {
+    uint64_t bits = random_bits();
+    if (c.fill == Fill::kFew) bits %= 4;
+    if (c.fill == Fill::kZeros) bits = bits % 3 == 0 ? uint64_t(1) << (8 * bytes - 1) : 0;
+    std::memcpy(memory.get() + i * bytes, &bits, bytes);
+  }
+  Reduction r{};
+  r.dtype = &c.dtype;
+  r.largest = c.largest;
+  r.scaled = c.scaled;
+  r.scale = -1.5;
+  r.input = memory.get() + c.offset * bytes;
+  make_groups(3, c.sizes, strides, c.reduced, r.groups);
+  if (!is_rows(r.groups)) order_by_index(r.groups.reduced);
+  const Plan plan = make_plan(r.groups, bytes, reinterpret_cast<int64_t>(r.input),
+                              {c.multiprocessors, false}, c.tuning);
+  ++taken[static_cast<int>(plan.walk)];
+  in_batches += plan.batches > 1;
+  in_parts += plan.parts > 1;
+  std::vector<int64_t> indices(r.groups.outputs, -1);
+  std::vector<char> values(r.groups.outputs * bytes);
+  r.indices = c.indices ? indices.data() : nullptr;
+  r.values = c.values ? values.data() : nullptr;
+  std::vector<char> workspace(
+      plan.split() ? r.groups.outputs * plan.candidates() * plan.candidate_bytes : 0);
+  const Problem problem = make_problem(r, plan, plan.split() ? workspace.data() : nullptr);
+  const auto launch = plan.walk == Walk::kSmall       ? launch_small
+                      : plan.walk == Walk::kRows      ? launch_rows
+                      : plan.walk == Walk::kColumns   ? launch_columns
+                      : plan.walk == Walk::kWholeRows ? launch_whole_rows
+                                                      : launch_whole_columns;
+  launch(r, problem, nullptr);
+  if (plan.split()) launch_combine(r, problem, nullptr);
+  visit_element(r, [&](auto element) { check(c, r, element, strides); });
+}
+
+int64_t below(int64_t end) { return static_cast<int64_t>(random_bits() % end); }
+
+Case random_case() {
+  const int64_t extents[] = {1, 2, 3, 4, 6, 8, 12, 21, 64, 100, 257, 1028, 4100};
+  Case c{};
+  c.dtype = kDTypes[below(std::size(kDTypes))];
+  for (int64_t& size : c.sizes) size = extents[below(std::size(extents))];
+  while (c.sizes[0] * c.sizes[1] * c.sizes[2] > 3'000) *std::max_element(c.sizes, c.sizes + 3) /= 3;
+  const int64_t gaps[] = {0, 0, 1, 16}, offsets[] = {0, 0, 3, 4};
+  c.gap = gaps[below(4)];
+  c.offset = offsets[below(4)];
+  const uint64_t reduced[] = {1, 2, 2, 4, 4, 3, 5, 7};
+  c.reduced = reduced[below(8)];
+  const int64_t kind = below(8);
+  if (kind == 0) {  // long rows
+    c.sizes[0] = 1 + below(12);
+    c.sizes[1] = 1;
+    c.sizes[2] = 5'000 + below(60'000);
+    c.reduced = 4;
+  } else if (kind <= 2) {  // short columns
+    c.sizes[0] = 1 + below(5);
+    c.sizes[1] = 2 + below(4);
+    c.sizes[2] = 4 + 4 * below(200);
+    c.reduced = 2;
+  }
+  c.largest = below(2);
+  c.scaled = c.dtype.max_magnitude && c.dtype.bytes > 1 && below(4) == 0;
+  c.values = below(2);
+  c.indices = !c.values || below(2);
+  c.fill = static_cast<Fill>(below(3));
+  if (below(4)) c.tuning.small_elements = 0;
+  if (below(4) == 0) c.tuning.whole_rows = c.tuning.whole_column = 0;
+  if (below(2)) c.tuning.whole_vectors = 0;
+  if (below(2)) c.tuning.whole_row_bytes = 0;
+  return c;
+}
+
+// One row in parts, the last of which is shorter than a vector, that begin between vectors.
+Case short_last_part() {
+  Case c{kDTypes[7], {1, 1, 263 * 8320 + 1}, 0, 1, 4, false, false, true, true, Fill::kFew, {}};
+  c.multiprocessors = 132;
+  return c;
+}
+
+}  // namespace
+
+int main() {
+  run(short_last_part());
+  for (int i = 0; i < 600; ++i) run(random_case());
+  for (int count : taken) std::printf("%d ", count);
+  std::printf("%d %d\n", in_batches, in_parts);
+  return wrong > 0;
+}
