@@ -3,9 +3,11 @@
 // A tile of columns keeps its best lanes and their rows in cache while whole row segments stream
 // by, kRows of them to a pass. A pass takes the smallest of its rows first and compares it once
 // with the best; only where that is better, or a NaN is among them, does it ask which row it was.
-// Bound by reading memory once: three instructions for each vector read, and ten for each pass, are
-// few enough for the loads of later rows to start early. Narrow rows without gaps are folded:
-// several count as one wide one, and the columns that are really one are combined at the end.
+// Once few vectors ask, as in all but the first rows of tall columns, each row is compared with the
+// bests by itself: memory is then read in its order, not in kRows places at once. Bound by reading
+// memory once: three or four instructions for each vector read are few enough for the loads of
+// later rows to start early. Narrow rows without gaps are folded: several count as one wide one,
+// and the columns that are really one are combined at the end.
 #pragma once
 
 #include "cpu/vector.h"
@@ -27,8 +29,11 @@ struct Columns : Walk<Element>, Lanes<Element> {
   using Vectors::element, Vectors::kFloats, Vectors::kLanes;
 
   static constexpr int64_t kTile = least<int64_t>(kTileBytes / sizeof(Key), kTileColumns);
-  static constexpr int kRows = 8;      // to a pass
-  static constexpr int kAhead = 1024;  // bytes in each row
+  static constexpr int kRows = 8;            // to a pass
+  static constexpr int kAhead = 1024;        // bytes in each row of a pass
+  static constexpr int kRowAhead = 6 << 10;  // bytes in a row by itself
+  static constexpr int kGroup = 4;           // vectors of a row that are compared at once
+  static constexpr int64_t kCalm = 4;        // where fewer than one in so many ask
   // Rows to a block, so that their numbers fit.
   static constexpr int64_t kBlock =
       sizeof(Key) <= 2 ? (int64_t(1) << 8 * sizeof(Key)) - kRows : int64_t(1) << 31;
@@ -58,10 +63,11 @@ struct Columns : Walk<Element>, Lanes<Element> {
   }
 
   // Takes n rows, the first of which is number `number` of its block, into the bests of `width`
-  // columns. True if no more rows can change these: all are NaN.
+  // columns, and counts the vectors that ask which row it was. True if no more rows can change
+  // these: all are NaN.
   template <int n, bool kFirst, bool kUnit>
-  bool pass(const Key* const* row, Number number, int64_t width, int64_t stride,
-            Bests& bests) const {
+  bool pass(const Key* const* row, Number number, int64_t width, int64_t stride, Bests& bests,
+            int64_t& asked) const {
     bool settled = kFloats;
     for (int64_t next = 0; next < width; next += kLanes) {
       // The last vector overlaps the one before: what it does twice changes nothing.
@@ -80,6 +86,7 @@ struct Columns : Walk<Element>, Lanes<Element> {
         const auto nan = sum != sum;
         asks |= nan;
         if ((kFirst || any(asks)) && any(nan)) [[unlikely]] {
+          ++asked;
           V b = best;
           Index a = kFirst ? Index{} + number : get<Index>(bests.at + c);
           for (int u = 0; u < n && any(b == b); ++u) {
@@ -95,6 +102,7 @@ struct Columns : Walk<Element>, Lanes<Element> {
         settled = false;
       }
       if (kFirst || any(asks)) {
+        ++asked;
         Index a = Index{} + static_cast<Number>(number + n - 1);
         for (int u = n - 2; u >= 0; --u)
           a = v[u] == smallest ? Index{} + static_cast<Number>(number + u) : a;
@@ -107,17 +115,62 @@ struct Columns : Walk<Element>, Lanes<Element> {
 
   template <bool kFirst, bool kUnit>
   bool pass(int n, const Key* const* row, Number number, int64_t width, int64_t stride,
-            Bests& bests) const {
+            Bests& bests, int64_t& asked) const {
     switch (n) {
       case 8:
-        return pass<8, kFirst, kUnit>(row, number, width, stride, bests);
+        return pass<8, kFirst, kUnit>(row, number, width, stride, bests, asked);
       case 4:
-        return pass<4, kFirst, kUnit>(row, number, width, stride, bests);
+        return pass<4, kFirst, kUnit>(row, number, width, stride, bests, asked);
       case 2:
-        return pass<2, kFirst, kUnit>(row, number, width, stride, bests);
+        return pass<2, kFirst, kUnit>(row, number, width, stride, bests, asked);
       default:
-        return pass<1, kFirst, kUnit>(row, number, width, stride, bests);
+        return pass<1, kFirst, kUnit>(row, number, width, stride, bests, asked);
     }
+  }
+
+  // Takes some vectors of row `number` into the bests of their columns; whether any element asks.
+  template <int kVectors>
+  static REDUCEOPS_INLINE bool take(Vectors lanes, const Key* row, int64_t c, Number number,
+                                    Bests& bests) {
+    V v[kVectors], best[kVectors];
+    decltype(V{} < V{}) asks{};
+    for (int g = 0; g < kVectors; ++g) {
+      v[g] = lanes.load(row + c + g * kLanes);
+      best[g] = get<V>(bests.lane + c + g * kLanes);
+      // A NaN asks, and where the best is one everything does.
+      asks |= kFloats ? ~(v[g] >= best[g]) : v[g] < best[g];
+    }
+    if (!any(asks)) [[likely]]
+      return false;
+    for (int g = 0; g < kVectors; ++g) {
+      auto wins = v[g] < best[g];
+      if constexpr (kFloats) wins |= (v[g] != v[g]) & (best[g] == best[g]);
+      const Index at = get<Index>(bests.at + c + g * kLanes);
+      put(bests.lane + c + g * kLanes, wins ? v[g] : best[g]);
+      put(bests.at + c + g * kLanes, wins ? Index{} + number : at);
+    }
+    return true;
+  }
+
+  // Takes a row by itself: of neighbouring columns, at least a vector of them. `next` is the row
+  // that follows. Counts the groups of vectors that ask.
+  void take_row(const Key* row, const Key* next, Number number, int64_t width, Bests& bests,
+                int64_t& asked) const {
+    constexpr int64_t kColumns = kGroup * kLanes;
+    const Vectors lanes = *this;  // which no store changes
+    const int64_t ahead = least<int64_t>(kRowAhead / sizeof(Key), width);
+    const auto part = [&](int64_t c, int64_t stop, const Key* to) {
+      for (; c + kColumns <= stop; c += kColumns) {
+        for (int g = 0; g < kGroup; ++g) prefetch(to + c + g * kLanes, 0);
+        asked += take<kGroup>(lanes, row, c, number, bests);
+      }
+      return c;
+    };
+    int64_t c = part(0, width - ahead, row + ahead);
+    c = part(c, width, next - (width - ahead));
+    // The last vector overlaps the one before: what it does twice changes nothing.
+    for (; c < width; c += kLanes)
+      asked += take<1>(lanes, row, least(c, width - kLanes), number, bests);
   }
 
   // The best of `width` neighbouring columns over positions [j, stop) of `dims`, and where they
@@ -126,13 +179,15 @@ struct Columns : Walk<Element>, Lanes<Element> {
   void tile(const Key* base, int64_t width, int64_t stride, const Dims& dims, int64_t j,
             int64_t stop, Bests& bests, int64_t* positions) const {
     Cursor cursor(dims, 0, j);
-    bool settled = false;
+    bool settled = false, changed = false;
     for (int64_t start = j; start < stop && !settled; start += kBlock) {
       const int64_t block = least(kBlock, stop - start);
-      if (start != j) std::fill_n(bests.at, width, Number(0));
+      if (start != j && changed) std::fill_n(bests.at, width, Number(0));
+      changed = false;
       int n = kRows;
       while (n > block) n /= 2;
       const Key* row[kRows];
+      bool calm = false;
       for (int64_t i = 0; i < block && !settled;) {
         // The last pass of a block overlaps the one before: what it does twice changes nothing.
         const int taken = static_cast<int>(least<int64_t>(n, block - i));
@@ -141,9 +196,21 @@ struct Columns : Walk<Element>, Lanes<Element> {
         i += taken;
         const auto number = static_cast<Number>(i - n + 1);
         const bool first = start == j && i == n;
-        settled = first ? pass<true, kUnit>(n, row, number, width, stride, bests)
-                        : pass<false, kUnit>(n, row, number, width, stride, bests);
+        int64_t asked = 0;
+        if (calm) {
+          for (int u = n - taken; u < n; ++u) {
+            const Key* next = u + 1 < n ? row[u + 1] : row[u] + (row[1] - row[0]);
+            take_row(row[u], next, static_cast<Number>(number + u), width, bests, asked);
+          }
+          calm = asked * kCalm * kGroup * kLanes < width * taken;
+        } else {
+          settled = first ? pass<true, kUnit>(n, row, number, width, stride, bests, asked)
+                          : pass<false, kUnit>(n, row, number, width, stride, bests, asked);
+          calm = kUnit && n == kRows && asked * kCalm * kLanes < width;
+        }
+        changed |= asked > 0;
       }
+      if (!changed) continue;
       const int64_t before = start - 1;
       if (start == j) {
         for (int64_t c = 0; c < width; ++c) positions[c] = before + bests.at[c];
