@@ -127,7 +127,7 @@ def write_cpu(ninja: Writer, flags: list[str], libs: list[str], sanitize: str) -
         if source != kernels:
             library.compile(source, flags)
     # Loads stay in the order of the source, which is that of memory: hardware prefetches no other.
-    flags += ["-fno-schedule-insns2", "-fno-tree-reassoc"]
+    flags += ["-fno-schedule-insns2"]
     # Oldest instruction set first: the linker keeps an inline function's first copy, for all users.
     for isa, march in ISAS.items():
         library.compile(kernels, [*flags, f"-DREDUCEOPS_ISA={isa}", *march], f".{isa}")
