@@ -62,6 +62,13 @@ struct Columns : Walk<Element>, Lanes<Element> {
     }
   }
 
+  // Which lanes win against the best: a NaN against any number.
+  static REDUCEOPS_INLINE auto beats(V v, V best) {
+    auto wins = v < best;
+    if constexpr (kFloats) wins |= (v != v) & (best == best);
+    return wins;
+  }
+
   // Takes n rows, the first of which is number `number` of its block, into the bests of `width`
   // columns, and counts the vectors that ask which row it was. True if no more rows can change
   // these: all are NaN.
@@ -90,7 +97,7 @@ struct Columns : Walk<Element>, Lanes<Element> {
           V b = best;
           Index a = kFirst ? Index{} + number : get<Index>(bests.at + c);
           for (int u = 0; u < n && any(b == b); ++u) {
-            const auto wins = (v[u] < b) | ((v[u] != v[u]) & (b == b));
+            const auto wins = beats(v[u], b);
             b = wins ? v[u] : b;
             a = wins ? Index{} + static_cast<Number>(number + u) : a;
           }
@@ -143,8 +150,7 @@ struct Columns : Walk<Element>, Lanes<Element> {
     if (!any(asks)) [[likely]]
       return false;
     for (int g = 0; g < kVectors; ++g) {
-      auto wins = v[g] < best[g];
-      if constexpr (kFloats) wins |= (v[g] != v[g]) & (best[g] == best[g]);
+      const auto wins = beats(v[g], best[g]);
       const Index at = get<Index>(bests.at + c + g * kLanes);
       put(bests.lane + c + g * kLanes, wins ? v[g] : best[g]);
       put(bests.at + c + g * kLanes, wins ? Index{} + number : at);

@@ -290,8 +290,8 @@ class Planner {
     plan.part_extent = walk_;
     plan.threads = kGroupThreads;
     plan.blocks = plan.tiles;
-    ring(plan, plan.tile * group_bytes);
     plan.stages = 1;
+    plan.stage_bytes = stage_bytes(plan.tile * group_bytes);
   }
 
   // More blocks than fit the GPU at once let fast multiprocessors take more of them; each begins
@@ -301,9 +301,13 @@ class Planner {
     return std::min(items, std::max(resident(), total_ / tuning_.work_bytes));
   }
 
-  // Room for the bytes of a stage, wherever in a line they begin and for a slot past them.
+  // Room for so many bytes, wherever in a line they begin and for a slot past them.
+  static int stage_bytes(int64_t bytes) {
+    return static_cast<int>(round_up(bytes + kLineBytes + kLoadBytes, kLineBytes));
+  }
+
   void ring(Plan& plan, int64_t bytes) const {
-    plan.stage_bytes = static_cast<int>(round_up(bytes + kLineBytes + kLoadBytes, kLineBytes));
+    plan.stage_bytes = stage_bytes(bytes);
     const int64_t block_bytes = bytes_ < 4 ? tuning_.small_block_bytes : tuning_.block_bytes;
     plan.stages = static_cast<int>(
         std::clamp<int64_t>((block_bytes - plan.scratch_bytes) / (plan.stage_bytes + 16), 2, 16));
