@@ -149,56 +149,58 @@ struct Rows : Walk<Element>, Lanes<Element> {
     return found;
   }
 
-  // Vectors of lanes from two: in `low` and `high` are the halves of each, so that what a
-  // comparison of the two leaves has rows of `a` and of `b` in turns of kHalf lanes, or of one lane
-  // within 16 bytes, which every instruction set can interleave.
-  template <int kHalf, bool kHigh, class T>
-  static Vector<T> part(Vector<T> a, Vector<T> b) {
-    constexpr int kUnit = 16 / sizeof(T);
-    constexpr auto source = [](int i) {
-      if (kHalf >= kUnit)
-        return kHigh ? (i & kHalf ? kLanes + i : i ^ kHalf)
-                     : (i & kHalf ? kLanes + (i ^ kHalf) : i);
-      return i / kUnit * kUnit + i % kUnit / 2 + (kHigh ? kUnit / 2 : 0) + (i % 2 ? kLanes : 0);
-    };
+  // Lanes of a and of b in turns of kHalf, and their partners: the lanes of the same row, kHalf away.
+  template <int kHalf, class T>
+  static REDUCEOPS_INLINE Vector<T> in_turns(Vector<T> a, Vector<T> b) {
     return [&]<int... i>(std::integer_sequence<int, i...>) {
-      return shuffled<source(i)...>(a, b);
+      return shuffled<(i & kHalf ? kLanes + i : i)...>(a, b);
+    }(std::make_integer_sequence<int, kLanes>());
+  }
+  template <int kHalf, class T>
+  static REDUCEOPS_INLINE Vector<T> partners(Vector<T> a, Vector<T> b) {
+    const Vector<T> others = in_turns<kHalf, T>(b, a);
+    return [&]<int... i>(std::integer_sequence<int, i...>) {
+      return shuffled<(i ^ kHalf)...>(others, others);
     }(std::make_integer_sequence<int, kLanes>());
   }
 
+  // Halves the lanes of two rows, or of two groups of rows.
   template <int kHalf>
-  static Partial merge(const Partial& a, const Partial& b) {
-    const V x = part<kHalf, false, Lane>(a.best, b.best),
-            y = part<kHalf, true, Lane>(a.best, b.best);
-    const Index i = part<kHalf, false, Number>(a.at, b.at),
-                j = part<kHalf, true, Number>(a.at, b.at);
-    const auto second = (y < x) | ((y == x) & (j < i));
-    return {second ? y : x, second ? j : i};
+  static REDUCEOPS_INLINE Partial merge(const Partial& a, const Partial& b) {
+    const V x = in_turns<kHalf, Lane>(a.best, b.best), y = partners<kHalf, Lane>(a.best, b.best);
+    const Index i = in_turns<kHalf, Number>(a.at, b.at), j = partners<kHalf, Number>(a.at, b.at);
+    return {smaller(y, x), x == y ? smaller(i, j) : y < x ? j : i};
+  }
+  template <int kHalf>
+  static REDUCEOPS_INLINE Index merge(const Index& a, const Index& b) {
+    return smaller(in_turns<kHalf, Number>(a, b), partners<kHalf, Number>(a, b));
   }
 
-  template <int kHalf>
-  static Index merge(const Index& a, const Index& b) {
-    return smaller(part<kHalf, false, Number>(a, b), part<kHalf, true, Number>(a, b));
-  }
-
-  // Combines the lanes of each of `count` rows: row i is in lane i afterwards.
-  template <class Row>
-  static Row transposed(Row* rows, int count) {
-    if (count == 1) return combined(rows[0]);
-    for (int i = count; i < kLanes; ++i) rows[i] = Row();
-    return transposed<kLanes / 2>(rows);
+  // Combines the lanes of each of `count` rows: lane i is left with that of row i, `reduced(i)`.
+  // Two rows are merged as soon as they are there, then two pairs, as a binary counter carries, so
+  // that this hides behind reading the rows that follow.
+  template <class Reduced>
+  static REDUCEOPS_INLINE auto transposed(int count, const Reduced& reduced) {
+    decltype(reduced(0)) pending[std::bit_width(unsigned(kLanes))], row;
+    int i = 0;
+    for (; i < count; ++i) carry<1>(pending, row = reduced(i), i);
+    for (; i & (i - 1); ++i) carry<1>(pending, row, i);  // as if the last row came again
+    return widened<1>(pending[std::countr_zero(unsigned(i))], i);
   }
   template <int kHalf, class Row>
-  static Row transposed(Row* rows) {
-    for (int i = 0; i < kHalf; ++i) rows[i] = merge<kHalf>(rows[i], rows[i + kHalf]);
-    if constexpr (kHalf > 1) return transposed<kHalf / 2>(rows);
-    return rows[0];
+  static REDUCEOPS_INLINE void carry(Row* pending, const Row& row, int i) {
+    if constexpr (kHalf < kLanes) {
+      if (i & kHalf) return carry<2 * kHalf>(pending + 1, merge<kHalf>(*pending, row), i);
+    }
+    *pending = row;
   }
-  template <int kHalf = kLanes / 2, class Row>
-  static Row combined(Row row) {
-    row = merge<kHalf>(row, row);
-    if constexpr (kHalf > 1) return combined<kHalf / 2>(row);
-    return row;
+  template <int kHalf, class Row>
+  static REDUCEOPS_INLINE Row widened(const Row& rows, int count) {
+    if constexpr (kHalf < kLanes) {
+      return widened<2 * kHalf>(kHalf < count ? rows : merge<kHalf>(rows, rows), count);
+    } else {
+      return rows;
+    }
   }
 
   // Where the smallest of each of `count` (up to kLanes) rows of n elements is.
@@ -208,7 +210,6 @@ struct Rows : Walk<Element>, Lanes<Element> {
   }
   template <bool kLong>
   void reduce(const Key* const* row, int count, int64_t n, int64_t* positions) const {
-    Partial partial[kLanes];
     // Rows of bools often are decided at once, and all rows where one begins with a NaN. The other
     // rows are asked only where the first is: their beginnings are no stream.
     constexpr bool kDecides = kLong && (kFloats || sizeof(Key) == 1);
@@ -219,24 +220,23 @@ struct Rows : Walk<Element>, Lanes<Element> {
     }
     int64_t nans[kLanes];
     bool any_nan = false;
-    for (int i = 0; i < count; ++i) {
-      nans[i] = kLong ? reduce_long(row[i], n, partial[i]) : reduce_short(row[i], n, partial[i]);
+    const Partial best = transposed(count, [&](int i) {
+      Partial partial;
+      nans[i] = kLong ? reduce_long(row[i], n, partial) : reduce_short(row[i], n, partial);
       any_nan |= kFloats && nans[i] < n;
-    }
-    const Partial best = transposed(partial, count);
+      return partial;
+    });
     Number at[kLanes];
     std::memcpy(at, &best.at, sizeof(at));
     if constexpr (kLong) {
       Lane lane[kLanes];
       std::memcpy(lane, &best.best, sizeof(lane));
       // No branch on what is found where, so that reading the next rows starts meanwhile.
-      Index found[kLanes];
-      for (int i = 0; i < count; ++i) {
+      const Index found = transposed(count, [&](int i) {
         positions[i] = block_start(at[i], n);
-        found[i] = find(row[i] + positions[i], lane[i]);
-      }
-      const Index inside = transposed(found, count);
-      std::memcpy(at, &inside, sizeof(at));
+        return find(row[i] + positions[i], lane[i]);
+      });
+      std::memcpy(at, &found, sizeof(at));
       for (int i = 0; i < count; ++i) positions[i] += at[i];
     } else {
       for (int i = 0; i < count; ++i) positions[i] = at[i];
