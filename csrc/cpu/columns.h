@@ -87,10 +87,9 @@ struct Columns : Walk<Element>, Lanes<Element> {
       const V smallest = smallest_of<n>(v);
       const V best = kFirst ? Vectors::all(Vectors::kLast) : get<V>(bests.lane + c);
       const auto improved = smallest < best;
-      auto asks = improved;
+      auto asks = Vectors::less(smallest, best);
       if constexpr (kFloats) {
-        const V sum = sum_of<n>(v);  // NaN if one is
-        const auto nan = sum != sum;
+        const auto nan = Vectors::nan(sum_of<n>(v));  // if one is
         asks |= nan;
         if ((kFirst || any(asks)) && any(nan)) [[unlikely]] {
           ++asked;
@@ -140,12 +139,12 @@ struct Columns : Walk<Element>, Lanes<Element> {
   static REDUCEOPS_INLINE bool take(Vectors lanes, const Key* row, int64_t c, Number number,
                                     Bests& bests) {
     V v[kVectors], best[kVectors];
-    decltype(V{} < V{}) asks{};
+    typename Vectors::Asked asks{};
     for (int g = 0; g < kVectors; ++g) {
       v[g] = lanes.load(row + c + g * kLanes);
       best[g] = get<V>(bests.lane + c + g * kLanes);
       // A NaN asks, and where the best is one everything does.
-      asks |= kFloats ? ~(v[g] >= best[g]) : v[g] < best[g];
+      asks |= Vectors::less_or_nan(v[g], best[g]);
     }
     if (!any(asks)) [[likely]]
       return false;

@@ -60,36 +60,29 @@ struct Rows : Walk<Element>, Lanes<Element> {
     return i;
   }
 
-  // The lanes of a row; those before its first NaN, where there is one. Both return where it is, n
-  // if there is none.
-
-  // Up to kShort elements; kLanes of them are read at least.
-  int64_t reduce_short(const Key* p, int64_t n, Partial& row) const {
+  // The lanes of a row of up to kShort elements, of which kLanes are read at least. Where a NaN is
+  // among them `sum` has become one.
+  Partial reduce_short(const Key* p, int64_t n, V& sum) const {
     const Index numbers = lane_numbers();
-    V sum;
+    Partial row;
     if (n < kLanes) {
       const auto inside = numbers < static_cast<Number>(n);
       row = {inside ? this->load(p) : Vectors::all(Vectors::kLast), numbers};
-      prefetch(p, kAhead);
-      sum = row.best;
     } else {
       row = {this->load(p), numbers};
-      prefetch(p, kAhead);
-      sum = row.best;
-      for (int64_t start = kLanes; start < n; start += kLanes) {
-        const int64_t i = least(start, n - kLanes);  // the last vector overlaps the one before
-        const V v = this->load(p + i);
-        prefetch(p + i, kAhead);
-        row.at = v < row.best ? numbers + static_cast<Number>(i) : row.at;
-        row.best = smaller(v, row.best);
-        if constexpr (kFloats) sum += v;  // NaN if one is
-      }
     }
-    if constexpr (kFloats) {
-      if (any(sum != sum)) [[unlikely]]
-        return first_nan(p, n);
+    prefetch(p, kAhead);
+    V elements = row.best;
+    for (int64_t start = kLanes; start < n; start += kLanes) {
+      const int64_t i = least(start, n - kLanes);  // the last vector overlaps the one before
+      const V v = this->load(p + i);
+      prefetch(p + i, kAhead);
+      row.at = v < row.best ? numbers + static_cast<Number>(i) : row.at;
+      row.best = smaller(v, row.best);
+      if constexpr (kFloats) elements += v;
     }
-    return n;
+    if constexpr (kFloats) sum += elements;
+    return row;
   }
 
   static int64_t block_start(int64_t block, int64_t n) {
@@ -108,7 +101,8 @@ struct Rows : Walk<Element>, Lanes<Element> {
     }
   }
 
-  // At least kBlock elements and at most kRun.
+  // The lanes of a row of at least kBlock elements and at most kRun; those before its first NaN,
+  // where there is one. Returns where that is, n if there is none.
   int64_t reduce_long(const Key* p, int64_t n, Partial& row) const {
     V best = Vectors::all(Vectors::kLast);
     Index at{};
@@ -116,13 +110,13 @@ struct Rows : Walk<Element>, Lanes<Element> {
       const Key* q = p + block_start(block, n);
       V v[kBlockVectors];
       for (int u = 0; u < kBlockVectors; ++u) {
-        v[u] = this->load(q + u * kLanes);
+        v[u] = this->load_unlevelled(q + u * kLanes);
         prefetch(q + u * kLanes, kAhead);
       }
-      const V smallest = smallest_of<kBlockVectors>(v);
+      const V smallest = this->level(smallest_of<kBlockVectors>(v));
       if constexpr (kFloats) {
         const V sum = sum_of<kBlockVectors>(v);  // NaN if one is
-        if (any(sum != sum)) [[unlikely]] {
+        if (any(Vectors::nan(sum))) [[unlikely]] {
           const int64_t i = first_nan(q, kBlock);
           if (i < kBlock) {
             row = {best, at};
@@ -203,29 +197,42 @@ struct Rows : Walk<Element>, Lanes<Element> {
     }
   }
 
-  // Where the smallest of each of `count` (up to kLanes) rows of n elements is.
-  void reduce(const Key* const* row, int count, int64_t n, int64_t* positions) const {
-    return n > kShort ? reduce<true>(row, count, n, positions)
-                      : reduce<false>(row, count, n, positions);
+  // Where the smallest of each of `count` (up to kLanes) rows of n elements is and, unless `values`
+  // is null, the result's value.
+  void reduce(const Key* const* row, int count, int64_t n, int64_t* positions, Key* values) const {
+    return n > kShort ? reduce<true>(row, count, n, positions, values)
+                      : reduce<false>(row, count, n, positions, values);
   }
   template <bool kLong>
-  void reduce(const Key* const* row, int count, int64_t n, int64_t* positions) const {
+  void reduce(const Key* const* row, int count, int64_t n, int64_t* positions, Key* values) const {
+    const auto read_values = [&] {
+      for (int i = 0; i < count; ++i) values[i] = element.value(get<Key>(row[i] + positions[i]));
+    };
     // Rows of bools often are decided at once, and all rows where one begins with a NaN. The other
     // rows are asked only where the first is: their beginnings are no stream.
     constexpr bool kDecides = kLong && (kFloats || sizeof(Key) == 1);
     if (kDecides && r.dtype->max_magnitude && decided(row[0], n) < n) {
       bool all = true;
       for (int i = 0; i < count; ++i) all &= (positions[i] = decided(row[i], n)) < n;
-      if (all) return;
+      if (all) {
+        if (values) read_values();
+        return;
+      }
     }
     int64_t nans[kLanes];
     bool any_nan = false;
+    V sum{};
     const Partial best = transposed(count, [&](int i) {
+      if constexpr (!kLong) return reduce_short(row[i], n, sum);
       Partial partial;
-      nans[i] = kLong ? reduce_long(row[i], n, partial) : reduce_short(row[i], n, partial);
+      nans[i] = reduce_long(row[i], n, partial);
       any_nan |= kFloats && nans[i] < n;
       return partial;
     });
+    if (kFloats && !kLong && any(Vectors::nan(sum))) [[unlikely]] {
+      any_nan = true;
+      for (int i = 0; i < count; ++i) nans[i] = first_nan(row[i], n);
+    }
     Number at[kLanes];
     std::memcpy(at, &best.at, sizeof(at));
     if constexpr (kLong) {
@@ -244,6 +251,11 @@ struct Rows : Walk<Element>, Lanes<Element> {
     if (any_nan) [[unlikely]] {
       for (int i = 0; i < count; ++i) positions[i] = nans[i] < n ? nans[i] : positions[i];
     }
+    if (!values) return;
+    typename Vectors::Bits unsure{};
+    const auto elements = this->elements(best.best, unsure);
+    std::memcpy(values, &elements, count * sizeof(Key));
+    if (any_nan || any(unsure)) read_values();
   }
 
   // The first smallest of n elements, stride apart; the index is the position.
@@ -264,7 +276,7 @@ struct Rows : Walk<Element>, Lanes<Element> {
         q = copied;
       }
       int64_t position;
-      reduce(&q, 1, m, &position);
+      reduce(&q, 1, m, &position, nullptr);
       const Best<int64_t> here{element.key(get<Key>(q + position)), start + position};
       if (next == 0 || better(here, best)) best = here;
       if (best.key == element.order.floor) break;  // nothing can be better
@@ -278,8 +290,8 @@ struct Rows : Walk<Element>, Lanes<Element> {
     const Dims& kept = r.groups.kept;
     const Dim reduced = r.groups.reduced.dim[0];
     const int64_t n = reduced.size;
-    const bool in_place = !r.values && reduced.step == 1 &&
-                          (kept.count == 0 || (kept.count == 1 && kept.dim[0].step == 1));
+    const bool in_place =
+        reduced.step == 1 && (kept.count == 0 || (kept.count == 1 && kept.dim[0].step == 1));
     const Key* last = input + n - 1;  // of all elements
     for (int d = 0; d < kept.count; ++d) last += (kept.dim[d].size - 1) * kept.dim[d].stride;
     constexpr int64_t kInCache = 32768 / sizeof(Key);
@@ -304,8 +316,9 @@ struct Rows : Walk<Element>, Lanes<Element> {
         std::memcpy(copied[i], row[i], n * sizeof(Key));  // a vector would reach beyond the end
         row[i] = copied[i];
       }
-      int64_t* positions = in_place ? r.indices + begin : local;
-      reduce(row, count, n, positions);
+      int64_t* positions = in_place && r.indices ? r.indices + begin : local;
+      reduce(row, count, n, positions,
+             in_place && r.values ? static_cast<Key*>(r.values) + begin : nullptr);
       if (!in_place) {
         for (int i = 0; i < count; ++i) this->finish(at[i], positions[i] * reduced.step);
       }

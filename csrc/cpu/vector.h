@@ -71,6 +71,7 @@ template <class Mask>
 REDUCEOPS_INLINE bool any(Mask mask) {
   return bits_of_mask(mask) != 0;
 }
+REDUCEOPS_INLINE bool any(uint64_t mask) { return mask != 0; }
 
 // The first lane that is true; there is one.
 template <class T, class Mask>
@@ -165,6 +166,7 @@ struct Lanes {
   using Bits = Vector<Key>;
   using Index = Vector<std::make_unsigned_t<Key>>;
   static constexpr bool kFloats = std::is_floating_point_v<Lane>;
+  static constexpr bool kNarrowFloats = std::is_same_v<Element, Plain<Key, true>> && !kFloats;
   static constexpr int kLanes = kVectorBytes / sizeof(Key);
 
   const Element element;
@@ -175,7 +177,45 @@ struct Lanes {
 
   static REDUCEOPS_INLINE V all(Lane lane) { return V{} + lane; }
 
-  REDUCEOPS_INLINE V load(const Key* p) const { return lanes(element, get<Bits>(p)); }
+  REDUCEOPS_INLINE V load(const Key* p) const { return level(load_unlevelled(p)); }
+
+  // The same in two steps, of which the second may as well be taken after a minimum: it makes all
+  // NaNs of narrow floats equal, which the first leaves in an order of their own.
+  REDUCEOPS_INLINE V load_unlevelled(const Key* p) const { return lanes(element, get<Bits>(p)); }
+  REDUCEOPS_INLINE V level(V v) const {
+    return kNarrowFloats ? larger(v, all(element.order.floor)) : v;
+  }
+
+  // Comparisons of which only any() is asked: with AVX-512 their outcome is in a mask register, of
+  // which the compiler would make a vector first.
+#if defined(__AVX512BW__)
+  using Asked = uint64_t;
+  template <int kPredicate>
+  static REDUCEOPS_INLINE Asked compared(V a, V b) {
+    const auto x = reinterpret_cast<__m512i>(a), y = reinterpret_cast<__m512i>(b);
+    if constexpr (std::is_same_v<Lane, float>) {
+      return _mm512_cmp_ps_mask(a, b, kPredicate);
+    } else if constexpr (std::is_same_v<Lane, double>) {
+      return _mm512_cmp_pd_mask(a, b, kPredicate);
+    } else if constexpr (sizeof(Lane) == 1) {
+      return _mm512_cmplt_epi8_mask(x, y);
+    } else if constexpr (sizeof(Lane) == 2) {
+      return _mm512_cmplt_epi16_mask(x, y);
+    } else if constexpr (sizeof(Lane) == 4) {
+      return _mm512_cmplt_epi32_mask(x, y);
+    } else {
+      return _mm512_cmplt_epi64_mask(x, y);
+    }
+  }
+  static REDUCEOPS_INLINE Asked less(V a, V b) { return compared<_CMP_LT_OQ>(a, b); }
+  static REDUCEOPS_INLINE Asked less_or_nan(V a, V b) { return compared<_CMP_NGE_UQ>(a, b); }
+  static REDUCEOPS_INLINE Asked nan(V v) { return compared<_CMP_UNORD_Q>(v, v); }
+#else
+  using Asked = decltype(V{} < V{});
+  static REDUCEOPS_INLINE Asked less(V a, V b) { return a < b; }
+  static REDUCEOPS_INLINE Asked less_or_nan(V a, V b) { return kFloats ? ~(a >= b) : a < b; }
+  static REDUCEOPS_INLINE Asked nan(V v) { return v != v; }
+#endif
 
   // The lane of a single element, and the key of a lane.
   REDUCEOPS_INLINE Lane lane(Key bits) const {
@@ -223,7 +263,7 @@ struct Lanes {
     return bits ^ plain.order.flip;
   }
 
-  // As key_of() does, but the negation comes first.
+  // As key_of() does, but the negation comes first, and NaNs stay apart.
   template <class K>
   static REDUCEOPS_INLINE V lanes(const Plain<K, true>& plain, Bits bits) {
     if constexpr (kFloats) {
@@ -231,8 +271,7 @@ struct Lanes {
     } else {
       const Unsigned bias = plain.order.bias, mirror = bias + kSign;
       const Index raw = reinterpret_cast<Index>(bits) ^ Unsigned(plain.order.flip & kSign);
-      const Index keys = reinterpret_cast<Bits>(raw) < 0 ? mirror - raw : raw + bias;
-      return larger(reinterpret_cast<Bits>(keys), Bits{} + plain.order.floor);
+      return reinterpret_cast<V>(reinterpret_cast<Bits>(raw) < 0 ? mirror - raw : raw + bias);
     }
   }
 
