@@ -73,14 +73,17 @@ struct Rows : Walk<Element>, Lanes<Element> {
     }
     prefetch(p, kAhead);
     V elements = row.best;
-    for (int64_t start = kLanes; start < n; start += kLanes) {
-      const int64_t i = least(start, n - kLanes);  // the last vector overlaps the one before
+    const auto take = [&](int64_t i, Index positions) {
       const V v = this->load(p + i);
       prefetch(p + i, kAhead);
-      row.at = v < row.best ? numbers + static_cast<Number>(i) : row.at;
+      row.at = v >= row.best ? row.at : positions;
       row.best = smaller(v, row.best);
       if constexpr (kFloats) elements += v;
-    }
+    };
+    Index positions = numbers;
+    int64_t i = kLanes;
+    for (; i + kLanes <= n; i += kLanes) take(i, positions += Number(kLanes));
+    if (i < n) take(n - kLanes, numbers + Number(n - kLanes));  // overlaps the one before
     if constexpr (kFloats) sum += elements;
     return row;
   }
@@ -124,7 +127,7 @@ struct Rows : Walk<Element>, Lanes<Element> {
           }
         }
       }
-      at = smallest < best ? Index{} + static_cast<Number>(block) : at;
+      at = smallest >= best ? at : Index{} + static_cast<Number>(block);
       best = smaller(smallest, best);
     }
     row = {best, at};
@@ -163,7 +166,7 @@ struct Rows : Walk<Element>, Lanes<Element> {
   static REDUCEOPS_INLINE Partial merge(const Partial& a, const Partial& b) {
     const V x = in_turns<kHalf, Lane>(a.best, b.best), y = partners<kHalf, Lane>(a.best, b.best);
     const Index i = in_turns<kHalf, Number>(a.at, b.at), j = partners<kHalf, Number>(a.at, b.at);
-    return {smaller(y, x), x == y ? smaller(i, j) : y < x ? j : i};
+    return {smaller(y, x), x == y ? smaller(i, j) : y >= x ? i : j};
   }
   template <int kHalf>
   static REDUCEOPS_INLINE Index merge(const Index& a, const Index& b) {
