@@ -298,6 +298,7 @@ struct Columns : Walk<Element>, Lanes<Element> {
     const int64_t rows = plan.tile < inner.size ? 1 : fold(least(walk, plan.part_extent));
     Bests bests;
     int64_t local[kTile];
+    Key local_values[kTile];
     for (int64_t item = begin; item < end; ++item) {
       const int64_t unit_number = item / plan.parts, part = item % plan.parts;
       const int64_t outer = unit_number / plan.tiles, column = unit_number % plan.tiles * plan.tile;
@@ -307,7 +308,8 @@ struct Columns : Walk<Element>, Lanes<Element> {
       const Place at{row.offset + column * inner.stride, row.step + column * inner.step};
       const Key* base = input + at.offset;
       const bool in_place = !job.candidates && inner.step == 1;
-      int64_t* indices = in_place && r.indices ? r.indices + at.step : local;
+      const bool streams = job.streams && in_place;
+      int64_t* indices = in_place && r.indices && !streams ? r.indices + at.step : local;
       if (rows > 1 && stop - j >= rows) {
         folded(base, width, rows, j, stop, bests, indices);
       } else if (inner.stride == 1 && width >= kLanes) {
@@ -330,8 +332,11 @@ struct Columns : Walk<Element>, Lanes<Element> {
         for (int64_t c = 0; c < width; ++c)
           this->finish({at.offset + c * inner.stride, at.step + c * inner.step}, indices[c]);
       } else if (r.values) {
-        write_values(base, inner, width, bests, indices, static_cast<Key*>(r.values) + at.step);
+        Key* values = static_cast<Key*>(r.values) + at.step;
+        write_values(base, inner, width, bests, indices, streams ? local_values : values);
+        if (streams) stream(values, local_values, width * sizeof(Key));
       }
+      if (streams && r.indices) stream(r.indices + at.step, local, width * sizeof(int64_t));
     }
   }
 };

@@ -61,20 +61,26 @@ const Variant& choose() {
 const Variant& chosen = choose();
 
 // Asks for huge pages under a large output: touching it for the first time would otherwise cost
-// more than the reduction (a page fault per 4 KiB). Only a hint.
-void advise(void* data, int64_t bytes) {
+// more than the reduction (a page fault per 4 KiB). Only a hint. True if the output is large and
+// has been touched before; what has not is cleared when it is, and is in cache then.
+bool prepare(void* data, int64_t bytes) {
 #ifdef __linux__
   constexpr uintptr_t kHuge = uintptr_t(2) << 20;
   const auto begin = (reinterpret_cast<uintptr_t>(data) + kHuge - 1) / kHuge * kHuge;
   const auto end = (reinterpret_cast<uintptr_t>(data) + bytes) / kHuge * kHuge;
-  if (data && begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+  if (data && begin < end) {
+    madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+    unsigned char resident = 0;
+    return mincore(reinterpret_cast<void*>(end - kHuge), 1, &resident) == 0 && (resident & 1);
+  }
 #endif
+  return false;
 }
 
 void run(Reduction& reduction) {
-  advise(reduction.indices, reduction.groups.outputs * sizeof(int64_t));
-  advise(reduction.values, reduction.groups.outputs * reduction.dtype->bytes);
   Groups& groups = reduction.groups;
+  bool streams = prepare(reduction.indices, groups.outputs * sizeof(int64_t));
+  streams |= prepare(reduction.values, groups.outputs * reduction.dtype->bytes);
   if (!is_rows(groups)) order_by_index(groups.reduced);
   const bool small = groups.outputs * groups.extent * reduction.dtype->bytes <= kGrainBytes;
   const int64_t threads = small ? 1 : torch::stable::get_num_threads();
@@ -82,7 +88,7 @@ void run(Reduction& reduction) {
   std::unique_ptr<Candidate[]> candidates;
   if (plan.parts > 1)
     candidates = std::make_unique_for_overwrite<Candidate[]>(groups.outputs * plan.parts);
-  const Job job{reduction, plan, candidates.get()};
+  const Job job{reduction, plan, candidates.get(), streams};
   const int64_t items = plan.units * plan.parts;
   if (items <= plan.grain) {
     chosen.kernels->run(job, 0, items);

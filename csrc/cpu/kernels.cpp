@@ -13,6 +13,7 @@ void run(const Job& job, int64_t begin, int64_t end) {
     job.plan.rows ? Rows<decltype(element)>(job, element)(begin, end)
                   : Columns<decltype(element)>(job, element)(begin, end);
   });
+  if (job.streams) end_streams();
 }
 
 void combine(const Job& job) {

@@ -18,6 +18,7 @@ struct Job {
   const Plan& plan;
   Candidate*
       candidates;  // [outputs in walk order][parts], or null: the results are written at once
+  bool streams;    // results without gaps go past the caches
 };
 
 struct Kernels {

@@ -295,6 +295,7 @@ struct Rows : Walk<Element>, Lanes<Element> {
     const int64_t n = reduced.size;
     const bool in_place =
         reduced.step == 1 && (kept.count == 0 || (kept.count == 1 && kept.dim[0].step == 1));
+    const bool streams = job.streams && in_place && n <= kShort;
     const Key* last = input + n - 1;  // of all elements
     for (int d = 0; d < kept.count; ++d) last += (kept.dim[d].size - 1) * kept.dim[d].stride;
     constexpr int64_t kInCache = 32768 / sizeof(Key);
@@ -306,7 +307,9 @@ struct Rows : Walk<Element>, Lanes<Element> {
       const Key* row[kLanes];
       Place at[kLanes];
       int64_t local[kLanes];
-      const int count = static_cast<int>(least(together, end - begin));
+      Key local_values[kLanes];
+      const int64_t most = streams ? kLanes - begin % kLanes : together;  // whole lines of results
+      const int count = static_cast<int>(least(most, end - begin));
       if (kept.count == 1) {
         const Dim& dim = kept.dim[0];
         for (int i = 0; i < count; ++i) at[i] = {(begin + i) * dim.stride, (begin + i) * dim.step};
@@ -319,9 +322,11 @@ struct Rows : Walk<Element>, Lanes<Element> {
         std::memcpy(copied[i], row[i], n * sizeof(Key));  // a vector would reach beyond the end
         row[i] = copied[i];
       }
-      int64_t* positions = in_place && r.indices ? r.indices + begin : local;
-      reduce(row, count, n, positions,
-             in_place && r.values ? static_cast<Key*>(r.values) + begin : nullptr);
+      int64_t* positions = in_place && r.indices && !streams ? r.indices + begin : local;
+      Key* values = in_place && r.values ? static_cast<Key*>(r.values) + begin : nullptr;
+      reduce(row, count, n, positions, values && streams ? local_values : values);
+      if (streams && r.indices) stream(r.indices + begin, local, count * sizeof(int64_t));
+      if (streams && values) stream(values, local_values, count * sizeof(Key));
       if (!in_place) {
         for (int i = 0; i < count; ++i) this->finish(at[i], positions[i] * reduced.step);
       }

@@ -92,6 +92,25 @@ REDUCEOPS_INLINE void put(T* p, V v) {
   std::memcpy(p, &v, sizeof(v));
 }
 
+// Stores a vector past the caches; `to` is aligned. What is stored so is in order with other stores
+// only after end_streams().
+REDUCEOPS_INLINE void stream_vector(void* to, const void* from) {
+#if defined(__AVX512BW__)
+  _mm512_stream_si512(static_cast<__m512i*>(to), _mm512_loadu_si512(from));
+#elif defined(__AVX2__)
+  _mm256_stream_si256(static_cast<__m256i*>(to), _mm256_loadu_si256(static_cast<const __m256i*>(from)));
+#elif defined(__SSE2__)
+  _mm_stream_si128(static_cast<__m128i*>(to), _mm_loadu_si128(static_cast<const __m128i*>(from)));
+#else
+  std::memcpy(to, from, kVectorBytes);
+#endif
+}
+REDUCEOPS_INLINE void end_streams() {
+#ifdef __SSE2__
+  _mm_sfence();
+#endif
+}
+
 // Asks for the line that is `bytes` behind p, which may lie outside the input: hardware prefetches
 // no further than a page.
 REDUCEOPS_INLINE void prefetch(const void* p, int bytes) {

@@ -50,6 +50,17 @@ class Cursor {
   Place place_{0, 0};
 };
 
+// Copies past the caches: a result that nobody reads soon would else be read from memory before it
+// is written, and take the place of the input.
+REDUCEOPS_INLINE void stream(void* to, const void* from, int64_t bytes) {
+  auto* target = static_cast<char*>(to);
+  const auto* source = static_cast<const char*>(from);
+  int64_t i = least<int64_t>(-reinterpret_cast<uintptr_t>(to) % kVectorBytes, bytes);
+  if (i) std::memcpy(target, source, i);
+  for (; i + kVectorBytes <= bytes; i += kVectorBytes) stream_vector(target + i, source + i);
+  if (i < bytes) std::memcpy(target + i, source + i, bytes - i);
+}
+
 template <class Element>
 struct Walk {
   using Key = typename Element::Key;
