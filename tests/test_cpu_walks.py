@@ -91,6 +91,16 @@ def test_columns_that_are_settled_by_nan(spec, dtype):
                 check(spec, x, 0, context=(columns, first, kept))
 
 
+@each_op_and(DTYPES)
+def test_large_results(spec, dtype):
+    """Memory that was used before, as it is from the second call on, is written past the caches."""
+    outputs = 2**19 + 13
+    for shape, dim in (((outputs, 5), 1), ((3, outputs), 0), ((3, outputs // 3, 2), 1)):
+        x = data.make(shape, dtype, "special")
+        for y in (x, unaligned(x), x.flip(0)):
+            check(spec, y, dim)
+
+
 def unbeaten(spec, dtype):
     """The element that none can beat, as a tensor."""
     if dtype.is_floating_point:

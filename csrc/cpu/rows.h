@@ -71,11 +71,11 @@ struct Rows : Walk<Element>, Lanes<Element> {
     } else {
       row = {this->load(p), numbers};
     }
-    prefetch(p, kAhead);
+    prefetch<2>(p, kAhead);
     V elements = row.best;
     const auto take = [&](int64_t i, Index positions) {
       const V v = this->load(p + i);
-      prefetch(p + i, kAhead);
+      prefetch<2>(p + i, kAhead);
       row.at = v >= row.best ? row.at : positions;
       row.best = smaller(v, row.best);
       if constexpr (kFloats) elements += v;
@@ -146,7 +146,8 @@ struct Rows : Walk<Element>, Lanes<Element> {
     return found;
   }
 
-  // Lanes of a and of b in turns of kHalf, and their partners: the lanes of the same row, kHalf away.
+  // Lanes of a and of b in turns of kHalf, and their partners: the lanes of the same row, kHalf
+  // away.
   template <int kHalf, class T>
   static REDUCEOPS_INLINE Vector<T> in_turns(Vector<T> a, Vector<T> b) {
     return [&]<int... i>(std::integer_sequence<int, i...>) {

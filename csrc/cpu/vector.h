@@ -98,7 +98,8 @@ REDUCEOPS_INLINE void stream_vector(void* to, const void* from) {
 #if defined(__AVX512BW__)
   _mm512_stream_si512(static_cast<__m512i*>(to), _mm512_loadu_si512(from));
 #elif defined(__AVX2__)
-  _mm256_stream_si256(static_cast<__m256i*>(to), _mm256_loadu_si256(static_cast<const __m256i*>(from)));
+  _mm256_stream_si256(static_cast<__m256i*>(to),
+                      _mm256_loadu_si256(static_cast<const __m256i*>(from)));
 #elif defined(__SSE2__)
   _mm_stream_si128(static_cast<__m128i*>(to), _mm_loadu_si128(static_cast<const __m128i*>(from)));
 #else
@@ -113,8 +114,10 @@ REDUCEOPS_INLINE void end_streams() {
 
 // Asks for the line that is `bytes` behind p, which may lie outside the input: hardware prefetches
 // no further than a page.
+template <int kLocality = 3>
 REDUCEOPS_INLINE void prefetch(const void* p, int bytes) {
-  __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(p) + bytes));
+  __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(p) + bytes), 0,
+                     kLocality);
 }
 
 // Lanes of a, and of b where the number is past those of a.
