@@ -29,7 +29,8 @@ struct Rows : Walk<Element>, Lanes<Element> {
   static constexpr int64_t kShort = sizeof(Key) == 1 ? 256 : 16 * kLanes;
   static constexpr int64_t kBlock = least<int64_t>(8 * kLanes, kShort);
   static constexpr int kBlockVectors = kBlock / kLanes;
-  static constexpr int kAhead = 6144;  // bytes
+  static constexpr int kAhead = 6144;     // bytes
+  static constexpr int kGroupsAhead = 8;  // of rows that are decided at once
   // Longer runs are cut up, so that the blocks' numbers fit a lane.
   static constexpr int64_t kRun =
       sizeof(Key) > 2 ? int64_t(1) << 34 : (int64_t(1) << 8 * sizeof(Key)) * kBlock;
@@ -54,7 +55,8 @@ struct Rows : Walk<Element>, Lanes<Element> {
     int64_t i = 0;
     for (; i + kLanes <= n; i += kLanes) {
       const V v = this->load(p + i);
-      if (any(v != v)) return i + first<Key>(v != v);
+      const auto nan = Vectors::nan(v);
+      if (any(nan)) return i + first<Key>(nan);
     }
     while (i < n && this->lane(get<Key>(p + i)) == this->lane(get<Key>(p + i))) ++i;
     return i;
@@ -97,7 +99,8 @@ struct Rows : Walk<Element>, Lanes<Element> {
   int64_t decided(const Key* p, int64_t n) const {
     const V v = this->load(p);
     if constexpr (kFloats) {
-      return any(v != v) ? first<Key>(v != v) : n;
+      const auto nan = Vectors::nan(v);
+      return any(nan) ? first<Key>(nan) : n;
     } else {
       const auto unbeaten = v == Vectors::all(element.order.floor);
       return any(unbeaten) ? first<Key>(unbeaten) : n;
@@ -217,7 +220,11 @@ struct Rows : Walk<Element>, Lanes<Element> {
     constexpr bool kDecides = kLong && (kFloats || sizeof(Key) == 1);
     if (kDecides && r.dtype->max_magnitude && decided(row[0], n) < n) {
       bool all = true;
-      for (int i = 0; i < count; ++i) all &= (positions[i] = decided(row[i], n)) < n;
+      const int64_t ahead = kGroupsAhead * (row[count - 1] - row[0]) * sizeof(Key);
+      for (int i = 0; i < count; ++i) {
+        all &= (positions[i] = decided(row[i], n)) < n;
+        prefetch<2>(row[i], ahead);
+      }
       if (all) {
         if (values) read_values();
         return;

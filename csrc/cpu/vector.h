@@ -78,6 +78,10 @@ template <class T, class Mask>
 REDUCEOPS_INLINE int first(Mask mask) {
   return std::countr_zero(bits_of_mask(mask)) / (kBitsPerByte * static_cast<int>(sizeof(T)));
 }
+template <class T>
+REDUCEOPS_INLINE int first(uint64_t lanes) {
+  return std::countr_zero(lanes);
+}
 
 // By memcpy: tensors may be unaligned.
 template <class V, class T>
@@ -115,7 +119,7 @@ REDUCEOPS_INLINE void end_streams() {
 // Asks for the line that is `bytes` behind p, which may lie outside the input: hardware prefetches
 // no further than a page.
 template <int kLocality = 3>
-REDUCEOPS_INLINE void prefetch(const void* p, int bytes) {
+REDUCEOPS_INLINE void prefetch(const void* p, int64_t bytes) {
   __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(p) + bytes), 0,
                      kLocality);
 }
@@ -208,7 +212,7 @@ struct Lanes {
     return kNarrowFloats ? larger(v, all(element.order.floor)) : v;
   }
 
-  // Comparisons of which only any() is asked: with AVX-512 their outcome is in a mask register, of
+  // Comparisons for any() and first() only: with AVX-512 their outcome is in a mask register, of
   // which the compiler would make a vector first.
 #if defined(__AVX512BW__)
   using Asked = uint64_t;
