@@ -1,10 +1,11 @@
 // Rows: the reduced dim is innermost.
 //
 // A row ends as one vector of best lanes and one of their positions; as many such rows as a vector
-// has lanes are transposed while they are combined, which leaves one row to a lane. Long rows are
-// read in blocks: the smallest of a block is compared once with the best, and where in the winning
-// block it is is looked up at the end. Nothing depends on the data, except that a row ends at its
-// first NaN. Bound by reading memory once; rows of a few dozen bytes by the work per row.
+// has lanes are transposed while they are combined, as they come, which leaves one row to a lane.
+// Long rows are read in blocks: the smallest of a block is compared once with the best, and where
+// in the winning block it is is looked up at the end. Nothing depends on the data, except that a
+// row ends at its first NaN. Bound by reading memory once; rows of a few dozen bytes by the work
+// per row.
 #pragma once
 
 #include "cpu/vector.h"
