@@ -166,7 +166,7 @@ struct Columns : Walk<Element>, Lanes<Element> {
     const int64_t ahead = least<int64_t>(kRowAhead / sizeof(Key), width);
     const auto part = [&](int64_t c, int64_t stop, const Key* to) {
       for (; c + kColumns <= stop; c += kColumns) {
-        for (int g = 0; g < kGroup; ++g) prefetch<2>(to + c + g * kLanes, 0);
+        for (int g = 0; g < kGroup; ++g) prefetch<kIntoL2>(to + c + g * kLanes, 0);
         asked += take<kGroup>(lanes, row, c, number, bests);
       }
       return c;

@@ -4,8 +4,8 @@
 // has lanes are transposed while they are combined, as they come, which leaves one row to a lane.
 // Long rows are read in blocks: the smallest of a block is compared once with the best, and where
 // in the winning block it is is looked up at the end. Nothing depends on the data, except that a
-// row ends at its first NaN. Bound by reading memory once; rows of a few dozen bytes by the work
-// per row.
+// long row ends at its first NaN. Bound by reading memory once; rows of a few dozen bytes by the
+// work per row.
 #pragma once
 
 #include "cpu/vector.h"
@@ -74,11 +74,11 @@ struct Rows : Walk<Element>, Lanes<Element> {
     } else {
       row = {this->load(p), numbers};
     }
-    prefetch<2>(p, kAhead);
+    prefetch<kIntoL2>(p, kAhead);
     V elements = row.best;
     const auto take = [&](int64_t i, Index positions) {
       const V v = this->load(p + i);
-      prefetch<2>(p + i, kAhead);
+      prefetch<kIntoL2>(p + i, kAhead);
       row.at = v >= row.best ? row.at : positions;
       row.best = smaller(v, row.best);
       if constexpr (kFloats) elements += v;
@@ -224,7 +224,7 @@ struct Rows : Walk<Element>, Lanes<Element> {
       const int64_t ahead = kGroupsAhead * (row[count - 1] - row[0]) * sizeof(Key);
       for (int i = 0; i < count; ++i) {
         all &= (positions[i] = decided(row[i], n)) < n;
-        prefetch<2>(row[i], ahead);
+        prefetch<kIntoL2>(row[i], ahead);
       }
       if (all) {
         if (values) read_values();

@@ -118,10 +118,11 @@ REDUCEOPS_INLINE void end_streams() {
 
 // Asks for the line that is `bytes` behind p, which may lie outside the input: hardware prefetches
 // no further than a page.
-template <int kLocality = 3>
+constexpr int kIntoL1 = 3, kIntoL2 = 2;
+template <int kInto = kIntoL1>
 REDUCEOPS_INLINE void prefetch(const void* p, int64_t bytes) {
   __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(p) + bytes), 0,
-                     kLocality);
+                     kInto);
 }
 
 // Lanes of a, and of b where the number is past those of a.
