@@ -26,8 +26,10 @@ struct Dims {
 
 struct Groups {
   Dims kept, reduced;
-  int64_t outputs = 1;  // number of groups
-  int64_t extent = 1;   // elements in each
+  Dims repeats;         // kept dims of stride 0: the results along them are all the same
+  int64_t outputs = 1;  // number of groups, repeats apart
+  int64_t copies = 1;   // of each result, the first included
+  int64_t extent = 1;   // elements in each group
 };
 
 struct Split {
@@ -87,8 +89,10 @@ REDUCEOPS_HD int64_t offset_of(const Dim* reduced, int count, int64_t index) {
 // goes over columns).
 inline bool is_rows(const Groups& groups) {
   if (groups.reduced.count == 0 || groups.kept.count == 0) return true;
-  return groups.reduced.dim[0].stride <= groups.kept.dim[0].stride ||
-         groups.kept.dim[0].stride == 0;
+  return groups.reduced.dim[0].stride <= groups.kept.dim[0].stride;
 }
+
+// Whether every group is one element, or the same one over and over: index 0 is the answer.
+inline bool is_single(const Groups& groups) { return groups.reduced.count == 0; }
 
 }  // namespace reduceops

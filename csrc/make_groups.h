@@ -1,21 +1,16 @@
 // From sizes and strides to groups: dims of size 1, and reduced dims of stride 0 (every element
-// there equals the first), are dropped; the rest are sorted by stride and merged where they are
-// adjacent in memory.
+// there equals the first), are dropped, kept dims of stride 0 put aside as repeats; the rest are
+// sorted by stride and merged where they are adjacent in memory.
 #pragma once
 
 #include "groups.h"
 
 namespace reduceops {
 
-// Stride 0 sorts as the outermost: such a dim repeats whole groups.
-inline bool inside(const Dim& a, const Dim& b) {
-  if (a.stride == 0 || b.stride == 0) return a.stride != 0;
-  return a.stride < b.stride;
-}
-
-inline void insert(Dims& dims, Dim added) {
+// Sorts a dim into others by its stride, or by its step.
+inline void insert(Dims& dims, Dim added, int64_t Dim::* by = &Dim::stride) {
   int at = dims.count++;
-  for (; at > 0 && inside(added, dims.dim[at - 1]); --at) dims.dim[at] = dims.dim[at - 1];
+  for (; at > 0 && added.*by < dims.dim[at - 1].*by; --at) dims.dim[at] = dims.dim[at - 1];
   dims.dim[at] = added;
 }
 
@@ -34,16 +29,21 @@ inline void merge(Dims& dims) {
   dims.count = last + 1;
 }
 
-// Orders reduced dims by result index instead of by stride: a walk then meets the lowest index
-// first.
-inline void order_by_index(Dims& reduced) {
-  for (int d = 1; d < reduced.count; ++d) {
-    const Dim moved = reduced.dim[d];
-    int at = d;
-    for (; at > 0 && moved.step < reduced.dim[at - 1].step; --at)
-      reduced.dim[at] = reduced.dim[at - 1];
-    reduced.dim[at] = moved;
-  }
+// The dims in the order of their steps instead of their strides. A walk over reduced dims then
+// meets the lowest index first.
+inline Dims by_step(const Dims& dims) {
+  Dims ordered;
+  for (int d = 0; d < dims.count; ++d) insert(ordered, dims.dim[d], &Dim::step);
+  return ordered;
+}
+
+inline void order_by_index(Dims& reduced) { reduced = by_step(reduced); }
+
+// All dims of the results, repeats among them, in the order of the results.
+inline Dims result_dims(const Groups& groups) {
+  Dims dims = by_step(groups.kept);
+  for (int d = 0; d < groups.repeats.count; ++d) insert(dims, groups.repeats.dim[d], &Dim::step);
+  return dims;
 }
 
 // `reduced_mask` has bit d set where dim d is reduced.
@@ -51,16 +51,24 @@ inline void make_groups(int64_t ndim, const int64_t* sizes, const int64_t* strid
                         uint64_t reduced_mask, Groups& groups) {
   // From the last dim to the first: steps are those of a contiguous output and of a flattened
   // index.
+  int64_t outputs = 1;
   for (int64_t d = ndim - 1; d >= 0; --d) {
     const bool reduced = reduced_mask >> d & 1;
-    int64_t& total = reduced ? groups.extent : groups.outputs;
-    if (sizes[d] != 1 && !(reduced && strides[d] == 0)) {
-      insert(reduced ? groups.reduced : groups.kept, {sizes[d], strides[d], total});
+    int64_t& step = reduced ? groups.extent : outputs;
+    const Dim dim{sizes[d], strides[d], step};
+    step *= dim.size;
+    if (dim.size == 1 || (reduced && dim.stride == 0)) continue;
+    if (dim.stride == 0 && dim.size > 0) {
+      insert(groups.repeats, dim, &Dim::step);
+      groups.copies *= dim.size;
+    } else {
+      insert(reduced ? groups.reduced : groups.kept, dim);
+      if (!reduced) groups.outputs *= dim.size;
     }
-    total *= sizes[d];
   }
   merge(groups.kept);
   merge(groups.reduced);
+  merge(groups.repeats);
 }
 
 }  // namespace reduceops

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "cpu/kernels.h"
+#include "cpu/repeat.h"
 #include "operators.h"
 #include "switch.h"
 
@@ -77,10 +78,17 @@ bool prepare(void* data, int64_t bytes) {
   return false;
 }
 
-void run(Reduction& reduction) {
+template <class Body>
+void in_parallel(int64_t items, int64_t grain, Body body) {
+  if (items <= grain) {
+    body(0, items);
+  } else {
+    torch::stable::parallel_for(0, items, grain, body);
+  }
+}
+
+void reduce_groups(Reduction& reduction, bool streams) {
   Groups& groups = reduction.groups;
-  bool streams = prepare(reduction.indices, groups.outputs * sizeof(int64_t));
-  streams |= prepare(reduction.values, groups.outputs * reduction.dtype->bytes);
   if (!is_rows(groups)) order_by_index(groups.reduced);
   const bool small = groups.outputs * groups.extent * reduction.dtype->bytes <= kGrainBytes;
   const int64_t threads = small ? 1 : torch::stable::get_num_threads();
@@ -89,15 +97,48 @@ void run(Reduction& reduction) {
   if (plan.parts > 1)
     candidates = std::make_unique_for_overwrite<Candidate[]>(groups.outputs * plan.parts);
   const Job job{reduction, plan, candidates.get(), streams};
-  const int64_t items = plan.units * plan.parts;
-  if (items <= plan.grain) {
-    chosen.kernels->run(job, 0, items);
-  } else {
-    torch::stable::parallel_for(0, items, plan.grain, [&](int64_t begin, int64_t end) {
-      chosen.kernels->run(job, begin, end);
-    });
-  }
+  in_parallel(plan.units * plan.parts, plan.grain,
+              [&](int64_t begin, int64_t end) { chosen.kernels->run(job, begin, end); });
   if (candidates) chosen.kernels->combine(job);
+}
+
+void fill(const Reduction& reduction) {
+  const Job job{reduction, {}, nullptr, false};
+  in_parallel(reduction.groups.outputs * reduction.groups.copies, kGrainBytes / sizeof(int64_t),
+              [&](int64_t begin, int64_t end) { chosen.kernels->fill(job, begin, end); });
+}
+
+template <class T>
+void repeat(void* results, const Groups& groups) {
+  in_parallel(groups.outputs * groups.copies, kGrainBytes / sizeof(T),
+              [&](int64_t begin, int64_t end) {
+                repeat_results(static_cast<T*>(results), groups.repeats, begin, end);
+              });
+}
+
+void repeat(const Reduction& reduction) {
+  if (reduction.indices) repeat<int64_t>(reduction.indices, reduction.groups);
+  if (!reduction.values) return;
+  switch (reduction.dtype->bytes) {
+    case 1:
+      return repeat<int8_t>(reduction.values, reduction.groups);
+    case 2:
+      return repeat<int16_t>(reduction.values, reduction.groups);
+    case 4:
+      return repeat<int32_t>(reduction.values, reduction.groups);
+    default:
+      return repeat<int64_t>(reduction.values, reduction.groups);
+  }
+}
+
+void run(Reduction& reduction) {
+  const Groups& groups = reduction.groups;
+  const int64_t results = groups.outputs * groups.copies;
+  bool streams = prepare(reduction.indices, results * sizeof(int64_t));
+  streams |= prepare(reduction.values, results * reduction.dtype->bytes);
+  if (is_single(groups)) return fill(reduction);
+  reduce_groups(reduction, streams);
+  if (groups.copies > 1) repeat(reduction);
 }
 
 }  // namespace

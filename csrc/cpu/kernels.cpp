@@ -3,6 +3,7 @@
 #include "cpu/kernels.h"
 
 #include "cpu/columns.h"
+#include "cpu/fill.h"
 #include "cpu/rows.h"
 
 namespace reduceops::cpu {
@@ -20,6 +21,10 @@ void combine(const Job& job) {
   visit_element(job.reduction, [&](auto element) { Walk(job, element).combine(); });
 }
 
+void fill(const Job& job, int64_t begin, int64_t end) {
+  visit_element(job.reduction, [&](auto element) { Fill(job, element)(begin, end); });
+}
+
 uint64_t read(const uint64_t* words, int64_t n) {
   uint64_t all = 0;
   for (int64_t i = 0; i < n; ++i) all |= words[i];
@@ -31,6 +36,6 @@ uint64_t read(const uint64_t* words, int64_t n) {
 #define REDUCEOPS_KERNELS_OF(isa) kernels_##isa
 #define REDUCEOPS_KERNELS(isa) REDUCEOPS_KERNELS_OF(isa)
 extern const Kernels REDUCEOPS_KERNELS(REDUCEOPS_ISA);
-const Kernels REDUCEOPS_KERNELS(REDUCEOPS_ISA) = {run, combine, read};
+const Kernels REDUCEOPS_KERNELS(REDUCEOPS_ISA) = {run, combine, fill, read};
 
 }  // namespace reduceops::cpu

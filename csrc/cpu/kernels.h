@@ -26,6 +26,8 @@ struct Kernels {
   void (*run)(const Job& job, int64_t begin, int64_t end);
   // Combines the candidates of every output and writes the results.
   void (*combine)(const Job& job);
+  // Results [begin, end) where every group is one element.
+  void (*fill)(const Job& job, int64_t begin, int64_t end);
   // Reads n words and does next to nothing with them: what memory allows (customops/bench).
   uint64_t (*read)(const uint64_t* words, int64_t n);
 };

@@ -102,6 +102,7 @@ void run(Reduction& r) {
   const DeviceGuard guard(r.device_index);
   void* stream = nullptr;
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(r.device_index, &stream));
+  if (is_single(r.groups)) return launch_fill(r, stream);
   if (!is_rows(r.groups)) order_by_index(r.groups.reduced);
   const auto address = reinterpret_cast<int64_t>(r.input);
   const Plan plan =
@@ -115,6 +116,7 @@ void run(Reduction& r) {
   const Problem problem = make_problem(r, plan, workspace ? workspace->mutable_data() : nullptr);
   launch_walk(r, problem, stream);
   if (workspace) launch_combine(r, problem, stream);
+  if (r.groups.copies > 1) launch_repeat(r, stream);
 }
 
 }  // namespace

@@ -74,5 +74,8 @@ void launch_columns(const Reduction& r, const Problem& problem, void* stream);
 void launch_bulk_groups(const Reduction& r, const Problem& problem, void* stream);
 void launch_bulk_columns(const Reduction& r, const Problem& problem, void* stream);
 void launch_combine(const Reduction& r, const Problem& problem, void* stream);
+// Of groups of one element, and of the results that repeats copy.
+void launch_fill(const Reduction& r, void* stream);
+void launch_repeat(const Reduction& r, void* stream);
 
 }  // namespace reduceops::cuda
