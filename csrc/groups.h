@@ -26,6 +26,7 @@ struct Dims {
 
 struct Groups {
   Dims kept, reduced;
+  Dims axes;            // the kept dims, merged where they are adjacent in memory alone
   Dims repeats;         // kept dims of stride 0: the results along them are all the same
   int64_t outputs = 1;  // number of groups, repeats apart
   int64_t copies = 1;   // of each result, the first included

@@ -3,6 +3,8 @@
 // sorted by stride and merged where they are adjacent in memory.
 #pragma once
 
+#include <algorithm>
+
 #include "groups.h"
 
 namespace reduceops {
@@ -14,13 +16,15 @@ inline void insert(Dims& dims, Dim added, int64_t Dim::* by = &Dim::stride) {
   dims.dim[at] = added;
 }
 
-inline void merge(Dims& dims) {
+// Merges neighbours that are adjacent in memory and, unless `in_memory_alone`, in the results.
+inline void merge(Dims& dims, bool in_memory_alone = false) {
   if (dims.count < 2) return;
   int last = 0;
   for (int d = 1; d < dims.count; ++d) {
     Dim& inner = dims.dim[last];
     const Dim& outer = dims.dim[d];
-    if (outer.stride == inner.stride * inner.size && outer.step == inner.step * inner.size) {
+    if (outer.stride == inner.stride * inner.size &&
+        (in_memory_alone || outer.step == inner.step * inner.size)) {
       inner.size *= outer.size;
     } else {
       dims.dim[++last] = outer;
@@ -69,6 +73,9 @@ inline void make_groups(int64_t ndim, const int64_t* sizes, const int64_t* strid
   merge(groups.kept);
   merge(groups.reduced);
   merge(groups.repeats);
+  groups.axes.count = groups.kept.count;
+  std::copy_n(groups.kept.dim, groups.kept.count, groups.axes.dim);
+  merge(groups.axes, true);
 }
 
 }  // namespace reduceops

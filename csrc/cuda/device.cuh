@@ -28,7 +28,7 @@ constexpr int room_for(int blocks, int threads) {
 // themselves.)
 __device__ inline char* dynamic_shared() {
 #ifdef __CUDACC__
-  extern __shared__ char shared[];
+  extern __shared__ __align__(128) char shared[];
   return shared;
 #else
   return dynamic_shared_memory.get();

@@ -91,8 +91,8 @@ void launch_walk(const Reduction& r, const Problem& problem, void* stream) {
       return launch_whole_columns(r, problem, stream);
     case Walk::kColumns:
       return launch_columns(r, problem, stream);
-    case Walk::kBulkGroups:
-      return launch_bulk_groups(r, problem, stream);
+    case Walk::kBoxes:
+      return launch_boxes(r, problem, stream);
     case Walk::kBulkColumns:
       return launch_bulk_columns(r, problem, stream);
   }

@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstdint>
 
+#include "cuda/box.h"
 #include "cuda/tuning.h"
 #include "groups.h"
 
@@ -20,6 +21,7 @@ constexpr int64_t kThreads = 256;       // per block of plain loads; the kernels
 constexpr int64_t kSmallThreads = 128;  // per block of small inputs
 constexpr int64_t kWholeThreads = 512;  // per block that holds rows as a whole, at most
 constexpr int64_t kWholeLoads = 4;      // of a thread, at once
+constexpr int kWholeDims = 5;           // kept ones of rows or columns that are held as a whole
 constexpr int64_t kBatch = kWholeThreads * kWholeLoads;  // loads of a block at once, at most
 // Elements of a column that is held as a whole, at most.
 constexpr int64_t whole_column_rows(int64_t bytes) { return bytes == 4 ? 8 : 4; }
@@ -34,11 +36,9 @@ constexpr int kSharedBytes = 227 << 10;       // of a block at most, where there
 constexpr int64_t kWorkspaceBytes = 1 << 20;  // for the candidates of the parts
 constexpr int64_t kCluster = 8;               // blocks: the most that every GPU with clusters takes
 constexpr int64_t kMaxPartExtent = int64_t(1) << 30;  // positions in a part fit 32 bits
-// Of tiles of groups: threads per block, blocks that shall find room in a multiprocessor, vectors
-// of a row that a thread holds.
-constexpr int64_t kGroupThreads = 128;
+// Of boxes: threads per block, and blocks that shall find room in a multiprocessor.
+constexpr int64_t kGroupThreads = box::kGroupThreads;
 constexpr int64_t kGroupBlocks = 8;
-constexpr int64_t kHeldVectors = 4;
 // Threads of a block that read a ring of bulk copies, and how many slots each of them takes at
 // most.
 constexpr int64_t kReaders = 256;
@@ -49,7 +49,7 @@ constexpr int64_t rows_at_once(int64_t bytes) { return bytes < 4 ? 8 : 4; }
 enum class Walk : int {
   kRows,          // the reduced dim is innermost
   kColumns,       // a kept dim is
-  kBulkGroups,    // small groups that follow each other in memory, by tiles of many
+  kBoxes,         // small groups, by tiles of many in shared memory
   kBulkColumns,   // a kept dim is innermost, by tiles of columns
   kWholeRows,     // the reduced dim is innermost: rows of which all loads are in flight at once
   kWholeColumns,  // a kept dim is innermost, and the reduced one of a few elements
@@ -80,6 +80,7 @@ struct Plan {
   int stage_bytes;
   int stages;
   int scratch_bytes;  // columns: of shared memory behind the stages
+  Box box;
 
   // Whether candidates go through a workspace to a second kernel, and how many of an output.
   bool split() const { return parts > cluster; }
@@ -118,21 +119,22 @@ class Planner {
     Plan plan{};
     plan.cluster = plan.lanes = plan.shares = 1;
     plan.candidate_bytes = bytes_ <= 4 && groups_.extent >> 32 == 0 ? 8 : 16;
-    const bool bulk = limits_.bulk && total_ >= tuning_.bulk_bytes && groups_.reduced.count == 1;
+    const bool large = total_ >= tuning_.bulk_bytes && groups_.reduced.count == 1;
+    const bool bulk = limits_.bulk && large;
     if (is_small()) {
       small(plan);
     } else if (is_rows(groups_)) {
       if (is_whole_rows()) {
         whole_rows(plan);
-      } else if (bulk && short_rows()) {
-        bulk_short_rows(plan);
+      } else if (const auto found = large ? box(true) : std::nullopt) {
+        boxes(plan, *found);
       } else {
         rows(plan);
       }
     } else if (is_whole_columns()) {
       whole_columns(plan);
-    } else if (bulk && small_groups()) {
-      bulk_groups(plan);
+    } else if (const auto found = large ? box(false) : std::nullopt) {
+      boxes(plan, *found);
     } else if (bulk && wide_columns() && !plain_columns()) {
       bulk_columns(plan);
     } else {
@@ -198,7 +200,8 @@ class Planner {
   }
 
   bool is_whole_rows() const {
-    if (groups_.kept.count > 2 || groups_.reduced.count != 1 || along().stride != 1) return false;
+    if (groups_.kept.count > kWholeDims || groups_.reduced.count != 1 || along().stride != 1)
+      return false;
     // From two vectors on, one is within the row wherever it begins.
     const int64_t shortest =
         rows_aligned() ? kLoadBytes : std::max(tuning_.whole_row_bytes, 2 * kLoadBytes);
@@ -236,12 +239,12 @@ class Planner {
   // Fours of columns, each aligned.
   bool is_whole_columns() const {
     const Dims &kept = groups_.kept, &reduced = groups_.reduced;
-    if (kept.count > 2 || reduced.count != 1 || inner().stride != 1) return false;
+    if (kept.count > kWholeDims || reduced.count != 1 || inner().stride != 1) return false;
     if (walk_ < 2 || walk_ > std::min(tuning_.whole_column, whole_column_rows(bytes_)))
       return false;
     const int64_t four = 4 * bytes_, alignment = std::min(four, kLoadBytes);
     bool aligned = address_ % alignment == 0 && along().stride * bytes_ % alignment == 0;
-    if (kept.count > 1) aligned &= kept.dim[1].stride * bytes_ % alignment == 0;
+    for (int d = 1; d < kept.count; ++d) aligned &= kept.dim[d].stride * bytes_ % alignment == 0;
     return aligned && inner().size % 4 == 0 && groups_.outputs >> 32 == 0;
   }
 
@@ -253,45 +256,22 @@ class Planner {
     plan.blocks = ceil_div(groups_.outputs, 4 * kThreads);
   }
 
-  bool short_rows() const {
-    return groups_.kept.count == 1 && along().stride == 1 && inner().stride == walk_ &&
-           walk_ * bytes_ <= tuning_.short_row_bytes;
+  // Small groups, whatever lies between them.
+  std::optional<Box> box(bool rows) const {
+    const bool neighbours = groups_.kept.count == 1 + !rows;
+    const int64_t most = !neighbours ? tuning_.tile_bytes
+                         : rows      ? tuning_.short_row_bytes
+                                     : tuning_.small_group_bytes;
+    return make_box(groups_, bytes_, rows, most, tuning_.tile_bytes);
   }
 
-  // Rows one after the other: as many lanes to a row as tiles of all threads allow.
-  void bulk_short_rows(Plan& plan) const {
-    const int64_t row = walk_ * bytes_;
-    int64_t lanes = 1;
-    while (lanes < 32 && kGroupThreads / lanes * row > tuning_.tile_bytes) lanes *= 2;
-    const int64_t rows = kGroupThreads / lanes;
-    bulk_tiles(plan, std::max<int64_t>(1, tuning_.tile_bytes / (rows * row)) * rows, row);
-    plan.lanes = static_cast<int>(lanes);
-    if (lanes == 1 && vectors_of_row() <= kHeldVectors)
-      plan.loads = static_cast<int>(vectors_of_row());
-  }
-
-  bool small_groups() const {
-    return groups_.kept.count == 2 && inner().stride == 1 && along().stride == inner().size &&
-           groups_.kept.dim[1].stride == inner().size * walk_ &&
-           groups_.kept.dim[1].stride * bytes_ <= tuning_.small_group_bytes;
-  }
-
-  void bulk_groups(Plan& plan) const {
-    const int64_t group = inner().size * walk_ * bytes_;
-    bulk_tiles(plan, std::max<int64_t>(1, tuning_.tile_bytes / group), group);
-  }
-
-  void bulk_tiles(Plan& plan, int64_t tile, int64_t group_bytes) const {
-    const int64_t groups = total_ / group_bytes;
-    plan.walk = Walk::kBulkGroups;
-    plan.tile = std::min(tile, groups);
-    plan.tiles = ceil_div(groups, plan.tile);
+  void boxes(Plan& plan, const Box& box) const {
+    plan.walk = Walk::kBoxes;
+    plan.box = box;
     plan.parts = 1;
     plan.part_extent = walk_;
     plan.threads = kGroupThreads;
-    plan.blocks = plan.tiles;
-    plan.stages = 1;
-    plan.stage_bytes = stage_bytes(plan.tile * group_bytes);
+    plan.blocks = box.tiles;
   }
 
   // More blocks than fit the GPU at once let fast multiprocessors take more of them; each begins

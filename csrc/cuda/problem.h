@@ -71,7 +71,7 @@ void launch_whole_rows(const Reduction& r, const Problem& problem, void* stream)
 void launch_rows(const Reduction& r, const Problem& problem, void* stream);
 void launch_whole_columns(const Reduction& r, const Problem& problem, void* stream);
 void launch_columns(const Reduction& r, const Problem& problem, void* stream);
-void launch_bulk_groups(const Reduction& r, const Problem& problem, void* stream);
+void launch_boxes(const Reduction& r, const Problem& problem, void* stream);
 void launch_bulk_columns(const Reduction& r, const Problem& problem, void* stream);
 void launch_combine(const Reduction& r, const Problem& problem, void* stream);
 // Of groups of one element, and of the results that repeats copy.

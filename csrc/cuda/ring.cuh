@@ -27,7 +27,7 @@ struct Turn {
   }
 };
 
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+#if defined(__CUDACC__) && (!defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900)
 // Where in a stage an address of memory falls. Its offset in a line of kLineBytes bytes stays: with
 // another one, copies reach three quarters of the bandwidth.
 __device__ inline uint32_t lead_of(const char* address) {

@@ -15,23 +15,32 @@ struct WholeColumns {
   const char* input;
   int64_t* indices;   // may be null
   void* values;       // may be null
-  Dim inner, outer;   // of the columns
+  Dim inner;          // of the columns
   Dim along;          // the reduced dim
   uint32_t fours;     // of columns
   uint32_t in_inner;  // of them
-  bool in_order;      // indices alone are wanted, one after the other
+  bool in_order;      // results follow each other as the columns do
+  bool in_fours;      // those of four columns do, at an offset that is a multiple of four
+  int outer_count;
+  Dim outer[kWholeDims];  // the other kept dims
 
   explicit WholeColumns(const Problem& p)
       : input(p.input),
         indices(p.indices),
         values(p.values),
         inner(p.dims[0]),
-        outer(p.kept_count > 1 ? p.dims[1] : Dim{1, 0, p.dims[0].size}),
         along(p.dims[p.kept_count]),
         fours(static_cast<uint32_t>(p.outputs / kColumns)),
         in_inner(static_cast<uint32_t>(inner.size / kColumns)),
-        in_order(!values && inner.step == 1 && outer.step == inner.size && along.step == 1 &&
-                 reinterpret_cast<uintptr_t>(indices) % kLoadBytes == 0) {}
+        in_order(inner.step == 1),
+        in_fours(inner.step == 1),
+        outer_count(p.kept_count - 1) {
+    std::copy_n(p.dims + 1, outer_count, outer);
+    for (int64_t d = 0, step = inner.size; d < outer_count; step *= outer[d++].size) {
+      in_order &= outer[d].step == step;
+      in_fours &= outer[d].step % kColumns == 0;
+    }
+  }
 };
 
 template <class Key>
@@ -49,13 +58,15 @@ __global__ void __launch_bounds__(kThreads, whole_blocks(kRows, sizeof(typename 
     whole_columns(const __grid_constant__ WholeColumns p, const Element element) {
   using Key = typename Element::Key;
   const uint32_t thread = blockIdx.x * kThreads + threadIdx.x;
-  uint32_t across = std::min(thread, p.fours - 1), outer = 0;
-  if (p.outer.size > 1) {
-    outer = across / p.in_inner;
-    across -= outer * p.in_inner;
+  uint32_t across = std::min(thread, p.fours - 1);
+  Place outer{0, 0};
+  if (p.outer_count > 0) {
+    const uint32_t over = across / p.in_inner;
+    across -= over * p.in_inner;
+    outer = place(p.outer, p.outer_count, over);
   }
   const Key* first =
-      reinterpret_cast<const Key*>(p.input) + (outer * p.outer.stride + across * int64_t(kColumns));
+      reinterpret_cast<const Key*>(p.input) + (outer.offset + across * int64_t(kColumns));
   // Past the end there is the last row again.
   const auto row = [&](uint32_t j) { return std::min<int64_t>(j, p.along.size - 1); };
   Four<Key> held[kRows];
@@ -77,26 +88,41 @@ __global__ void __launch_bounds__(kThreads, whole_blocks(kRows, sizeof(typename 
       }
     }
   }
-  if (p.in_order) {
+  const int64_t to = outer.step + across * int64_t(kColumns) * p.inner.step;
+  if (p.values && thread < p.fours) {
+    Four<Key> chosen = held[0];
+#pragma unroll
+    for (uint32_t j = 1; j < kRows; ++j) {
+#pragma unroll
+      for (uint32_t c = 0; c < kColumns; ++c)
+        chosen.at[c] = at[c] == j ? held[j].at[c] : chosen.at[c];
+    }
+#pragma unroll
+    for (uint32_t c = 0; c < kColumns; ++c) chosen.at[c] = element.value(chosen.at[c]);
+    Key* values = static_cast<Key*>(p.values) + to;
+    if (p.in_fours) {
+      *reinterpret_cast<Four<Key>*>(values) = chosen;
+    } else {
+#pragma unroll
+      for (uint32_t c = 0; c < kColumns; ++c) values[c * p.inner.step] = chosen.at[c];
+    }
+  }
+  if (!p.indices) return;
+  if (p.in_order && p.along.step == 1) {
     // Of the eight columns of a pair of lanes, the even one stores 0, 1, 4 and 5, the odd one the
     // others: each gives the other the two that it does not store.
     const bool odd = thread % 2;
     const uint32_t own[] = {at[0] | at[1] << 16, at[2] | at[3] << 16};
     const uint32_t other = __shfl_xor_sync(~0u, own[odd ? 0 : 1], 1);
     const uint32_t low = odd ? other : own[0], high = odd ? own[1] : other;
-    auto* to = reinterpret_cast<longlong2*>(p.indices) + thread / 2 * int64_t(4) + odd;
-    if (thread - odd < p.fours) to[0] = {low & 0xffff, low >> 16};
-    if ((thread | 1) < p.fours) to[2] = {high & 0xffff, high >> 16};
+    auto* pairs = reinterpret_cast<longlong2*>(p.indices) + thread / 2 * int64_t(4) + odd;
+    if (thread - odd < p.fours) pairs[0] = {low & 0xffff, low >> 16};
+    if ((thread | 1) < p.fours) pairs[2] = {high & 0xffff, high >> 16};
     return;
   }
   if (thread >= p.fours) return;
 #pragma unroll
-  for (uint32_t c = 0; c < kColumns; ++c) {
-    const int64_t to = outer * p.outer.step + (across * int64_t(kColumns) + c) * p.inner.step;
-    if (p.indices) p.indices[to] = at[c] * p.along.step;
-    if (p.values)
-      static_cast<Key*>(p.values)[to] = element.value(first[at[c] * p.along.stride + c]);
-  }
+  for (uint32_t c = 0; c < kColumns; ++c) p.indices[to + c * p.inner.step] = at[c] * p.along.step;
 }
 
 }  // namespace

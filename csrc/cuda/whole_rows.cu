@@ -14,13 +14,15 @@ struct WholeRows {
   const char* input;
   int64_t* indices;  // may be null
   void* values;      // may be null
-  Dim inner, outer;  // of the rows
+  Dim inner, outer;  // of the rows, if these have no more dims
   int64_t step;      // of the result index
   uint32_t rows, inner_rows, outer_rows, extent;
   uint32_t threads;  // to a row
   uint32_t parts, part_extent, cluster;
   int64_t walk;
   Candidates candidates;
+  int dim_count;
+  Dim dims[kWholeDims];  // of the rows
 
   explicit WholeRows(const Problem& p)
       : input(p.input),
@@ -38,11 +40,18 @@ struct WholeRows {
         part_extent(static_cast<uint32_t>(p.plan.part_extent)),
         cluster(p.plan.cluster),
         walk(p.walk),
-        candidates(p.candidates) {}
+        candidates(p.candidates),
+        dim_count(p.kept_count) {
+    std::copy_n(p.dims, dim_count, dims);
+  }
 
   // Of a row, by its strides in the input or its steps in the output.
   __device__ int64_t place_of(uint32_t row, int64_t Dim::* stride) const {
     if (outer_rows <= 1) return row * (inner.*stride);
+    if (dim_count > 2) {
+      const Place at = place(dims, dim_count, row);
+      return stride == &Dim::stride ? at.offset : at.step;
+    }
     const uint32_t over = row / inner_rows, along = row - over * inner_rows;
     return along * (inner.*stride) + over * (outer.*stride);
   }

@@ -1,0 +1,65 @@
+// Copies from global to shared memory that need no registers: 16-byte blocks by each thread (sm_80
+// on), and spans by the bulk copy engine (sm_90 on).
+#pragma once
+
+#include "cuda/ring.cuh"
+
+namespace reduceops::cuda {
+
+// One block of 16 bytes; both addresses are multiples of that.
+__device__ inline void copy_block_async(char* to, const char* from) {
+#ifdef __CUDACC__
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
+                   static_cast<uint32_t>(__cvta_generic_to_shared(to))),
+               "l"(from)
+               : "memory");
+#else
+  memcpy(to, from, kLoadBytes);
+#endif
+}
+
+// Waits for the blocks that this thread copies; others see them after a barrier.
+__device__ inline void wait_for_copies() {
+#ifdef __CUDACC__
+  asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+}
+
+// Copies `bytes` bytes to shared memory, block by block of 16 bytes: this lane's share. Both
+// addresses have the same offset in such a block; nothing is read past `whole`, the end of the last
+// block that lies in the input altogether, but the bytes asked for.
+__device__ inline void copy_piece(const char* from, char* to, uint32_t bytes, const char* whole,
+                                  uint32_t lane, uint32_t lanes) {
+  const uint32_t before = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(from)) % kLoadBytes;
+  const uint32_t blocks = (before + bytes + kLoadBytes - 1) / kLoadBytes;
+  for (uint32_t b = lane; b < blocks; b += lanes) {
+    const char* source = from - before + b * kLoadBytes;
+    char* target = to - before + b * kLoadBytes;
+    if (source < whole) {
+      copy_block_async(target, source);
+    } else {
+      for (uint32_t i = 0; i < kLoadBytes && source + i < from + bytes; ++i) target[i] = source[i];
+    }
+  }
+}
+
+// All threads of the block copy a span to `shared`, which has room for it and a line, with a
+// barrier behind `room` bytes. Returns the buffer in which it begins at offset `lead`.
+__device__ inline const char* copy_span(char* shared, int room, const char* from, uint32_t bytes,
+                                        const char* whole, uint32_t& lead) {
+#if defined(__CUDACC__) && (!defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900)
+  const Ring ring(shared, 1, room);
+  if (threadIdx.x == 0) ring.fill({}, from, from + bytes, whole);
+  lead = lead_of(from);
+  ring.wait_full({});
+  return ring.buffer({});
+#else
+  lead = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(from)) % kLoadBytes;
+  copy_piece(from, shared + lead, bytes, whole, threadIdx.x, blockDim.x);
+  wait_for_copies();
+  __syncthreads();
+  return shared;
+#endif
+}
+
+}  // namespace reduceops::cuda

@@ -1,0 +1,153 @@
+// The plan of boxes.cu: which groups of a reduction a block copies to shared memory, how they lie
+// there, and how they are read.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <optional>
+
+#include "groups.h"
+
+namespace reduceops::cuda {
+
+struct Box {
+  // How outputs are read; else the vectors of a row that a thread holds, 0 for any number of them.
+  static constexpr int kColumns = -1;   // a thread to a slot of neighbouring columns
+  static constexpr int kElements = -2;  // some lanes to an output, element by element
+  int reading;
+  bool of_columns;     // the innermost axis is a kept one
+  int64_t columns;     // its size, else 1
+  int64_t tile;        // groups of a block
+  int64_t tiles;       // blocks
+  int lanes;           // to an output
+  int pieces;          // of a group that are copied by themselves; 0: a tile is one span of memory
+  int copy_lanes;      // to a piece
+  int piece_bytes;     // of each
+  int group_bytes;     // from the first byte of a group to its last
+  int64_t row_stride;  // bytes between reduced positions in memory
+  int row_pitch;       // bytes between reduced positions in shared memory,
+  int column_pitch;    // columns,
+  int group_pitch;     // and groups
+  int lead_bytes;      // of shared memory before the groups: where each begins, if they are pieces
+  int stage_bytes;     // of shared memory for the groups
+};
+
+namespace box {
+
+constexpr int64_t kBlock = 16;        // bytes of an asynchronous copy
+constexpr int64_t kLine = 128;        // bytes; spans begin at the same offset in one as in memory
+constexpr int64_t kSlack = 32;        // bytes that reading a slot or vector may go past a group
+constexpr int64_t kLeastSpan = 4096;  // bytes; smaller spans are not worth a block
+constexpr int64_t kMostLanes = 32;    // to an output
+constexpr int64_t kHeldVectors = 4;   // of a row that a thread holds, at most
+constexpr int64_t kGroupThreads = 128;
+constexpr int64_t kMostBytes = 64 << 10;  // of a tile, as any GPU's shared memory allows
+
+inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+inline int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
+inline int64_t power_up(int64_t x) {
+  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(x)));
+}
+
+// Whether memory that lies `pitch` bytes apart, `bytes` of it wanted, is read with the gaps.
+inline bool without_gaps(int64_t pitch, int64_t bytes) {
+  return pitch <= bytes + std::max<int64_t>(32, bytes / 4);
+}
+
+}  // namespace box
+
+// Bytes of shared memory; a span has a barrier behind it.
+inline int64_t shared_bytes(const Box& box) { return box.lead_bytes + box.stage_bytes + 16; }
+
+// The box of groups over one reduced dim, `bytes` per element; none where a group is larger than
+// `most` bytes. A block copies some `tile_bytes`.
+inline std::optional<Box> make_box(const Groups& groups, int64_t bytes, bool rows, int64_t most,
+                                   int64_t tile_bytes) {
+  using namespace box;
+  most = std::min(most, kMostBytes);
+  tile_bytes = std::clamp(tile_bytes, most, kMostBytes);
+  if (groups.reduced.count != 1 || groups.axes.count == 0) return {};
+  const Dim along = groups.reduced.dim[0];
+  const Dims& axes = groups.axes;
+  Box plan{};
+  plan.of_columns = !rows;
+  plan.columns = rows ? 1 : axes.dim[0].size;
+  const int64_t column_stride = rows ? 1 : axes.dim[0].stride;
+  if (along.size > most || plan.columns > most || along.stride > most || column_stride > most)
+    return {};
+  const int64_t run = ((plan.columns - 1) * column_stride + 1) * bytes;  // of one reduced position
+  const int64_t group = (along.size - 1) * along.stride * bytes + run;
+  plan.row_stride = along.stride * bytes;
+  plan.column_pitch = static_cast<int>(column_stride * bytes);
+  const int first = plan.of_columns;
+  const Dim axis = first < axes.count ? axes.dim[first] : Dim{1, 0, 1};
+  const int64_t count = groups.outputs / plan.columns, pitch = axis.stride * bytes;
+  const bool one_axis = axes.count <= first + 1;
+  const bool whole_groups = rows || without_gaps(plan.row_stride, run);
+  const int64_t along_axis =
+      pitch > tile_bytes ? 1 : std::min(axis.size, tile_bytes / std::max<int64_t>(1, pitch));
+  const bool span = whole_groups && group <= most &&
+                    (count == 1 || (without_gaps(pitch, group) &&
+                                    (one_axis || along_axis * pitch >= kLeastSpan)));
+  if (span) {
+    plan.pieces = 0;
+    plan.group_bytes = static_cast<int>(group);
+    plan.row_pitch = static_cast<int>(plan.row_stride);
+    plan.group_pitch = static_cast<int>(pitch);
+    plan.tile =
+        count == 1 ? 1 : std::clamp<int64_t>((tile_bytes - group) / pitch + 1, 1, axis.size);
+  } else {
+    plan.pieces = whole_groups ? 1 : static_cast<int>(along.size);
+    plan.piece_bytes = static_cast<int>(whole_groups ? group : run);
+    // Room for a piece wherever in a block of 16 bytes it begins; rows keep their offset in one.
+    const int64_t room = plan.piece_bytes + 2 * (kBlock - 1);
+    const int64_t row_pitch = whole_groups
+                                  ? plan.row_stride
+                                  : room + ((plan.row_stride - room) % kBlock + kBlock) % kBlock;
+    int64_t group_pitch =
+        round_up((whole_groups ? 0 : (along.size - 1) * row_pitch) + room, kBlock);
+    if (group_pitch % 32 == 0) group_pitch += kBlock;  // groups begin in different banks
+    if (group_pitch > most + 64) return {};
+    plan.group_bytes = static_cast<int>(group_pitch);
+    plan.row_pitch = static_cast<int>(row_pitch);
+    plan.group_pitch = static_cast<int>(group_pitch);
+    plan.tile = std::clamp<int64_t>(tile_bytes / group_pitch, 1, count);
+    const int64_t blocks = plan.piece_bytes / kBlock + 1;
+    plan.copy_lanes = static_cast<int>(std::min<int64_t>(32, power_up(blocks)));
+  }
+  // As many lanes to an output as there are threads to spare.
+  const int64_t outputs = plan.tile * plan.columns;
+  const auto lanes_for = [&](int64_t items) {
+    const int64_t most_lanes = std::min(kMostLanes, power_up(along.size));
+    return static_cast<int>(std::min(most_lanes, power_up(ceil_div(kGroupThreads, items))));
+  };
+  const int64_t slot = std::max<int64_t>(4, bytes), slots = ceil_div(plan.columns * bytes, slot);
+  plan.lanes = 1;
+  if (!rows && column_stride == 1 && plan.tile * slots * 4 >= 3 * kGroupThreads) {
+    plan.reading = Box::kColumns;
+  } else if (rows && along.stride == 1) {
+    plan.lanes = lanes_for(plan.tile);
+    const int64_t vectors = ceil_div(group, kBlock);
+    if (plan.lanes == 1 && vectors <= kHeldVectors) plan.reading = static_cast<int>(vectors);
+    const int64_t at_once = kGroupThreads / plan.lanes;  // groups
+    if (plan.tile > at_once) plan.tile = plan.tile / at_once * at_once;
+  } else {
+    plan.reading = Box::kElements;
+    plan.lanes = lanes_for(outputs);
+  }
+  if (span) {
+    const int64_t copied = (plan.tile - 1) * plan.group_pitch + group;
+    plan.stage_bytes = static_cast<int>(round_up(copied + kLine + kSlack, kLine));
+    plan.tiles = count / axis.size * ceil_div(axis.size, plan.tile);
+  } else {
+    plan.lead_bytes = static_cast<int>(round_up(2 * plan.tile, kLine));
+    plan.stage_bytes =
+        static_cast<int>(round_up(plan.tile * plan.group_pitch + kBlock + kSlack, kLine));
+    plan.tiles = ceil_div(count, plan.tile);
+  }
+  if (plan.tiles >> 31 != 0) return {};
+  return plan;
+}
+
+}  // namespace reduceops::cuda

@@ -1,0 +1,295 @@
+// Boxes: groups so small that a block copies many of them to shared memory as a whole: short rows
+// (channels_last channels, say), or a short reduced dim outside a short kept one. A thread, or a
+// few lanes for a longer group, takes each output. Groups may lie at any pitch, in any order of the
+// results, and their elements apart from each other; where there are gaps, each piece between two
+// gaps is copied by itself.
+//
+// Bound by reading memory: so many blocks find room that some always copy. Rows of 8- and 16-bit
+// types by instructions: 190 of them for a row of 21 that a thread holds.
+#include "cuda/async.cuh"
+#include "cuda/trackers.cuh"
+
+namespace reduceops::cuda {
+namespace {
+
+struct BoxProblem {
+  const char* input;
+  const char* whole_blocks;  // the end of the last 16-byte block that lies in the input altogether
+  int64_t* indices;          // may be null
+  void* values;              // may be null
+  Box box;
+  int64_t groups;         // groups are numbered as the axes behind the columns say
+  int64_t in_axis;        // of them along the first of these axes
+  int64_t tiles_of_axis;  // spans: tiles along it
+  uint32_t columns, rows;
+  int64_t index_step;
+  bool in_order;  // the results follow each other as the outputs do
+  int kept_count, axis_count;
+  Dim kept[kMaxDims];
+  Dim axes[kMaxDims];
+
+  BoxProblem(const Problem& p, const Groups& groups_of)
+      : input(p.input),
+        whole_blocks(p.whole_blocks),
+        indices(p.indices),
+        values(p.values),
+        box(p.plan.box),
+        columns(static_cast<uint32_t>(p.plan.box.columns)),
+        rows(static_cast<uint32_t>(p.walk)),
+        index_step(p.dims[p.kept_count].step),
+        kept_count(p.kept_count) {
+    const Dims& kept_axes = groups_of.axes;
+    const int first = box.of_columns;
+    axis_count = std::max(1, kept_axes.count - first);
+    axes[0] = {1, 0, 1};
+    std::copy(kept_axes.dim + first, kept_axes.dim + kept_axes.count, axes);
+    std::copy_n(p.dims, kept_count, kept);
+    groups = p.outputs / columns;
+    in_axis = axes[0].size;
+    tiles_of_axis = ceil_div(in_axis, box.tile);
+    in_order = true;
+    for (int64_t d = 0, step = 1; d < kept_count; step *= kept[d++].size)
+      in_order &= kept[d].step == step;
+  }
+};
+
+// The groups of a block, in shared memory: element e of row j of group g is, from `buffer` on,
+// at(g) + j * row_pitch + e * column_pitch.
+struct Tile {
+  const char* buffer;
+  const uint16_t* leads;  // of groups that are pieces: where each begins in its room
+  uint32_t lead;          // of a span: where the first group begins
+  uint32_t group_pitch;
+  int64_t first;  // group
+  uint32_t count;
+
+  __device__ uint32_t at(uint32_t group) const {
+    return group * group_pitch + (leads ? leads[group] : lead);
+  }
+};
+
+template <class Key>
+__device__ Tile load_tile(const BoxProblem& p, char* shared) {
+  Tile tile;
+  tile.group_pitch = p.box.group_pitch;
+  if (p.box.pieces == 0) {
+    // One span of one axis.
+    const auto [outer, number] = split(blockIdx.x, p.tiles_of_axis);
+    const int64_t in_axis = number * p.box.tile;
+    tile.first = outer * p.in_axis + in_axis;
+    tile.count = static_cast<uint32_t>(std::min<int64_t>(p.box.tile, p.in_axis - in_axis));
+    const int64_t offset =
+        place(p.axes + 1, p.axis_count - 1, outer).offset + in_axis * p.axes[0].stride;
+    const char* from = p.input + offset * int64_t(sizeof(Key));
+    const uint32_t bytes = (tile.count - 1) * tile.group_pitch + p.box.group_bytes;
+    tile.leads = nullptr;
+    tile.buffer = copy_span(shared, p.box.stage_bytes, from, bytes, p.whole_blocks, tile.lead);
+    return tile;
+  }
+  tile.first = int64_t(blockIdx.x) * p.box.tile;
+  tile.count = static_cast<uint32_t>(std::min<int64_t>(p.box.tile, p.groups - tile.first));
+  auto* leads = reinterpret_cast<uint16_t*>(shared);
+  char* buffer = shared + p.box.lead_bytes;
+  const uint32_t lanes = p.box.copy_lanes, lane = threadIdx.x & (lanes - 1);
+  const uint32_t pieces = tile.count * p.box.pieces;
+  for (uint32_t i = threadIdx.x >> log2_of(lanes); i < pieces; i += kGroupThreads / lanes) {
+    const uint32_t group = p.box.pieces == 1 ? i : i / p.box.pieces;
+    const uint32_t row = i - group * p.box.pieces;
+    const int64_t offset = place(p.axes, p.axis_count, tile.first + group).offset;
+    const char* first = p.input + offset * int64_t(sizeof(Key));
+    const uint32_t lead = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(first)) % kLoadBytes;
+    if (row == 0 && lane == 0) leads[group] = static_cast<uint16_t>(lead);
+    copy_piece(first + row * p.box.row_stride,
+               buffer + group * tile.group_pitch + lead + row * p.box.row_pitch, p.box.piece_bytes,
+               p.whole_blocks, lane, lanes);
+  }
+  wait_for_copies();
+  __syncthreads();
+  tile.leads = leads;
+  tile.buffer = buffer;
+  return tile;
+}
+
+// The result of an output, whose best element is row `row` of what lies `at` in the tile.
+template <class Element>
+__device__ void store(const BoxProblem& p, Element element, const Tile& tile, int64_t output,
+                      uint32_t at, uint32_t row) {
+  using Key = typename Element::Key;
+  const int64_t to = p.in_order ? output : place(p.kept, p.kept_count, output).step;
+  if (p.indices) p.indices[to] = row * p.index_step;
+  if (p.values) {
+    const auto* bits = reinterpret_cast<const Key*>(tile.buffer + at + row * p.box.row_pitch);
+    static_cast<Key*>(p.values)[to] = element.value(*bits);
+  }
+}
+
+// The best of a row of n neighbouring elements `row` bytes into `tile`, which `lanes` lanes share.
+template <class Element, class Key = typename Element::Key>
+__device__ Near<Key> scan_row(Element element, const char* tile, uint32_t row, uint32_t n,
+                              uint32_t lane, uint32_t lanes) {
+  using S = Slots<Element>;
+  const uint32_t count = n / S::kElements;
+  const typename S::Row slots(tile, row);
+  // Past the end there is the last slot again, which cannot win.
+  std::conditional_t<S::kPacked, ShortTracker<Element>, Tracker<Element>> tracker;
+  for (uint32_t s = lane, turn = 0; s < count; s += 4 * lanes, turn += 4) {
+    const auto slot = [&](uint32_t i) { return slots[std::min(s + i * lanes, count - 1)]; };
+    if constexpr (S::kPacked) {
+      tracker.take(element, {slot(0), slot(1), slot(2), slot(3)}, s * S::kElements,
+                   lanes * S::kElements);
+    } else {
+      tracker.take(element, {{slot(0), slot(1), slot(2), slot(3)}}, turn);
+    }
+  }
+  Near<Key> best;
+  if (lane < count) {
+    if constexpr (S::kPacked) {
+      best = tracker.best();
+    } else {
+      best.take(tracker.key(element, 0, 0), lane + tracker.turn(0, 0) * lanes);
+    }
+  }
+  for (uint32_t i = count * S::kElements + lane; i < n; i += lanes)
+    best.take(element.key(reinterpret_cast<const Key*>(tile + row)[i]), i);
+  return warp_best(best, lanes);
+}
+
+// The same of a row of kVectors vectors, the last of which may go past its end: one thread holds
+// it.
+template <int kVectors, class Element, class Key = typename Element::Key>
+__device__ Near<Key> hold_row(Element element, const char* tile, uint32_t row, uint32_t n) {
+  using S = Slots<Element>;
+  constexpr int kSlots = kLoadBytes / sizeof(typename S::Slot), kAll = kVectors * kSlots;
+  const typename S::Row slots(tile, row);
+  const uint32_t last = (n - 1) / S::kElements;
+  typename S::Slot slot[kAll];
+#pragma unroll
+  for (int i = 0; i < kAll; ++i)
+    slot[i] = slots[i < kAll - kSlots ? i : std::min<uint32_t>(i, last)];
+  if constexpr (S::kPacked) {
+    // In place of elements past the end there are some of the last slot again.
+    const uint32_t bytes = (n - last * S::kElements) * sizeof(Key);
+    const uint32_t kept = bytes == 1 ? 0x0000 : bytes == 2 ? 0x1010 : bytes == 3 ? 0x2210 : 0x3210;
+#pragma unroll
+    for (int i = kAll - kSlots; i < kAll; ++i)
+      slot[i] = __byte_perm(slot[i], 0, i < last ? 0x3210 : kept);
+  }
+  Vector<Key> held[kVectors];
+  memcpy(held, slot, sizeof(held));
+  const Key key = smallest_of(element, held);
+  return {key, first_of(element, held, key)};
+}
+
+template <int kVectors, class Element>
+__device__ void read_rows(const BoxProblem& p, Element element, const Tile& tile) {
+  using Key = typename Element::Key;
+  const uint32_t lanes = p.box.lanes, at_once = kGroupThreads / lanes, lane = threadIdx.x % lanes;
+  for (uint32_t r0 = 0; r0 < tile.count; r0 += at_once) {
+    const uint32_t r = r0 + threadIdx.x / lanes;
+    const uint32_t row = tile.at(std::min(r, tile.count - 1));
+    Near<Key> best;
+    if constexpr (kVectors > 0) {
+      best = hold_row<kVectors>(element, tile.buffer, row, p.rows);
+    } else {
+      best = scan_row(element, tile.buffer, row, p.rows, lane, lanes);
+    }
+    if (lane == 0 && r < tile.count) store(p, element, tile, tile.first + r, row, best.index);
+  }
+}
+
+// A thread to a slot of neighbouring columns.
+template <class Element>
+__device__ void read_columns(const BoxProblem& p, Element element, const Tile& tile) {
+  using S = Slots<Element>;
+  using Key = typename S::Key;
+  const uint32_t slots = (p.columns + S::kElements - 1) / S::kElements;
+  const uint32_t next_group = kGroupThreads / slots, next_slot = kGroupThreads % slots;
+  const bool in_pairs = p.in_order && !p.values && p.index_step == 1 && S::kElements > 1;
+  uint32_t group = threadIdx.x / slots, slot = threadIdx.x % slots;
+  while (group < tile.count) {
+    const uint32_t at = tile.at(group) + slot * uint32_t(sizeof(typename S::Slot));
+    const auto row = [&](uint32_t i) {
+      return typename S::Row(tile.buffer, at + std::min(i, p.rows - 1) * p.box.row_pitch)[0];
+    };
+    Tracker<Element> tracker;
+    for (uint32_t j = 0; j < p.rows; j += 4)
+      tracker.take(element, {{row(j), row(j + 1), row(j + 2), row(j + 3)}}, j);
+    tracker.finish();
+    const uint32_t column = slot * S::kElements;
+    const int64_t output = (tile.first + group) * p.columns + column;
+    const bool whole = column + S::kElements <= p.columns;
+    if (in_pairs && whole && reinterpret_cast<uintptr_t>(p.indices + output) % kLoadBytes == 0) {
+      auto* pairs = reinterpret_cast<longlong2*>(p.indices + output);
+#pragma unroll
+      for (int e = 0; e + 1 < S::kElements; e += 2)
+        pairs[e / 2] = {tracker.turn(0, e), tracker.turn(0, e + 1)};
+    } else {
+#pragma unroll
+      for (int e = 0; e < S::kElements; ++e) {
+        if (column + e < p.columns)
+          store(p, element, tile, output + e, at + e * uint32_t(sizeof(Key)), tracker.turn(0, e));
+      }
+    }
+    const bool next_line = slot + next_slot >= slots;
+    group += next_group + next_line;
+    slot += next_slot - (next_line ? slots : 0);
+  }
+}
+
+// A few lanes to an output, an element at a time to each of them, wherever in the tile these lie.
+template <class Element>
+__device__ void read_elements(const BoxProblem& p, Element element, const Tile& tile) {
+  using Key = typename Element::Key;
+  constexpr int kAtOnce = 4;
+  const uint32_t lanes = p.box.lanes, lane = threadIdx.x & (lanes - 1);
+  const uint32_t outputs = tile.count * p.columns;
+  for (uint32_t o0 = 0; o0 < outputs; o0 += kGroupThreads / lanes) {
+    const uint32_t mine = o0 + (threadIdx.x >> log2_of(lanes)), o = std::min(mine, outputs - 1);
+    const uint32_t group = p.columns == 1 ? o : o / p.columns, column = o - group * p.columns;
+    const uint32_t at = tile.at(group) + column * p.box.column_pitch;
+    Near<Key> best;
+    for (uint32_t j = lane; j < p.rows; j += kAtOnce * lanes) {
+      // Past the end there is the last element again, which changes nothing.
+      const auto position = [&](int u) { return std::min(j + u * lanes, p.rows - 1); };
+#pragma unroll
+      for (int u = 0; u < kAtOnce; ++u) {
+        const char* from = tile.buffer + at + position(u) * p.box.row_pitch;
+        best.take(element.key(*reinterpret_cast<const Key*>(from)), position(u));
+      }
+    }
+    best = warp_best(best, lanes);
+    if (lane == 0 && mine < outputs)
+      store(p, element, tile, tile.first * p.columns + o, at, best.index);
+  }
+}
+
+template <int kReading, class Element>
+__global__ void __launch_bounds__(kGroupThreads, kGroupBlocks)
+    boxes(const __grid_constant__ BoxProblem p, const Element element) {
+  const Tile tile = load_tile<typename Element::Key>(p, dynamic_shared());
+  if constexpr (kReading == Box::kElements) {
+    read_elements(p, element, tile);
+  } else if constexpr (kReading == Box::kColumns) {
+    read_columns(p, element, tile);
+  } else {
+    read_rows<kReading>(p, element, tile);
+  }
+}
+
+}  // namespace
+
+void launch_boxes(const Reduction& r, const Problem& problem, void* stream) {
+  visit_device_element(r, [&](auto element) {
+    using Element = decltype(element);
+    using Kernel = void (*)(BoxProblem, Element);
+    constexpr Kernel kOfRows[] = {boxes<0, Element>, boxes<1, Element>, boxes<2, Element>,
+                                  boxes<3, Element>, boxes<4, Element>};
+    const Box& box = problem.plan.box;
+    const Kernel kernel = box.reading == Box::kElements  ? boxes<Box::kElements, Element>
+                          : box.reading == Box::kColumns ? boxes<Box::kColumns, Element>
+                                                         : kOfRows[box.reading];
+    launch(kernel, problem.plan, BoxProblem(problem, r.groups), element, stream, shared_bytes(box));
+  });
+}
+
+}  // namespace reduceops::cuda
