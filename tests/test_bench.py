@@ -8,6 +8,7 @@ import sys
 import numpy
 import pytest
 import torch
+from conftest import NO_CUDA
 
 from customops import libraries
 from customops.bench import __main__ as bench
@@ -416,6 +417,32 @@ def test_another_build_is_measured_in_a_process_of_its_own(tmp_path):
     assert status == 0 and list(seconds) == ["ours", "torch", "now", "before"]
     assert row["before_ratio"] == pytest.approx(seconds["before"] / seconds["now"])
     assert row["best_peer"] == "torch"
+
+
+@NO_CUDA
+def test_random_cases_on_a_gpu(tmp_path):
+    folder = str(libraries.cuda.path.parent)
+    arguments = ["--device", "cuda", "--compile-share", "0.4", "--compile-processes", "2"]
+    status, figures = run_random(tmp_path, *arguments, "--before", folder)
+    assert status == 0 and figures["summary"]["before_ratio"]["cases"] == 3
+    compiled = [row["contenders"].get("compile") for row in figures["cases"]]
+    assert [figures is not None and figures["right"] for figures in compiled] == [
+        False,
+        False,
+        True,
+    ]
+    for row in figures["cases"]:
+        assert row["plan"]["walk"] and 0 < row["limit_ratio"] < 2
+
+
+def test_a_case_that_torch_refuses_is_skipped(tmp_path, monkeypatch):
+    def refuse(case, x):
+        raise RuntimeError("torch cannot")
+
+    monkeypatch.setattr(peers, "reference", refuse)
+    status, figures = run_random(tmp_path, "--cases", "1")
+    assert status == 0
+    assert figures["cases"][0]["skipped"] == "RuntimeError: torch cannot"
 
 
 def test_a_wrong_result_of_ours_fails_a_random_run(tmp_path, monkeypatch, capsys):

@@ -51,7 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--seconds",
         type=float,
-        help="for each contender and case (default: 1; random: as few samples as will do)",
+        help="for each contender and case (default: 1; random: 0.01)",
     )
     parser.add_argument("--json", metavar="FILE", help="write every figure")
     parser.add_argument("--plot", metavar="FILE", help="write a PNG (needs matplotlib)")
@@ -172,8 +172,8 @@ def _run_random(
     setting = random_suite.Setting(
         device,
         random_suite.PEERS[device] if options.peers is None else options.peers,
-        options.seconds or 0,
-        options.compile_share,
+        random_suite.SECONDS if options.seconds is None else options.seconds,
+        1 if options.case else options.compile_share,
         options.compile_processes,
         options.before,
     )

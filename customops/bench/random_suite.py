@@ -8,6 +8,7 @@ Ratios are times over ours: above 1, ours is faster.
 import dataclasses
 import math
 import multiprocessing
+import os
 import time
 from bisect import bisect_left
 from concurrent.futures import ProcessPoolExecutor
@@ -35,6 +36,7 @@ RATIOS = {
     "before_ratio": ("before / now", (0.9, 0.97, 1.0)),
 }
 WORST = 20
+SECONDS = 0.01  # for each contender and case
 SAVE_SECONDS = 10  # between two writes of the JSON
 
 
@@ -102,7 +104,10 @@ def _measure(
         "output_bytes": case.output_bytes,
         "plan": _plan(case, x),
     }
-    expected = peers.reference(case, x)
+    try:
+        expected = peers.reference(case, x)
+    except RuntimeError as error:
+        return row | {"skipped": measure.one_line(error), "contenders": {}}
     timed = measure.TIMED[device]
     figures, samplers = {}, {}
     for name in [OURS, *others]:
@@ -182,6 +187,7 @@ def _compile_beforehand(cases: list[Strided], setting: Setting) -> None:
         for name in setting.peers_of(number)
         if name in peers.COMPILED
     ]
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # in each
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(setting.processes, mp_context=context) as pool:
         list(pool.map(_compile, *zip(*jobs, strict=True)))
@@ -236,7 +242,7 @@ def show(rows: list[dict], title: str) -> None:
 def _sentence(name: str, rows: list[dict]) -> str:
     figures = [row["contenders"][name] for row in rows]
     wrong = sum(f.get("right") is False for f in figures)
-    fastest = sum(row["best_peer"] == name for row in rows)
+    fastest = sum(row.get("best_peer") == name for row in rows)
     errors = [f["error"] for f in figures if "error" in f]
     line = f"{name}: {len(rows)} cases, fastest peer in {fastest}, wrong in {wrong}"
     return line + (f", not run in {len(errors)} ({errors[0]})" if errors else "")
@@ -249,5 +255,5 @@ def _quantile_name(q: float) -> str:
 def _times(row: dict) -> str:
     seconds = {name: f["seconds"] for name, f in row["contenders"].items() if "seconds" in f}
     seconds[LIMIT] = row["limit_seconds"]
-    shown = [name for name in (OURS, row["best_peer"], NOW, BEFORE, LIMIT) if name in seconds]
+    shown = [name for name in (OURS, row.get("best_peer"), NOW, BEFORE, LIMIT) if name in seconds]
     return ", ".join(f"{name} {report.format_time(seconds[name])}" for name in shown)
