@@ -225,7 +225,7 @@ def show(rows: list[dict], title: str) -> None:
     head = ["", "cases", *(_quantile_name(q) for q in QUANTILES), "below"]
     cells = [
         [RATIOS[key][0], str(line["cases"])]
-        + [f"{ratio:.2f}" for ratio in line["quantiles"].values()]
+        + [_format_ratio(ratio) for ratio in line["quantiles"].values()]
         + [", ".join(f"{bound}: {count}" for bound, count in line["below"].items())]
         for key, line in found.items()
     ]
@@ -236,7 +236,7 @@ def show(rows: list[dict], title: str) -> None:
         print(f"The worst of {RATIOS[key][0]}:")
         ranked = sorted((row for row in rows if row.get(key)), key=lambda row: row[key])
         for row in ranked[:WORST]:
-            print(f"  {row[key]:.2f} × ({_times(row)}): {row['name']}")
+            print(f"  {_format_ratio(row[key])} × ({_times(row)}): {row['name']}")
 
 
 def _sentence(name: str, rows: list[dict]) -> str:
@@ -250,6 +250,10 @@ def _sentence(name: str, rows: list[dict]) -> str:
 
 def _quantile_name(q: float) -> str:
     return {0: "least", 0.5: "median"}.get(q, f"{q:.0%}")
+
+
+def _format_ratio(ratio: float) -> str:
+    return f"{ratio:.2f}" if ratio >= 0.1 else f"{ratio:.2g}"
 
 
 def _times(row: dict) -> str:

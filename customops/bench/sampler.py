@@ -91,7 +91,7 @@ def _draw_any(dice: Dice, size: int) -> Strided:
         shape.insert(at, added)
         strides.insert(at, 0 if added > 1 else outer)
     offset = dice.pick((1, 2, 3, 4, 8, 13, 100, 1001)) if dice.chance(0.2) else 0
-    dim = _draw_dim(dice, op, len(shape))
+    dim = _draw_dim(dice, op, shape)
     return Strided(op, tuple(shape), tuple(strides), offset, dtype, dim)
 
 
@@ -122,10 +122,13 @@ def _draw_strides(dice: Dice, shape: list[int]) -> list[int]:
     return strides
 
 
-def _draw_dim(dice: Dice, op: str, rank: int) -> int | None | tuple[int, ...]:
+def _draw_dim(dice: Dice, op: str, shape: list[int]) -> int | None | tuple[int, ...]:
+    rank = len(shape)
     several = op.startswith("arg") and dice.chance(0.25)
     if not several:
-        return dice.below(rank)
+        dim = dice.below(rank)
+        # There are many sizes of 1, and few who reduce one.
+        return dice.below(rank) if shape[dim] == 1 and dice.chance(0.8) else dim
     if rank < 3 or dice.chance(0.2):
         return None
     return tuple(sorted(dice.shuffled(range(rank))[: 2 + dice.below(rank - 2)]))

@@ -4,7 +4,6 @@ import ast
 import math
 from collections import Counter
 from dataclasses import astuple, dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -12,6 +11,8 @@ from torch import Tensor
 from .cases import DTYPES, OPS
 
 GRAIN_BYTES = {"cuda": 32, "cpu": 64}  # that memory moves at once: a sector, a cache line
+
+RARE = 16_777_213  # a prime, so that no stride meets only these, or none
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,8 @@ class Arena:
     """One storage, written once, of which every case is a view.
 
     Its bits are no NaN and no infinity in any dtype, and no integer type's extreme, at which an
-    operator may stop reading: bit 6 of each byte is clear and bit 0 is set.
+    operator may stop reading: bit 6 of each byte is clear and bit 0 is set. Of bools that is one in
+    RARE.
     """
 
     def __init__(self, device: str, size: int) -> None:
@@ -145,14 +147,21 @@ class Arena:
         self._words = torch.empty(-(-size // 8), dtype=torch.int64, device=device)
         self._words.random_(-(2**63), None, generator=generator)
         self._words.bitwise_and_(~_in_every_byte(0x40)).bitwise_or_(_in_every_byte(0x01))
+        self._bools: dict[str, Tensor] = {}
 
-    @cached_property
-    def _bools(self) -> Tensor:
-        return self._words.bitwise_right_shift(1).bitwise_and_(_in_every_byte(0x01))
+    def _bools_for(self, extreme: str) -> Tensor:
+        if extreme not in self._bools:
+            rare = extreme == "max"
+            bools = torch.full_like(self._words.view(torch.uint8), not rare, dtype=torch.bool)
+            bools[RARE // 2 :: RARE] = rare
+            self._bools[extreme] = bools
+        return self._bools[extreme]
 
     def view(self, case: Strided) -> Tensor:
-        words = self._bools if case.dtype == "bool" else self._words
-        elements = words.view(DTYPES[case.dtype])
+        if case.dtype == "bool":
+            elements = self._bools_for(case.extreme)
+        else:
+            elements = self._words.view(DTYPES[case.dtype])
         return elements.as_strided(case.shape, case.strides, case.offset)
 
     def bytes(self, count: int) -> Tensor:
