@@ -12,7 +12,7 @@ from conftest import NO_CUDA
 
 from customops import libraries
 from customops.bench import __main__ as bench
-from customops.bench import cases, peers, random_suite, sampler
+from customops.bench import builds, cases, peers, random_suite, sampler
 from customops.bench.cases import Case
 from customops.bench.peers import Contender
 from customops.bench.strided import GRAIN_BYTES, RARE, Arena, Strided
@@ -420,6 +420,13 @@ def test_another_build_is_measured_in_a_process_of_its_own(tmp_path):
     assert status == 0 and list(seconds) == ["ours", "torch", "now", "before"]
     assert row["before_ratio"] == pytest.approx(seconds["before"] / seconds["now"])
     assert row["best_peer"] == "torch"
+
+
+def test_a_build_that_does_not_load_ends_the_run(tmp_path, capfd):
+    (tmp_path / libraries.cpu.path.name).write_text("no library")
+    with pytest.raises(RuntimeError, match="ended with status 1"):
+        builds.Build(str(tmp_path), "cpu", 64)
+    assert f"cannot load {tmp_path}" in capfd.readouterr().err
 
 
 @NO_CUDA

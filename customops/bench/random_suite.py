@@ -220,8 +220,16 @@ def summary(rows: list[dict]) -> dict:
 
 
 def show(rows: list[dict], title: str) -> None:
-    """The quantiles of each ratio, and its worst cases."""
+    """The worst cases of each ratio, and at the end, where a log is not cut, its quantiles."""
     found = summary(rows)
+    for key in found:
+        print(f"The worst of {RATIOS[key][0]}:")
+        ranked = sorted((row for row in rows if row.get(key)), key=lambda row: row[key])
+        for row in ranked[:WORST]:
+            print(f"  {_format_ratio(row[key])} × ({_times(row)}): {row['name']}")
+    for name in dict.fromkeys(name for row in rows for name in row["contenders"]):
+        print(_sentence(name, [row for row in rows if name in row["contenders"]]))
+    print()
     head = ["", "cases", *(_quantile_name(q) for q in QUANTILES), "below"]
     cells = [
         [RATIOS[key][0], str(line["cases"])]
@@ -230,13 +238,6 @@ def show(rows: list[dict], title: str) -> None:
         for key, line in found.items()
     ]
     report.show_table(head, cells, title)
-    for name in dict.fromkeys(name for row in rows for name in row["contenders"]):
-        print(_sentence(name, [row for row in rows if name in row["contenders"]]))
-    for key in found:
-        print(f"The worst of {RATIOS[key][0]}:")
-        ranked = sorted((row for row in rows if row.get(key)), key=lambda row: row[key])
-        for row in ranked[:WORST]:
-            print(f"  {_format_ratio(row[key])} × ({_times(row)}): {row['name']}")
 
 
 def _sentence(name: str, rows: list[dict]) -> str:
@@ -244,7 +245,8 @@ def _sentence(name: str, rows: list[dict]) -> str:
     wrong = sum(f.get("right") is False for f in figures)
     fastest = sum(row.get("best_peer") == name for row in rows)
     errors = [f["error"] for f in figures if "error" in f]
-    line = f"{name}: {len(rows)} cases, fastest peer in {fastest}, wrong in {wrong}"
+    line = f"{name}: {len(rows)} cases, wrong in {wrong}"
+    line += f", the fastest peer in {fastest}" if fastest else ""
     return line + (f", not run in {len(errors)} ({errors[0]})" if errors else "")
 
 
