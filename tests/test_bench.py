@@ -474,11 +474,13 @@ def test_the_compiled_peers_take_part_in_a_share():
     assert all("torch" in setting.peers_of(number) for number in range(10))
 
 
-def test_the_list_is_measured_by_no_one(monkeypatch, capsys):
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_the_list_is_measured_by_no_one(device, monkeypatch, capsys):
+    """And needs no GPU."""
     monkeypatch.setattr(random_suite, "run", None)
-    assert bench.main([*FEW, "--list"]) == 0
+    assert bench.main([*FEW, "--list", "--device", device]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [Strided.parse(line) for line in lines] == sampler.sample(6, 3, "cpu")
+    assert [Strided.parse(line) for line in lines] == sampler.sample(6, 3, device)
 
 
 @pytest.mark.parametrize(
@@ -504,6 +506,7 @@ def test_what_is_no_case_of_any_strides(text, capsys):
         (["--compile-share", "2"], "from 0 to 1"),
         (["--before", "nowhere"], "there is no nowhere/libreduceops"),
         (["--threads", "1,2"], "one number"),
+        (["--suite", "sweep", "--list"], "of --suite random"),
         (["--suite", "sweep", "--case", "Strided('min', (3,), (1,), 0, 'int8', 0)"], "of --suite"),
     ],
 )

@@ -129,14 +129,17 @@ def use_one_gpu() -> None:
 
 def _check_options(options: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
     """Before anything is measured: what would fail only at the end."""
-    if options.device == "cuda" and not torch.cuda.is_available():
+    uses_gpu = options.device == "cuda" and not options.list
+    if uses_gpu and not torch.cuda.is_available():
         parser.error("--device cuda: torch finds no GPU")
-    if options.device == "cuda" and not libraries.cuda.loaded:
+    if uses_gpu and not libraries.cuda.loaded:
         parser.error(f"--device cuda: {libraries.cuda.reason}")
     if options.case and (options.only or options.op or options.dtype):
         parser.error("--case says it all: not with --only, --op or --dtype")
     if options.suite == RANDOM:
         _check_random_options(options, parser)
+    elif options.list or options.before:
+        parser.error("--list and --before: of --suite random")
     elif any(isinstance(case, Strided) for case in options.case or ()):
         parser.error("--case: this one is of --suite random")
     if options.plot and importlib.util.find_spec("matplotlib") is None:
