@@ -99,7 +99,9 @@ def _draw_shape(dice: Dice, elements: int) -> list[int]:
     """Of about so many elements."""
     shape: list[int] = []
     for _ in range(dice.pick(RANKS) - 1):
-        shape.append(dice.size(elements))
+        # Seldom all that is left: the other dims would have size 1.
+        most = elements if dice.chance(0.2) else 1 << elements.bit_length() * 2 // 3
+        shape.append(dice.size(min(most, elements)))
         elements //= shape[-1]
     return dice.shuffled([*shape, elements])
 
