@@ -64,7 +64,7 @@ def measure(
     for name in names:
         try:
             contender = peers.CONTENDERS[name](case, x)
-            figures[name] = {"right": check(contender, expected)}
+            figures[name] = {"right": _check(contender, expected)}
             figures[name]["workspace_bytes"] = _workspace(contender, device, output_bytes)
             samplers[name], figures[name]["method"] = _sampler(contender, case, device)
         except Exception as error:
@@ -126,7 +126,7 @@ def reader(x: Tensor) -> Callable[[], object]:
     return read_on_stream
 
 
-def check(contender: Contender, expected) -> bool | None:
+def _check(contender: Contender, expected) -> bool | None:
     """Whether the answer is right, None where there is none. The first call: it warms up too."""
     answer = contender.answer(contender.call())
     return None if answer is None else peers.is_right(answer, expected)

@@ -3,6 +3,11 @@
 All cases are views of one storage. Beside the contenders, *limit* is a plain read of as many bytes
 as a case has to move, whole sectors of the input and the output, measured in the same way.
 Ratios are times over ours: above 1, ours is faster.
+
+The JSON has the header and the contenders' figures as report.py describes them, a summary, and of
+each case `name` (`--case` takes it), `read_bytes` (of whole sectors), `output_bytes`, `plan`,
+`limit_seconds`, `best_peer`, and the ratios: `best_peer_ratio`, `torch_ratio`, `limit_ratio` and,
+with another build, `before_ratio` (its time over that of this one, both in processes of their own).
 """
 
 import dataclasses
