@@ -1,16 +1,21 @@
 """The benchmark: every case has an input, results are held to torch's, and the files say so."""
 
 import json
+import math
 import os
 import sys
 
+import numpy
 import pytest
 import torch
+from conftest import NO_CUDA
 
+from customops import libraries
 from customops.bench import __main__ as bench
-from customops.bench import cases, peers
+from customops.bench import builds, cases, peers, random_suite, sampler
 from customops.bench.cases import Case
 from customops.bench.peers import Contender
+from customops.bench.strided import GRAIN_BYTES, RARE, Arena, Strided
 
 TINY = ["--suite", "latency", "--only", "argmax (4, 4)", "--seconds", "0"]
 
@@ -268,3 +273,245 @@ def test_the_table_on_a_terminal(columns, tmp_path, monkeypatch, capsys):
     out = capsys.readouterr().out
     assert "│ argmax (4, 4) dim=1" in out
     assert ("torch.ops" in out) == (columns == 200)
+
+
+FEW = ["--suite", "random", "--cases", "3", "--seed", "6", "--threads", "1"]
+
+
+def run_random(tmp_path, *arguments):
+    """The exit status and the JSON of a run."""
+    path = tmp_path / "figures.json"
+    status = bench.main([*FEW, "--json", str(path), *arguments])
+    return status, json.loads(path.read_text())
+
+
+def test_a_seed_always_means_the_same_cases():
+    """On every machine, with every Python and torch: what others measured can be asked for."""
+    assert [str(case) for case in sampler.sample(0, 3, "cuda")] == [
+        "Strided('max', (2, 1, 9111040, 2), (1, 4, 4, 2), 0, 'int32', 2)",
+        "Strided('max', (3, 4, 2347280, 1, 2), (18778240, 1, 8, 8, 4), 0, 'bool', 3)",
+        "Strided('scale_min', (10, 182, 512, 15), (1397760, 7680, 15, 1), 0, 'float16', 3)",
+    ]
+    assert sampler.sample(0, 3, "cuda") == sampler.sample(0, 9, "cuda")[:3]
+    assert sampler.sample(0, 9, "cuda") != sampler.sample(1, 9, "cuda")
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_random_cases_have_every_layout_and_their_sizes(device):
+    chosen = sampler.sample(3, 500, device)
+    for case in chosen:
+        least, most = sampler.LEAST_BYTES[device], sampler.MOST_BYTES[device]
+        assert least <= case.moved_bytes(device) <= most
+        assert math.prod(case.shape) <= 1 << 28
+        assert Strided.parse(str(case)) == case
+        assert eval(str(case)) == case
+
+    def some(property_of):
+        return any(property_of(case) for case in chosen)
+
+    assert {len(case.shape) for case in chosen} == {1, 2, 3, 4, 5}
+    assert {case.op for case in chosen} == set(cases.OPS)
+    assert {case.dtype for case in chosen} == set(cases.DTYPES)
+    assert some(lambda case: case.dim is None) and some(lambda case: isinstance(case.dim, tuple))
+    assert some(lambda case: case.offset) and some(lambda case: 0 in case.strides)
+    assert some(lambda case: 1 not in case.strides) and some(lambda case: 1 in case.shape)
+    assert some(lambda case: len(case.shape) > 2 and case.strides[1] == 1)
+
+
+@pytest.mark.parametrize("device", GRAIN_BYTES)
+def test_the_bytes_that_have_to_be_read(device):
+    """By counting the sectors or lines of every element's address."""
+    dice = sampler.Dice("bytes")
+    for _ in range(300):
+        case = sampler._draw_any(dice, dice.between(16, 4096))
+        if math.prod(case.shape) > 1 << 16:
+            continue
+        index = numpy.indices(case.shape).reshape(len(case.shape), -1)
+        offsets = case.offset + numpy.array(case.strides) @ index
+        grains = numpy.unique(offsets * case.element_bytes // GRAIN_BYTES[device])
+        assert case.read_bytes(device) == len(grains) * GRAIN_BYTES[device], case
+        assert case.span_bytes == (offsets.max() + 1) * case.element_bytes
+
+
+@pytest.mark.parametrize("dtype", cases.DTYPES)
+def test_a_storage_has_no_nan_and_no_extreme_of_a_type(dtype):
+    size = RARE if dtype == "bool" else 8192
+    case = Strided("argmax", (size,), (1,), 0, dtype, 0)
+    x = Arena("cpu", case.span_bytes).view(case)
+    assert x.unique().numel() > 1
+    assert torch.equal(x, Arena("cpu", case.span_bytes).view(case))
+    if x.dtype.is_floating_point:
+        assert x.isfinite().all()
+    elif x.dtype == torch.bool:
+        assert x.sum() == 1 and x.view(torch.uint8).max() == 1
+        least = Strided("argmin", (size,), (1,), 0, dtype, 0)
+        assert torch.equal(Arena("cpu", case.span_bytes).view(least), ~x)
+    else:
+        limits = torch.iinfo(x.dtype)
+        assert limits.min < x.min() and x.max() < limits.max
+
+
+@pytest.mark.parametrize("dim", [None, 1, (0, 2), (1, 2, 3)])
+@pytest.mark.parametrize("name", [peers.OURS, peers.OPERATOR, "torch", "torch.max", "numpy"])
+def test_contenders_reduce_several_dims_of_any_strides(name, dim):
+    """The reference is numpy's, of a copy."""
+    case = Strided("argmin", (5, 6, 7, 8), (9, 600, 45, 1), 3, "int16", dim)
+    x = Arena("cpu", case.span_bytes).view(case)
+    last = tuple(range(-len(case.dims), 0))
+    moved = numpy.moveaxis(x.numpy(), case.dims, last)
+    expected = torch.tensor(moved.reshape(*moved.shape[: last[0]], -1).argmin(-1))
+    assert torch.equal(peers.reference(case, x), expected)
+    contender = peers.CONTENDERS[name](case, x)
+    answer = contender.answer(contender.call())
+    assert (
+        answer is None if (name, dim) == ("torch.max", None) else peers.is_right(answer, expected)
+    )
+
+
+def test_only_a_lower_index_of_the_same_value_is_as_right():
+    x = torch.tensor([[1.0, 3.0, 3.0, 3.0]])
+    case = Strided("max", (1, 4), (4, 1), 0, "float32", 1)
+
+    def right(index, value=3.0, torchs=2):
+        expected = torch.tensor([3.0]), torch.tensor([torchs])
+        answer = torch.tensor([value]), torch.tensor([index])
+        return random_suite.is_right(case, x, answer, expected)
+
+    assert right(2) and right(1)
+    assert not right(3) and not right(0) and not right(-1) and not right(4)
+    assert not right(1, value=1.0)
+
+
+def test_the_quantiles_of_known_ratios():
+    rows = [{"limit_ratio": i / 100, "best_peer_ratio": None} for i in range(1, 201)]
+    found = random_suite.summary(rows)
+    assert list(found) == ["limit_ratio"]
+    assert found["limit_ratio"]["cases"] == 200
+    quantiles = {"0": 0.01, "0.01": 0.03, "0.5": 1.01, "0.9": 1.81}
+    assert quantiles.items() <= found["limit_ratio"]["quantiles"].items()
+    assert found["limit_ratio"]["below"]["0.9"] == 89
+
+
+def test_the_figures_of_random_cases(tmp_path, capsys):
+    status, figures = run_random(tmp_path)
+    assert status == 0
+    names = [str(case) for case in sampler.sample(6, 3, "cpu")]
+    assert [row["name"] for row in figures["cases"]] == names
+    out = capsys.readouterr().out
+    for row in figures["cases"]:
+        contenders = row["contenders"]
+        assert list(contenders) == ["ours", "torch", "torch.max", "numpy"]
+        assert contenders["ours"]["right"] is True
+        assert row["read_bytes"] > 0 and row["output_bytes"] > 0 and row["plan"]["units"] > 0
+        ours = contenders["ours"]["seconds"]
+        assert row["limit_ratio"] == pytest.approx(row["limit_seconds"] / ours)
+        best = contenders[row["best_peer"]]["seconds"]
+        assert row["best_peer_ratio"] == pytest.approx(best / ours)
+        assert row["name"] in out
+    assert figures["summary"]["best_peer_ratio"]["cases"] == 3
+    assert "| best peer / ours | 3 |" in out
+
+
+def test_another_build_is_measured_in_a_process_of_its_own(tmp_path):
+    folder = str(libraries.cpu.path.parent)
+    status, figures = run_random(tmp_path, "--cases", "1", "--peers", "torch", "--before", folder)
+    row = figures["cases"][0]
+    seconds = {name: figures["seconds"] for name, figures in row["contenders"].items()}
+    assert status == 0 and list(seconds) == ["ours", "torch", "now", "before"]
+    assert row["before_ratio"] == pytest.approx(seconds["before"] / seconds["now"])
+    assert row["best_peer"] == "torch"
+
+
+def test_a_build_that_does_not_load_ends_the_run(tmp_path, capfd):
+    (tmp_path / libraries.cpu.path.name).write_text("no library")
+    with pytest.raises(RuntimeError, match="ended with status 1"):
+        builds.Build(str(tmp_path), "cpu", 64)
+    assert f"cannot load {tmp_path}" in capfd.readouterr().err
+
+
+@NO_CUDA
+def test_random_cases_on_a_gpu(tmp_path):
+    folder = str(libraries.cuda.path.parent)
+    arguments = ["--device", "cuda", "--compile-share", "0.4", "--compile-processes", "2"]
+    status, figures = run_random(tmp_path, *arguments, "--before", folder)
+    assert status == 0 and figures["summary"]["before_ratio"]["cases"] == 3
+    compiled = [row["contenders"].get("compile") for row in figures["cases"]]
+    assert [figures is not None and figures["right"] for figures in compiled] == [
+        False,
+        False,
+        True,
+    ]
+    for row in figures["cases"]:
+        assert row["plan"]["walk"] and 0 < row["limit_ratio"] < 2
+
+
+def test_a_case_that_torch_refuses_is_skipped(tmp_path, monkeypatch):
+    def refuse(case, x):
+        raise RuntimeError("torch cannot")
+
+    monkeypatch.setattr(peers, "reference", refuse)
+    status, figures = run_random(tmp_path, "--cases", "1")
+    assert status == 0
+    assert figures["cases"][0]["skipped"] == "RuntimeError: torch cannot"
+
+
+def test_a_wrong_result_of_ours_fails_a_random_run(tmp_path, monkeypatch, capsys):
+    def wrong(case, x):
+        return Contender(lambda: peers.with_one_dim(case, x)[0].argmax(-1) * 0 - 1)
+
+    monkeypatch.setitem(peers.CONTENDERS, "ours", wrong)
+    case = "Strided('argmax', (64, 1000), (1000, 1), 0, 'float32', 1)"
+    status, figures = run_random(tmp_path, "--peers", "torch", "--case", case)
+    assert status == 1
+    assert [row["name"] for row in figures["cases"]] == [case]
+    assert f"WRONG: {case}: ours" in capsys.readouterr().err
+
+
+def test_the_compiled_peers_take_part_in_a_share():
+    setting = random_suite.Setting("cpu", ["torch", "compile"], 0, compile_share=0.2)
+    chosen = [number for number in range(1000) if "compile" in setting.peers_of(number)]
+    assert len(chosen) == 200 and numpy.diff(chosen).max() < 10
+    assert all("torch" in setting.peers_of(number) for number in range(10))
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_the_list_is_measured_by_no_one(device, monkeypatch, capsys):
+    """And needs no GPU."""
+    monkeypatch.setattr(random_suite, "run", None)
+    assert bench.main([*FEW, "--list", "--device", device]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [Strided.parse(line) for line in lines] == sampler.sample(6, 3, device)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["Strided()", "Strided('argmax', (3,), (1, 1), 0, 'int8', 0)", "Strided(print())"]
+    + ["Strided('argmax', (3,), (1,), 0, 'int8', 1)", "Strided('sum', (3,), (1,), 0, 'int8', 0)"]
+    + ["Strided('min', (3,), (1,), 0, 'int8', None)", "Strided('min', (3,), (-1,), 0, 'int8', 0)"]
+    + ["Strided('scale_min', (3,), (1,), 0, 'int8', 0)", "Strided('min', 3, 1, 0, 'int8', 0)"]
+    + ["Strided('argmax', (3, 3), (3, 1), 0, 'int8', (1, 0))", "Strided('argmax', ("],
+)
+def test_what_is_no_case_of_any_strides(text, capsys):
+    with pytest.raises(SystemExit):
+        bench.main(["--suite", "random", "--case", text])
+    assert "is not like" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--only", "argmax"], "not with --only"),
+        (["--case", "argmax (3,) dim=0"], "as --list prints it"),
+        (["--cases", "0"], "at least 1"),
+        (["--compile-share", "2"], "from 0 to 1"),
+        (["--before", "nowhere"], "there is no nowhere/libreduceops"),
+        (["--threads", "1,2"], "one number"),
+        (["--suite", "sweep", "--list"], "of --suite random"),
+        (["--suite", "sweep", "--case", "Strided('min', (3,), (1,), 0, 'int8', 0)"], "of --suite"),
+    ],
+)
+def test_random_arguments_that_make_no_sense(arguments, message, capsys):
+    with pytest.raises(SystemExit) as status:
+        bench.main([*FEW, *arguments])
+    assert status.value.code == 2
+    assert message in capsys.readouterr().err

@@ -7,23 +7,28 @@ import argparse
 import importlib.util
 import os
 import sys
+from pathlib import Path
 
 import torch
 
 from customops import libraries
 
-from . import cases, measure, peers, plot, report
+from . import cases, measure, peers, plot, random_suite, report, sampler
+from .strided import Strided
+
+RANDOM = "random"
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m customops.bench", description=__doc__)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--suite", choices=cases.SUITES, default="sweep")
+    parser.add_argument("--suite", choices=(*cases.SUITES, RANDOM), default="sweep")
     parser.add_argument(
         "--case",
         type=_case,
         action="append",
-        help="this instead of a suite's, as 'argmax (2, 21, 64, 64) dim=1 float32 channels_last'",
+        help="this instead of a suite's, as 'argmax (2, 21, 64, 64) dim=1 float32 channels_last', "
+        "or, of the random suite, as --list prints it",
     )
     parser.add_argument(
         "--only", action="append", metavar="TEXT", help="cases with this, or another, in their name"
@@ -44,10 +49,37 @@ def _parser() -> argparse.ArgumentParser:
         help="on a CPU: 1,default runs every case with each",
     )
     parser.add_argument(
-        "--seconds", type=float, default=1.0, help="for each contender and case (default: 1)"
+        "--seconds",
+        type=float,
+        help="for each contender and case (default: 1; random: 0.01)",
     )
     parser.add_argument("--json", metavar="FILE", help="write every figure")
     parser.add_argument("--plot", metavar="FILE", help="write a PNG (needs matplotlib)")
+    of_random = parser.add_argument_group(
+        "the random suite", "shapes and layouts that nobody listed; prints quantiles and the worst"
+    )
+    of_random.add_argument("--seed", type=int, default=0)
+    of_random.add_argument("--cases", type=int, default=100, metavar="N")
+    of_random.add_argument("--list", action="store_true", help="print the cases, and measure none")
+    of_random.add_argument(
+        "--compile-share",
+        type=float,
+        default=0.2,
+        metavar="SHARE",
+        help="of the cases, in which torch.compile takes part: it takes seconds (default: 0.2)",
+    )
+    of_random.add_argument(
+        "--compile-processes",
+        type=int,
+        default=1,
+        metavar="N",
+        help="compile with so many before measuring (default: 1, while measuring)",
+    )
+    of_random.add_argument(
+        "--before",
+        metavar="FOLDER",
+        help="another build's libraries, as CUSTOMOPS_LIBRARY_DIR, measured in turns with these",
+    )
     return parser
 
 
@@ -62,15 +94,19 @@ def _list_of(known: list[str]):
     return convert
 
 
-def _case(text: str) -> cases.Case:
+def _case(text: str) -> cases.Case | Strided:
+    kind = Strided if text.startswith(Strided.__name__) else cases.Case
     try:
-        return cases.Case.parse(text)
+        return kind.parse(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _default_peers() -> str:
-    return "; ".join(f"{device}: {','.join(names)}" for device, names in peers.PEERS.items())
+    return "; ".join(
+        f"{device}: {','.join(names)} (random: {','.join(random_suite.PEERS[device])})"
+        for device, names in peers.PEERS.items()
+    )
 
 
 def _thread_counts(text: str, device: str, parser: argparse.ArgumentParser) -> list[int | None]:
@@ -93,14 +129,66 @@ def use_one_gpu() -> None:
 
 def _check_options(options: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
     """Before anything is measured: what would fail only at the end."""
-    if options.device == "cuda" and not torch.cuda.is_available():
+    uses_gpu = options.device == "cuda" and not options.list
+    if uses_gpu and not torch.cuda.is_available():
         parser.error("--device cuda: torch finds no GPU")
-    if options.device == "cuda" and not libraries.cuda.loaded:
+    if uses_gpu and not libraries.cuda.loaded:
         parser.error(f"--device cuda: {libraries.cuda.reason}")
     if options.case and (options.only or options.op or options.dtype):
         parser.error("--case says it all: not with --only, --op or --dtype")
+    if options.suite == RANDOM:
+        _check_random_options(options, parser)
+    elif options.list or options.before:
+        parser.error("--list and --before: of --suite random")
+    elif any(isinstance(case, Strided) for case in options.case or ()):
+        parser.error("--case: this one is of --suite random")
     if options.plot and importlib.util.find_spec("matplotlib") is None:
         parser.error("--plot needs matplotlib: pip install 'customops[bench]'")
+
+
+def _check_random_options(options: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
+    if options.only or options.op or options.dtype or options.plot:
+        parser.error("--suite random: not with --only, --op, --dtype or --plot")
+    if not all(isinstance(case, Strided) for case in options.case or ()):
+        parser.error("--suite random: a --case as --list prints it")
+    if options.cases < 1 or options.compile_processes < 1:
+        parser.error("--cases and --compile-processes: at least 1")
+    if not 0 <= options.compile_share <= 1:
+        parser.error("--compile-share: from 0 to 1")
+    if options.before:
+        library = libraries.cuda if options.device == "cuda" else libraries.cpu
+        if not (path := Path(options.before, library.path.name)).exists():
+            parser.error(f"--before: there is no {path}")
+
+
+def _run_random(
+    options: argparse.Namespace, arguments: list[str], parser: argparse.ArgumentParser
+) -> int:
+    device = options.device
+    chosen = options.case or sampler.sample(options.seed, options.cases, device)
+    if options.list:
+        print(*chosen, sep="\n")
+        return 0
+    counts = _thread_counts(options.threads, device, parser)
+    if len(counts) > 1:
+        parser.error("--suite random: one number of --threads")
+    setting = random_suite.Setting(
+        device,
+        random_suite.PEERS[device] if options.peers is None else options.peers,
+        random_suite.SECONDS if options.seconds is None else options.seconds,
+        1 if options.case else options.compile_share,
+        options.compile_processes,
+        options.before,
+    )
+    header = report.header(["customops.bench", *arguments], device) | {"suite": RANDOM}
+    threads_before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(counts[0] or threads_before)
+        rows = random_suite.run(chosen, setting, header, options.json)
+    finally:
+        torch.set_num_threads(threads_before)
+    random_suite.show(rows, f"{len(rows)} random cases {report.where(header)}")
+    return report_wrong(rows)
 
 
 @torch.no_grad()
@@ -109,7 +197,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser = _parser()
     options = parser.parse_args(arguments)
     _check_options(options, parser)
+    if options.suite == RANDOM:
+        return _run_random(options, arguments, parser)
     device = options.device
+    seconds = 1.0 if options.seconds is None else options.seconds
     chosen = options.case or cases.select(
         options.suite,
         device,
@@ -127,7 +218,7 @@ def main(arguments: list[str] | None = None) -> int:
     header = report.header(["customops.bench", *arguments], device) | {"suite": suite}
     title, rows, ceiling = f"{suite} {report.where(header)}", [], None
     if device == "cuda":
-        ceiling = header["read_bytes_per_second"] = measure.cuda_ceiling(options.seconds)
+        ceiling = header["read_bytes_per_second"] = measure.cuda_ceiling(seconds)
         title += f", reads at {ceiling / 1e12:.2f} TB/s"
     threads_before = torch.get_num_threads()
     try:
@@ -138,9 +229,7 @@ def main(arguments: list[str] | None = None) -> int:
                     show_progress(str(case))
                     own = [peers.OURS] + [peers.OPERATOR] * (case.timing == "host")
                     rows.append(
-                        measure.measure(
-                            case, [*own, *others], device, threads, options.seconds, ceiling
-                        )
+                        measure.measure(case, [*own, *others], device, threads, seconds, ceiling)
                     )
                     measure.free()
                     if options.json:  # after every case: what is measured is not lost

@@ -8,7 +8,7 @@ import ctypes
 import gc
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import cache, partial
 from pathlib import Path
 from statistics import median
@@ -21,13 +21,14 @@ from customops import libraries
 
 from . import peers
 from .cases import Case
-from .peers import Contender
+from .peers import OURS, Contender
 
 COLD_BYTES = 32 << 20  # inputs from here on are read from cold L2 on a GPU
 FLUSH_BYTES = 256 << 20  # read to make L2 cold
 BATCH_SECONDS = 1e-3  # a sample by the host's clock is so long at least
 CALLS = 20  # in a CUDA graph, or queued where that cannot be
 LEAST_SAMPLES = 5
+FAR_BEHIND = 3  # times ours: two samples are enough
 
 Sampler = Callable[[], float]
 
@@ -67,10 +68,10 @@ def measure(
             figures[name]["workspace_bytes"] = _workspace(contender, device, output_bytes)
             samplers[name], figures[name]["method"] = _sampler(contender, case, device)
         except Exception as error:
-            figures[name] = {"error": _one_line(error)}
+            figures[name] = {"error": one_line(error)}
     bound_by_memory = case.timing != "host"
     if bound_by_memory and ceiling is None:
-        samplers["read"] = wall(_read(x))
+        samplers["read"] = wall(reader(x))
     samples = in_turns(samplers, seconds)
 
     read = samples.pop("read", None)
@@ -83,7 +84,7 @@ def measure(
         row["limit_seconds"] = (case.input_bytes + output_bytes) / ceiling
         for name in samples:
             figures[name]["share"] = row["limit_seconds"] / figures[name]["seconds"]
-    return row | {"contenders": figures, **_compare(figures)}
+    return row | {"contenders": figures, **compare(figures)}
 
 
 def free() -> None:
@@ -107,25 +108,22 @@ def available_bytes(device: str) -> int:
 def cuda_ceiling(seconds: float) -> float:
     """The GPU's read bandwidth in bytes/s."""
     size = min(4 << 30, available_bytes("cuda") // 2)
-    read = _cuda_read(torch.ones(size // 4, dtype=torch.int32, device="cuda"))
+    read = reader(torch.ones(size // 4, dtype=torch.int32, device="cuda"))
     return size / median(in_turns({"read": cold(read)}, seconds)["read"])
 
 
-def _cuda_read(x: Tensor) -> Callable[[], object]:
-    """A plain read of the bytes of `x` on the current stream."""
+def reader(x: Tensor) -> Callable[[], object]:
+    """A plain read of the bytes of `x`: on the current stream, or by torch's threads."""
+    if not x.is_cuda:
+        read = ctypes.CDLL(str(libraries.cpu.path)).reduceops_cpu_read
+        return partial(read, ctypes.c_void_p(x.data_ptr()), ctypes.c_int64(x.nbytes))
     library = ctypes.CDLL(str(libraries.cuda.path))
 
-    def read() -> None:
+    def read_on_stream() -> None:
         stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
         library.reduceops_cuda_read(ctypes.c_void_p(x.data_ptr()), ctypes.c_int64(x.nbytes), stream)
 
-    return read
-
-
-def _read(x: Tensor) -> Callable[[], object]:
-    """A plain read of the bytes of `x` (on a CPU), by torch's threads."""
-    read = ctypes.CDLL(str(libraries.cpu.path)).reduceops_cpu_read
-    return partial(read, ctypes.c_void_p(x.data_ptr()), ctypes.c_int64(x.nbytes))
+    return read_on_stream
 
 
 def _check(contender: Contender, expected) -> bool | None:
@@ -230,19 +228,23 @@ def _events(enqueue: Callable, prepare: Callable = lambda: None, calls: int = 1)
 
 
 @cache
-def _flush_buffer() -> Tensor:
-    return torch.ones(FLUSH_BYTES // 4, dtype=torch.int32, device="cuda")
+def _flusher() -> Callable[[], object]:
+    return reader(torch.ones(FLUSH_BYTES // 4, dtype=torch.int32, device="cuda"))
 
 
 def _flush() -> None:
     """Fills L2 with other data; the launch that follows hides behind it. By reading: what is
     written there would be written back to memory while the next kernel runs."""
-    _cuda_read(_flush_buffer())()
+    _flusher()()
 
 
 def cold(call: Callable) -> Sampler:
     """Seconds of a call's work on the GPU, from cold L2."""
     return _events(call, prepare=_flush)
+
+
+# How a call that memory bounds is timed; its first call is over.
+TIMED = {"cpu": wall, "cuda": cold}
 
 
 def _queued(call: Callable) -> Sampler:
@@ -298,8 +300,11 @@ def _waited_for(contender: Contender) -> Sampler:
     return lambda: waited(contender.call) - waited(tiny.call)
 
 
-def in_turns(samplers: dict[str, Sampler], seconds: float) -> dict[str, list[float]]:
-    """Samples of all in turns, so that the machine's noise hits all alike."""
+def in_turns(
+    samplers: dict[str, Sampler], seconds: float, hurried: Collection[str] = ()
+) -> dict[str, list[float]]:
+    """Samples of all in turns, so that the machine's noise hits all alike. One of the `hurried`
+    takes no more once it is far behind ours."""
     samples: dict[str, list[float]] = {name: [] for name in samplers}
     spent = dict.fromkeys(samplers, 0.0)
     running = set(samplers)
@@ -308,9 +313,14 @@ def in_turns(samplers: dict[str, Sampler], seconds: float) -> dict[str, list[flo
             start = time.perf_counter()
             samples[name].append(samplers[name]())
             spent[name] += time.perf_counter() - start
-            if spent[name] >= seconds and len(samples[name]) >= LEAST_SAMPLES:
+            enough = spent[name] >= seconds and len(samples[name]) >= LEAST_SAMPLES
+            if enough or (name in hurried and _far_behind(samples[name], samples[OURS])):
                 running.discard(name)
     return samples
+
+
+def _far_behind(samples: list[float], ours: list[float]) -> bool:
+    return len(samples) > 1 and min(samples) > FAR_BEHIND * min(ours)
 
 
 def summary_of(samples: list[float]) -> dict:
@@ -323,7 +333,7 @@ def summary_of(samples: list[float]) -> dict:
     }
 
 
-def _compare(figures: dict[str, dict]) -> dict:
+def compare(figures: dict[str, dict]) -> dict:
     """Times of torch and of the fastest peer with the right answer, as multiples of ours."""
     times = {name: f["seconds"] for name, f in figures.items() if f.get("right")}
     ours = times.pop(peers.OURS, None)
@@ -336,6 +346,6 @@ def _compare(figures: dict[str, dict]) -> dict:
     }
 
 
-def _one_line(error: Exception) -> str:
+def one_line(error: Exception) -> str:
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}"[:200] if lines else type(error).__name__

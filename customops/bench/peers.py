@@ -13,6 +13,7 @@ from torch import Tensor
 import customops
 
 from .cases import SCALE, Case
+from .strided import Strided
 
 # Ours, as a Python function and as the operator below it; the second where the call itself counts.
 OURS, OPERATOR = "ours", "torch.ops"
@@ -20,6 +21,9 @@ PEERS = {
     "cpu": ("torch", "torch.max", "numpy", "compile"),
     "cuda": ("torch", "torch.max", "compile", "autotune", "cupy", "jax"),
 }
+
+
+COMPILED = ("compile", "autotune")
 
 
 class Unavailable(Exception):
@@ -34,26 +38,36 @@ class Contender:
     own_memory: bool = False  # on a GPU; torch's allocator does not see it
 
 
-def reference(case: Case, x: Tensor) -> Tensor | tuple[Tensor, Tensor]:
+def with_one_dim(case: Case | Strided, x: Tensor) -> tuple[Tensor, int | None]:
+    """The input and dim for operators that take one dim or all: several are made one, by a copy
+    where memory has them in another order."""
+    if not isinstance(case.dim, tuple):
+        return x, case.dim
+    last = tuple(range(-len(case.dim), 0))
+    return x.movedim(case.dim, last).flatten(last[0]), -1
+
+
+def reference(case: Case | Strided, x: Tensor) -> Tensor | tuple[Tensor, Tensor]:
     """What eager torch gives: the lowest index, the first NaN."""
     function = getattr(torch, case.extreme)
     if case.scaled:
         return function(x * SCALE, case.dim, keepdim=True)[0]
+    x, dim = with_one_dim(case, x)
     # Not argmax of all dims: it takes no bool.
-    values, indices = function(x.flatten(), 0) if case.dim is None else function(x, case.dim)
+    values, indices = function(x.flatten(), 0) if dim is None else function(x, dim)
     return indices if case.op.startswith("arg") else (values, indices)
 
 
 def is_right(answer: Any, expected: Tensor | tuple[Tensor, Tensor]) -> bool:
     if isinstance(expected, tuple):
         return all(map(is_right, answer, expected))
-    answer = _as_tensor(answer).to(expected.device)
+    answer = as_tensor(answer).to(expected.device)
     if answer.shape != expected.shape:
         return False
     return bool(((answer == expected) | ((answer != answer) & (expected != expected))).all())
 
 
-def _as_tensor(result: Any) -> Tensor:
+def as_tensor(result: Any) -> Tensor:
     if isinstance(result, Tensor):
         return result
     if hasattr(result, "__dlpack__"):
@@ -61,32 +75,39 @@ def _as_tensor(result: Any) -> Tensor:
     return torch.as_tensor(result)
 
 
-def _ours(case: Case, x: Tensor) -> Contender:
+def _ours(case: Case | Strided, x: Tensor) -> Contender:
     function = getattr(customops, case.op)
     return Contender(partial(function, x, *_arguments(case)))
 
 
-def _operator(case: Case, x: Tensor) -> Contender:
+def _operator(case: Case | Strided, x: Tensor) -> Contender:
     function = getattr(torch.ops.reduceops, case.op)
     return Contender(partial(function, x, *_arguments(case)))
 
 
-def _arguments(case: Case) -> tuple:
+def _arguments(case: Case | Strided) -> tuple:
     return (SCALE, case.dim) if case.scaled else (case.dim,)
 
 
-def _scaled_extreme(case: Case) -> Callable[[Tensor], Tensor]:
+def _scaled_extreme(case: Case | Strided) -> Callable[[Tensor], Tensor]:
     function = getattr(torch, case.extreme)
     return lambda x: function(x * SCALE, case.dim, keepdim=True)[0]
 
 
-def _torch(case: Case, x: Tensor) -> Contender:
+def _torch(case: Case | Strided, x: Tensor) -> Contender:
     if case.scaled:
         return Contender(partial(_scaled_extreme(case), x))
-    return Contender(partial(getattr(torch, case.op), x, case.dim))
+    return Contender(_on_one_dim(getattr(torch, case.op), case, x))
 
 
-def _torch_max(case: Case, x: Tensor) -> Contender:
+def _on_one_dim(function: Callable, case: Case | Strided, x: Tensor) -> Callable[[], Any]:
+    """Making several dims one is part of the call."""
+    if isinstance(case.dim, tuple):
+        return lambda: function(*with_one_dim(case, x))
+    return partial(function, x, case.dim)
+
+
+def _torch_max(case: Case | Strided, x: Tensor) -> Contender:
     """Torch's other way: max over a dim for an argmax, amax of the product for scale_max.
 
     Over all dims torch.max finds no index: shown, but not compared with.
@@ -99,16 +120,16 @@ def _torch_max(case: Case, x: Tensor) -> Contender:
     function = getattr(torch, case.extreme)
     if case.dim is None:
         return Contender(partial(function, x), answer=lambda result: None)
-    return Contender(partial(function, x, case.dim), answer=lambda result: result[1])
+    return Contender(_on_one_dim(function, case, x), answer=lambda result: result[1])
 
 
-def _compiled(case: Case, x: Tensor, mode: str | None = None) -> Contender:
+def _compiled(case: Case | Strided, x: Tensor, mode: str | None = None) -> Contender:
     function = getattr(torch, case.op, None)
-    run = _scaled_extreme(case) if case.scaled else lambda x: function(x, case.dim)
+    run = _scaled_extreme(case) if case.scaled else lambda x: function(*with_one_dim(case, x))
     return Contender(partial(torch.compile(run, fullgraph=True, mode=mode), x))
 
 
-def _array_function(case: Case, np: Any) -> Callable:
+def _array_function(case: Case | Strided, np: Any) -> Callable:
     """The case in NumPy's vocabulary, which CuPy and JAX share."""
     if case.scaled:
         function = getattr(np, case.extreme)
@@ -116,16 +137,24 @@ def _array_function(case: Case, np: Any) -> Callable:
     if not case.op.startswith("arg"):
         raise Unavailable("no one function gives values and indices")
     function = getattr(np, case.op)
-    return lambda a: function(a, axis=case.dim)
+    if not isinstance(case.dim, tuple):
+        return lambda a: function(a, axis=case.dim)
+    last = tuple(range(-len(case.dim), 0))
+
+    def on_one_dim(a):
+        moved = np.moveaxis(a, case.dim, last)
+        return function(moved.reshape(*moved.shape[: last[0]], -1), axis=-1)
+
+    return on_one_dim
 
 
-def _numpy(case: Case, x: Tensor) -> Contender:
+def _numpy(case: Case | Strided, x: Tensor) -> Contender:
     import numpy
 
     return Contender(partial(_array_function(case, numpy), x.numpy()))
 
 
-def _cupy(case: Case, x: Tensor) -> Contender:
+def _cupy(case: Case | Strided, x: Tensor) -> Contender:
     import cupy
 
     function, array = _array_function(case, cupy), cupy.from_dlpack(x)
@@ -139,7 +168,7 @@ def _cupy(case: Case, x: Tensor) -> Contender:
     return Contender(call, own_memory=True)
 
 
-def _jax(case: Case, x: Tensor) -> Contender:
+def _jax(case: Case | Strided, x: Tensor) -> Contender:
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     import jax
 
@@ -151,7 +180,7 @@ def _jax(case: Case, x: Tensor) -> Contender:
     return Contender(call, finish=jax.block_until_ready, own_memory=True)
 
 
-CONTENDERS: dict[str, Callable[[Case, Tensor], Contender]] = {
+CONTENDERS: dict[str, Callable[[Case | Strided, Tensor], Contender]] = {
     OURS: _ours,
     OPERATOR: _operator,
     "torch": _torch,

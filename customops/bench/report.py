@@ -154,11 +154,16 @@ def _on_terminal(stream: TextIO) -> bool:
 
 
 @contextmanager
-def progress(total: int) -> Iterator[Callable[[str], None]]:
-    """A function to call with the name of each step, on stderr."""
+def progress(total: int, every: int = 1) -> Iterator[Callable[[str], None]]:
+    """A function to call with the name of each step, on stderr; in a log, of `every`-th."""
     if not _on_terminal(sys.stderr):
         numbers = iter(range(1, total + 1))
-        yield lambda name: print(f"[{next(numbers)}/{total}] {name}", file=sys.stderr, flush=True)
+
+        def show_line(name: str) -> None:
+            if (number := next(numbers)) % every == 0:
+                print(f"[{number}/{total}] {name}", file=sys.stderr, flush=True)
+
+        yield show_line
         return
     from rich.console import Console
     from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
