@@ -15,7 +15,7 @@ class Walk(enum.IntEnum):
 
     ROWS = 0
     COLUMNS = 1
-    BULK_GROUPS = 2
+    BOXES = 2
     BULK_COLUMNS = 3
     WHOLE_ROWS = 4
     WHOLE_COLUMNS = 5

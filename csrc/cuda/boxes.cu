@@ -23,7 +23,8 @@ struct BoxProblem {
   int64_t tiles_of_axis;  // spans: tiles along it
   uint32_t columns, rows;
   int64_t index_step;
-  bool in_order;  // the results follow each other as the outputs do
+  bool in_order;      // the results follow each other as the outputs do
+  bool only_indices;  // and are positions, nothing else
   int kept_count, axis_count;
   Dim kept[kMaxDims];
   Dim axes[kMaxDims];
@@ -50,6 +51,7 @@ struct BoxProblem {
     in_order = true;
     for (int64_t d = 0, step = 1; d < kept_count; step *= kept[d++].size)
       in_order &= kept[d].step == step;
+    only_indices = in_order && !values && index_step == 1;
   }
 };
 
@@ -184,6 +186,7 @@ template <int kVectors, class Element>
 __device__ void read_rows(const BoxProblem& p, Element element, const Tile& tile) {
   using Key = typename Element::Key;
   const uint32_t lanes = p.box.lanes, at_once = kGroupThreads / lanes, lane = threadIdx.x % lanes;
+  int64_t* indices = p.indices + tile.first;
   for (uint32_t r0 = 0; r0 < tile.count; r0 += at_once) {
     const uint32_t r = r0 + threadIdx.x / lanes;
     const uint32_t row = tile.at(std::min(r, tile.count - 1));
@@ -193,7 +196,12 @@ __device__ void read_rows(const BoxProblem& p, Element element, const Tile& tile
     } else {
       best = scan_row(element, tile.buffer, row, p.rows, lane, lanes);
     }
-    if (lane == 0 && r < tile.count) store(p, element, tile, tile.first + r, row, best.index);
+    if (lane != 0 || r >= tile.count) continue;
+    if (p.only_indices) {
+      indices[r] = best.index;
+    } else {
+      store(p, element, tile, tile.first + r, row, best.index);
+    }
   }
 }
 
@@ -204,7 +212,6 @@ __device__ void read_columns(const BoxProblem& p, Element element, const Tile& t
   using Key = typename S::Key;
   const uint32_t slots = (p.columns + S::kElements - 1) / S::kElements;
   const uint32_t next_group = kGroupThreads / slots, next_slot = kGroupThreads % slots;
-  const bool in_pairs = p.in_order && !p.values && p.index_step == 1 && S::kElements > 1;
   uint32_t group = threadIdx.x / slots, slot = threadIdx.x % slots;
   while (group < tile.count) {
     const uint32_t at = tile.at(group) + slot * uint32_t(sizeof(typename S::Slot));
@@ -218,11 +225,14 @@ __device__ void read_columns(const BoxProblem& p, Element element, const Tile& t
     const uint32_t column = slot * S::kElements;
     const int64_t output = (tile.first + group) * p.columns + column;
     const bool whole = column + S::kElements <= p.columns;
-    if (in_pairs && whole && reinterpret_cast<uintptr_t>(p.indices + output) % kLoadBytes == 0) {
+    if (S::kElements > 1 && p.only_indices && whole &&
+        reinterpret_cast<uintptr_t>(p.indices + output) % kLoadBytes == 0) {
       auto* pairs = reinterpret_cast<longlong2*>(p.indices + output);
 #pragma unroll
       for (int e = 0; e + 1 < S::kElements; e += 2)
         pairs[e / 2] = {tracker.turn(0, e), tracker.turn(0, e + 1)};
+    } else if (S::kElements == 1 && p.only_indices) {
+      p.indices[output] = tracker.turn(0, 0);
     } else {
 #pragma unroll
       for (int e = 0; e < S::kElements; ++e) {
@@ -258,8 +268,12 @@ __device__ void read_elements(const BoxProblem& p, Element element, const Tile& 
       }
     }
     best = warp_best(best, lanes);
-    if (lane == 0 && mine < outputs)
+    if (lane != 0 || mine >= outputs) continue;
+    if (p.only_indices) {
+      p.indices[tile.first * p.columns + o] = best.index;
+    } else {
       store(p, element, tile, tile.first * p.columns + o, at, best.index);
+    }
   }
 }
 

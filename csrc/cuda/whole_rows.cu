@@ -12,48 +12,49 @@ namespace {
 
 struct WholeRows {
   const char* input;
-  int64_t* indices;  // may be null
-  void* values;      // may be null
-  Dim inner, outer;  // of the rows, if these have no more dims
-  int64_t step;      // of the result index
-  uint32_t rows, inner_rows, outer_rows, extent;
+  int64_t* indices;      // may be null
+  void* values;          // may be null
+  int64_t inner, outer;  // strides of the rows' axes in memory, if there are no more than two
+  int64_t step;          // of the result index
+  uint32_t rows, inner_rows, extent;
   uint32_t threads;  // to a row
   uint32_t parts, part_extent, cluster;
+  int axis_count, kept_count;
   int64_t walk;
   Candidates candidates;
-  int dim_count;
-  Dim dims[kWholeDims];  // of the rows
+  Dim axes[kWholeDims], kept[kWholeDims];
 
-  explicit WholeRows(const Problem& p)
+  WholeRows(const Problem& p, const Groups& groups)
       : input(p.input),
         indices(p.indices),
         values(p.values),
-        inner(p.kept_count > 0 ? p.dims[0] : Dim{1, 0, 0}),
-        outer(p.kept_count > 1 ? p.dims[1] : Dim{1, 0, 0}),
+        inner(groups.axes.count > 0 ? groups.axes.dim[0].stride : 0),
+        outer(groups.axes.count > 1 ? groups.axes.dim[1].stride : 0),
         step(p.dims[p.kept_count].step),
         rows(static_cast<uint32_t>(p.outputs)),
-        inner_rows(static_cast<uint32_t>(inner.size)),
-        outer_rows(static_cast<uint32_t>(outer.size)),
+        inner_rows(static_cast<uint32_t>(groups.axes.count > 0 ? groups.axes.dim[0].size : 1)),
         extent(static_cast<uint32_t>(std::min(p.walk, p.plan.part_extent))),
         threads(p.plan.lanes),
         parts(static_cast<uint32_t>(p.plan.parts)),
         part_extent(static_cast<uint32_t>(p.plan.part_extent)),
         cluster(p.plan.cluster),
+        axis_count(groups.axes.count),
+        kept_count(p.kept_count),
         walk(p.walk),
-        candidates(p.candidates),
-        dim_count(p.kept_count) {
-    std::copy_n(p.dims, dim_count, dims);
+        candidates(p.candidates) {
+    std::copy_n(groups.axes.dim, axis_count, axes);
+    std::copy_n(p.dims, kept_count, kept);
   }
 
-  // Of a row, by its strides in the input or its steps in the output.
-  __device__ int64_t place_of(uint32_t row, int64_t Dim::* stride) const {
-    if (outer_rows <= 1) return row * (inner.*stride);
-    if (dim_count > 2) {
-      const Place at = place(dims, dim_count, row);
-      return stride == &Dim::stride ? at.offset : at.step;
-    }
-    const uint32_t over = row / inner_rows, along = row - over * inner_rows;
-    return along * (inner.*stride) + over * (outer.*stride);
+  // Where a row begins in the input, and where its result goes.
+  __device__ int64_t offset_of_row(uint32_t row) const {
+    if (axis_count <= 1) return row * inner;
+    if (axis_count > 2) return place(axes, axis_count, row).offset;
+    const uint32_t over = row / inner_rows;
+    return (row - over * inner_rows) * inner + over * outer;
+  }
+  __device__ int64_t result_of_row(uint32_t row) const {
+    return kept_count == 0 ? 0 : place(kept, kept_count, row).step;
   }
 };
 
@@ -84,8 +85,8 @@ __global__ void __launch_bounds__(kWholeThreads, whole_blocks(sizeof(typename El
   } else {
     row = (blockIdx.x * blockDim.x + threadIdx.x) >> log2_of(threads);
   }
-  const Key* first = reinterpret_cast<const Key*>(p.input) +
-                     (p.place_of(std::min(row, p.rows - 1), &Dim::stride) + begin);
+  const Key* first =
+      reinterpret_cast<const Key*>(p.input) + (p.offset_of_row(std::min(row, p.rows - 1)) + begin);
   // Before and after whole vectors there are fewer elements than two of them hold.
   uint32_t head = 0;
   if (!kAligned) head = -(reinterpret_cast<uintptr_t>(first) / sizeof(Key)) % kWidth;
@@ -159,16 +160,16 @@ __global__ void __launch_bounds__(kWholeThreads, whole_blocks(sizeof(typename El
     }
   }
   if (thread > 0 || row >= p.rows) return;
-  const int64_t to = p.place_of(row, &Dim::step);
+  const int64_t to = p.result_of_row(row);
   if (p.indices) p.indices[to] = result.index * p.step;
   if (p.values) static_cast<Key*>(p.values)[to] = element.value(first[result.index]);
 }
 
 template <int kLoads, bool kBatches, class Element>
-void launch_loads(const Problem& problem, Element element, void* stream) {
+void launch_loads(const Reduction& r, const Problem& problem, Element element, void* stream) {
   const auto kernel = problem.plan.vector ? whole_rows<kLoads, true, kBatches, Element>
                                           : whole_rows<kLoads, false, kBatches, Element>;
-  launch(kernel, problem.plan, WholeRows(problem), element, stream);
+  launch(kernel, problem.plan, WholeRows(problem, r.groups), element, stream);
 }
 
 }  // namespace
@@ -176,14 +177,14 @@ void launch_loads(const Problem& problem, Element element, void* stream) {
 void launch_whole_rows(const Reduction& r, const Problem& problem, void* stream) {
   visit_device_element(r, [&](auto element) {
     const Plan& plan = problem.plan;
-    if (plan.batches > 0) return launch_loads<int(kWholeLoads), true>(problem, element, stream);
+    if (plan.batches > 0) return launch_loads<int(kWholeLoads), true>(r, problem, element, stream);
     switch (plan.loads) {
       case 2:
-        return launch_loads<2, false>(problem, element, stream);
+        return launch_loads<2, false>(r, problem, element, stream);
       case 3:
-        return launch_loads<3, false>(problem, element, stream);
+        return launch_loads<3, false>(r, problem, element, stream);
       default:
-        return launch_loads<int(kWholeLoads), false>(problem, element, stream);
+        return launch_loads<int(kWholeLoads), false>(r, problem, element, stream);
     }
   });
 }
