@@ -11,6 +11,7 @@
 namespace reduceops {
 
 constexpr int kMaxDims = 64;  // torch's own limit on the dims of a tensor that is reduced
+constexpr int kMaxAxes = 8;  // of kept dims merged by memory alone; with more they stay as they are
 
 struct Dim {
   int64_t size;
@@ -90,7 +91,7 @@ REDUCEOPS_HD int64_t offset_of(const Dim* reduced, int count, int64_t index) {
 // goes over columns).
 inline bool is_rows(const Groups& groups) {
   if (groups.reduced.count == 0 || groups.kept.count == 0) return true;
-  return groups.reduced.dim[0].stride <= groups.kept.dim[0].stride;
+  return groups.reduced.dim[0].stride <= groups.axes.dim[0].stride;
 }
 
 // Whether every group is one element, or the same one over and over: index 0 is the answer.

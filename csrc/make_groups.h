@@ -76,6 +76,7 @@ inline void make_groups(int64_t ndim, const int64_t* sizes, const int64_t* strid
   groups.axes.count = groups.kept.count;
   std::copy_n(groups.kept.dim, groups.kept.count, groups.axes.dim);
   merge(groups.axes, true);
+  if (groups.axes.count > kMaxAxes) groups.axes = groups.kept;
 }
 
 }  // namespace reduceops

@@ -16,22 +16,22 @@ struct Box {
   static constexpr int kColumns = -1;   // a thread to a slot of neighbouring columns
   static constexpr int kElements = -2;  // some lanes to an output, element by element
   int reading;
-  bool of_columns;     // the innermost axis is a kept one
-  int64_t columns;     // its size, else 1
-  int64_t tile;        // groups of a block
-  int64_t tiles;       // blocks
-  int lanes;           // to an output
-  int pieces;          // of a group that are copied by themselves; 0: a tile is one span of memory
-  int copy_lanes;      // to a piece
-  int piece_bytes;     // of each
-  int group_bytes;     // from the first byte of a group to its last
-  int64_t row_stride;  // bytes between reduced positions in memory
-  int row_pitch;       // bytes between reduced positions in shared memory,
-  int column_pitch;    // columns,
-  int group_pitch;     // and groups
-  int lead_bytes;      // of shared memory before the groups: where each begins, if they are pieces
-  int stage_bytes;     // of shared memory for the groups
+  bool of_columns;   // the innermost axis is a kept one
+  int64_t columns;   // its size, else 1
+  int64_t tile;      // groups of a block
+  int64_t tiles;     // blocks
+  int lanes;         // to an output
+  bool pieces;       // each group is copied by itself; else a tile is one span of memory
+  int copy_lanes;    // to a piece
+  int group_bytes;   // from the first byte of a group to its last
+  int row_pitch;     // bytes between reduced positions,
+  int column_pitch;  // columns,
+  int group_pitch;   // and groups, in shared memory
+  int lead_bytes;    // of shared memory before the groups: where each begins, if they are pieces
+  int stage_bytes;   // of shared memory for the groups
 };
+
+constexpr int kBoxDims = 6;  // kept ones, at most
 
 namespace box {
 
@@ -67,7 +67,8 @@ inline std::optional<Box> make_box(const Groups& groups, int64_t bytes, bool row
   using namespace box;
   most = std::min(most, kMostBytes);
   tile_bytes = std::clamp(tile_bytes, most, kMostBytes);
-  if (groups.reduced.count != 1 || groups.axes.count == 0) return {};
+  if (groups.reduced.count != 1 || groups.axes.count == 0 || groups.kept.count > kBoxDims)
+    return {};
   const Dim along = groups.reduced.dim[0];
   const Dims& axes = groups.axes;
   Box plan{};
@@ -78,43 +79,30 @@ inline std::optional<Box> make_box(const Groups& groups, int64_t bytes, bool row
     return {};
   const int64_t run = ((plan.columns - 1) * column_stride + 1) * bytes;  // of one reduced position
   const int64_t group = (along.size - 1) * along.stride * bytes + run;
-  plan.row_stride = along.stride * bytes;
+  plan.row_pitch = static_cast<int>(along.stride * bytes);
   plan.column_pitch = static_cast<int>(column_stride * bytes);
   const int first = plan.of_columns;
   const Dim axis = first < axes.count ? axes.dim[first] : Dim{1, 0, 1};
   const int64_t count = groups.outputs / plan.columns, pitch = axis.stride * bytes;
   const bool one_axis = axes.count <= first + 1;
-  const bool whole_groups = rows || without_gaps(plan.row_stride, run);
-  const int64_t along_axis =
-      pitch > tile_bytes ? 1 : std::min(axis.size, tile_bytes / std::max<int64_t>(1, pitch));
-  const bool span = whole_groups && group <= most &&
-                    (count == 1 || (without_gaps(pitch, group) &&
-                                    (one_axis || along_axis * pitch >= kLeastSpan)));
+  // Gaps in a group are read with it, or it is not for a box.
+  if (group > most || (!rows && !without_gaps(plan.row_pitch, run))) return {};
+  const int64_t in_tile = std::min(axis.size, tile_bytes / std::max<int64_t>(1, pitch));
+  const bool span =
+      count == 1 || (without_gaps(pitch, group) && (one_axis || in_tile * pitch >= kLeastSpan));
+  plan.pieces = !span;
+  plan.group_bytes = static_cast<int>(group);
   if (span) {
-    plan.pieces = 0;
-    plan.group_bytes = static_cast<int>(group);
-    plan.row_pitch = static_cast<int>(plan.row_stride);
     plan.group_pitch = static_cast<int>(pitch);
     plan.tile =
         count == 1 ? 1 : std::clamp<int64_t>((tile_bytes - group) / pitch + 1, 1, axis.size);
   } else {
-    plan.pieces = whole_groups ? 1 : static_cast<int>(along.size);
-    plan.piece_bytes = static_cast<int>(whole_groups ? group : run);
-    // Room for a piece wherever in a block of 16 bytes it begins; rows keep their offset in one.
-    const int64_t room = plan.piece_bytes + 2 * (kBlock - 1);
-    const int64_t row_pitch = whole_groups
-                                  ? plan.row_stride
-                                  : room + ((plan.row_stride - room) % kBlock + kBlock) % kBlock;
-    int64_t group_pitch =
-        round_up((whole_groups ? 0 : (along.size - 1) * row_pitch) + room, kBlock);
-    if (group_pitch % 32 == 0) group_pitch += kBlock;  // groups begin in different banks
-    if (group_pitch > most + 64) return {};
-    plan.group_bytes = static_cast<int>(group_pitch);
-    plan.row_pitch = static_cast<int>(row_pitch);
-    plan.group_pitch = static_cast<int>(group_pitch);
-    plan.tile = std::clamp<int64_t>(tile_bytes / group_pitch, 1, count);
-    const int64_t blocks = plan.piece_bytes / kBlock + 1;
-    plan.copy_lanes = static_cast<int>(std::min<int64_t>(32, power_up(blocks)));
+    // Room for a group wherever in a block of 16 bytes it begins; neighbours begin in other banks.
+    int64_t room = round_up(group + kBlock - 1, kBlock);
+    if (room % 32 == 0) room += kBlock;
+    plan.group_pitch = static_cast<int>(room);
+    plan.tile = std::clamp<int64_t>(tile_bytes / room, 1, count);
+    plan.copy_lanes = static_cast<int>(std::min<int64_t>(32, power_up(group / kBlock + 1)));
   }
   // As many lanes to an output as there are threads to spare.
   const int64_t outputs = plan.tile * plan.columns;

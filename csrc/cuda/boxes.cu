@@ -26,8 +26,7 @@ struct BoxProblem {
   bool in_order;      // the results follow each other as the outputs do
   bool only_indices;  // and are positions, nothing else
   int kept_count, axis_count;
-  Dim kept[kMaxDims];
-  Dim axes[kMaxDims];
+  Dim kept[kBoxDims], axes[kBoxDims];
 
   BoxProblem(const Problem& p, const Groups& groups_of)
       : input(p.input),
@@ -48,9 +47,7 @@ struct BoxProblem {
     groups = p.outputs / columns;
     in_axis = axes[0].size;
     tiles_of_axis = ceil_div(in_axis, box.tile);
-    in_order = true;
-    for (int64_t d = 0, step = 1; d < kept_count; step *= kept[d++].size)
-      in_order &= kept[d].step == step;
+    in_order = p.in_order;
     only_indices = in_order && !values && index_step == 1;
   }
 };
@@ -74,7 +71,7 @@ template <class Key>
 __device__ Tile load_tile(const BoxProblem& p, char* shared) {
   Tile tile;
   tile.group_pitch = p.box.group_pitch;
-  if (p.box.pieces == 0) {
+  if (!p.box.pieces) {
     // One span of one axis.
     const auto [outer, number] = split(blockIdx.x, p.tiles_of_axis);
     const int64_t in_axis = number * p.box.tile;
@@ -93,17 +90,14 @@ __device__ Tile load_tile(const BoxProblem& p, char* shared) {
   auto* leads = reinterpret_cast<uint16_t*>(shared);
   char* buffer = shared + p.box.lead_bytes;
   const uint32_t lanes = p.box.copy_lanes, lane = threadIdx.x & (lanes - 1);
-  const uint32_t pieces = tile.count * p.box.pieces;
-  for (uint32_t i = threadIdx.x >> log2_of(lanes); i < pieces; i += kGroupThreads / lanes) {
-    const uint32_t group = p.box.pieces == 1 ? i : i / p.box.pieces;
-    const uint32_t row = i - group * p.box.pieces;
+  for (uint32_t group = threadIdx.x >> log2_of(lanes); group < tile.count;
+       group += kGroupThreads / lanes) {
     const int64_t offset = place(p.axes, p.axis_count, tile.first + group).offset;
     const char* first = p.input + offset * int64_t(sizeof(Key));
     const uint32_t lead = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(first)) % kLoadBytes;
-    if (row == 0 && lane == 0) leads[group] = static_cast<uint16_t>(lead);
-    copy_piece(first + row * p.box.row_stride,
-               buffer + group * tile.group_pitch + lead + row * p.box.row_pitch, p.box.piece_bytes,
-               p.whole_blocks, lane, lanes);
+    if (lane == 0) leads[group] = static_cast<uint16_t>(lead);
+    copy_piece(first, buffer + group * tile.group_pitch + lead, p.box.group_bytes, p.whole_blocks,
+               lane, lanes);
   }
   wait_for_copies();
   __syncthreads();

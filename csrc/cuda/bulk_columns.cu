@@ -18,12 +18,13 @@ struct Item {
   int64_t outer, part, group;  // of parts, a cluster's
   int64_t column, columns;     // of the inner dim
   int64_t begin, stop;         // reduced positions
-  const char* origin;          // the element at column `column`, position 0
+  int64_t offset;              // of the element at column `column`, position 0
+  const char* origin;          // that element
 
   template <class Key>
   __device__ static Item of(const Problem& p, int64_t number) {
     Item item;
-    const Dim inner = p.kept()[0];
+    const Dim inner = p.axes()[0];
     const auto [unit, rank] = split(number, p.plan.cluster);
     const auto [group, tile] = p.plan.parts == 1 ? Split{0, unit} : split(unit, p.plan.tiles);
     const int64_t part = group * p.plan.cluster + rank;
@@ -35,18 +36,16 @@ struct Item {
     item.columns = std::min(p.plan.tile, inner.size - item.column);
     item.begin = part * p.plan.part_extent;
     item.stop = std::max(item.begin, std::min(item.begin + p.plan.part_extent, p.walk));
-    item.origin = p.input + (place(p.kept() + 1, p.kept_count - 1, outer).offset + item.column) *
-                                int64_t(sizeof(Key));
+    item.offset = place(p.axes() + 1, p.axis_count - 1, outer).offset + item.column;
+    item.origin = p.input + item.offset * int64_t(sizeof(Key));
     return item;
   }
 
   // Positions count from the begin of the cluster's first part.
   template <class Element>
   __device__ Results<Element> results(const Problem& p) const {
-    const Dim inner = p.kept()[0];
-    const Place at = place(p.kept() + 1, p.kept_count - 1, outer);
-    return {p,     {at.offset + column, at.step + column * inner.step},
-            inner, outer * inner.size + column,
+    return {p,     offset,
+            1,     outer * p.axes()[0].size + column,
             group, group * p.plan.cluster * p.plan.part_extent};
   }
 };
@@ -104,7 +103,7 @@ __device__ void read(const Problem& p, Element element, const Ring& ring, char* 
   const uint32_t lanes = p.plan.lanes, shares = p.plan.shares;
   const uint32_t lane = threadIdx.x % lanes, share = threadIdx.x / lanes;
   const uint32_t first_slot = kSlots > 1 ? lane / 32 * 32 * kSlots + lane % 32 : lane;
-  const Dim inner = p.kept()[0], along = p.reduced()[0];
+  const Dim along = p.reduced()[0];
   const int64_t pitch = along.stride * int64_t(sizeof(Key));
   constexpr int kRowsAtOnce = rows_at_once(sizeof(Key));
   const uint32_t stage_pitch = p.plan.stage_pitch;

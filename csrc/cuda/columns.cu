@@ -26,7 +26,7 @@ __device__ void combine_shares(const Problem& p, Element element, const Near<Key
   const uint32_t lanes = p.plan.lanes, shares = p.plan.shares;
   const uint32_t groups = p.plan.threads / (lanes * shares), columns = lanes * kWidth;
   const uint32_t takers = std::clamp<uint32_t>(shares / kWidth, 1, 32);  // of a column
-  const Dim inner = p.kept()[0];
+  const Dim inner = p.axes()[0];
   for (uint32_t first = 0; first < groups * columns * takers; first += blockDim.x) {
     const uint32_t item = first + threadIdx.x, taker = item & (takers - 1);
     const uint32_t group = (item >> log2_of(takers)) / columns;
@@ -44,11 +44,11 @@ __device__ void combine_shares(const Problem& p, Element element, const Near<Key
     const auto [outer, across] = split(tile, p.plan.across);
     const int64_t column = across * columns + here;
     if (taker > 0 || group >= groups || tile >= p.plan.tiles || column >= inner.size) continue;
-    const Place base = place(p.kept() + 1, p.kept_count - 1, outer);
-    const Place at{base.offset + column * inner.stride, base.step + column * inner.step};
+    const int64_t offset =
+        place(p.axes() + 1, p.axis_count - 1, outer).offset + column * inner.stride;
     const int64_t position = part * p.plan.part_extent + best.index;
     const int64_t index = place(p.reduced(), p.reduced_count, position).step;
-    emit(p, element, outer * inner.size + column, at, part, Best<Key>{best.key, index});
+    emit(p, element, outer * inner.size + column, offset, part, Best<Key>{best.key, index});
   }
 }
 
@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(kThreads, column_blocks(sizeof(typename Elemen
   const int shares_log2 = log2_of(shares);
   const uint32_t share = column_of & (shares - 1), group = column_of >> shares_log2;
   const uint32_t groups = p.plan.threads / (lanes * shares);
-  const Dim inner = p.kept()[0];
+  const Dim inner = p.axes()[0];
   for (int64_t block = blockIdx.x; block < p.plan.blocks; block += gridDim.x) {
     const auto [unit, part] = split(block, p.plan.parts);
     const int64_t tile = unit * groups + group;
@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(kThreads, column_blocks(sizeof(typename Elemen
     Tracker<Element, kSlots> tracker;  // of positions begin + share + turn * shares
     if (inside) {
       const Key* base = reinterpret_cast<const Key*>(p.input) +
-                        place(p.kept() + 1, p.kept_count - 1, outer).offset + column * inner.stride;
+                        place(p.axes() + 1, p.axis_count - 1, outer).offset + column * inner.stride;
       const auto extent = static_cast<uint32_t>(stop - begin);
       const uint32_t turns = share < extent ? ((extent - share - 1) >> shares_log2) + 1 : 0;
       // Past the end there is the last turn again, which cannot win.
@@ -140,11 +140,11 @@ __global__ void __launch_bounds__(kThreads, column_blocks(sizeof(typename Elemen
     }
     tracker.finish();
     if (alone(p)) {
-      const Place at = place(p.kept() + 1, p.kept_count - 1, outer);
-      const Results<Element> results(
-          p, {at.offset + column * inner.stride, at.step + column * inner.step}, inner,
-          outer * inner.size + column, part, begin);
       if (!inside) continue;
+      const int64_t offset =
+          place(p.axes() + 1, p.axis_count - 1, outer).offset + column * inner.stride;
+      const Results<Element> results(p, offset, inner.stride, outer * inner.size + column, part,
+                                     begin);
       if (results.only_indices()) {
         uint32_t turns[kWidth];
 #pragma unroll

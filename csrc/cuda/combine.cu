@@ -24,7 +24,7 @@ __global__ void combine(const __grid_constant__ Problem p, Element element, int 
     for (int w = 1; lane == 0 && w < kCombiners / 32; ++w) take(best, warps[w]);
   }
   if (lane == 0 && output < p.outputs)
-    finish(p, element, place(p.kept(), p.kept_count, output), best.index);
+    finish(p, element, output, place(p.axes(), p.axis_count, output).offset, best.index);
 }
 
 }  // namespace

@@ -121,27 +121,29 @@ __device__ Best<Key> warp_best(Best<Key> best, int lanes = 32) {
   return best;
 }
 
-// Writes the result of the group that starts at input offset `base`.
+// Writes the result of output number `output` in the order of memory, whose group begins at
+// `offset` of the input.
 template <class Element>
-__device__ void finish(const Problem& p, Element element, Place at, int64_t index) {
+__device__ void finish(const Problem& p, Element element, int64_t output, int64_t offset,
+                       int64_t index) {
   using Key = typename Element::Key;
-  if (p.indices) p.indices[at.step] = index;
+  const int64_t to = p.result(output);
+  if (p.indices) p.indices[to] = index;
   if (p.values) {
-    const Key* input = reinterpret_cast<const Key*>(p.input) + at.offset;
-    static_cast<Key*>(p.values)[at.step] =
+    const Key* input = reinterpret_cast<const Key*>(p.input) + offset;
+    static_cast<Key*>(p.values)[to] =
         element.value(input[offset_of(p.reduced(), p.reduced_count, index)]);
   }
 }
 
-// The result of output number `output` in walk order, which lies `at`, or this part's candidate for
-// it.
+// The same, or this part's candidate for it.
 template <class Element, class Key>
-__device__ void emit(const Problem& p, Element element, int64_t output, Place at, int64_t part,
-                     Best<Key> best) {
+__device__ void emit(const Problem& p, Element element, int64_t output, int64_t offset,
+                     int64_t part, Best<Key> best) {
   if (p.candidates) {
     p.candidates.put(output * p.plan.candidates() + part, {best.key, best.index});
   } else {
-    finish(p, element, at, best.index);
+    finish(p, element, output, offset, best.index);
   }
 }
 

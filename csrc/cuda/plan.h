@@ -144,7 +144,7 @@ class Planner {
   }
 
  private:
-  const Dim& inner() const { return groups_.kept.dim[0]; }
+  const Dim& inner() const { return groups_.axes.dim[0]; }
   const Dim& along() const { return groups_.reduced.dim[0]; }
   int64_t slot_bytes() const { return std::max<int64_t>(4, bytes_); }
   int64_t multiprocessors() const { return limits_.multiprocessors; }
@@ -194,8 +194,8 @@ class Planner {
   // Whether rows begin and end where vectors do.
   bool rows_aligned() const {
     bool aligned = address_ % kLoadBytes == 0 && walk_ * bytes_ % kLoadBytes == 0;
-    for (int d = 0; d < groups_.kept.count; ++d)
-      aligned &= groups_.kept.dim[d].stride * bytes_ % kLoadBytes == 0;
+    for (int d = 0; d < groups_.axes.count; ++d)
+      aligned &= groups_.axes.dim[d].stride * bytes_ % kLoadBytes == 0;
     return aligned;
   }
 
@@ -238,13 +238,13 @@ class Planner {
 
   // Fours of columns, each aligned.
   bool is_whole_columns() const {
-    const Dims &kept = groups_.kept, &reduced = groups_.reduced;
-    if (kept.count > kWholeDims || reduced.count != 1 || inner().stride != 1) return false;
+    const Dims &axes = groups_.axes, &reduced = groups_.reduced;
+    if (groups_.kept.count > kWholeDims || reduced.count != 1 || inner().stride != 1) return false;
     if (walk_ < 2 || walk_ > std::min(tuning_.whole_column, whole_column_rows(bytes_)))
       return false;
     const int64_t four = 4 * bytes_, alignment = std::min(four, kLoadBytes);
     bool aligned = address_ % alignment == 0 && along().stride * bytes_ % alignment == 0;
-    for (int d = 1; d < kept.count; ++d) aligned &= kept.dim[d].stride * bytes_ % alignment == 0;
+    for (int d = 1; d < axes.count; ++d) aligned &= axes.dim[d].stride * bytes_ % alignment == 0;
     return aligned && inner().size % 4 == 0 && groups_.outputs >> 32 == 0;
   }
 
@@ -258,10 +258,7 @@ class Planner {
 
   // Small groups, whatever lies between them.
   std::optional<Box> box(bool rows) const {
-    const bool neighbours = groups_.kept.count == 1 + !rows;
-    const int64_t most = !neighbours ? tuning_.tile_bytes
-                         : rows      ? tuning_.short_row_bytes
-                                     : tuning_.small_group_bytes;
+    const int64_t most = rows ? tuning_.short_row_bytes : tuning_.small_group_bytes;
     return make_box(groups_, bytes_, rows, most, tuning_.tile_bytes);
   }
 
@@ -429,7 +426,7 @@ class Planner {
       }
       return true;
     };
-    return aligned(groups_.kept, 1) && aligned(groups_.reduced, 0);
+    return aligned(groups_.axes, 1) && aligned(groups_.reduced, 0);
   }
 
   // Where plain loads are as fast as a ring, or faster.

@@ -38,10 +38,19 @@ struct Problem {
   Candidates candidates;
   int64_t outputs, walk;
   int kept_count, reduced_count;
+  int axis_count;      // of the kept dims as they lie in memory
+  bool in_order;       // the results follow each other as the outputs do in memory
   Dim dims[kMaxDims];  // the kept ones, then the reduced ones
+  Dim merged[kMaxAxes];
 
   __device__ const Dim* kept() const { return dims; }
   __device__ const Dim* reduced() const { return dims + kept_count; }
+  // Their steps mean nothing where several dims are merged: see `result`.
+  __device__ const Dim* axes() const { return axis_count < kept_count ? merged : dims; }
+  // Where the result of an output goes, by its number in the order of memory.
+  __device__ int64_t result(int64_t output) const {
+    return in_order ? output : place(dims, kept_count, output).step;
+  }
 };
 
 inline Problem make_problem(const Reduction& r, const Plan& plan, void* workspace) {
@@ -57,6 +66,11 @@ inline Problem make_problem(const Reduction& r, const Plan& plan, void* workspac
   p.reduced_count = r.groups.reduced.count;
   std::copy_n(r.groups.kept.dim, p.kept_count, p.dims);
   std::copy_n(r.groups.reduced.dim, p.reduced_count, p.dims + p.kept_count);
+  p.axis_count = r.groups.axes.count;
+  if (p.axis_count < p.kept_count) std::copy_n(r.groups.axes.dim, p.axis_count, p.merged);
+  p.in_order = true;
+  for (int64_t d = 0, step = 1; d < p.kept_count; step *= p.dims[d++].size)
+    p.in_order &= p.dims[d].step == step;
   int64_t last = 0;
   for (int d = 0; d < p.kept_count + p.reduced_count; ++d)
     last += (p.dims[d].size - 1) * p.dims[d].stride;

@@ -10,23 +10,22 @@ class Results {
   using Key = typename Element::Key;
 
  public:
-  // Outputs along `kept` from the one that lies `at` and is number `output` in walk order, each
-  // from reduced position `begin` on.
-  __device__ Results(const Problem& p, Place at, const Dim& kept, int64_t output, int64_t part,
+  // Outputs `stride` elements apart in memory, the first of which begins at `offset` and is number
+  // `output` in the order of memory, each from reduced position `begin` on.
+  __device__ Results(const Problem& p, int64_t offset, int64_t stride, int64_t output, int64_t part,
                      int64_t begin)
-      : input_(reinterpret_cast<const Key*>(p.input) + at.offset),
-        indices_(p.indices ? p.indices + at.step : nullptr),
-        values_(p.values ? static_cast<Key*>(p.values) + at.step : nullptr),
-        candidates_(p.candidates),
-        candidate_(output * p.plan.candidates() + part),
-        kept_(kept),
-        along_(p.reduced()[0]),
-        parts_(p.plan.candidates()),
-        begin_(begin) {}
+      : p_(p),
+        input_(reinterpret_cast<const Key*>(p.input) + offset),
+        stride_(stride),
+        output_(output),
+        part_(part),
+        begin_(begin),
+        indices_(p.indices ? p.indices + output : nullptr),
+        along_(p.reduced()[0]) {}
 
   // Whether indices are all that is wanted, side by side.
   __device__ bool only_indices() const {
-    return !candidates_ && !values_ && kept_.step == 1 && along_.step == 1;
+    return !p_.candidates && !p_.values && p_.in_order && along_.step == 1;
   }
   __device__ void put_index(uint32_t here, int64_t position) const {
     indices_[here] = begin_ + position;
@@ -51,29 +50,26 @@ class Results {
 
   __device__ void put(Element element, uint32_t here, Key key, int64_t position) const {
     const int64_t index = (begin_ + position) * along_.step;
-    if (candidates_) {
-      candidates_.put(candidate_ + here * parts_, {key, index});
+    if (p_.candidates) {
+      p_.candidates.put((output_ + here) * p_.plan.candidates() + part_, {key, index});
       return;
     }
-    const int64_t to = kept_.step == 1 ? here : here * kept_.step;
-    if (indices_) indices_[to] = index;
-    if (values_) {
+    const int64_t to = p_.result(output_ + here);
+    if (p_.indices) p_.indices[to] = index;
+    if (p_.values) {
       Key value;
-      if (!element.value_of_key(key, value)) {
-        value = element.value(input_[here * kept_.stride + (begin_ + position) * along_.stride]);
-      }
-      values_[to] = value;
+      if (!element.value_of_key(key, value))
+        value = element.value(input_[here * stride_ + (begin_ + position) * along_.stride]);
+      static_cast<Key*>(p_.values)[to] = value;
     }
   }
 
  private:
+  const Problem& p_;
   const Key* input_;
+  const int64_t stride_, output_, part_, begin_;
   int64_t* indices_;
-  Key* values_;
-  const Candidates candidates_;
-  const int64_t candidate_;
-  const Dim kept_, along_;
-  const int64_t parts_, begin_;
+  const Dim along_;
 };
 
 }  // namespace reduceops::cuda

@@ -119,8 +119,8 @@ __global__ void __launch_bounds__(kThreads, kRowLoads / kThreads / (kLoads ? kLo
     if (p.plan.cluster > 1) cluster_arrive();
     const auto [unit, part] = split(block, p.plan.parts);
     const int64_t output = unit * rows_per_block + row;
-    const Place at = place(p.kept(), p.kept_count, std::min(output, p.outputs - 1));
-    const Key* base = reinterpret_cast<const Key*>(p.input) + at.offset;
+    const int64_t offset = place(p.axes(), p.axis_count, std::min(output, p.outputs - 1)).offset;
+    const Key* base = reinterpret_cast<const Key*>(p.input) + offset;
     const int64_t j = part * p.plan.part_extent;
     Best<Key> best =
         scan<kLoads>(p, element, base, j, std::min(j + p.plan.part_extent, p.walk), lane);
@@ -144,7 +144,7 @@ __global__ void __launch_bounds__(kThreads, kRowLoads / kThreads / (kLoads ? kLo
         best = warp_best(best);
       }
     }
-    if (lane == 0 && output < p.outputs) emit(p, element, output, at, part, best);
+    if (lane == 0 && output < p.outputs) emit(p, element, output, offset, part, best);
   }
 }
 

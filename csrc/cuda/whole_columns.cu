@@ -15,31 +15,26 @@ struct WholeColumns {
   const char* input;
   int64_t* indices;   // may be null
   void* values;       // may be null
-  Dim inner;          // of the columns
   Dim along;          // the reduced dim
   uint32_t fours;     // of columns
   uint32_t in_inner;  // of them
-  bool in_order;      // results follow each other as the columns do
-  bool in_fours;      // those of four columns do, at an offset that is a multiple of four
-  int outer_count;
-  Dim outer[kWholeDims];  // the other kept dims
+  bool in_order;      // the results follow each other as the columns do
+  int outer_count, kept_count;
+  Dim outer[kWholeDims];  // the axes of the columns but for the innermost
+  Dim kept[kWholeDims];   // the dims of the results
 
-  explicit WholeColumns(const Problem& p)
+  explicit WholeColumns(const Problem& p, const Groups& groups)
       : input(p.input),
         indices(p.indices),
         values(p.values),
-        inner(p.dims[0]),
         along(p.dims[p.kept_count]),
         fours(static_cast<uint32_t>(p.outputs / kColumns)),
-        in_inner(static_cast<uint32_t>(inner.size / kColumns)),
-        in_order(inner.step == 1),
-        in_fours(inner.step == 1),
-        outer_count(p.kept_count - 1) {
-    std::copy_n(p.dims + 1, outer_count, outer);
-    for (int64_t d = 0, step = inner.size; d < outer_count; step *= outer[d++].size) {
-      in_order &= outer[d].step == step;
-      in_fours &= outer[d].step % kColumns == 0;
-    }
+        in_inner(static_cast<uint32_t>(groups.axes.dim[0].size / kColumns)),
+        in_order(p.in_order),
+        outer_count(p.axis_count - 1),
+        kept_count(p.kept_count) {
+    std::copy_n(groups.axes.dim + 1, outer_count, outer);
+    std::copy_n(p.dims, kept_count, kept);
   }
 };
 
@@ -59,14 +54,13 @@ __global__ void __launch_bounds__(kThreads, whole_blocks(kRows, sizeof(typename 
   using Key = typename Element::Key;
   const uint32_t thread = blockIdx.x * kThreads + threadIdx.x;
   uint32_t across = std::min(thread, p.fours - 1);
-  Place outer{0, 0};
+  int64_t outer = 0;
   if (p.outer_count > 0) {
     const uint32_t over = across / p.in_inner;
     across -= over * p.in_inner;
-    outer = place(p.outer, p.outer_count, over);
+    outer = place(p.outer, p.outer_count, over).offset;
   }
-  const Key* first =
-      reinterpret_cast<const Key*>(p.input) + (outer.offset + across * int64_t(kColumns));
+  const Key* first = reinterpret_cast<const Key*>(p.input) + (outer + across * int64_t(kColumns));
   // Past the end there is the last row again.
   const auto row = [&](uint32_t j) { return std::min<int64_t>(j, p.along.size - 1); };
   Four<Key> held[kRows];
@@ -88,41 +82,39 @@ __global__ void __launch_bounds__(kThreads, whole_blocks(kRows, sizeof(typename 
       }
     }
   }
-  const int64_t to = outer.step + across * int64_t(kColumns) * p.inner.step;
-  if (p.values && thread < p.fours) {
-    Four<Key> chosen = held[0];
+  const auto value = [&](uint32_t c) {
+    Key bits = held[0].at[c];
 #pragma unroll
-    for (uint32_t j = 1; j < kRows; ++j) {
+    for (uint32_t j = 1; j < kRows; ++j) bits = at[c] == j ? held[j].at[c] : bits;
+    return element.value(bits);
+  };
+  if (!p.in_order) {
+    if (thread >= p.fours) return;
 #pragma unroll
-      for (uint32_t c = 0; c < kColumns; ++c)
-        chosen.at[c] = at[c] == j ? held[j].at[c] : chosen.at[c];
+    for (uint32_t c = 0; c < kColumns; ++c) {
+      const int64_t to = place(p.kept, p.kept_count, thread * int64_t(kColumns) + c).step;
+      if (p.indices) p.indices[to] = at[c] * p.along.step;
+      if (p.values) static_cast<Key*>(p.values)[to] = value(c);
     }
-#pragma unroll
-    for (uint32_t c = 0; c < kColumns; ++c) chosen.at[c] = element.value(chosen.at[c]);
-    Key* values = static_cast<Key*>(p.values) + to;
-    if (p.in_fours) {
-      *reinterpret_cast<Four<Key>*>(values) = chosen;
-    } else {
-#pragma unroll
-      for (uint32_t c = 0; c < kColumns; ++c) values[c * p.inner.step] = chosen.at[c];
-    }
-  }
-  if (!p.indices) return;
-  if (p.in_order && p.along.step == 1) {
-    // Of the eight columns of a pair of lanes, the even one stores 0, 1, 4 and 5, the odd one the
-    // others: each gives the other the two that it does not store.
-    const bool odd = thread % 2;
-    const uint32_t own[] = {at[0] | at[1] << 16, at[2] | at[3] << 16};
-    const uint32_t other = __shfl_xor_sync(~0u, own[odd ? 0 : 1], 1);
-    const uint32_t low = odd ? other : own[0], high = odd ? own[1] : other;
-    auto* pairs = reinterpret_cast<longlong2*>(p.indices) + thread / 2 * int64_t(4) + odd;
-    if (thread - odd < p.fours) pairs[0] = {low & 0xffff, low >> 16};
-    if ((thread | 1) < p.fours) pairs[2] = {high & 0xffff, high >> 16};
     return;
   }
-  if (thread >= p.fours) return;
+  if (p.values && thread < p.fours) {
+    Four<Key> values;
 #pragma unroll
-  for (uint32_t c = 0; c < kColumns; ++c) p.indices[to + c * p.inner.step] = at[c] * p.along.step;
+    for (uint32_t c = 0; c < kColumns; ++c) values.at[c] = value(c);
+    static_cast<Four<Key>*>(p.values)[thread] = values;
+  }
+  if (!p.indices) return;
+  // Of the eight columns of a pair of lanes, the even one stores 0, 1, 4 and 5, the odd one the
+  // others: each gives the other the two that it does not store.
+  const bool odd = thread % 2;
+  const uint32_t own[] = {at[0] | at[1] << 16, at[2] | at[3] << 16};
+  const uint32_t other = __shfl_xor_sync(~0u, own[odd ? 0 : 1], 1);
+  const uint32_t low = odd ? other : own[0], high = odd ? own[1] : other;
+  auto* to = reinterpret_cast<longlong2*>(p.indices) + thread / 2 * int64_t(4) + odd;
+  const int64_t step = p.along.step;
+  if (thread - odd < p.fours) to[0] = {(low & 0xffff) * step, (low >> 16) * step};
+  if ((thread | 1) < p.fours) to[2] = {(high & 0xffff) * step, (high >> 16) * step};
 }
 
 }  // namespace
@@ -131,7 +123,8 @@ void launch_whole_columns(const Reduction& r, const Problem& problem, void* stre
   visit_element(r, [&](auto element) {
     using Element = decltype(element);
     const auto launch_for = [&]<uint32_t kRows>(std::integral_constant<uint32_t, kRows>) {
-      launch(whole_columns<kRows, Element>, problem.plan, WholeColumns(problem), element, stream);
+      launch(whole_columns<kRows, Element>, problem.plan, WholeColumns(problem, r.groups), element,
+             stream);
     };
     const int64_t rows = problem.walk;
     if (rows == 2) return launch_for(std::integral_constant<uint32_t, 2>());
