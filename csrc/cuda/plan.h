@@ -62,7 +62,7 @@ struct Plan {
   int lanes;            // rows: threads per row; columns: threads side by side over columns
   int loads;            // rows: in flight of a thread
   int64_t batches;      // whole rows: of so many loads, in a part; 0: a row is held at once
-  int shares;           // columns: threads that share a column
+  int shares;           // columns: threads that share a column; rows: runs taken side by side
   int threads;          // per block
   int cluster;          // blocks that combine their parts in shared memory
   int64_t blocks;       // of the whole grid, parts included
@@ -412,6 +412,12 @@ class Planner {
     cut(plan, groups_.outputs, walk_, wanted, plan.vector ? 2048 / bytes_ : 1);
     if (limits_.bulk && plan.parts <= kCluster && plan.parts > 1)
       plan.cluster = static_cast<int>(plan.parts);
+    if (reduced.count > 1) {
+      const int64_t of_run = plan.vector ? ceil_div(along().size, width) : along().size;
+      const int64_t most = of_run > 32 * kManyLoads ? plan.lanes : std::min(plan.lanes, 32);
+      plan.shares = static_cast<int>(
+          plan.lanes / std::min(most, ceil_pow2(ceil_div(of_run, tuning_.lane_loads))));
+    }
     const int64_t loads_of_part = plan.vector ? ceil_div(plan.part_extent, width) : 0;
     plan.loads = loads_of_part >= 2 * kManyLoads * plan.lanes ? kManyLoads : kFewLoads;
     plan.blocks = units * plan.parts;

@@ -73,36 +73,47 @@ __device__ Near<Key> scan_run(Element element, const Key* p, uint32_t n, uint32_
   return best;
 }
 
+// The same of elements that lie `stride` apart.
+template <class Element, class Key = typename Element::Key>
+__device__ Near<Key> scan_apart(Element element, const Key* p, int64_t stride, uint32_t n,
+                                uint32_t lane, uint32_t lanes) {
+  Near<Key> best;
+  for (uint32_t i = lane; i < n; i += kFewLoads * lanes) {
+    // Past the end there is the last element again, which changes nothing.
+    const auto at = [&](int u) { return std::min(i + u * lanes, n - 1); };
+    Key x[kFewLoads];
+#pragma unroll
+    for (int u = 0; u < kFewLoads; ++u) x[u] = p[at(u) * stride];
+#pragma unroll
+    for (int u = 0; u < kFewLoads; ++u) best.take(element.key(x[u]), at(u));
+  }
+  return best;
+}
+
 // The best, over the `lanes` lanes of a row, of reduced positions [j, stop) of the group at `base`;
-// the index is the result's.
+// the index is the result's. The lanes take several runs of the innermost reduced dim side by side.
 template <int kLoads, class Element, class Key = typename Element::Key>
 __device__ Best<Key> scan(const Problem& p, Element element, const Key* base, int64_t j,
                           int64_t stop, int lane) {
-  const int lanes = p.plan.lanes, together = std::min(lanes, 32);
+  const Dim inner = p.reduced_count ? p.reduced()[0] : Dim{1, 0, 0};
+  const uint32_t runs = p.plan.shares, lanes = p.plan.lanes / runs;  // powers of two
+  const uint32_t first = lane >> log2_of(lanes);
   Best<Key> best = no_best<Key>();
-  if constexpr (kLoads > 0) {
-    const Dim inner = p.reduced()[0];
-    int64_t start = p.reduced_count == 1 ? j : split(j, inner.size).remainder;
-    while (j < stop) {
-      const int64_t n = std::min(inner.size - start, stop - j);
-      const Place at = place(p.reduced(), p.reduced_count, j);
-      const Near<Key> run = warp_best(
-          scan_run<kLoads>(element, base + at.offset, static_cast<uint32_t>(n), lane, lanes),
-          together);
-      if (run.index != ~0u) take(best, {run.key, at.step + run.index * inner.step});
-      j += n;
-      start = 0;
+  for (int64_t run = split(j, inner.size).quotient + first; run * inner.size < stop; run += runs) {
+    const int64_t begin = std::max<int64_t>(0, j - run * inner.size);
+    const auto n = static_cast<uint32_t>(std::min(inner.size, stop - run * inner.size) - begin);
+    const Place at = place(p.reduced() + 1, p.reduced_count - 1, run);
+    const Key* from = base + at.offset + begin * inner.stride;
+    Near<Key> found;
+    if constexpr (kLoads > 0) {
+      found = scan_run<kLoads>(element, from, n, lane & (lanes - 1), lanes);
+    } else {
+      found = scan_apart(element, from, inner.stride, n, lane & (lanes - 1), lanes);
     }
-  } else {
     // Positions are in memory order, which need not be that of the result's indices.
-    Best<Key> mine = no_best<Key>();
-    for (j += lane; j < stop; j += lanes) {
-      const Place at = place(p.reduced(), p.reduced_count, j);
-      take(mine, {element.key(base[at.offset]), at.step});
-    }
-    best = warp_best(mine, together);
+    if (found.index != ~0u) take(best, {found.key, at.step + (begin + found.index) * inner.step});
   }
-  return best;
+  return warp_best(best, std::min<int>(p.plan.lanes, 32));
 }
 
 // With kLoads 16-byte loads in flight, or without any.
