@@ -94,6 +94,16 @@ inline bool is_rows(const Groups& groups) {
   return groups.reduced.dim[0].stride <= groups.axes.dim[0].stride;
 }
 
+// Whether the results follow each other as their groups do in memory.
+inline bool in_order(const Groups& groups) {
+  int64_t step = 1;
+  for (int d = 0; d < groups.kept.count; ++d) {
+    if (groups.kept.dim[d].step != step) return false;
+    step *= groups.kept.dim[d].size;
+  }
+  return true;
+}
+
 // Whether every group is one element, or the same one over and over: index 0 is the answer.
 inline bool is_single(const Groups& groups) { return groups.reduced.count == 0; }
 

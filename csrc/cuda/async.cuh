@@ -44,21 +44,20 @@ __device__ inline void copy_piece(const char* from, char* to, uint32_t bytes, co
 }
 
 // All threads of the block copy a span to `shared`, which has room for it and a line, with a
-// barrier behind `room` bytes. Returns the buffer in which it begins at offset `lead`.
-__device__ inline const char* copy_span(char* shared, int room, const char* from, uint32_t bytes,
-                                        const char* whole, uint32_t& lead) {
+// barrier behind `room` bytes. Returns the offset at which it begins there.
+__device__ inline uint32_t copy_span(char* shared, int room, const char* from, uint32_t bytes,
+                                     const char* whole) {
 #if defined(__CUDACC__) && (!defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900)
   const Ring ring(shared, 1, room);
   if (threadIdx.x == 0) ring.fill({}, from, from + bytes, whole);
-  lead = lead_of(from);
   ring.wait_full({});
-  return ring.buffer({});
+  return lead_of(from);
 #else
-  lead = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(from)) % kLoadBytes;
+  const uint32_t lead = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(from)) % kLoadBytes;
   copy_piece(from, shared + lead, bytes, whole, threadIdx.x, blockDim.x);
   wait_for_copies();
   __syncthreads();
-  return shared;
+  return lead;
 #endif
 }
 

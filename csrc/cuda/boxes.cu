@@ -52,24 +52,25 @@ struct BoxProblem {
   }
 };
 
-// The groups of a block, in shared memory: element e of row j of group g is, from `buffer` on,
-// at(g) + j * row_pitch + e * column_pitch.
+// The groups of a block, in shared memory: element e of row j of group g is at offset
+// at(g) + j * row_pitch + e * column_pitch there. (Offsets, for of a pointer that is passed on it
+// would not be known that it is one to shared memory.)
 struct Tile {
-  const char* buffer;
-  const uint16_t* leads;  // of groups that are pieces: where each begins in its room
-  uint32_t lead;          // of a span: where the first group begins
-  uint32_t group_pitch;
+  bool pieces;  // where each begins in its room is written before them
+  uint32_t begin, group_pitch;
   int64_t first;  // group
   uint32_t count;
 
-  __device__ uint32_t at(uint32_t group) const {
-    return group * group_pitch + (leads ? leads[group] : lead);
+  __device__ uint32_t at(const char* shared, uint32_t group) const {
+    const uint32_t room = begin + group * group_pitch;
+    return pieces ? room + reinterpret_cast<const uint16_t*>(shared)[group] : room;
   }
 };
 
 template <class Key>
 __device__ Tile load_tile(const BoxProblem& p, char* shared) {
   Tile tile;
+  tile.pieces = p.box.pieces;
   tile.group_pitch = p.box.group_pitch;
   if (!p.box.pieces) {
     // One span of one axis.
@@ -81,14 +82,13 @@ __device__ Tile load_tile(const BoxProblem& p, char* shared) {
         place(p.axes + 1, p.axis_count - 1, outer).offset + in_axis * p.axes[0].stride;
     const char* from = p.input + offset * int64_t(sizeof(Key));
     const uint32_t bytes = (tile.count - 1) * tile.group_pitch + p.box.group_bytes;
-    tile.leads = nullptr;
-    tile.buffer = copy_span(shared, p.box.stage_bytes, from, bytes, p.whole_blocks, tile.lead);
+    tile.begin = copy_span(shared, p.box.stage_bytes, from, bytes, p.whole_blocks);
     return tile;
   }
   tile.first = int64_t(blockIdx.x) * p.box.tile;
   tile.count = static_cast<uint32_t>(std::min<int64_t>(p.box.tile, p.groups - tile.first));
   auto* leads = reinterpret_cast<uint16_t*>(shared);
-  char* buffer = shared + p.box.lead_bytes;
+  tile.begin = p.box.lead_bytes;
   const uint32_t lanes = p.box.copy_lanes, lane = threadIdx.x & (lanes - 1);
   for (uint32_t group = threadIdx.x >> log2_of(lanes); group < tile.count;
        group += kGroupThreads / lanes) {
@@ -96,13 +96,11 @@ __device__ Tile load_tile(const BoxProblem& p, char* shared) {
     const char* first = p.input + offset * int64_t(sizeof(Key));
     const uint32_t lead = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(first)) % kLoadBytes;
     if (lane == 0) leads[group] = static_cast<uint16_t>(lead);
-    copy_piece(first, buffer + group * tile.group_pitch + lead, p.box.group_bytes, p.whole_blocks,
-               lane, lanes);
+    copy_piece(first, shared + tile.begin + group * tile.group_pitch + lead, p.box.group_bytes,
+               p.whole_blocks, lane, lanes);
   }
   wait_for_copies();
   __syncthreads();
-  tile.leads = leads;
-  tile.buffer = buffer;
   return tile;
 }
 
@@ -114,7 +112,7 @@ __device__ void store(const BoxProblem& p, Element element, const Tile& tile, in
   const int64_t to = p.in_order ? output : place(p.kept, p.kept_count, output).step;
   if (p.indices) p.indices[to] = row * p.index_step;
   if (p.values) {
-    const auto* bits = reinterpret_cast<const Key*>(tile.buffer + at + row * p.box.row_pitch);
+    const auto* bits = reinterpret_cast<const Key*>(dynamic_shared() + at + row * p.box.row_pitch);
     static_cast<Key*>(p.values)[to] = element.value(*bits);
   }
 }
@@ -183,12 +181,12 @@ __device__ void read_rows(const BoxProblem& p, Element element, const Tile& tile
   int64_t* indices = p.indices + tile.first;
   for (uint32_t r0 = 0; r0 < tile.count; r0 += at_once) {
     const uint32_t r = r0 + threadIdx.x / lanes;
-    const uint32_t row = tile.at(std::min(r, tile.count - 1));
+    const uint32_t row = tile.at(dynamic_shared(), std::min(r, tile.count - 1));
     Near<Key> best;
     if constexpr (kVectors > 0) {
-      best = hold_row<kVectors>(element, tile.buffer, row, p.rows);
+      best = hold_row<kVectors>(element, dynamic_shared(), row, p.rows);
     } else {
-      best = scan_row(element, tile.buffer, row, p.rows, lane, lanes);
+      best = scan_row(element, dynamic_shared(), row, p.rows, lane, lanes);
     }
     if (lane != 0 || r >= tile.count) continue;
     if (p.only_indices) {
@@ -208,9 +206,10 @@ __device__ void read_columns(const BoxProblem& p, Element element, const Tile& t
   const uint32_t next_group = kGroupThreads / slots, next_slot = kGroupThreads % slots;
   uint32_t group = threadIdx.x / slots, slot = threadIdx.x % slots;
   while (group < tile.count) {
-    const uint32_t at = tile.at(group) + slot * uint32_t(sizeof(typename S::Slot));
+    const uint32_t at =
+        tile.at(dynamic_shared(), group) + slot * uint32_t(sizeof(typename S::Slot));
     const auto row = [&](uint32_t i) {
-      return typename S::Row(tile.buffer, at + std::min(i, p.rows - 1) * p.box.row_pitch)[0];
+      return typename S::Row(dynamic_shared(), at + std::min(i, p.rows - 1) * p.box.row_pitch)[0];
     };
     Tracker<Element> tracker;
     for (uint32_t j = 0; j < p.rows; j += 4)
@@ -250,14 +249,14 @@ __device__ void read_elements(const BoxProblem& p, Element element, const Tile& 
   for (uint32_t o0 = 0; o0 < outputs; o0 += kGroupThreads / lanes) {
     const uint32_t mine = o0 + (threadIdx.x >> log2_of(lanes)), o = std::min(mine, outputs - 1);
     const uint32_t group = p.columns == 1 ? o : o / p.columns, column = o - group * p.columns;
-    const uint32_t at = tile.at(group) + column * p.box.column_pitch;
+    const uint32_t at = tile.at(dynamic_shared(), group) + column * p.box.column_pitch;
     Near<Key> best;
     for (uint32_t j = lane; j < p.rows; j += kAtOnce * lanes) {
       // Past the end there is the last element again, which changes nothing.
       const auto position = [&](int u) { return std::min(j + u * lanes, p.rows - 1); };
 #pragma unroll
       for (int u = 0; u < kAtOnce; ++u) {
-        const char* from = tile.buffer + at + position(u) * p.box.row_pitch;
+        const char* from = dynamic_shared() + at + position(u) * p.box.row_pitch;
         best.take(element.key(*reinterpret_cast<const Key*>(from)), position(u));
       }
     }

@@ -239,7 +239,8 @@ class Planner {
   // Fours of columns, each aligned.
   bool is_whole_columns() const {
     const Dims &axes = groups_.axes, &reduced = groups_.reduced;
-    if (groups_.kept.count > kWholeDims || reduced.count != 1 || inner().stride != 1) return false;
+    if (axes.count > kWholeDims || reduced.count != 1 || inner().stride != 1) return false;
+    if (!in_order(groups_)) return false;
     if (walk_ < 2 || walk_ > std::min(tuning_.whole_column, whole_column_rows(bytes_)))
       return false;
     const int64_t four = 4 * bytes_, alignment = std::min(four, kLoadBytes);

@@ -68,9 +68,7 @@ inline Problem make_problem(const Reduction& r, const Plan& plan, void* workspac
   std::copy_n(r.groups.reduced.dim, p.reduced_count, p.dims + p.kept_count);
   p.axis_count = r.groups.axes.count;
   if (p.axis_count < p.kept_count) std::copy_n(r.groups.axes.dim, p.axis_count, p.merged);
-  p.in_order = true;
-  for (int64_t d = 0, step = 1; d < p.kept_count; step *= p.dims[d++].size)
-    p.in_order &= p.dims[d].step == step;
+  p.in_order = in_order(r.groups);
   int64_t last = 0;
   for (int d = 0; d < p.kept_count + p.reduced_count; ++d)
     last += (p.dims[d].size - 1) * p.dims[d].stride;

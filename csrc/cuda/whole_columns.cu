@@ -1,5 +1,5 @@
 // Columns of a few elements that a thread holds as a whole: four neighbouring columns, all loads in
-// flight at once.
+// flight at once, whose results are in the order of memory.
 //
 // Bound by memory, for which there are as many bytes to write as to read, and more: so two
 // neighbouring lanes exchange indices until each store of theirs fills a sector of 32 bytes (0.93
@@ -18,10 +18,8 @@ struct WholeColumns {
   Dim along;          // the reduced dim
   uint32_t fours;     // of columns
   uint32_t in_inner;  // of them
-  bool in_order;      // the results follow each other as the columns do
-  int outer_count, kept_count;
+  int outer_count;
   Dim outer[kWholeDims];  // the axes of the columns but for the innermost
-  Dim kept[kWholeDims];   // the dims of the results
 
   explicit WholeColumns(const Problem& p, const Groups& groups)
       : input(p.input),
@@ -30,11 +28,8 @@ struct WholeColumns {
         along(p.dims[p.kept_count]),
         fours(static_cast<uint32_t>(p.outputs / kColumns)),
         in_inner(static_cast<uint32_t>(groups.axes.dim[0].size / kColumns)),
-        in_order(p.in_order),
-        outer_count(p.axis_count - 1),
-        kept_count(p.kept_count) {
+        outer_count(p.axis_count - 1) {
     std::copy_n(groups.axes.dim + 1, outer_count, outer);
-    std::copy_n(p.dims, kept_count, kept);
   }
 };
 
@@ -82,27 +77,17 @@ __global__ void __launch_bounds__(kThreads, whole_blocks(kRows, sizeof(typename 
       }
     }
   }
-  const auto value = [&](uint32_t c) {
-    Key bits = held[0].at[c];
-#pragma unroll
-    for (uint32_t j = 1; j < kRows; ++j) bits = at[c] == j ? held[j].at[c] : bits;
-    return element.value(bits);
-  };
-  if (!p.in_order) {
-    if (thread >= p.fours) return;
-#pragma unroll
-    for (uint32_t c = 0; c < kColumns; ++c) {
-      const int64_t to = place(p.kept, p.kept_count, thread * int64_t(kColumns) + c).step;
-      if (p.indices) p.indices[to] = at[c] * p.along.step;
-      if (p.values) static_cast<Key*>(p.values)[to] = value(c);
-    }
-    return;
-  }
   if (p.values && thread < p.fours) {
-    Four<Key> values;
+    Four<Key> chosen = held[0];
 #pragma unroll
-    for (uint32_t c = 0; c < kColumns; ++c) values.at[c] = value(c);
-    static_cast<Four<Key>*>(p.values)[thread] = values;
+    for (uint32_t j = 1; j < kRows; ++j) {
+#pragma unroll
+      for (uint32_t c = 0; c < kColumns; ++c)
+        chosen.at[c] = at[c] == j ? held[j].at[c] : chosen.at[c];
+    }
+#pragma unroll
+    for (uint32_t c = 0; c < kColumns; ++c) chosen.at[c] = element.value(chosen.at[c]);
+    static_cast<Four<Key>*>(p.values)[thread] = chosen;
   }
   if (!p.indices) return;
   // Of the eight columns of a pair of lanes, the even one stores 0, 1, 4 and 5, the odd one the

@@ -20,6 +20,7 @@ struct WholeRows {
   uint32_t threads;  // to a row
   uint32_t parts, part_extent, cluster;
   int axis_count, kept_count;
+  bool in_order;  // the results follow each other as the rows do
   int64_t walk;
   Candidates candidates;
   Dim axes[kWholeDims], kept[kWholeDims];
@@ -40,6 +41,7 @@ struct WholeRows {
         cluster(p.plan.cluster),
         axis_count(groups.axes.count),
         kept_count(p.kept_count),
+        in_order(p.in_order),
         walk(p.walk),
         candidates(p.candidates) {
     std::copy_n(groups.axes.dim, axis_count, axes);
@@ -54,7 +56,7 @@ struct WholeRows {
     return (row - over * inner_rows) * inner + over * outer;
   }
   __device__ int64_t result_of_row(uint32_t row) const {
-    return kept_count == 0 ? 0 : place(kept, kept_count, row).step;
+    return in_order ? row : place(kept, kept_count, row).step;
   }
 };
 
