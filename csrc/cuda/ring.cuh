@@ -9,12 +9,6 @@ namespace reduceops::cuda {
 
 constexpr int kProducers = 32;  // threads of the warp that copies: the last of the block
 
-constexpr int kStageBarriers = 16;  // bytes: one that it is full, one that it is empty
-
-__host__ __device__ inline size_t ring_bytes(const Plan& plan) {
-  return size_t(plan.stages) * (plan.stage_bytes + kStageBarriers);
-}
-
 // A stage's turn: which it is and how often the ring has gone round.
 struct Turn {
   int stage = 0;
