@@ -161,7 +161,7 @@ __global__ void __launch_bounds__(kGroupThreads, kGroupBlocks)
     bulk_groups(const __grid_constant__ Problem p, const Element element) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   constexpr bool kOfColumns = kVectors == kColumns;
-  extern __shared__ __align__(128) char shared[];
+  char* shared = dynamic_shared();
   const Ring ring(shared, p.plan.stages, p.plan.stage_bytes);
   const int64_t groups = kOfColumns ? p.kept()[1].size : p.outputs;
   const int64_t group_bytes =
@@ -187,12 +187,22 @@ __global__ void __launch_bounds__(kGroupThreads, kGroupBlocks)
 void launch_bulk_groups(const Reduction& r, const Problem& problem, void* stream) {
   visit_device_element(r, [&](auto element) {
     using Element = decltype(element);
-    constexpr Kernel<Element> kRows[] = {bulk_groups<0, Element>, bulk_groups<1, Element>,
-                                         bulk_groups<2, Element>, bulk_groups<3, Element>,
-                                         bulk_groups<4, Element>};
-    const Kernel<Element> kernel =
-        problem.kept_count == 2 ? bulk_groups<kColumns, Element> : kRows[problem.plan.loads];
-    launch(kernel, problem.plan, problem, element, stream, ring_bytes(problem.plan));
+    const auto launch_for = [&]<int kVectors>(std::integral_constant<int, kVectors>) {
+      launch_ring<bulk_groups<kVectors, Element>>(r, problem, element, stream);
+    };
+    if (problem.kept_count == 2) return launch_for(std::integral_constant<int, kColumns>());
+    switch (problem.plan.loads) {
+      case 1:
+        return launch_for(std::integral_constant<int, 1>());
+      case 2:
+        return launch_for(std::integral_constant<int, 2>());
+      case 3:
+        return launch_for(std::integral_constant<int, 3>());
+      case 4:
+        return launch_for(std::integral_constant<int, 4>());
+      default:
+        return launch_for(std::integral_constant<int, 0>());
+    }
   });
 }
 
