@@ -145,7 +145,17 @@ class Cluster {
 
 class Block {
  public:
-  explicit Block(unsigned threads) : threads_(threads), warps_(threads / 32) {}
+  explicit Block(unsigned threads) : threads_(threads), warps_(threads / 32) {
+    for (Thread& thread : threads_) {
+      if (stacks_.empty()) stacks_.emplace_back(new char[kStackBytes]);
+      thread.stack = std::move(stacks_.back());
+      stacks_.pop_back();
+    }
+  }
+  Block(Block&&) = default;
+  ~Block() {
+    for (Thread& thread : threads_) stacks_.push_back(std::move(thread.stack));
+  }
 
   // To the end of all threads.
   void run(const std::function<void()>& kernel) {
@@ -209,7 +219,7 @@ class Block {
   static constexpr size_t kStackBytes = 128 << 10;
   struct Thread {
     ucontext_t context;
-    std::unique_ptr<char[]> stack{new char[kStackBytes]};
+    std::unique_ptr<char[]> stack;
     bool done;
     uint64_t arrival;
   };
@@ -244,6 +254,7 @@ class Block {
     if (--current_->alive_ > 0) current_->all_.end(current_->alive_);
   }
 
+  static inline std::vector<std::unique_ptr<char[]>> stacks_;  // that no block uses
   static inline thread_local Block* current_;
   std::vector<Thread> threads_;
   std::vector<Warp> warps_;
