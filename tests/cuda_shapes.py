@@ -141,7 +141,7 @@ SMALL = (
     Shape((5, 64, 527), (1,), torch.bfloat16),
     Shape((2, 30_001), (0,), torch.bfloat16),
     Shape((2, 540_000), (0,), torch.int8),
-    Shape((264, 2, 5761), (1,), torch.int8),  # its last subtile is not a whole one
+    Shape((264, 3, 5761), (1,), torch.int8),  # its last subtile is not a whole one
     Shape((300, 4095), (0,), torch.bfloat16),
     Shape((300, 4095), (0,), torch.float64),
     Shape((3, 33_000), (1,)),
