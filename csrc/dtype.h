@@ -14,6 +14,8 @@ struct DType {
   // Bits of the largest magnitude: of floats that which is no NaN, infinity or the largest finite;
   // 0 for integers that use all of their bits.
   uint64_t max_magnitude;
+
+  bool is_bool() const { return kind == Kind::kUnsigned && max_magnitude == 1; }
 };
 
 }  // namespace reduceops

@@ -106,6 +106,20 @@ struct Plain {
   }
 };
 
+// Bools: any byte but zero is true, of which the value is 1.
+struct Bool {
+  using Key = int8_t;
+  static constexpr Key kTrue = std::numeric_limits<Key>::min();  // a key; that of false is zero
+  Order<Key> order;
+  explicit Bool(bool largest) : order{largest ? Key(0) : kTrue, 0, kTrue} {}
+  REDUCEOPS_HD Key value(Key bits) const { return bits != 0; }
+  REDUCEOPS_HD Key key(Key bits) const { return (bits != 0 ? kTrue : Key(0)) ^ order.flip; }
+  REDUCEOPS_HD bool value_of_key(Key key, Key& value) const {
+    value = key != order.flip;
+    return true;
+  }
+};
+
 // Elements times a scale, never stored.
 template <class F>
 struct Scaled {
@@ -120,8 +134,8 @@ struct Scaled {
   }
 };
 
-// Calls f with the element reader of a reduction. Twelve cover every operator and dtype: four
-// widths of integers and four of floats, and the four formats that scale.
+// Calls f with the element reader of a reduction. Thirteen cover every operator and dtype: four
+// widths of integers and four of floats, bools, and the four formats that scale.
 template <class F>
 void visit_element(const Reduction& r, F&& f) {
   const auto plain = [&]<class Key>(Key) {
@@ -139,7 +153,7 @@ void visit_element(const Reduction& r, F&& f) {
   };
   switch (r.dtype->bytes) {
     case 1:
-      return plain(int8_t());
+      return r.dtype->is_bool() ? f(Bool(r.largest)) : plain(int8_t());
     case 2:
       if (!r.scaled) return plain(int16_t());
       return r.dtype->max_magnitude == 0x7c00 ? scaled(Float16()) : scaled(BFloat16());

@@ -4,6 +4,7 @@
 
 #include "cpu/plan.h"
 #include "cuda/plan.h"
+#include "cuda/plan_check.h"
 #include "make_groups.h"
 
 namespace {
@@ -31,16 +32,19 @@ REDUCEOPS_EXPORT const char* reduceops_cuda_constant(int64_t i, int64_t* value) 
 // constants: the value of each, in that order
 // out: walk, vector, lanes, loads, batches, shares, threads, cluster, blocks, parts, part_extent,
 // candidate_bytes, tile, tiles, across, subtile, contiguous, stage_rows, stage_pitch, stage_bytes,
-// stages, scratch_bytes
-REDUCEOPS_EXPORT void reduceops_cuda_plan(int64_t ndim, const int64_t* sizes,
-                                          const int64_t* strides, uint64_t reduced_mask,
-                                          int64_t bytes, int64_t address, int64_t multiprocessors,
-                                          int64_t bulk, const int64_t* constants, int64_t* out) {
+// stages, scratch_bytes, runs, reading, pieces
+// Returns what the plan promises to its kernel and does not keep, which is a bug; null if there is
+// nothing.
+REDUCEOPS_EXPORT const char* reduceops_cuda_plan(int64_t ndim, const int64_t* sizes,
+                                                 const int64_t* strides, uint64_t reduced_mask,
+                                                 int64_t bytes, int64_t address,
+                                                 int64_t multiprocessors, int64_t bulk,
+                                                 const int64_t* constants, int64_t* out) {
   reduceops::cuda::Tuning tuning;
-  for (const auto& tunable : reduceops::cuda::kTunables) tuning.*tunable.value = *constants++;
+  for (const auto& tunable : reduceops::cuda::kTunables) set(tuning, tunable, *constants++);
   const auto groups = groups_of(ndim, sizes, strides, reduced_mask);
-  const auto plan =
-      reduceops::cuda::make_plan(groups, bytes, address, {multiprocessors, bulk != 0}, tuning);
+  const reduceops::cuda::Limits limits{multiprocessors, bulk != 0};
+  const auto plan = reduceops::cuda::make_plan(groups, bytes, address, limits, tuning);
   const int64_t fields[] = {static_cast<int64_t>(plan.walk),
                             plan.vector,
                             plan.lanes,
@@ -62,17 +66,23 @@ REDUCEOPS_EXPORT void reduceops_cuda_plan(int64_t ndim, const int64_t* sizes,
                             plan.stage_pitch,
                             plan.stage_bytes,
                             plan.stages,
-                            plan.scratch_bytes};
+                            plan.scratch_bytes,
+                            plan.runs,
+                            plan.box.reading,
+                            plan.box.pieces};
   std::copy(std::begin(fields), std::end(fields), out);
+  return reduceops::cuda::broken_promise(plan, groups, bytes, address, limits);
 }
 
 // out: rows, tile, tiles, units, parts, part_extent, grain
-REDUCEOPS_EXPORT void reduceops_cpu_plan(int64_t ndim, const int64_t* sizes, const int64_t* strides,
-                                         uint64_t reduced_mask, int64_t bytes, int64_t threads,
-                                         int64_t* out) {
+// Returns null.
+REDUCEOPS_EXPORT const char* reduceops_cpu_plan(int64_t ndim, const int64_t* sizes,
+                                                const int64_t* strides, uint64_t reduced_mask,
+                                                int64_t bytes, int64_t threads, int64_t* out) {
   const auto groups = groups_of(ndim, sizes, strides, reduced_mask);
   const auto plan = reduceops::cpu::make_plan(groups, walk_extent(groups.reduced), bytes, threads);
   const int64_t fields[] = {plan.rows,  plan.tile,        plan.tiles, plan.units,
                             plan.parts, plan.part_extent, plan.grain};
   std::copy(std::begin(fields), std::end(fields), out);
+  return nullptr;
 }

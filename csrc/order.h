@@ -42,9 +42,8 @@ Order<Key> order_of(const DType& dtype, bool largest) {
   using Limits = std::numeric_limits<Key>;
   Key flip = largest ? Key(-1) : Key(0);
   if (dtype.kind == Kind::kUnsigned) flip ^= Limits::min();
+  if (dtype.kind != Kind::kFloat) return {flip, 0, Limits::min()};
   const Key magnitude = static_cast<Key>(dtype.max_magnitude);
-  if (dtype.kind != Kind::kFloat)
-    return {flip, 0, largest && magnitude ? Key(magnitude ^ flip) : Limits::min()};
   const Key bias = Key(Limits::max() - magnitude);
   return {flip, bias, Key(bias - magnitude - 1)};
 }

@@ -8,11 +8,11 @@ import torch
 from . import __version__, libraries
 
 
-def _ask(library: libraries.Library, function: str) -> str:
-    """What a library's exported `const char* function()` returns."""
+def _ask(library: libraries.Library, function: str, *arguments: int) -> str:
+    """What a library's exported `const char* function(int...)` returns, "" for null."""
     call = getattr(ctypes.CDLL(str(library.path)), function)
     call.restype = ctypes.c_char_p
-    return call().decode()
+    return (call(*arguments) or b"").decode()
 
 
 def _report() -> list[tuple[str, str]]:
@@ -37,6 +37,9 @@ def _report() -> list[tuple[str, str]]:
     for gpu in gpus:
         capability = "{}.{}".format(*torch.cuda.get_device_capability(gpu))
         lines.append((f"gpu {gpu}", f"{torch.cuda.get_device_name(gpu)}, capability {capability}"))
+        if libraries.cuda.loaded:
+            problem = _ask(libraries.cuda, "reduceops_cuda_problem", gpu)
+            lines += [("", f"cannot be used: {problem}")] if problem else []
     if not gpus:
         lines.append(("gpu", "none that torch can use"))
     return lines

@@ -20,6 +20,7 @@ class Walk(enum.IntEnum):
     WHOLE_ROWS = 4
     WHOLE_COLUMNS = 5
     SMALL = 6
+    FILL = 7
 
 
 @dataclass(frozen=True)
@@ -48,11 +49,18 @@ class CudaPlan:
     stage_bytes: int
     stages: int
     scratch_bytes: int
+    runs: int
+    reading: int
+    pieces: bool
 
     @property
     def candidates(self) -> int:
         """How many of an output go through a workspace to a second kernel, if more than one."""
         return self.parts // self.cluster
+
+
+class BrokenPlan(Exception):
+    """A plan that does not keep what it promises to its kernel (csrc/cuda/plan_check.h)."""
 
 
 @dataclass(frozen=True)
@@ -77,18 +85,31 @@ def cuda_plan(
     bulk: bool = True,
     tuning: Mapping[str, int] | None = None,
 ) -> CudaPlan:
-    """The plan for reducing `dim` (None: all) of a tensor like `self`; its device does not matter,
-    a meta tensor will do. `address` stands for the address of its first element in bytes, `bulk`
-    for a GPU that has bulk copies (Hopper on), `tuning` for what REDUCEOPS_CUDA_TUNING sets."""
+    """The plan for reducing `dim` (None: all) of a tensor like `self`, which is not empty; its
+    device does not matter, a meta tensor will do. `address` stands for the address of its first
+    element in bytes, `bulk` for a GPU that has bulk copies (Hopper on), `tuning` for what
+    REDUCEOPS_CUDA_TUNING sets: from 0 on, and where a value would be no use, the nearest that is.
+    Raises BrokenPlan if the kernel could not rely on the plan."""
     constants = cuda_constants()
     if unknown := set(tuning or ()) - set(constants):
         raise ValueError(f"no constants of the plan: {', '.join(sorted(unknown))}")
+    for name, value in (tuning or {}).items():
+        if not 0 <= value < 1 << 63:
+            raise ValueError(f"{name} is {value}; it takes 0 to 2**63 - 1")
     values = list((constants | dict(tuning or {})).values())
     limits = (address, multiprocessors, bulk, (ctypes.c_int64 * len(values))(*values))
-    plan = CudaPlan(*_ask("reduceops_cuda_plan", _layout(self, dim), limits, 22))
-    return replace(
-        plan, walk=Walk(plan.walk), vector=bool(plan.vector), contiguous=bool(plan.contiguous)
+    fields, broken = _ask("reduceops_cuda_plan", _layout(self, dim), limits, 25)
+    plan = CudaPlan(*fields)
+    plan = replace(
+        plan,
+        walk=Walk(plan.walk),
+        vector=bool(plan.vector),
+        contiguous=bool(plan.contiguous),
+        pieces=bool(plan.pieces),
     )
+    if broken:
+        raise BrokenPlan(f"a bug: the kernel relies on '{broken.decode()}', but not so in {plan}")
+    return plan
 
 
 def cuda_constants() -> dict[str, int]:
@@ -102,11 +123,13 @@ def cuda_constants() -> dict[str, int]:
 
 def cpu_plan(self: torch.Tensor, dim: Sequence[int] | None = None, *, threads: int = 1) -> CpuPlan:
     """The plan for reducing `dim` (None: all) of a tensor like `self` with so many threads."""
-    plan = CpuPlan(*_ask("reduceops_cpu_plan", _layout(self, dim), (threads,), 7))
+    plan = CpuPlan(*_ask("reduceops_cpu_plan", _layout(self, dim), (threads,), 7)[0])
     return replace(plan, rows=bool(plan.rows))
 
 
 def _layout(self: torch.Tensor, dim: Sequence[int] | None) -> tuple:
+    if self.numel() == 0:
+        raise ValueError(f"an empty tensor (shape {list(self.shape)}) has no plan: nothing runs")
     dims = range(self.dim()) if dim is None else dim
     mask = sum(1 << (d % self.dim()) for d in dims)
     array = ctypes.c_int64 * max(self.dim(), 1)
@@ -120,10 +143,11 @@ def _function(name: str, result: type | None):
     return function
 
 
-def _ask(name: str, layout: tuple, rest: tuple, fields: int) -> list[int]:
-    """`rest`: numbers and arrays of them."""
+def _ask(name: str, layout: tuple, rest: tuple, fields: int) -> tuple[list[int], bytes | None]:
+    """The plan's fields, and what the function returns. `rest`: numbers and arrays of them."""
     out = (ctypes.c_int64 * fields)()
     ndim, sizes, strides, mask, bytes_ = layout
     numbers = [x if isinstance(x, ctypes.Array) else ctypes.c_int64(x) for x in (bytes_, *rest)]
-    _function(name, None)(ctypes.c_int64(ndim), sizes, strides, mask, *numbers, out)
-    return list(out)
+    ask = _function(name, ctypes.c_char_p)
+    said = ask(ctypes.c_int64(ndim), sizes, strides, mask, *numbers, out)
+    return list(out), said

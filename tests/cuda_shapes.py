@@ -56,7 +56,7 @@ WALKS = {
     (Walk.WHOLE_COLUMNS, "one part"): Shape((2, 3_000_004), (0,)),
     (Walk.COLUMNS, "one part"): Shape((128, 64, 255), (1,)),
     (Walk.COLUMNS, "workspace"): Shape((5000, 300), (0,), torch.bfloat16),
-    (Walk.BULK_GROUPS, "one part"): Shape((200_001, 33), (1,)),
+    (Walk.BOXES, "one part"): Shape((200_001, 33), (1,)),
     (Walk.BULK_COLUMNS, "one part"): Shape((64, 257, 4095), (1,), torch.bfloat16),
     (Walk.BULK_COLUMNS, "cluster"): Shape((70, 300, 1001), (1,), torch.int8),
     (Walk.BULK_COLUMNS, "workspace"): Shape((1 << 20, 8), (0,)),
@@ -71,8 +71,8 @@ HUGE = {
     "short whole rows": (Shape((67_200_000, 32), (1,), torch.int8), Walk.WHOLE_ROWS),
     "rows with a step": (Shape((1 << 24, 129), (1,), torch.int8, step=2), Walk.ROWS),
     "rows over two dims": (Shape((7, 3, 102_261_127), (0, 2), torch.int8), Walk.ROWS),
-    "short rows": (Shape((65_100_000, 33), (1,), torch.int8), Walk.BULK_GROUPS),
-    "small groups": (Shape((4_200_000, 16, 32), (1,), torch.int8), Walk.BULK_GROUPS),
+    "short rows": (Shape((65_100_000, 33), (1,), torch.int8), Walk.BOXES),
+    "small groups": (Shape((4_200_000, 16, 32), (1,), torch.int8), Walk.BOXES),
     "whole columns": (Shape((4, 540_000_000), (0,), torch.int8), Walk.WHOLE_COLUMNS),
     "columns": (Shape((16, 32_768, 4099), (1,), torch.int8), Walk.BULK_COLUMNS),
     "two tall columns": (Shape(((1 << 31) + 16, 2), (0,), torch.int8), Walk.BULK_COLUMNS),
@@ -141,6 +141,7 @@ SMALL = (
     Shape((5, 64, 527), (1,), torch.bfloat16),
     Shape((2, 30_001), (0,), torch.bfloat16),
     Shape((2, 540_000), (0,), torch.int8),
+    Shape((264, 3, 5761), (1,), torch.int8),  # its last subtile is not a whole one
     Shape((300, 4095), (0,), torch.bfloat16),
     Shape((300, 4095), (0,), torch.float64),
     Shape((3, 33_000), (1,)),
@@ -157,7 +158,7 @@ def branches(shape: Shape, plan: CudaPlan) -> set[tuple]:
     if walk == Walk.SMALL:
         lanes = {1: "a lane", 32: "a warp", 64: "warps", plan.threads: "a block"}
         found.add((walk, lanes.get(plan.lanes, "lanes")))
-    elif walk not in (Walk.WHOLE_COLUMNS, Walk.BULK_GROUPS):
+    elif walk not in (Walk.WHOLE_COLUMNS, Walk.BOXES):
         found.add((walk, "vector" if plan.vector else "no vector"))
     if walk == Walk.WHOLE_ROWS:
         lanes = {1: "a lane", 32: "a warp"}
@@ -174,7 +175,7 @@ def branches(shape: Shape, plan: CudaPlan) -> set[tuple]:
     elif walk == Walk.WHOLE_COLUMNS:
         extent = shape.empty().size(shape.dims[0])
         found.add((walk, f"{extent + extent % 2 if extent > 4 else extent} rows"))
-    elif walk == Walk.BULK_GROUPS:
+    elif walk == Walk.BOXES:
         rows = "a lane to a row" if plan.lanes == 1 else "lanes to a row"
         found.add((walk, rows if shape.empty().stride(shape.dims[-1]) == 1 else "columns"))
         found |= {(walk, f"{plan.loads} loads held")} if plan.loads else set()
@@ -194,7 +195,7 @@ BRANCHES = {
     + ("warps to a row", "2 loads", "3 loads", "4 loads", "a batch", "batches"),
     Walk.WHOLE_COLUMNS: ("2 rows", "3 rows", "4 rows", "6 rows", "8 rows"),
     Walk.COLUMNS: ("vector", "no vector", "alone", "shared"),
-    Walk.BULK_GROUPS: (
+    Walk.BOXES: (
         "1 loads held",
         "2 loads held",
         "3 loads held",

@@ -1,5 +1,11 @@
 """The GPU kernels at sizes that fill a GPU: every walk, and every way to combine its parts."""
 
+import random
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 from cuda_shapes import HUGE, WALKS
@@ -78,6 +84,54 @@ def test_two_streams_at_once(spec, shape):
             assert_same(result, right, context=(i,))
 
 
+def test_threads_on_streams_of_their_own():
+    """Every walk at once, so that kernels are launched with more and with less shared memory."""
+    shapes = [(64, 4096, 4093), (300, 900, 1021), (2000, 100, 333), (50, 3000, 2047)]
+    inputs = [(torch.empty(shape, device="cuda"), 1) for shape in shapes]
+    inputs += [(shape.empty("cuda"), shape.dims[0]) for shape in WALKS.values()]
+    problems = []
+    for i, (x, dim) in enumerate(inputs):
+        fill(x, dim, i)
+        problems.append((x, dim, torch.min(x, dim)))
+    threads = 8
+    start = threading.Barrier(threads)
+    torch.cuda.synchronize()
+
+    def work(number):
+        rng = random.Random(number)
+        start.wait()
+        with torch.cuda.stream(torch.cuda.Stream()):
+            for _ in range(20):
+                turn = rng.sample(problems, len(problems))
+                results = [(ops.min(x, dim), ops.argmin(x, dim)) for x, dim, _ in turn]
+                for (x, dim, right), (both, indices) in zip(turn, results, strict=True):
+                    context = (tuple(x.shape), x.dtype, dim)
+                    assert_same(both, right, context=context)
+                    assert_same(indices, right[1], context=context)
+
+    with ThreadPoolExecutor(threads) as pool:
+        for done in [pool.submit(work, number) for number in range(threads)]:
+            done.result()
+
+
+SOMEBODYS_ERROR = """
+import torch, customops
+x = torch.rand(64, 4096, device="cuda")
+customops.argmin(x, 1)
+torch.zeros(4, device="cuda")[torch.tensor([1 << 20], device="cuda")]
+for _ in range(10_000_000):
+    customops.argmin(x, 1)
+"""
+
+
+def test_an_error_of_somebody_else_is_reported_as_theirs():
+    done = subprocess.run([sys.executable, "-c", SOMEBODYS_ERROR], capture_output=True, text=True)
+    assert done.returncode != 0
+    error = done.stderr.strip()
+    assert "device-side assert" in error
+    assert "reduceops: CUDA error" not in error
+
+
 @each_op_and_walk
 def test_a_captured_call_reads_its_input_anew(spec, shape):
     x, (dim,) = make(shape), shape.dims
@@ -122,6 +176,16 @@ def max_in_chunks(x, dim):
             later = values > best[0]
             best = values.maximum(best[0]), torch.where(later, at + start, best[1])
     return best
+
+
+@pytest.mark.large
+def test_rows_in_parts_whose_groups_repeat():
+    """Many rows of more than 2^30 positions, each of which is cut."""
+    if torch.cuda.mem_get_info()[0] < 4e9:
+        pytest.skip("needs 4 GB of the GPU's memory")
+    x = torch.zeros(2**31 + 2, dtype=torch.int8, device="cuda")
+    x[-2] = 1
+    assert (ops.argmax(x[::2].expand(4000, -1), 1) == 2**30).all()
 
 
 @pytest.mark.large

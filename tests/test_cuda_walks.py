@@ -46,7 +46,9 @@ def test_reliability_before_hopper():
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-@pytest.mark.parametrize("tuning", ["stage=1", "stage_bytes", "stage_bytes=", "stage_bytes=1k"])
+@pytest.mark.parametrize(
+    "tuning", ["stage=1", "stage_bytes", "stage_bytes=", "stage_bytes=1k", "stage_bytes=-1"]
+)
 def test_a_tuning_that_does_not_exist(tuning):
     ask = "import torch, customops; customops.argmin(torch.ones(2, device='cuda'))"
     environment = {**os.environ, "REDUCEOPS_CUDA_TUNING": tuning}

@@ -270,6 +270,8 @@ struct Lanes {
       return reinterpret_cast<Bits>(lanes * (order.flip < 0 ? Lane(-1) : Lane(1)));
     } else if constexpr (std::is_same_v<Element, Plain<Key, false>>) {
       return lanes ^ order.flip;
+    } else if constexpr (std::is_same_v<Element, Bool>) {
+      return (lanes != order.flip) & Key(1);
     } else {  // as bits_of() does
       const Unsigned bias = order.bias, flip = order.flip & kSign;
       const Index ordered = reinterpret_cast<Index>(lanes) - bias;
@@ -288,6 +290,10 @@ struct Lanes {
   template <class K>
   static REDUCEOPS_INLINE V lanes(const Plain<K, false>& plain, Bits bits) {
     return bits ^ plain.order.flip;
+  }
+
+  static REDUCEOPS_INLINE V lanes(const Bool& element, Bits bits) {
+    return ((bits != 0) & Bool::kTrue) ^ element.order.flip;
   }
 
   // As key_of() does, but the negation comes first, and NaNs stay apart.

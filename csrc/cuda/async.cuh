@@ -47,7 +47,7 @@ __device__ inline void copy_piece(const char* from, char* to, uint32_t bytes, co
 // barrier behind `room` bytes. Returns the offset at which it begins there.
 __device__ inline uint32_t copy_span(char* shared, int room, const char* from, uint32_t bytes,
                                      const char* whole) {
-#if defined(__CUDACC__) && (!defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900)
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   const Ring ring(shared, 1, room);
   if (threadIdx.x == 0) ring.fill({}, from, from + bytes, whole);
   ring.wait_full({});

@@ -42,7 +42,7 @@ constexpr int64_t kLeastSpan = 4096;  // bytes; smaller spans are not worth a bl
 constexpr int64_t kMostLanes = 32;    // to an output
 constexpr int64_t kHeldVectors = 4;   // of a row that a thread holds, at most
 constexpr int64_t kGroupThreads = 128;
-constexpr int64_t kMostBytes = 64 << 10;  // of a tile, as any GPU's shared memory allows
+constexpr int64_t kMostBytes = 40 << 10;  // of a tile: a block has 48 KiB without asking for more
 
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 inline int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }

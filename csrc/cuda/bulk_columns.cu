@@ -64,6 +64,7 @@ __device__ inline void fill_rows(const Problem& p, const Ring& ring, Turn turn, 
     bytes += span.bytes();
   }
   bytes = __reduce_add_sync(~0u, bytes);
+  __syncwarp();  // what lanes copied by hand comes before lane 0 says so
   if (lane == 0) ring.expect(turn, bytes);
   __syncwarp();
   for (uint32_t r = lane; r < rows; r += 32) {
@@ -234,7 +235,7 @@ __global__ void __launch_bounds__(kReaders + kProducers, 2)
     bulk_columns(const __grid_constant__ Problem p, const Element element) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   using Key = typename Element::Key;
-  extern __shared__ __align__(128) char shared[];
+  char* shared = dynamic_shared();
   if (p.candidates) let_next_launch();
   const Ring ring(shared, p.plan.stages, p.plan.stage_bytes);
   char* scratch = p.plan.cluster > 1 ? shared : shared + ring_bytes(p.plan);
@@ -260,11 +261,12 @@ __global__ void __launch_bounds__(kReaders + kProducers, 2)
 void launch_bulk_columns(const Reduction& r, const Problem& problem, void* stream) {
   visit_device_element(r, [&](auto element) {
     using Element = decltype(element);
-    const Kernel<Element> kernel =
-        problem.plan.vector ? bulk_columns<slots_per_reader(sizeof(typename Element::Key)), Element>
-                            : bulk_columns<1, Element>;
-    launch(kernel, problem.plan, problem, element, stream,
-           ring_bytes(problem.plan) + problem.plan.scratch_bytes);
+    constexpr int kSlots = slots_per_reader(sizeof(typename Element::Key));
+    if (problem.plan.vector) {
+      launch_ring<bulk_columns<kSlots, Element>>(r, problem, element, stream);
+    } else {
+      launch_ring<bulk_columns<1, Element>>(r, problem, element, stream);
+    }
   });
 }
 

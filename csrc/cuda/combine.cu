@@ -29,11 +29,11 @@ __global__ void combine(const __grid_constant__ Problem p, Element element, int 
 
 }  // namespace
 
-void launch_combine(const Reduction& r, const Problem& problem, void* stream) {
+void launch_combine(const Reduction& r, const Problem& problem, bool early, void* stream) {
   visit_element(r, [&](auto element) {
-    cudaLaunchAttribute early;
-    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchAttribute serialization;
+    serialization.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    serialization.val.programmaticStreamSerializationAllowed = 1;
     const int64_t candidates = problem.plan.candidates();
     const int64_t lanes =
         candidates > 128 ? kCombiners : std::min<int64_t>(32, ceil_pow2(candidates));
@@ -41,8 +41,8 @@ void launch_combine(const Reduction& r, const Problem& problem, void* stream) {
     config.gridDim = static_cast<unsigned>(ceil_div(problem.outputs * lanes, kCombiners));
     config.blockDim = kCombiners;
     config.stream = static_cast<cudaStream_t>(stream);
-    config.attrs = &early;
-    config.numAttrs = 1;
+    config.attrs = &serialization;
+    config.numAttrs = early;
     check(cudaLaunchKernelEx(&config, combine<decltype(element)>, problem, element,
                              static_cast<int>(lanes)));
   });

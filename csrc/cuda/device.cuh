@@ -4,8 +4,6 @@
 #include <cuda_runtime.h>
 
 #include <limits>
-#include <stdexcept>
-#include <string>
 
 #include "cuda/problem.h"
 #include "element.h"
@@ -24,14 +22,13 @@ constexpr int room_for(int blocks, int threads) {
   return std::min(blocks, kResident / threads);
 }
 
-// Shared memory of the size that the launch asks for. (Kernels that run on GPUs alone declare it
-// themselves.)
+// Shared memory of the size that the launch asks for, from the begin of a line on.
 __device__ inline char* dynamic_shared() {
 #ifdef __CUDACC__
   extern __shared__ __align__(128) char shared[];
   return shared;
 #else
-  return dynamic_shared_memory.get();
+  return Cluster::current().shared();
 #endif
 }
 
@@ -147,15 +144,20 @@ __device__ void emit(const Problem& p, Element element, int64_t output, int64_t 
   }
 }
 
-// The blocks of a cluster meet: what each wrote before it arrived is seen after the wait.
+// The blocks of a cluster meet: what each wrote before it arrived is seen after the wait. (Not the
+// `.aligned` kind, for which a warp has to come with all of its threads at once.)
 __device__ inline void cluster_arrive() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+#ifndef __CUDACC__
+  Block::cluster_arrive();
+#elif __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.arrive.release;" ::: "memory");
 #endif
 }
 __device__ inline void cluster_wait() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+#ifndef __CUDACC__
+  Block::cluster_wait();
+#elif __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
 #endif
 }
 
@@ -175,7 +177,9 @@ __device__ inline void let_next_launch() {
 // The same variable of another block of the cluster.
 template <class T>
 __device__ T* in_block(T* shared, uint32_t rank) {
-#if __CUDA_ARCH__ >= 900
+#ifndef __CUDACC__
+  return reinterpret_cast<T*>(Cluster::current().in_block(reinterpret_cast<char*>(shared), rank));
+#elif __CUDA_ARCH__ >= 900
   uint64_t mapped;
   asm("mapa.u64 %0, %1, %2;" : "=l"(mapped) : "l"(shared), "r"(rank));
   return reinterpret_cast<T*>(mapped);
@@ -184,34 +188,32 @@ __device__ T* in_block(T* shared, uint32_t rank) {
 #endif
 }
 
+[[noreturn]] void fail(cudaError_t error);
 inline void check(cudaError_t error) {
-  if (error != cudaSuccess) {
-    throw std::runtime_error(std::string("reduceops: CUDA error: ") + cudaGetErrorString(error));
-  }
+  if (error != cudaSuccess) fail(error);
 }
 
 template <class Element>
 using Kernel = void (*)(Problem, Element);
 
+// Blocks of a grid at most, where a kernel has a loop over them: a multiple of every cluster.
+constexpr int64_t kGridBlocks = kMaxBlocks / 840 * 840;
+static_assert(kCluster <= 8);
+
 // Enqueues a kernel; `shared` is bytes of shared memory.
 template <class Parameters, class Element>
 void launch(void (*kernel)(Parameters, Element), const Plan& plan, const Parameters& parameters,
-            Element element, void* stream, size_t shared = 0) {
+            Element element, void* stream, int64_t shared = 0) {
   cudaLaunchAttribute cluster;
   cluster.id = cudaLaunchAttributeClusterDimension;
   cluster.val.clusterDim = {static_cast<unsigned>(plan.cluster), 1, 1};
   cudaLaunchConfig_t config{};
-  config.gridDim = static_cast<unsigned>(
-      std::min<int64_t>(plan.blocks, std::numeric_limits<int32_t>::max() / kCluster * kCluster));
+  config.gridDim = static_cast<unsigned>(std::min(plan.blocks, kGridBlocks));
   config.blockDim = static_cast<unsigned>(plan.threads);
   config.dynamicSmemBytes = shared;
   config.stream = static_cast<cudaStream_t>(stream);
   config.attrs = &cluster;
   config.numAttrs = plan.cluster > 1;
-  if (shared > 48 << 10) {
-    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               static_cast<int>(shared)));
-  }
   check(cudaLaunchKernelEx(&config, kernel, parameters, element));
 }
 

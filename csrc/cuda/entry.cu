@@ -6,6 +6,8 @@
 #include <atomic>
 #include <charconv>
 #include <cstdlib>
+#include <stdexcept>
+#include <string>
 #include <string_view>
 
 #include "cuda/device.cuh"
@@ -13,6 +15,30 @@
 #include "switch.h"
 
 namespace reduceops::cuda {
+
+// A launch also reports what earlier work on the device has done wrong, which is known only now.
+void fail(cudaError_t error) {
+  const char* whose = "";
+  switch (error) {
+    case cudaErrorAssert:
+    case cudaErrorECCUncorrectable:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalAddress:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorLaunchFailure:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorNvlinkUncorrectable:
+      whose = "an earlier CUDA error, not of this call: ";
+      break;
+    default:
+      whose = "CUDA error: ";
+  }
+  throw std::runtime_error(std::string("reduceops: ") + whose + cudaGetErrorString(error));
+}
+
 namespace {
 
 class DeviceGuard {
@@ -30,7 +56,7 @@ class DeviceGuard {
 bool set(Tuning& tuning, std::string_view name, int64_t value) {
   for (const Tunable& tunable : kTunables) {
     if (tunable.name == name) {
-      tuning.*tunable.value = value;
+      set(tuning, tunable, value);
       return true;
     }
   }
@@ -49,7 +75,7 @@ Tuning tuning_of_environment() {
     const std::string_view digits = item.substr(std::min(item.size(), equals + 1));
     int64_t value = 0;
     const auto parsed = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-    if (parsed.ec != std::errc() || parsed.ptr != digits.data() + digits.size() ||
+    if (parsed.ec != std::errc() || parsed.ptr != digits.data() + digits.size() || value < 0 ||
         !set(tuning, item.substr(0, equals), value)) {
       throw std::runtime_error(
           "reduceops: REDUCEOPS_CUDA_TUNING: no constant of the plan is set by '" +
@@ -64,19 +90,69 @@ const Tuning& tuning() {
   return tuning;
 }
 
-// Asked for once per device. Rings are made for the shared memory of a Hopper multiprocessor, which
-// not every later GPU has.
-Limits limits_of(int32_t device) {
-  static std::array<std::atomic<int>, 256> multiprocessors{}, bulk{};
-  if (multiprocessors.at(device) == 0) {
-    int count = 0, major = 0, shared = 0;
-    check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
-    check(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
-    check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device));
-    bulk[device] = major >= 9 && shared >= kSharedBytes;
-    multiprocessors[device] = count;
+// Stands for all kernels, which are compiled for the same architectures.
+__global__ void any_kernel() {}
+
+std::string version(int number) {
+  return std::to_string(number / 1000) + '.' + std::to_string(number % 1000 / 10);
+}
+
+// Why there is no code of ours for a device; empty if the error is another one.
+std::string why_no_code(cudaError_t error, int32_t device) {
+  int runtime = 0, driver = 0, major = 0, minor = 0;
+  cudaRuntimeGetVersion(&runtime);
+  cudaDriverGetVersion(&driver);
+  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+  const std::string capability = std::to_string(major) + '.' + std::to_string(minor);
+  switch (error) {
+    case cudaErrorInsufficientDriver:
+    case cudaErrorCallRequiresNewerDriver:
+    case cudaErrorUnsupportedPtxVersion:
+      return "reduceops: the CUDA library is built with CUDA " + version(runtime) +
+             ", for which the driver (for CUDA " + version(driver) +
+             ") is too old: it needs a newer driver, or a build with an older CUDA";
+    case cudaErrorNoKernelImageForDevice:
+    case cudaErrorInvalidDeviceFunction:
+    case cudaErrorInvalidKernelImage:
+      return "reduceops: the CUDA library has code for " REDUCEOPS_CUDA_ARCHITECTURES
+             " and none for this GPU, of compute capability " +
+             capability + ": build it with TORCH_CUDA_ARCH_LIST=" + capability;
+    default:
+      return "";
   }
-  return {multiprocessors[device], bulk[device] != 0};
+}
+
+struct Device {
+  Limits limits;
+  bool early_launch;
+};
+
+// Of the current device. What not every GPU has, the library's code for it must have too. Rings are
+// made for the shared memory of a Hopper multiprocessor, which not every later GPU has.
+Device ask_device(int32_t index) {
+  cudaFuncAttributes code{};
+  if (const cudaError_t error = cudaFuncGetAttributes(&code, any_kernel)) {
+    const std::string why = why_no_code(error, index);
+    why.empty() ? fail(error) : throw std::runtime_error(why);
+  }
+  int count = 0, major = 0, shared = 0;
+  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index));
+  check(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, index));
+  check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, index));
+  const bool hopper = major >= 9 && code.ptxVersion >= 90;
+  return {{count, hopper && shared >= kSharedBytes}, hopper};
+}
+
+// The same, asked for once; two threads may both ask.
+const Device& device_of(int32_t index) {
+  static std::array<std::atomic<const Device*>, kDevices> known{};
+  const Device* device = known.at(index).load(std::memory_order_acquire);
+  if (!device) {
+    device = new Device(ask_device(index));
+    known[index].store(device, std::memory_order_release);
+  }
+  return *device;
 }
 
 void launch_walk(const Reduction& r, const Problem& problem, void* stream) {
@@ -95,6 +171,8 @@ void launch_walk(const Reduction& r, const Problem& problem, void* stream) {
       return launch_boxes(r, problem, stream);
     case Walk::kBulkColumns:
       return launch_bulk_columns(r, problem, stream);
+    case Walk::kFill:
+      return launch_fill(r, stream);
   }
 }
 
@@ -102,11 +180,10 @@ void run(Reduction& r) {
   const DeviceGuard guard(r.device_index);
   void* stream = nullptr;
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(r.device_index, &stream));
-  if (is_single(r.groups)) return launch_fill(r, stream);
   if (!is_rows(r.groups)) order_by_index(r.groups.reduced);
   const auto address = reinterpret_cast<int64_t>(r.input);
-  const Plan plan =
-      make_plan(r.groups, r.dtype->bytes, address, limits_of(r.device_index), tuning());
+  const Device& device = device_of(r.device_index);
+  const Plan plan = make_plan(r.groups, r.dtype->bytes, address, device.limits, tuning());
   std::optional<Tensor> workspace;
   if (plan.split()) {
     const int64_t size = r.groups.outputs * plan.candidates() * plan.candidate_bytes, stride = 1;
@@ -115,7 +192,7 @@ void run(Reduction& r) {
   }
   const Problem problem = make_problem(r, plan, workspace ? workspace->mutable_data() : nullptr);
   launch_walk(r, problem, stream);
-  if (workspace) launch_combine(r, problem, stream);
+  if (workspace) launch_combine(r, problem, device.early_launch, stream);
   if (r.groups.copies > 1) launch_repeat(r, stream);
 }
 
@@ -128,6 +205,20 @@ STABLE_TORCH_LIBRARY_IMPL(reduceops, CUDA, m) { Operators<run>::implement(m); }
 // For `python -m customops`.
 extern "C" __attribute__((visibility("default"))) const char* reduceops_cuda_architectures() {
   return REDUCEOPS_CUDA_ARCHITECTURES;
+}
+
+// For the same: null, or why nothing can run on a device. Valid until the thread's next call.
+extern "C" __attribute__((visibility("default"))) const char* reduceops_cuda_problem(
+    int32_t device) {
+  thread_local std::string problem;
+  try {
+    const reduceops::cuda::DeviceGuard guard(device);
+    reduceops::cuda::ask_device(device);
+    return nullptr;
+  } catch (const std::exception& error) {
+    problem = error.what();
+    return problem.c_str();
+  }
 }
 
 // For customops.enable(): null, or what went wrong.

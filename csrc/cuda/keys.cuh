@@ -59,6 +59,8 @@ template <class Element>
 constexpr bool kIsPlain = true;
 template <class Format>
 constexpr bool kIsPlain<Scaled<Format>> = false;
+template <>
+inline constexpr bool kIsPlain<Bool> = false;
 
 // visit_element, with the formats of 16-bit floats.
 template <class F>
@@ -105,6 +107,11 @@ __device__ uint32_t pair_of_values(Scaled<Format> element, uint32_t bits) {
 template <class K, bool kFloat>
 __device__ uint32_t pair_of_keys(Plain<K, kFloat> element, uint32_t bits) {
   return pair_of_keys<kFloat>(bits, element.order);
+}
+// The top bit of a byte comes from the sum where a lower one is set.
+__device__ inline uint32_t pair_of_keys(Bool element, uint32_t bits) {
+  const uint32_t any = (bits & 0x7f007f00u) + 0x7f007f00u | bits;
+  return any & 0x80008000u ^ halves(element.order.flip);
 }
 template <class Format>
 __device__ uint32_t pair_of_keys(Half<Format> element, uint32_t bits) {

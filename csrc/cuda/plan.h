@@ -33,9 +33,11 @@ constexpr int64_t kManyLoads = 16, kFewLoads = 8;
 constexpr int64_t kLineBytes = 128;           // a line of memory
 constexpr int64_t kSectorBytes = 32;          // of which it is read
 constexpr int kSharedBytes = 227 << 10;       // of a block at most, where there are rings
+constexpr int kStageBarriers = 16;            // bytes behind a ring for each of its stages
 constexpr int64_t kWorkspaceBytes = 1 << 20;  // for the candidates of the parts
 constexpr int64_t kCluster = 8;               // blocks: the most that every GPU with clusters takes
-constexpr int64_t kMaxPartExtent = int64_t(1) << 30;  // positions in a part fit 32 bits
+constexpr int64_t kMaxBlocks = (int64_t(1) << 31) - 1;  // of a grid
+constexpr int64_t kMaxPartExtent = int64_t(1) << 30;    // positions in a part fit 32 bits
 // Of boxes: threads per block, and blocks that shall find room in a multiprocessor.
 constexpr int64_t kGroupThreads = box::kGroupThreads;
 constexpr int64_t kGroupBlocks = 8;
@@ -54,6 +56,7 @@ enum class Walk : int {
   kWholeRows,     // the reduced dim is innermost: rows of which all loads are in flight at once
   kWholeColumns,  // a kept dim is innermost, and the reduced one of a few elements
   kSmall,         // few elements, whatever their order
+  kFill,          // every group is one element
 };
 
 struct Plan {
@@ -62,7 +65,8 @@ struct Plan {
   int lanes;            // rows: threads per row; columns: threads side by side over columns
   int loads;            // rows: in flight of a thread
   int64_t batches;      // whole rows: of so many loads, in a part; 0: a row is held at once
-  int shares;           // columns: threads that share a column; rows: runs taken side by side
+  int shares;           // columns: threads that share a column
+  int runs;             // rows: of the innermost reduced dim, that the lanes take side by side
   int threads;          // per block
   int cluster;          // blocks that combine their parts in shared memory
   int64_t blocks;       // of the whole grid, parts included
@@ -86,6 +90,12 @@ struct Plan {
   bool split() const { return parts > cluster; }
   REDUCEOPS_HD int64_t candidates() const { return parts / cluster; }
 };
+
+// Shared memory of a block that reads a ring of stages, and of the ring alone.
+REDUCEOPS_HD int64_t ring_bytes(const Plan& plan) {
+  return int64_t(plan.stages) * (plan.stage_bytes + kStageBarriers);
+}
+inline int64_t shared_bytes(const Plan& plan) { return ring_bytes(plan) + plan.scratch_bytes; }
 
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 inline int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
@@ -116,12 +126,12 @@ class Planner {
         total_(groups.outputs * walk_ * bytes) {}
 
   Plan plan() const {
-    Plan plan{};
-    plan.cluster = plan.lanes = plan.shares = 1;
-    plan.candidate_bytes = bytes_ <= 4 && groups_.extent >> 32 == 0 ? 8 : 16;
+    Plan plan = empty_plan();
     const bool large = total_ >= tuning_.bulk_bytes && groups_.reduced.count == 1;
     const bool bulk = limits_.bulk && large;
-    if (is_small()) {
+    if (is_single(groups_)) {
+      fill(plan);
+    } else if (is_small()) {
       small(plan);
     } else if (is_rows(groups_)) {
       if (is_whole_rows()) {
@@ -140,10 +150,28 @@ class Planner {
     } else {
       columns(plan);
     }
+    // The constants may ask for more than there is; plain loads always fit.
+    if (plan.stages > 0 && (shared_bytes(plan) > kSharedBytes || plan.blocks > kMaxBlocks)) {
+      plan = empty_plan();
+      is_rows(groups_) ? rows(plan) : columns(plan);
+    }
     return plan;
   }
 
  private:
+  Plan empty_plan() const {
+    Plan plan{};
+    plan.cluster = plan.lanes = plan.shares = plan.runs = 1;
+    plan.candidate_bytes = bytes_ <= 4 && groups_.extent >> 32 == 0 ? 8 : 16;
+    return plan;
+  }
+
+  void fill(Plan& plan) const {
+    plan.walk = Walk::kFill;
+    plan.threads = kThreads;
+    plan.blocks = plan.parts = plan.part_extent = 1;
+  }
+
   const Dim& inner() const { return groups_.axes.dim[0]; }
   const Dim& along() const { return groups_.reduced.dim[0]; }
   int64_t slot_bytes() const { return std::max<int64_t>(4, bytes_); }
@@ -191,6 +219,8 @@ class Planner {
     const int64_t vectors = vectors_of_row();
     return ceil_pow2(ceil_div(vectors, vectors <= tuning_.whole_few_vectors ? 2 : kWholeLoads));
   }
+  // At once.
+  bool is_held() const { return vectors_of_row() <= std::min(tuning_.whole_vectors, kBatch); }
   // Whether rows begin and end where vectors do.
   bool rows_aligned() const {
     bool aligned = address_ % kLoadBytes == 0 && walk_ * bytes_ % kLoadBytes == 0;
@@ -207,7 +237,7 @@ class Planner {
         rows_aligned() ? kLoadBytes : std::max(tuning_.whole_row_bytes, 2 * kLoadBytes);
     if (walk_ * bytes_ < shortest) return false;
     return tuning_.whole_rows &&
-           groups_.outputs * std::min(threads_of_row(), kWholeThreads) >> 32 == 0;
+           groups_.outputs * (is_held() ? threads_of_row() : kWholeThreads) >> 32 == 0;
   }
 
   void whole_rows(Plan& plan) const {
@@ -221,7 +251,7 @@ class Planner {
     cut(plan, outputs, walk_, wanted, kLineBytes / bytes_);
     if (limits_.bulk && plan.parts <= kCluster) plan.cluster = static_cast<int>(plan.parts);
     const int64_t part_vectors = ceil_div(plan.part_extent * bytes_, kLoadBytes);
-    if (vectors <= std::min(tuning_.whole_vectors, kBatch)) {
+    if (is_held()) {
       plan.lanes = static_cast<int>(threads_of_row());
       plan.loads = static_cast<int>(std::max<int64_t>(2, ceil_div(vectors, plan.lanes)));
       plan.threads = std::max(plan.lanes, int(kThreads));
@@ -269,7 +299,9 @@ class Planner {
     plan.parts = 1;
     plan.part_extent = walk_;
     plan.threads = kGroupThreads;
-    plan.blocks = box.tiles;
+    plan.lanes = box.lanes;
+    plan.tile = box.tile;
+    plan.tiles = plan.blocks = box.tiles;
   }
 
   // More blocks than fit the GPU at once let fast multiprocessors take more of them; each begins
@@ -281,7 +313,8 @@ class Planner {
 
   // Room for so many bytes, wherever in a line they begin and for a slot past them.
   static int stage_bytes(int64_t bytes) {
-    return static_cast<int>(round_up(bytes + kLineBytes + kLoadBytes, kLineBytes));
+    const int64_t most = std::min<int64_t>(bytes, kSharedBytes);  // more than that does not fit
+    return static_cast<int>(round_up(most + kLineBytes + kLoadBytes, kLineBytes));
   }
 
   void ring(Plan& plan, int64_t bytes) const {
@@ -321,8 +354,9 @@ class Planner {
     // blocks took the time of a whole one.
     double best = 0;
     int64_t parts = 1;
-    for (int64_t across = ceil_div(inner().size, widest); best < 0.96; ++across) {
-      const int64_t tile = round_up(ceil_div(inner().size, across), unit);
+    for (int64_t across = ceil_div(inner().size, widest), tile; best < 0.96;
+         across = ceil_div(inner().size, tile - unit)) {
+      tile = round_up(ceil_div(inner().size, across), unit);
       if (best > 0 && tile * bytes_ < tuning_.split_segment_bytes) break;
       const int64_t tiles = ceil_div(inner().size, tile) * outer;
       const int64_t most = std::max<int64_t>(1, walk_ / (2 * rows_of(tile)));
@@ -332,7 +366,9 @@ class Planner {
       const auto consider = [&](int64_t cluster, int64_t of_cluster) {
         const int64_t wanted = cluster * of_cluster;
         // Clusters of more than two fit a GPU's processing clusters badly.
-        const int64_t room = cluster <= 2 ? resident() : resident() * (cluster == 4 ? 7 : 6) / 8;
+        const int64_t room = cluster <= 2
+                                 ? resident()
+                                 : std::max<int64_t>(1, resident() * (cluster == 4 ? 7 : 6) / 8);
         const auto rounds = static_cast<double>(ceil_div(tiles * wanted, room));
         double effort = cluster == 1 ? 1 : 1 + 0.01 * static_cast<double>(cluster);
         // Each round of clusters begins with empty rings.
@@ -371,14 +407,17 @@ class Planner {
     plan.threads = static_cast<int>(round_up(plan.lanes * plan.shares, 32)) + 32;
     const int64_t at_once = rows_at_once(bytes_) * plan.shares;
     const int64_t turns = (tuning_.stage_bytes / plan.stage_pitch + at_once / 2) / at_once;
-    plan.stage_rows = static_cast<int>(std::min(std::max<int64_t>(turns, 1) * at_once, walk_));
+    // Of subtiles, a stage has all rows.
+    plan.stage_rows = static_cast<int>(
+        plan.tile > plan.subtile ? walk_ : std::min(std::max<int64_t>(turns, 1) * at_once, walk_));
     // The bests of the shares. The blocks of a cluster have one tile each, so when it ends their
     // bests have the ring for themselves.
     if (plan.shares > 1 && plan.cluster == 1)
       plan.scratch_bytes = static_cast<int>(plan.shares * plan.tile * (bytes_ == 8 ? 16 : 8));
     // The last threads read past their row, which in the last one of a stage nothing is copied to.
     const int64_t past = plan.lanes * (plan.vector ? per_reader : 1) - slots;
-    ring(plan, plan.stage_rows * plan.stage_pitch + past * slot_bytes());
+    const int64_t past_tile = round_up(plan.tile, plan.subtile) - plan.tile;
+    ring(plan, plan.stage_rows * plan.stage_pitch + past * slot_bytes() + past_tile * bytes_);
     plan.part_extent =
         std::min(round_up(ceil_div(walk_, parts), parts > 1 ? plan.stage_rows : 1), kMaxPartExtent);
     plan.parts = round_up(ceil_div(walk_, plan.part_extent), plan.cluster);
@@ -400,7 +439,8 @@ class Planner {
       const int64_t rows_at_once = multiprocessors() * kRowLoads / (kFewLoads * lanes);
       return ceil_div(groups_.outputs, rows_at_once) * ceil_div(loads, lanes * kFewLoads);
     };
-    const bool whole_block = rounds(kThreads) < rounds(32);
+    // A row of several parts has a block to each: only such are combined by clusters.
+    const bool whole_block = walk_ > kMaxPartExtent || rounds(kThreads) < rounds(32);
     plan.lanes = whole_block ? kThreads : lanes_of(loads);
     const int64_t units = ceil_div(groups_.outputs, kThreads / plan.lanes);
     int64_t wanted = 1;
@@ -411,13 +451,12 @@ class Planner {
         wanted = std::min(wanted, kCluster);
     }
     cut(plan, groups_.outputs, walk_, wanted, plan.vector ? 2048 / bytes_ : 1);
-    if (limits_.bulk && plan.parts <= kCluster && plan.parts > 1)
-      plan.cluster = static_cast<int>(plan.parts);
+    if (limits_.bulk && plan.parts <= kCluster) plan.cluster = static_cast<int>(plan.parts);
     if (reduced.count > 1) {
       const int64_t of_run = plan.vector ? ceil_div(along().size, width) : along().size;
       const int64_t most = of_run > 32 * kManyLoads ? plan.lanes : std::min(plan.lanes, 32);
-      plan.shares = static_cast<int>(
-          plan.lanes / std::min(most, ceil_pow2(ceil_div(of_run, tuning_.lane_loads))));
+      plan.runs = static_cast<int>(plan.lanes /
+                                   std::min(most, ceil_pow2(ceil_div(of_run, tuning_.lane_loads))));
     }
     const int64_t loads_of_part = plan.vector ? ceil_div(plan.part_extent, width) : 0;
     plan.loads = loads_of_part >= 2 * kManyLoads * plan.lanes ? kManyLoads : kFewLoads;

@@ -77,6 +77,8 @@ inline Problem make_problem(const Reduction& r, const Plan& plan, void* workspac
   return p;
 }
 
+constexpr int kDevices = 256;  // more than a process has
+
 // Each enqueues on `stream` (a cudaStream_t) and throws if the launch fails.
 void launch_small(const Reduction& r, const Problem& problem, void* stream);
 void launch_whole_rows(const Reduction& r, const Problem& problem, void* stream);
@@ -85,7 +87,8 @@ void launch_whole_columns(const Reduction& r, const Problem& problem, void* stre
 void launch_columns(const Reduction& r, const Problem& problem, void* stream);
 void launch_boxes(const Reduction& r, const Problem& problem, void* stream);
 void launch_bulk_columns(const Reduction& r, const Problem& problem, void* stream);
-void launch_combine(const Reduction& r, const Problem& problem, void* stream);
+// `early`: it may begin before what the stream does before it has ended, for which it then waits.
+void launch_combine(const Reduction& r, const Problem& problem, bool early, void* stream);
 // Of groups of one element, and of the results that repeats copy.
 void launch_fill(const Reduction& r, void* stream);
 void launch_repeat(const Reduction& r, void* stream);

@@ -3,16 +3,32 @@
 // whatever the readers do.
 #pragma once
 
+#include <array>
+#include <atomic>
+#include <mutex>
+
 #include "cuda/device.cuh"
 
 namespace reduceops::cuda {
 
 constexpr int kProducers = 32;  // threads of the warp that copies: the last of the block
 
-constexpr int kStageBarriers = 16;  // bytes: one that it is full, one that it is empty
-
-__host__ __device__ inline size_t ring_bytes(const Plan& plan) {
-  return size_t(plan.stages) * (plan.stage_bytes + kStageBarriers);
+// Enqueues a kernel that reads a ring. It is allowed all shared memory there is, once on each
+// device and before its first launch: while one thread changes that, others cannot launch it.
+template <auto kKernel, class Element>
+void launch_ring(const Reduction& r, const Problem& problem, Element element, void* stream) {
+  static std::array<std::atomic<bool>, kDevices> allowed{};
+  static std::mutex mutex;
+  std::atomic<bool>& here = allowed[r.device_index];
+  if (!here.load(std::memory_order_acquire)) {
+    const std::lock_guard lock(mutex);
+    if (!here) {
+      check(
+          cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes));
+      here.store(true, std::memory_order_release);
+    }
+  }
+  launch(kKernel, problem.plan, problem, element, stream, shared_bytes(problem.plan));
 }
 
 // A stage's turn: which it is and how often the ring has gone round.
@@ -27,7 +43,60 @@ struct Turn {
   }
 };
 
-#if defined(__CUDACC__) && (!defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900)
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+// Instructions that have no function, on barriers at addresses of shared memory.
+#ifdef __CUDA_ARCH__
+__device__ inline void init_barrier(uint32_t barrier, int count) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
+}
+__device__ inline void show_barriers() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+__device__ inline void arrive(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+__device__ inline void arrive_and_expect(uint32_t barrier, uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+               : "memory");
+}
+__device__ inline void wait_for(uint32_t barrier, uint32_t phase) {
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@!done bra again;\n"
+      "}" ::"r"(barrier),
+      "r"(phase)
+      : "memory");
+}
+__device__ inline void bulk_copy(uint32_t to, const char* from, uint32_t bytes, uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(to),
+      "l"(from), "r"(bytes), "r"(barrier)
+      : "memory");
+}
+// What the thread wrote to shared memory comes before the next bulk copy there.
+__device__ inline void order_before_copies() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+// Waits for so many threads of the block, the same ones each time; those of a warp need not come at
+// once.
+__device__ inline void sync_threads(uint32_t threads) {
+  asm volatile("barrier.cta.sync 1, %0;" ::"r"(threads) : "memory");
+}
+#else
+void init_barrier(uint32_t barrier, int count);
+void show_barriers();
+void arrive(uint32_t barrier);
+void arrive_and_expect(uint32_t barrier, uint32_t bytes);
+void wait_for(uint32_t barrier, uint32_t phase);
+void bulk_copy(uint32_t to, const char* from, uint32_t bytes, uint32_t barrier);
+void order_before_copies();
+void sync_threads(uint32_t threads);
+#endif
+
 // Where in a stage an address of memory falls. Its offset in a line of kLineBytes bytes stays: with
 // another one, copies reach three quarters of the bandwidth.
 __device__ inline uint32_t lead_of(const char* address) {
@@ -47,7 +116,7 @@ struct Span {
     const char* p = std::max(end, begin);
     if (p >= to) return;
     for (; p < to; ++p) into[p - begin] = *p;
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // before the next bulk copy there
+    order_before_copies();
   }
   static __device__ const char* align_down(const char* p) {
     return reinterpret_cast<const char*>(reinterpret_cast<uintptr_t>(p) &
@@ -62,10 +131,10 @@ class Ring {
       : shared_(shared), stages_(stages), stage_bytes_(stage_bytes) {
     if (threadIdx.x == 0) {
       for (int s = 0; s < stages; ++s) {
-        init(full(s), 1);
-        init(empty(s), blockDim.x - kProducers);
+        init_barrier(full(s), 1);
+        init_barrier(empty(s), blockDim.x - kProducers);
       }
-      asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+      show_barriers();
     }
     __syncthreads();
   }
@@ -74,20 +143,13 @@ class Ring {
   __device__ void next(Turn& turn) const { turn.next(stages_); }
 
   // Producer: waits until the stage has been read.
-  __device__ void wait_empty(Turn turn) const { wait(empty(turn.stage), turn.phase ^ 1); }
+  __device__ void wait_empty(Turn turn) const { wait_for(empty(turn.stage), turn.phase ^ 1); }
   // Producer, one thread: the stage is full when so many bytes have arrived.
   __device__ void expect(Turn turn, uint32_t bytes) const {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(full(turn.stage)),
-                 "r"(bytes)
-                 : "memory");
+    arrive_and_expect(full(turn.stage), bytes);
   }
   __device__ void copy(Turn turn, char* to, const char* from, uint32_t bytes) const {
-    if (bytes == 0) return;
-    asm volatile(
-        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
-            "r"(address(to)),
-        "l"(from), "r"(bytes), "r"(full(turn.stage))
-        : "memory");
+    if (bytes > 0) bulk_copy(address(to), from, bytes, full(turn.stage));
   }
 
   // Producer, one thread: fills the stage with the bytes from `from` to `to`.
@@ -101,11 +163,9 @@ class Ring {
   }
 
   // Readers.
-  __device__ void wait_full(Turn turn) const { wait(full(turn.stage), turn.phase); }
+  __device__ void wait_full(Turn turn) const { wait_for(full(turn.stage), turn.phase); }
   // (One arrival for a warp, after __syncwarp(), is no faster, and racecheck does not follow it.)
-  __device__ void release(Turn turn) const {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(empty(turn.stage)) : "memory");
-  }
+  __device__ void release(Turn turn) const { arrive(empty(turn.stage)); }
 
  private:
   static __device__ uint32_t address(const void* p) {
@@ -115,29 +175,13 @@ class Ring {
     return address(shared_ + stages_ * stage_bytes_ + stage * kStageBarriers);
   }
   __device__ uint32_t empty(int stage) const { return full(stage) + 8; }
-  static __device__ void init(uint32_t barrier, int count) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
-  }
-  static __device__ void wait(uint32_t barrier, uint32_t phase) {
-    asm volatile(
-        "{\n"
-        ".reg .pred done;\n"
-        "again:\n"
-        "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-        "@!done bra again;\n"
-        "}" ::"r"(barrier),
-        "r"(phase)
-        : "memory");
-  }
 
   char* shared_;
   int stages_, stage_bytes_;
 };
 
 // Waits for the threads that read.
-__device__ inline void sync_readers() {
-  asm volatile("barrier.cta.sync.aligned 1, %0;" ::"r"(blockDim.x - kProducers) : "memory");
-}
+__device__ inline void sync_readers() { sync_threads(blockDim.x - kProducers); }
 
 #endif
 

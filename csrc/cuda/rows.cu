@@ -96,7 +96,7 @@ template <int kLoads, class Element, class Key = typename Element::Key>
 __device__ Best<Key> scan(const Problem& p, Element element, const Key* base, int64_t j,
                           int64_t stop, int lane) {
   const Dim inner = p.reduced_count ? p.reduced()[0] : Dim{1, 0, 0};
-  const uint32_t runs = p.plan.shares, lanes = p.plan.lanes / runs;  // powers of two
+  const uint32_t runs = p.plan.runs, lanes = p.plan.lanes / runs;  // powers of two
   const uint32_t first = lane >> log2_of(lanes);
   Best<Key> best = no_best<Key>();
   for (int64_t run = split(j, inner.size).quotient + first; run * inner.size < stop; run += runs) {

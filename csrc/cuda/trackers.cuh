@@ -199,9 +199,8 @@ class SlotTracker<Element> {
     const uint32_t keys = word ^ uint32_t(static_cast<uint8_t>(element.order.flip)) * 0x1010101u;
     return __byte_perm(keys, turn, kPair ? 0x3414 : 0x2404);
   }
-  template <int kPair>
-  static __device__ uint32_t keys_and_turn(Plain<int8_t, true> element, uint32_t word,
-                                           uint32_t turn) {
+  template <int kPair, class Other>
+  static __device__ uint32_t keys_and_turn(Other element, uint32_t word, uint32_t turn) {
     return __byte_perm(pair_of_keys(element, word, kPair), turn, 0x3414);
   }
 

@@ -2,6 +2,7 @@
 // them for a run.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 namespace reduceops::cuda {
@@ -47,25 +48,29 @@ struct Tuning {
   int64_t min_vector_run = 64;  // shortest run read in 16-byte loads where there are several
 };
 
+// What of a value is taken: the nearest from `least` to `most`, so that no value makes a plan
+// wrong.
 struct Tunable {
   const char* name;
   int64_t Tuning::* value;
+  int64_t least = 0;
+  int64_t most = int64_t(1) << 40;  // products with it fit 64 bits
 };
 inline constexpr Tunable kTunables[] = {
     {"bulk", &Tuning::bulk},
     {"bulk_bytes", &Tuning::bulk_bytes},
-    {"block_bytes", &Tuning::block_bytes},
-    {"small_block_bytes", &Tuning::small_block_bytes},
-    {"tile_bytes", &Tuning::tile_bytes},
-    {"stage_bytes", &Tuning::stage_bytes},
-    {"bulk_blocks", &Tuning::bulk_blocks},
-    {"segment_bytes", &Tuning::segment_bytes},
+    {"block_bytes", &Tuning::block_bytes, 0, 227 << 10},
+    {"small_block_bytes", &Tuning::small_block_bytes, 0, 227 << 10},
+    {"tile_bytes", &Tuning::tile_bytes, 1, 227 << 10},
+    {"stage_bytes", &Tuning::stage_bytes, 1, 227 << 10},
+    {"bulk_blocks", &Tuning::bulk_blocks, 1},
+    {"segment_bytes", &Tuning::segment_bytes, 8},
     {"least_segment_bytes", &Tuning::least_segment_bytes},
     {"full_segment_bytes", &Tuning::full_segment_bytes},
     {"split_segment_bytes", &Tuning::split_segment_bytes},
     {"waves_bytes", &Tuning::waves_bytes},
-    {"work_bytes", &Tuning::work_bytes},
-    {"short_row_bytes", &Tuning::short_row_bytes},
+    {"work_bytes", &Tuning::work_bytes, 1},
+    {"short_row_bytes", &Tuning::short_row_bytes, 0, 48 << 10},
     {"small_group_bytes", &Tuning::small_group_bytes},
     {"small_elements", &Tuning::small_elements},
     {"small_loads", &Tuning::small_loads},
@@ -74,20 +79,24 @@ inline constexpr Tunable kTunables[] = {
     {"whole_rows", &Tuning::whole_rows},
     {"whole_row_bytes", &Tuning::whole_row_bytes},
     {"whole_vectors", &Tuning::whole_vectors},
-    {"whole_few_vectors", &Tuning::whole_few_vectors},
-    {"whole_blocks", &Tuning::whole_blocks},
+    {"whole_few_vectors", &Tuning::whole_few_vectors, 0, 1024},
+    {"whole_blocks", &Tuning::whole_blocks, 1},
     {"whole_column", &Tuning::whole_column},
-    {"blocks_per_multiprocessor", &Tuning::blocks_per_multiprocessor},
-    {"lane_loads", &Tuning::lane_loads},
+    {"blocks_per_multiprocessor", &Tuning::blocks_per_multiprocessor, 1},
+    {"lane_loads", &Tuning::lane_loads, 1},
     {"column_loads", &Tuning::column_loads},
     {"column_walk_8", &Tuning::column_walk_8},
     {"column_walk_16", &Tuning::column_walk_16},
     {"column_walk_32", &Tuning::column_walk_32},
     {"column_walk_64", &Tuning::column_walk_64},
     {"column_row_bytes", &Tuning::column_row_bytes},
-    {"part_loads", &Tuning::part_loads},
+    {"part_loads", &Tuning::part_loads, 1},
     {"split_loads", &Tuning::split_loads},
     {"min_vector_run", &Tuning::min_vector_run},
 };
+
+inline void set(Tuning& tuning, const Tunable& tunable, int64_t value) {
+  tuning.*tunable.value = std::clamp(value, tunable.least, tunable.most);
+}
 
 }  // namespace reduceops::cuda

@@ -1,11 +1,13 @@
-// Runs the walks by plain loads, thread for thread, on random inputs in buffers of exactly their
-// size, and compares with a loop over the keys. Prints how many reductions took each walk, how many
-// came in several batches and how many in parts.
+// Runs every walk, thread for thread, on random inputs with random constants, input and shared
+// memory being buffers of exactly their size, and compares with a loop over the keys. Prints how
+// many reductions took each walk, and how many of the plans were of some kinds.
 #include <cstdio>
 #include <random>
 
 #include "cuda/device.cuh"
 #include "cuda/keys.cuh"
+#include "cuda/plan_check.h"
+#include "cuda/ring.cuh"
 #include "make_groups.h"
 
 namespace reduceops::cuda {
@@ -29,6 +31,37 @@ uint32_t min_or_nan_of_halves(uint32_t a, uint32_t b) {
 template uint32_t min_or_nan_of_halves<Float16>(uint32_t, uint32_t);
 template uint32_t min_or_nan_of_halves<BFloat16>(uint32_t, uint32_t);
 
+void init_barrier(uint32_t barrier, int count) {
+  const auto threads = static_cast<uint16_t>(count);
+  Barrier::at(barrier) = {threads, threads, 0, 0};
+}
+void show_barriers() {}
+void arrive(uint32_t barrier) { arrive_and_expect(barrier, 0); }
+void arrive_and_expect(uint32_t barrier, uint32_t bytes) {
+  Barrier& at = Barrier::at(barrier);
+  at.bytes += static_cast<int32_t>(bytes);
+  --at.pending;
+  at.end();
+}
+void wait_for(uint32_t barrier, uint32_t phase) {
+  Block::wait_until([&] { return Barrier::at(barrier).phase != phase; });
+}
+void bulk_copy(uint32_t to, const char* from, uint32_t bytes, uint32_t barrier) {
+  char* into = Cluster::current().shared() + to;
+  if ((to | reinterpret_cast<uintptr_t>(from) | bytes) % kLoadBytes != 0) {
+    std::puts("a bulk copy is not of aligned blocks");
+    std::exit(1);
+  }
+  std::memcpy(into, from, bytes);
+  Barrier& at = Barrier::at(barrier);
+  at.bytes -= static_cast<int32_t>(bytes);
+  at.end();
+}
+void order_before_copies() {}
+void sync_threads(uint32_t threads) { Block::sync(threads); }
+
+void fail(cudaError_t) { std::abort(); }
+
 }  // namespace reduceops::cuda
 
 namespace {
@@ -36,29 +69,38 @@ namespace {
 using namespace reduceops;
 using namespace reduceops::cuda;
 
-const DType kDTypes[] = {
-    {"int8", Kind::kSigned, 1, 0},          {"uint8", Kind::kUnsigned, 1, 0},
-    {"float8_e5m2", Kind::kFloat, 1, 0x7c}, {"int16", Kind::kSigned, 2, 0},
-    {"float16", Kind::kFloat, 2, 0x7c00},   {"bfloat16", Kind::kFloat, 2, 0x7f80},
-    {"int32", Kind::kSigned, 4, 0},         {"float32", Kind::kFloat, 4, 0x7f800000},
-    {"int64", Kind::kSigned, 8, 0},         {"float64", Kind::kFloat, 8, 0x7ff0000000000000}};
+const DType kDTypes[] = {{"bool", Kind::kUnsigned, 1, 1},
+                         {"int8", Kind::kSigned, 1, 0},
+                         {"uint8", Kind::kUnsigned, 1, 0},
+                         {"float8_e5m2", Kind::kFloat, 1, 0x7c},
+                         {"int16", Kind::kSigned, 2, 0},
+                         {"float16", Kind::kFloat, 2, 0x7c00},
+                         {"bfloat16", Kind::kFloat, 2, 0x7f80},
+                         {"int32", Kind::kSigned, 4, 0},
+                         {"float32", Kind::kFloat, 4, 0x7f800000},
+                         {"int64", Kind::kSigned, 8, 0},
+                         {"float64", Kind::kFloat, 8, 0x7ff0000000000000}};
 
 enum class Fill { kBits, kFew, kZeros };  // any bits, four values, zeros of either sign
 
 struct Case {
   DType dtype;
-  int64_t sizes[3];  // of a tensor whose last dim is innermost, but for
-  int64_t gap;       // elements after each of them, and
+  int64_t sizes[3];
+  int64_t gap;       // elements after each dim, and
   int64_t offset;    // before the first
   uint64_t reduced;  // dims
   bool largest, scaled, indices, values;
   Fill fill;
   Tuning tuning;
   int64_t multiprocessors = 4;
+  bool bulk = false;
+  int order[3] = {2, 1, 0};  // of the dims in memory, the innermost first
+  int64_t step = 1;          // between neighbours of the innermost
+  uint64_t repeated = 0;     // dims of stride 0
 };
 
 std::mt19937_64 random_bits(1);
-int taken[7], in_batches, in_parts, wrong;
+int taken[8], in_batches, in_parts, in_clusters, in_subtiles, wrong;
 
 struct Free {
   void operator()(char* memory) const { operator delete(memory, std::align_val_t(kLoadBytes)); }
@@ -101,9 +143,13 @@ void check(const Case& c, const Reduction& r, Element element, const int64_t (&s
 }
 
 void run(const Case& c) {
-  const int64_t inner = c.sizes[2] + c.gap, bytes = c.dtype.bytes;
-  const int64_t strides[] = {c.sizes[1] * inner, inner, 1};
-  const int64_t elements = c.sizes[0] * strides[0] - c.gap + c.offset;
+  const int64_t bytes = c.dtype.bytes;
+  int64_t strides[3], stride = c.step, elements = 1 + c.offset;
+  for (const int d : c.order) {
+    strides[d] = c.repeated >> d & 1 ? 0 : stride;
+    elements += (c.sizes[d] - 1) * strides[d];
+    if (strides[d]) stride = stride * c.sizes[d] + c.gap;
+  }
   const std::unique_ptr<char, Free> memory(
       static_cast<char*>(operator new(elements * bytes, std::align_val_t(kLoadBytes))));
   for (int64_t i = 0; i < elements; ++i) {
@@ -120,29 +166,65 @@ void run(const Case& c) {
   r.input = memory.get() + c.offset * bytes;
   make_groups(3, c.sizes, strides, c.reduced, r.groups);
   if (!is_rows(r.groups)) order_by_index(r.groups.reduced);
-  const Plan plan = make_plan(r.groups, bytes, reinterpret_cast<int64_t>(r.input),
-                              {c.multiprocessors, false}, c.tuning);
+  const auto address = reinterpret_cast<int64_t>(r.input);
+  const Limits limits{c.multiprocessors, c.bulk};
+  const Plan plan = make_plan(r.groups, bytes, address, limits, c.tuning);
+  if (const char* promise = broken_promise(plan, r.groups, bytes, address, limits)) {
+    std::printf("a plan breaks '%s'\n", promise);
+    ++wrong;
+    return;
+  }
   ++taken[static_cast<int>(plan.walk)];
   in_batches += plan.batches > 1;
-  in_parts += plan.parts > 1;
-  std::vector<int64_t> indices(r.groups.outputs, -1);
-  std::vector<char> values(r.groups.outputs * bytes);
+  in_parts += plan.split();
+  in_clusters += plan.cluster > 1;
+  in_subtiles += plan.tile > plan.subtile && plan.subtile > 0;
+  const int64_t results = r.groups.outputs * r.groups.copies;
+  std::vector<int64_t> indices(results, -1);
+  std::vector<char> values(results * bytes);
   r.indices = c.indices ? indices.data() : nullptr;
   r.values = c.values ? values.data() : nullptr;
   std::vector<char> workspace(
       plan.split() ? r.groups.outputs * plan.candidates() * plan.candidate_bytes : 0);
   const Problem problem = make_problem(r, plan, plan.split() ? workspace.data() : nullptr);
-  const auto launch = plan.walk == Walk::kSmall       ? launch_small
-                      : plan.walk == Walk::kRows      ? launch_rows
-                      : plan.walk == Walk::kColumns   ? launch_columns
-                      : plan.walk == Walk::kWholeRows ? launch_whole_rows
-                                                      : launch_whole_columns;
-  launch(r, problem, nullptr);
-  if (plan.split()) launch_combine(r, problem, nullptr);
+  constexpr decltype(&launch_rows) kLaunch[] = {
+      launch_rows,       launch_columns,       launch_boxes, launch_bulk_columns,
+      launch_whole_rows, launch_whole_columns, launch_small};
+  if (plan.walk == Walk::kFill) {
+    launch_fill(r, nullptr);
+  } else {
+    kLaunch[static_cast<int>(plan.walk)](r, problem, nullptr);
+    if (plan.split()) launch_combine(r, problem, true, nullptr);
+    if (r.groups.copies > 1) launch_repeat(r, nullptr);
+  }
   visit_element(r, [&](auto element) { check(c, r, element, strides); });
 }
 
 int64_t below(int64_t end) { return static_cast<int64_t>(random_bits() % end); }
+
+// Some at any values, and those that keep small inputs from most walks often at zero.
+Tuning random_tuning() {
+  Tuning tuning;
+  const int64_t often = below(3) == 0 ? 4 : 40;
+  for (const Tunable& tunable : kTunables) {
+    if (below(often)) continue;
+    const int64_t near = tuning.*tunable.value << 4 >> below(9);
+    set(tuning, tunable, below(2) ? near : below(8) << below(40));
+  }
+  if (below(4)) tuning.small_elements = 0;
+  if (below(2)) tuning.whole_rows = tuning.whole_column = 0;
+  if (below(2)) tuning.whole_vectors = 0;
+  if (below(2)) tuning.whole_row_bytes = 0;
+  if (below(8)) tuning.bulk_bytes = 0;
+  if (below(2)) {  // short rings of narrow tiles
+    tuning.stage_bytes = 64 << below(10);
+    tuning.tile_bytes = 64 << below(10);
+    tuning.segment_bytes = 32 << below(6);
+    tuning.least_segment_bytes = tuning.split_segment_bytes = 16;
+  }
+  if (below(2)) tuning.column_walk_8 = tuning.column_walk_16 = tuning.column_walk_32 = 1 << 20;
+  return tuning;
+}
 
 Case random_case() {
   const int64_t extents[] = {1, 2, 3, 4, 6, 8, 12, 21, 64, 100, 257, 1028, 4100};
@@ -172,10 +254,12 @@ Case random_case() {
   c.values = below(2);
   c.indices = !c.values || below(2);
   c.fill = static_cast<Fill>(below(3));
-  if (below(4)) c.tuning.small_elements = 0;
-  if (below(4) == 0) c.tuning.whole_rows = c.tuning.whole_column = 0;
-  if (below(2)) c.tuning.whole_vectors = 0;
-  if (below(2)) c.tuning.whole_row_bytes = 0;
+  c.bulk = below(2);
+  if (below(3) == 0) std::shuffle(c.order, c.order + 3, random_bits);
+  if (below(6) == 0) c.step = 2 + below(2);
+  if (below(8) == 0) c.repeated = below(8);
+  c.multiprocessors = 1 + below(8);
+  c.tuning = random_tuning();
   return c;
 }
 
@@ -188,10 +272,13 @@ Case short_last_part() {
 
 }  // namespace
 
-int main() {
+// Arguments: how many cases, and the seed.
+int main(int count, char** arguments) {
   run(short_last_part());
-  for (int i = 0; i < 600; ++i) run(random_case());
+  const int cases = count > 1 ? std::atoi(arguments[1]) : 600;
+  if (count > 2) random_bits.seed(std::atoi(arguments[2]));
+  for (int i = 0; i < cases; ++i) run(random_case());
   for (int count : taken) std::printf("%d ", count);
-  std::printf("%d %d\n", in_batches, in_parts);
+  std::printf("%d %d %d %d\n", in_batches, in_parts, in_clusters, in_subtiles);
   return wrong > 0;
 }

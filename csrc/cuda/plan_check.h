@@ -1,0 +1,359 @@
+// What a plan promises to the kernel of its walk, said once more and apart from what makes plans:
+// each output and each reduced position is taken exactly once, and every byte of shared memory, of
+// the workspace and of the grid that a kernel touches is one it asked for. Host code for tests and
+// for explain.cpp; no call of an operator runs it.
+#pragma once
+
+#include <bit>
+
+#include "cuda/plan.h"
+
+namespace reduceops::cuda {
+
+class PlanCheck {
+ public:
+  PlanCheck(const Plan& plan, const Groups& groups, int64_t bytes, int64_t address, Limits limits)
+      : plan_(plan),
+        groups_(groups),
+        limits_(limits),
+        bytes_(bytes),
+        address_(address),
+        walk_(walk_extent(groups.reduced)),
+        width_(kLoadBytes / bytes),
+        elements_(std::max<int64_t>(4, bytes) / bytes),
+        near_bytes_(bytes == 8 ? 16 : 8) {
+    all_walks();
+    switch (plan.walk) {
+      case Walk::kSmall:
+        small();
+        break;
+      case Walk::kRows:
+        rows();
+        break;
+      case Walk::kWholeRows:
+        whole_rows();
+        break;
+      case Walk::kWholeColumns:
+        whole_columns();
+        break;
+      case Walk::kColumns:
+        columns();
+        break;
+      case Walk::kBoxes:
+        boxes();
+        break;
+      case Walk::kBulkColumns:
+        bulk_columns();
+        break;
+      case Walk::kFill:
+        require(is_single(groups), "there is nothing to reduce");
+        break;
+    }
+  }
+
+  // The first promise that is broken; null if none is.
+  const char* violation() const { return violation_; }
+
+ private:
+  void require(bool kept, const char* promise) {
+    if (!kept && !violation_) violation_ = promise;
+  }
+  // `pieces` of `size` cover `total`, and none of them is empty.
+  void require_cover(int64_t pieces, int64_t size, int64_t total, const char* promise) {
+    require(size > 0 && pieces > 0 && pieces == ceil_div(total, size), promise);
+  }
+
+  const Dim& inner() const { return groups_.axes.dim[0]; }
+  const Dim& along() const { return groups_.reduced.dim[0]; }
+  int64_t outer_columns() const { return groups_.outputs / inner().size; }
+  static bool is_power_of_two(int64_t x) { return std::has_single_bit(static_cast<uint64_t>(x)); }
+
+  // Whether addresses are multiples of `alignment` wherever a walk goes past dim `from` of `dims`.
+  bool strides_aligned(const Dims& dims, int from, int64_t alignment) const {
+    for (int d = from; d < dims.count; ++d) {
+      if (dims.dim[d].stride * bytes_ % alignment != 0) return false;
+    }
+    return true;
+  }
+
+  void all_walks() {
+    const Plan& p = plan_;
+    require(1 <= p.threads && p.threads <= 1024 && p.threads % 32 == 0,
+            "a block is of whole warps, at most 1024 threads");
+    require(p.lanes >= 1 && p.shares >= 1 && int64_t(p.lanes) * p.shares <= p.threads,
+            "the threads of a group are of one block");
+    require(p.blocks >= 1, "there is a block");
+    require(1 <= p.cluster && p.cluster <= kCluster, "a cluster is one that every GPU takes");
+    require(p.cluster == 1 || limits_.bulk, "only GPUs that have clusters get them");
+    require(p.cluster == 1 || p.blocks % p.cluster == 0, "clusters are whole");
+    require(p.parts >= 1 && p.parts % p.cluster == 0, "each cluster has as many parts as blocks");
+    require(1 <= p.part_extent && p.part_extent <= kMaxPartExtent,
+            "positions in a part fit 32 bits");
+    // Blocks of a cluster may have nothing to do, but each cluster has something.
+    require(p.parts * p.part_extent >= walk_ && (p.parts - p.cluster) * p.part_extent < walk_,
+            "the parts cover the reduced extent once");
+    if (p.split()) {
+      require(groups_.outputs * p.candidates() * p.candidate_bytes <= kWorkspaceBytes,
+              "the candidates fit the workspace");
+      require(p.candidate_bytes == 16 || (bytes_ <= 4 && groups_.extent >> 32 == 0),
+              "a candidate has room for key and index");
+    }
+  }
+
+  // Kernels without a loop over blocks.
+  void require_grid() { require(plan_.blocks <= kMaxBlocks, "the blocks fit a grid"); }
+  void require_one_part() {
+    require(plan_.parts == 1 && plan_.part_extent == walk_, "a group is not cut");
+  }
+  // Positions past the end of the last part are nobody's.
+  void require_parts_with_work() {
+    require((plan_.parts - 1) * plan_.part_extent < walk_, "each part has a position");
+  }
+
+  void small() {
+    const auto &kept = groups_.kept, &reduced = groups_.reduced;
+    require_grid();
+    require_one_part();
+    require(kept.count <= 2 && reduced.count <= 1, "at most two kept dims and a reduced one");
+    require(plan_.threads == kSmallThreads && plan_.lanes <= plan_.threads &&
+                is_power_of_two(plan_.lanes),
+            "a power of two of a block's threads to an output");
+    require(plan_.blocks * plan_.threads >= groups_.outputs * plan_.lanes &&
+                (plan_.blocks - 1) * plan_.threads < groups_.outputs * plan_.lanes,
+            "the blocks cover the outputs once");
+    int64_t last = reduced.count ? (walk_ - 1) * along().stride : 0;
+    for (int d = 0; d < kept.count; ++d) last += (kept.dim[d].size - 1) * kept.dim[d].stride;
+    require((plan_.blocks * plan_.threads - 1) >> 32 == 0 && last >> 32 == 0 &&
+                groups_.extent >> 32 == 0 && (walk_ + 8 * plan_.lanes) >> 32 == 0,
+            "numbers, offsets and indices fit 32 bits");
+  }
+
+  void rows() {
+    const Plan& p = plan_;
+    require_parts_with_work();
+    require(p.threads == kThreads, "a block as the kernel is compiled for");
+    require(p.lanes == p.threads || (p.lanes <= 32 && is_power_of_two(p.lanes)),
+            "a row has the lanes of a warp, some of them, or a block");
+    require_cover(p.blocks / p.parts, p.threads / p.lanes, groups_.outputs,
+                  "the blocks cover the outputs once");
+    require(p.blocks % p.parts == 0, "each output has all parts");
+    require(p.cluster == 1 || (p.lanes == p.threads && p.cluster == p.parts),
+            "a cluster combines all parts of the one row that each of its blocks has");
+    require(!p.vector || (groups_.reduced.count > 0 && along().stride == 1),
+            "vectors lie along the row");
+    require(is_power_of_two(p.runs) && p.lanes % p.runs == 0, "each run has some of the lanes");
+    require(p.loads == kManyLoads || p.loads == kFewLoads, "loads that there is a kernel for");
+  }
+
+  void whole_rows() {
+    const Plan& p = plan_;
+    require_grid();
+    require_parts_with_work();
+    require(groups_.kept.count <= kWholeDims && groups_.reduced.count == 1 && along().stride == 1,
+            "the rows are contiguous");
+    require(p.threads <= kWholeThreads, "a block as the kernel is compiled for");
+    require(!p.vector || (address_ % kLoadBytes == 0 && walk_ % width_ == 0 &&
+                          strides_aligned(groups_.axes, 0, kLoadBytes)),
+            "rows begin and end where vectors do");
+    require(!p.vector || p.parts == 1 || p.part_extent % width_ == 0, "so do their parts");
+    require(p.cluster == 1 || p.cluster == p.parts, "a cluster combines all parts of a row");
+    if (p.batches > 0) {
+      require(p.loads == kWholeLoads, "loads that there is a kernel for");
+      require(p.lanes == p.threads, "a block to a part");
+      require(p.blocks == groups_.outputs * p.parts, "the blocks cover the outputs once");
+      return;
+    }
+    require_one_part();
+    require(2 <= p.loads && p.loads <= kWholeLoads, "loads that there is a kernel for");
+    require(is_power_of_two(p.lanes) && p.threads % p.lanes == 0, "the rows of a block are whole");
+    require(p.blocks * p.threads >= groups_.outputs * p.lanes &&
+                (p.blocks - 1) * p.threads < groups_.outputs * p.lanes,
+            "the blocks cover the outputs once");
+    require((p.blocks * p.threads - 1) >> 32 == 0, "threads have 32-bit numbers");
+    require(walk_ / width_ <= int64_t(p.lanes) * p.loads, "a row's vectors are held");
+    require(walk_ >= (p.vector ? width_ : 2 * width_ - 1), "a row has a whole vector");
+  }
+
+  void whole_columns() {
+    const int64_t alignment = std::min(4 * bytes_, kLoadBytes);
+    require_grid();
+    require_one_part();
+    require(groups_.axes.count <= kWholeDims && groups_.reduced.count == 1 && inner().stride == 1,
+            "the columns lie side by side");
+    require(in_order(groups_), "the results are in the order of memory");
+    require(2 <= walk_ && walk_ <= whole_column_rows(bytes_), "a column is held");
+    require(inner().size % 4 == 0, "columns are taken by fours");
+    require(address_ % alignment == 0 && strides_aligned(groups_.axes, 1, alignment) &&
+                strides_aligned(groups_.reduced, 0, alignment),
+            "fours are aligned");
+    require(plan_.threads == kThreads, "a block as the kernel is compiled for");
+    require_cover(plan_.blocks, 4 * kThreads, groups_.outputs, "the blocks cover the outputs once");
+    require(groups_.outputs >> 32 == 0, "columns have 32-bit numbers");
+  }
+
+  void columns() {
+    const Plan& p = plan_;
+    require_parts_with_work();
+    require(p.threads == kThreads, "a block as the kernel is compiled for");
+    require(p.cluster == 1, "the kernel knows of no clusters");
+    require(is_power_of_two(p.shares), "a power of two of threads shares a column");
+    const int64_t columns = p.vector ? width_ : 1;
+    require(
+        !p.vector || (inner().stride == 1 && inner().size % columns == 0 &&
+                      address_ % kLoadBytes == 0 && strides_aligned(groups_.axes, 1, kLoadBytes) &&
+                      strides_aligned(groups_.reduced, 0, kLoadBytes)),
+        "vectors are aligned");
+    require_cover(p.across, p.lanes * columns, inner().size, "the tiles cover the columns once");
+    require(p.tiles == p.across * outer_columns(), "the tiles cover the outputs once");
+    require_cover(p.blocks / p.parts, p.threads / (p.lanes * p.shares), p.tiles,
+                  "the blocks cover the tiles once");
+    require(p.blocks % p.parts == 0, "each tile has all parts");
+    for (int d = 1; d < groups_.reduced.count; ++d)
+      require(groups_.reduced.dim[d - 1].step < groups_.reduced.dim[d].step,
+              "positions are in the order of indices");
+  }
+
+  // A block's shared memory: stages, their barriers and what is behind them.
+  void require_ring() {
+    const Plan& p = plan_;
+    require(limits_.bulk, "only GPUs that have bulk copies are asked for them");
+    require(groups_.reduced.count == 1, "there is one reduced dim");
+    require(p.stages >= 1 && p.stage_bytes > 0 && p.scratch_bytes >= 0, "there is a ring");
+    require(p.stage_bytes % kLineBytes == 0, "each stage begins where a line does");
+    require(shared_bytes(p) <= kSharedBytes, "a block has that much shared memory");
+  }
+  // A stage holds `bytes` wherever in a line they begin, in whole blocks of a load.
+  void require_stage(int64_t bytes, const char* promise) {
+    require(kLineBytes - bytes_ + bytes <= plan_.stage_bytes, promise);
+  }
+  // Slots of small elements come from the word that holds their first byte and the one behind it.
+  int64_t behind_slots() const { return bytes_ < 4 ? 4 : 0; }
+
+  void boxes() {
+    const Box& box = plan_.box;
+    const bool rows = is_rows(groups_);
+    const int64_t column_stride = rows ? 1 : inner().stride;
+    const int64_t last = (walk_ - 1) * box.row_pitch + (box.columns - 1) * box.column_pitch;
+    require_grid();
+    require_one_part();
+    require(plan_.threads == kGroupThreads, "a block as the kernel is compiled for");
+    require(groups_.reduced.count == 1 && groups_.axes.count >= 1 && groups_.kept.count <= kBoxDims,
+            "there are dims that the kernel takes");
+    require(box.of_columns != rows && box.columns == (rows ? 1 : inner().size),
+            "an axis of columns is the innermost");
+    require(box.row_pitch == along().stride * bytes_ && box.column_pitch == column_stride * bytes_,
+            "a group lies in shared memory as it does in memory");
+    require(last + bytes_ == box.group_bytes, "all of a group is copied");
+    require(is_power_of_two(box.lanes) && box.lanes <= 32, "the lanes of an output are of a warp");
+
+    // How groups are numbered: along the axes behind the columns.
+    const int first = box.of_columns;
+    const Dim axis = first < groups_.axes.count ? groups_.axes.dim[first] : Dim{1, 0, 1};
+    const int64_t count = groups_.outputs / box.columns;
+    if (box.pieces) {
+      require_cover(box.tiles, box.tile, count, "the blocks cover the groups once");
+      require(is_power_of_two(box.copy_lanes) && box.copy_lanes <= 32,
+              "the lanes of a piece are of a warp");
+      require(box.group_pitch % kLoadBytes == 0 &&
+                  box.group_pitch >= round_up(kLoadBytes - 1 + box.group_bytes, kLoadBytes),
+              "a group has room wherever in a block of a load it begins");
+      require(box.lead_bytes % kLoadBytes == 0 && box.lead_bytes >= 2 * box.tile,
+              "where each group begins is written down");
+      require(box.tile * box.group_pitch <= box.stage_bytes, "the tile holds what is copied to it");
+    } else {
+      require(box.tile <= axis.size && count % axis.size == 0 &&
+                  box.tiles == count / axis.size * ceil_div(axis.size, box.tile),
+              "the blocks cover the groups once");
+      require(box.group_pitch == axis.stride * bytes_, "groups lie as they do in memory");
+      require(box.lead_bytes == 0 && box.stage_bytes % kLineBytes == 0, "the tile begins a line");
+      require(kLineBytes - bytes_ + (box.tile - 1) * box.group_pitch + box.group_bytes +
+                      kLoadBytes - 1 <=
+                  box.stage_bytes,
+              "the tile holds what is copied to it");
+    }
+    require(shared_bytes(box) <= 48 << 10, "a block has that much shared memory");
+
+    // Bytes that reading goes past a group.
+    int64_t past = 0;
+    if (box.reading == Box::kColumns) {
+      require(column_stride == 1, "columns lie side by side");
+      past = (round_up(box.columns, elements_) - box.columns) * bytes_ + behind_slots();
+    } else if (box.reading != Box::kElements) {
+      require(rows && along().stride == 1, "rows are contiguous");
+      require(box.reading == 0 || (box.lanes == 1 && box.reading <= 4 &&
+                                   box.reading == ceil_div(walk_ * bytes_, kLoadBytes)),
+              "a thread holds a row as a whole");
+      require(bytes_ >= 4 || box.reading > 0 || walk_ + 4 * box.lanes * elements_ <= 1 << 16,
+              "indices of small elements fit 16 bits");
+      past = round_up(walk_, elements_) * bytes_ - walk_ * bytes_ + behind_slots();
+    }
+    const int64_t last_group = (box.tile - 1) * box.group_pitch + box.group_bytes;
+    require((box.pieces ? kLoadBytes : kLineBytes) - bytes_ + last_group + past <= box.stage_bytes,
+            "slots are read from the tile");
+    require((count * box.columns) >> 62 == 0 && box.tile * box.columns >> 31 == 0,
+            "outputs of a tile have 32-bit numbers");
+  }
+
+  void bulk_columns() {
+    const Plan& p = plan_;
+    const int64_t readers = p.threads - 32, slot = elements_ * bytes_;
+    const int64_t of_reader = p.vector ? slots_per_reader(bytes_) : 1;
+    const int64_t rows = std::min<int64_t>(p.stage_rows, p.part_extent);
+    const bool one_stage = p.stage_rows >= p.part_extent;
+    require_ring();
+    require(inner().stride == 1, "the columns lie side by side");
+    require(32 <= readers && readers <= kReaders, "a block as the kernel is compiled for");
+    require(int64_t(p.lanes) * p.shares <= readers, "all who share a column read");
+    require_cover(p.across, p.tile, inner().size, "the tiles cover the columns once");
+    require(p.tiles == p.across * outer_columns(), "the tiles cover the outputs once");
+    require(p.blocks <= p.tiles * p.parts, "each block has a tile");
+    require(p.cluster == 1 || (p.blocks == p.tiles * p.parts && p.blocks <= kMaxBlocks),
+            "a block of a cluster has one tile and one part");
+
+    require(1 <= p.subtile && p.subtile <= p.tile, "a tile has subtiles");
+    require(p.subtile == p.tile || (p.parts == 1 && one_stage && p.cluster == 1),
+            "a tile that is taken by subtiles is in one stage");
+    require(p.lanes * of_reader * elements_ >= p.subtile, "the readers cover a subtile");
+    require(!p.vector || p.lanes % 32 == 0, "whole warps take several slots each");
+    require(
+        p.stage_rows >= 1 && (one_stage || p.stage_rows % (rows_at_once(bytes_) * p.shares) == 0),
+        "the batches and shares of a stage are whole");
+
+    require(!p.contiguous || (p.across == 1 && along().stride == inner().size &&
+                              p.stage_pitch == along().stride * bytes_),
+            "what comes in one copy is contiguous");
+    require(p.contiguous || p.stage_pitch >= p.tile * bytes_ + 2 * (kLoadBytes - 1),
+            "rows that are copied one by one are apart");
+    require(
+        p.stage_pitch % bytes_ == 0 && (p.stage_pitch - along().stride * bytes_) % kLoadBytes == 0,
+        "rows lie in a stage as they do in a block of a load");
+    const int64_t last_row = (rows - 1) * p.stage_pitch;
+    require_stage(last_row + p.tile * bytes_ + kLoadBytes - 1,
+                  "a stage holds what is copied to it");
+    const int64_t last_subtile = (ceil_div(p.tile, p.subtile) - 1) * p.subtile * bytes_;
+    require_stage(last_row + last_subtile + p.lanes * of_reader * slot + behind_slots(),
+                  "slots are read from a stage");
+
+    const int64_t bests = p.shares * p.tile * near_bytes_;
+    require(p.cluster > 1 || p.shares == 1 || bests <= p.scratch_bytes,
+            "the bests of the shares fit behind the stages");
+    require(p.cluster == 1 || bests <= int64_t(p.stages) * p.stage_bytes,
+            "the bests of a cluster's block fit where the stages were");
+  }
+
+  const Plan& plan_;
+  const Groups& groups_;
+  const Limits limits_;
+  const int64_t bytes_, address_, walk_;
+  const int64_t width_;       // elements of a load
+  const int64_t elements_;    // of a slot
+  const int64_t near_bytes_;  // of a best in shared memory
+  const char* violation_ = nullptr;
+};
+
+inline const char* broken_promise(const Plan& plan, const Groups& groups, int64_t bytes,
+                                  int64_t address, Limits limits) {
+  return PlanCheck(plan, groups, bytes, address, limits).violation();
+}
+
+}  // namespace reduceops::cuda

@@ -1,0 +1,42 @@
+"""Bools of any byte, as `view` and other libraries make them: all but zero are true."""
+
+import pytest
+import torch
+from opspec import OPS, as_tuple, assert_same, bits
+
+BOOL_OPS = [spec for spec in OPS if torch.bool in spec.dtypes]
+SHAPES = [(n,) for n in (1, 2, 5, 17, 64, 130, 1031, 40_000)]
+SHAPES += [(300, n) for n in (2, 3, 8, 40, 65, 300, 1031)] + [(3, 70, 129), (2, 5000, 4)]
+
+
+def raw_bytes(shape, zeros, seed):
+    """Bytes of which this part is zero, the others anything."""
+    generator = torch.Generator().manual_seed(seed)
+    raw = torch.randint(1, 256, shape, generator=generator, dtype=torch.uint8)
+    return raw.masked_fill(torch.rand(shape, generator=generator) < zeros, 0)
+
+
+def layouts(raw):
+    return {"contiguous": raw, "transposed": raw.transpose(0, -1), "step": raw[..., ::2]}
+
+
+@pytest.mark.parametrize("layout", ["contiguous", "transposed", "step"])
+@pytest.mark.parametrize("spec", BOOL_OPS, ids=str)
+def test_any_byte_but_zero_is_true(spec, layout, device):
+    for seed, shape in enumerate(SHAPES):
+        for zeros in (0, 0.01, 0.5, 0.99, 1):
+            raw = layouts(raw_bytes(shape, zeros, seed))[layout]
+            there = layouts(raw_bytes(shape, zeros, seed).to(device))[layout]
+            for dim in range(raw.dim()):
+                arguments = spec.arguments(dim, False)
+                result = spec.op(there.view(torch.bool), *arguments)
+                expected = spec.reference(raw != 0, *arguments)
+                result = tuple(r.cpu() for r in as_tuple(result))
+                assert_same(result, expected, context=(spec, shape, layout, zeros, dim))
+
+
+def test_the_value_of_true_is_one(device):
+    raw = torch.tensor([[0, 7, 255], [1, 2, 128]], dtype=torch.uint8, device=device)
+    for op in (torch.ops.reduceops.max, torch.ops.reduceops.min):
+        for dim in (0, 1):
+            assert bits(op(raw.view(torch.bool), dim)[0]).max() <= 1
