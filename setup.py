@@ -121,6 +121,11 @@ def write_cpu(ninja: Writer, flags: list[str], libs: list[str], sanitize: str) -
         flags += ["-O1", "-g", "-fno-omit-frame-pointer"]
         flags += [f"-fsanitize={sanitize}", "-fno-sanitize-recover=all"]
         libs += [f"-fsanitize={sanitize}"]
+    else:
+        # A thread that somebody else started may have a small stack. GCC makes it an error; Clang,
+        # which does not know the second option, a warning.
+        flags += ["-Wframe-larger-than=32768", "-Werror=frame-larger-than=32768"]
+        flags += ["-Wno-unknown-warning-option"]
     library = Library(ninja, "libreduceops", os.environ.get("CXX") or "c++")
     kernels = ROOT / "csrc/cpu/kernels.cpp"
     for source in sorted([*ROOT.glob("csrc/*.cpp"), *ROOT.glob("csrc/cpu/*.cpp")]):
