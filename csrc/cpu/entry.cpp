@@ -1,75 +1,31 @@
-// The CPU implementation of the operators: picks the instruction set once, then plans, runs in
-// parallel and combines.
+// The CPU implementation of the operators: plans, runs in parallel and combines.
 #ifdef __linux__
 #include <sys/mman.h>
 #endif
 #include <torch/csrc/stable/ops.h>
 
 #include <atomic>
-#include <cstdlib>
 #include <memory>
-#include <string>
+#include <stdexcept>
 
+#include "cpu/float_mode.h"
 #include "cpu/kernels.h"
+#include "cpu/settings.h"
 #include "operators.h"
 #include "switch.h"
 
 namespace reduceops::cpu {
 namespace {
 
-struct Variant {
-  const char* name;
-  const Kernels* kernels;
-  bool runs_here;
-};
-
-#ifdef __x86_64__
-// What -march=x86-64-v3 and -v4 let the compiler use.
-bool has_avx2() {
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-         __builtin_cpu_supports("bmi2");
-}
-bool has_avx512() {
-  return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
-         __builtin_cpu_supports("avx512vl");
-}
-#endif
-
-// Best first.
-const Variant variants[] = {
-#ifdef __x86_64__
-    {"avx512", &kernels_avx512, has_avx512()},
-    {"avx2", &kernels_avx2, has_avx2()},
-#endif
-    {"baseline", &kernels_baseline, true},
-};
-
-// REDUCEOPS_CPU_ISA names a variant, for testing; one that this CPU lacks or that does not exist is
-// ignored.
-const Variant& choose() {
-  const char* wanted = std::getenv("REDUCEOPS_CPU_ISA");
-  const Variant* best = nullptr;
-  for (const Variant& variant : variants) {
-    if (!variant.runs_here) continue;
-    if (wanted && std::string(wanted) == variant.name) return variant;
-    if (!best) best = &variant;
-  }
-  return *best;
-}
-
-const Variant& chosen = choose();
-
-// Asks for huge pages under a large output: touching it for the first time would otherwise cost
-// more than the reduction (a page fault per 4 KiB). Only a hint. True if the output is large and
-// has been touched before; what has not is cleared when it is, and is in cache then.
+// True if the output is large and has been touched before; what has not is cleared when it is, and
+// is in cache then. Asks for huge pages under a large output, if that is wanted: only a hint.
 bool prepare(void* data, int64_t bytes) {
 #ifdef __linux__
   constexpr uintptr_t kHuge = uintptr_t(2) << 20;
   const auto begin = (reinterpret_cast<uintptr_t>(data) + kHuge - 1) / kHuge * kHuge;
   const auto end = (reinterpret_cast<uintptr_t>(data) + bytes) / kHuge * kHuge;
   if (data && begin < end) {
-    madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+    if (settings.huge_pages) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
     unsigned char resident = 0;
     return mincore(reinterpret_cast<void*>(end - kHuge), 1, &resident) == 0 && (resident & 1);
   }
@@ -78,6 +34,9 @@ bool prepare(void* data, int64_t bytes) {
 }
 
 void run(Reduction& reduction) {
+  if (!settings.error.empty()) [[unlikely]]
+    throw std::runtime_error("reduceops: " + settings.error);
+  const Kernels& kernels = *settings.variant->kernels;
   Groups& groups = reduction.groups;
   bool streams = prepare(reduction.indices, groups.outputs * sizeof(int64_t));
   streams |= prepare(reduction.values, groups.outputs * reduction.dtype->bytes);
@@ -91,13 +50,15 @@ void run(Reduction& reduction) {
   const Job job{reduction, plan, candidates.get(), streams};
   const int64_t items = plan.units * plan.parts;
   if (items <= plan.grain) {
-    chosen.kernels->run(job, 0, items);
+    kernels.run(job, 0, items);
   } else {
+    const uint64_t callers = float_mode();
     torch::stable::parallel_for(0, items, plan.grain, [&](int64_t begin, int64_t end) {
-      chosen.kernels->run(job, begin, end);
+      const FloatModeOf caller(callers);
+      kernels.run(job, begin, end);
     });
   }
-  if (candidates) chosen.kernels->combine(job);
+  if (candidates) kernels.combine(job);
 }
 
 }  // namespace
@@ -105,22 +66,6 @@ void run(Reduction& reduction) {
 STABLE_TORCH_LIBRARY_IMPL(reduceops, CPU, m) { Operators<run>::implement(m); }
 
 }  // namespace reduceops::cpu
-
-// For `python -m customops`.
-extern "C" __attribute__((visibility("default"))) const char* reduceops_cpu_isa() {
-  return reduceops::cpu::chosen.name;
-}
-
-extern "C" __attribute__((visibility("default"))) const char* reduceops_cpu_isas() {
-  static const std::string names = [] {
-    std::string all;
-    for (const auto& variant : reduceops::cpu::variants) {
-      if (variant.runs_here) all.append(all.empty() ? "" : ",").append(variant.name);
-    }
-    return all;
-  }();
-  return names.c_str();
-}
 
 // For customops.enable(): null, or what went wrong.
 extern "C" __attribute__((visibility("default"))) const char* reduceops_cpu_switch(bool on) {
@@ -133,7 +78,7 @@ extern "C" __attribute__((visibility("default"))) void reduceops_cpu_read(const 
   static std::atomic<uint64_t> sink;  // keeps the reads from being optimised away
   torch::stable::parallel_for(0, bytes / 8, reduceops::cpu::kGrainBytes / 8,
                               [&](int64_t begin, int64_t end) {
-                                sink |= reduceops::cpu::chosen.kernels->read(
+                                sink |= reduceops::cpu::settings.variant->kernels->read(
                                     static_cast<const uint64_t*>(data) + begin, end - begin);
                               });
 }
