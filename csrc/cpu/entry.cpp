@@ -8,8 +8,8 @@
 #include <memory>
 #include <stdexcept>
 
-#include "cpu/float_mode.h"
 #include "cpu/kernels.h"
+#include "cpu/parallel.h"
 #include "cpu/settings.h"
 #include "operators.h"
 #include "switch.h"
@@ -52,11 +52,7 @@ void run(Reduction& reduction) {
   if (items <= plan.grain) {
     kernels.run(job, 0, items);
   } else {
-    const uint64_t callers = float_mode();
-    torch::stable::parallel_for(0, items, plan.grain, [&](int64_t begin, int64_t end) {
-      const FloatModeOf caller(callers);
-      kernels.run(job, begin, end);
-    });
+    parallel(items, plan.grain, [&](int64_t begin, int64_t end) { kernels.run(job, begin, end); });
   }
   if (candidates) kernels.combine(job);
 }
