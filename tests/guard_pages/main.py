@@ -30,10 +30,10 @@ LAYOUTS = {
 
 
 def shapes(random):
-    """Mostly small; some for several threads; some with results of 2 MiB and more."""
+    """Mostly small; some for several threads; some with results that go past the caches."""
     kind = random.randrange(20)
     if kind == 0:
-        return random.choice([((1 << 18) + 3, 2), (2, (1 << 18) + 3), (3, (1 << 17) + 1, 2)])
+        return random.choice([((1 << 19) + 3, 2), (2, (1 << 19) + 3), (3, (1 << 18) + 1, 2)])
     if kind < 4:
         return random.choice([(200_001,), (3, 70_001), (70_001, 3), (20_011, 21)])
     shape = [random.choice(SIZES) for _ in range(random.randint(1, 3))]
