@@ -11,9 +11,10 @@ COMPAT_PYTEST ?= -n auto
 
 BIN := .venv/bin
 CSRC = find csrc tests compile_examples -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh'
-SANITIZED := build/sanitize/lib
+SANITIZED := build/sanitize-address-undefined/lib
+THREAD_SANITIZED := build/sanitize-thread/lib
 
-.PHONY: demo test lint format build libraries wheel compat sanitize sanitize-cuda correctness clean distclean FORCE
+.PHONY: demo test lint format build libraries wheel compat sanitize sanitize-threads sanitize-cuda correctness clean distclean FORCE
 
 demo: build
 	$(BIN)/python -m compile_examples
@@ -54,6 +55,17 @@ sanitize: build
 		ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
 		LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
 		$(BIN)/python -m pytest -n auto --capture=sys tests
+
+# Data races in the CPU library. The sanitizer wants its memory where some systems put other things at
+# random, hence setarch.
+sanitize-threads: build
+	CXX='$(CXX)' REDUCEOPS_CUDA=0 REDUCEOPS_SANITIZE=thread \
+		$(BIN)/python setup.py --quiet build_ext --build-lib $(THREAD_SANITIZED)
+	CUSTOMOPS_LIBRARY_DIR=$(CURDIR)/$(THREAD_SANITIZED)/customops/lib CUDA_VISIBLE_DEVICES= \
+		TSAN_OPTIONS="exitcode=66 suppressions=$(CURDIR)/tests/thread_sanitizer.supp" \
+		LD_PRELOAD="$$($(CXX) -print-file-name=libtsan.so)" \
+		setarch -R $(BIN)/python -m pytest --capture=sys tests/test_threads.py tests/test_cpu_walks.py \
+		-k 'disturb and cpu or denormals'
 
 # On a machine with a GPU and compute-sanitizer, which comes with CUDA.
 sanitize-cuda: build

@@ -3,7 +3,7 @@
 REDUCEOPS_CUDA        the CUDA library; 0: no, 1: yes, auto (the default): where nvcc is found
 TORCH_CUDA_ARCH_LIST  its architectures as torch writes them, "8.0;9.0a;12.0+PTX"; by default those
                       of the visible GPUs (development build) or RELEASE_ARCHITECTURES (wheel)
-REDUCEOPS_SANITIZE    what -fsanitize takes, "address,undefined", for the CPU library
+REDUCEOPS_SANITIZE    what -fsanitize takes, "address,undefined" or "thread", for the CPU library
 CXX, CUDA_HOME, MAX_JOBS  as everywhere
 """
 
@@ -121,6 +121,11 @@ def write_cpu(ninja: Writer, flags: list[str], libs: list[str], sanitize: str) -
         flags += ["-O1", "-g", "-fno-omit-frame-pointer"]
         flags += [f"-fsanitize={sanitize}", "-fno-sanitize-recover=all"]
         libs += [f"-fsanitize={sanitize}"]
+    else:
+        # A thread that somebody else started may have a small stack. GCC makes it an error; Clang,
+        # which does not know the second option, a warning.
+        flags += ["-Wframe-larger-than=32768", "-Werror=frame-larger-than=32768"]
+        flags += ["-Wno-unknown-warning-option"]
     library = Library(ninja, "libreduceops", os.environ.get("CXX") or "c++")
     kernels = ROOT / "csrc/cpu/kernels.cpp"
     for source in sorted([*ROOT.glob("csrc/*.cpp"), *ROOT.glob("csrc/cpu/*.cpp")]):
@@ -153,7 +158,8 @@ class BuildLibraries(build_ext):
     def run(self) -> None:
         torch, nvcc = find_torch(), find_nvcc()
         sanitize = os.environ.get("REDUCEOPS_SANITIZE", "")
-        folder = Path("build", "sanitize" if sanitize else "develop" if self.inplace else "release")
+        kind = "develop" if self.inplace else "release"
+        folder = Path("build", f"sanitize-{sanitize}".replace(",", "-") if sanitize else kind)
         (ROOT / folder).mkdir(parents=True, exist_ok=True)
 
         target = "0x{:02x}{:02x}".format(*MIN_TORCH) + "0" * 12

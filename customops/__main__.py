@@ -1,18 +1,10 @@
 """`python -m customops` prints what a bug report needs."""
 
-import ctypes
 import platform
 
 import torch
 
 from . import __version__, libraries
-
-
-def _ask(library: libraries.Library, function: str, *arguments: int) -> str:
-    """What a library's exported `const char* function(int...)` returns, "" for null."""
-    call = getattr(ctypes.CDLL(str(library.path)), function)
-    call.restype = ctypes.c_char_p
-    return (call(*arguments) or b"").decode()
 
 
 def _report() -> list[tuple[str, str]]:
@@ -27,18 +19,18 @@ def _report() -> list[tuple[str, str]]:
         state = "loaded" if library.loaded else f"not loaded: {library.reason}"
         lines.append((f"{name} library", f"{library.path}: {state}"))
 
-    isa, runnable = (_ask(libraries.cpu, f"reduceops_cpu_{what}") for what in ("isa", "isas"))
+    isa, runnable = (libraries.cpu.ask(f"reduceops_cpu_{what}") for what in ("isa", "isas"))
     lines.append(("cpu kernels", f"{isa} (can run: {runnable})"))
     lines.append(("cpu threads", str(torch.get_num_threads())))
 
     if libraries.cuda.loaded:
-        lines.append(("cuda kernels", _ask(libraries.cuda, "reduceops_cuda_architectures")))
+        lines.append(("cuda kernels", libraries.cuda.ask("reduceops_cuda_architectures")))
     gpus = range(torch.cuda.device_count())
     for gpu in gpus:
         capability = "{}.{}".format(*torch.cuda.get_device_capability(gpu))
         lines.append((f"gpu {gpu}", f"{torch.cuda.get_device_name(gpu)}, capability {capability}"))
         if libraries.cuda.loaded:
-            problem = _ask(libraries.cuda, "reduceops_cuda_problem", gpu)
+            problem = libraries.cuda.ask("reduceops_cuda_problem", gpu)
             lines += [("", f"cannot be used: {problem}")] if problem else []
     if not gpus:
         lines.append(("gpu", "none that torch can use"))

@@ -1,5 +1,6 @@
 """Finds and loads the two shared libraries, and remembers why one is not loaded."""
 
+import ctypes
 import os
 import re
 from dataclasses import dataclass
@@ -26,6 +27,13 @@ class Library:
             self.reason = str(error.__cause__ or error)  # the cause is the loader's own message
         else:
             self.loaded, self.reason = True, ""
+
+    def ask(self, function: str, *numbers: int) -> str | None:
+        """What the library's exported `const char* function(int...)` returns."""
+        call = getattr(ctypes.CDLL(str(self.path)), function)
+        call.restype = ctypes.c_char_p
+        answer = call(*numbers)
+        return answer and answer.decode()
 
 
 cpu = Library(_FOLDER / "libreduceops.so")
@@ -56,6 +64,8 @@ def _load_cpu() -> None:
     cpu.load()
     if not cpu.loaded:
         raise ImportError(f"customops cannot load {cpu.path}: {cpu.reason}")
+    if error := cpu.ask("reduceops_cpu_error"):
+        raise ImportError(f"customops: {error}")
 
 
 def _load_cuda() -> None:

@@ -1,11 +1,13 @@
 """The seams of the CPU kernels: vectors, passes, blocks, tiles and folds; see docs/cpu.md."""
 
+import functools
 import math
+from concurrent.futures import ThreadPoolExecutor
 
 import data
 import pytest
 import torch
-from opspec import OPS, check
+from opspec import OPS, assert_same, check
 from reference import bits
 
 DTYPES = (torch.int8, torch.bfloat16, torch.float16, torch.float32, torch.float64, torch.int64)
@@ -137,3 +139,62 @@ def test_runs_behind_one_that_decides(spec, dtype):
             bits(x)[place] = best
             check(spec, x, 0, context=places)
             check(spec, x[: place + 1][::3], 0, context=places)
+
+
+@pytest.fixture
+def alone():
+    """Runs a function in a thread of its own, for what stays with a thread and its OpenMP workers:
+    their number, and whether denormals count as zero for them."""
+    if not torch.set_flush_denormal(False):
+        pytest.skip("this CPU cannot take denormals for zero")
+    before = torch.get_num_threads()
+    with ThreadPoolExecutor(1) as pool:
+        yield lambda work: pool.submit(work).result()
+    torch.set_num_threads(before)
+
+
+def with_denormals_as_zero(threads, f):
+    """What f() returns where the calling thread takes denormals for zero, and others do not."""
+    torch.set_num_threads(threads)
+    torch.zeros(1 << 20).sum()  # starts the workers
+    torch.set_flush_denormal(True)
+    result = f()
+    torch.set_flush_denormal(False)
+    return result
+
+
+@each_op_and((torch.float32, torch.float64))
+@pytest.mark.parametrize("shape, dim", [((300_000,), 0), ((200_001, 3), 0), ((3, 200_001), 1)])
+def test_denormals_that_count_as_zero(spec, dtype, shape, dim, alone):
+    """The answer is torch's on one thread, whatever the number of threads."""
+    tiny = torch.finfo(dtype).tiny
+    x = data.make(shape, dtype, "ties").sub_(1).mul_(tiny / 4)
+    stepped = x.repeat_interleave(2, -1)[..., ::2]  # runs are copied, and compared with each other
+    arguments = (0.5, dim, False) if spec.leading else (dim, False)
+
+    def work():
+        for y in (x, unaligned(x), stepped):
+            reference = functools.partial(spec.torch, y, *arguments)
+            expected = with_denormals_as_zero(1, reference)
+            for threads in (1, 2, 3):
+                call = functools.partial(spec.op, y, *arguments)
+                result = with_denormals_as_zero(threads, call)
+                assert_same(result, expected, context=(y.stride(), threads))
+
+    alone(work)
+
+
+@each_op_and((torch.float16, torch.bfloat16))
+def test_denormals_of_narrow_floats(spec, dtype, alone):
+    """They are compared as keys, in every mode; that decides what scales to zero."""
+    x = data.make((3, 200_001), dtype, "ties").sub_(1).mul_(torch.finfo(dtype).tiny / 4)
+
+    def work():
+        for y, dim in ((x, 1), (x.t().contiguous(), 0)):
+            arguments = (0.5, dim, False) if spec.leading else (dim, False)
+            call = functools.partial(spec.op, y, *arguments)
+            result = with_denormals_as_zero(3, call)
+            expected = with_denormals_as_zero(1, call)
+            assert_same(result, expected, context=(dim,))
+
+    alone(work)

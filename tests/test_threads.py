@@ -1,10 +1,18 @@
 """Many callers: threads, DataLoader workers, streams; modules that are saved and autocast."""
 
+import math
+import mmap
+import os
+import resource
+import subprocess
+import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import data
 import pytest
+import reference
 import torch
 from opspec import OPS, as_tuple, assert_same, each_op
 from torch.utils.data import DataLoader, Dataset
@@ -36,6 +44,115 @@ def test_threads_do_not_disturb_each_other(device):
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(work, range(8)))
+
+
+SMALL_STACKS = """
+import threading
+import torch
+import data
+from opspec import OPS
+
+def work():
+    for spec in OPS:
+        for dtype in spec.dtypes:
+            for shape in ((1000, 64), (3, 70_000), (70_000, 3), (40, 20, 70)):
+                x = data.make(shape, dtype, "ties")
+                for dim in range(x.dim()):
+                    spec.op(x, *spec.arguments(dim, False))
+                    spec.op(x.flip(0)[..., ::2], *spec.arguments(dim, False))
+
+threading.stack_size(256 << 10)
+thread = threading.Thread(target=work)
+thread.start()
+thread.join()
+print("done")
+"""
+
+
+def test_small_stacks():
+    """Of the calling thread, and of those that help it."""
+    environment = {**os.environ, "OMP_STACKSIZE": "256k", "PYTHONPATH": os.path.dirname(__file__)}
+    command = [sys.executable, "-X", "faulthandler", "-c", SMALL_STACKS]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.stdout.strip() == "done", done.stderr[-5000:]
+
+
+# Another process, which no lock of Python's keeps from writing. Each byte of a file becomes 1, 2,
+# 3, ..., or in turn 255, which makes NaNs, and 0.
+WRITER = """
+import ctypes, mmap, sys
+with open(sys.argv[1], "r+b") as file:
+    memory = mmap.mmap(file.fileno(), 0)
+bytes = (ctypes.c_char * len(memory)).from_buffer(memory)
+print("writing", flush=True)
+while True:
+    for value in range(1, 100) if sys.argv[2] == "rising" else (255, 0):
+        ctypes.memset(bytes, value, len(memory))
+"""
+
+
+@pytest.mark.parametrize("kind", ["rising", "nan"])
+@pytest.mark.parametrize(
+    "shape, dim, dtype",
+    [
+        ((1 << 16,), 0, torch.float32),
+        ((8, 1 << 13), 1, torch.float64),
+        ((64, 2000), 1, torch.int16),
+        ((20_000, 3), 1, torch.float32),
+        ((1000, 200), 0, torch.bfloat16),
+    ],
+    ids=str,
+)
+def test_inputs_that_somebody_writes_to(shape, dim, dtype, kind, tmp_path):
+    """The index is one of the input's, whatever is written between two looks at an element."""
+    path = tmp_path / "input"
+    path.write_bytes(bytes(math.prod(shape) * dtype.itemsize))
+    with open(path, "r+b") as file:
+        x = torch.frombuffer(mmap.mmap(file.fileno(), 0), dtype=dtype).view(shape)
+    command = [sys.executable, "-c", WRITER, path, kind]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as writer:
+        try:
+            assert writer.stdout.readline()
+            end = time.monotonic() + 0.4
+            while time.monotonic() < end:
+                for y in (x, x, x[..., ::2]):
+                    indices = torch.ops.reduceops.argmax(y, dim)
+                    assert indices.min() >= 0 and indices.max() < y.size(dim)
+        finally:
+            writer.kill()
+
+
+def resident_bytes():
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[1]) * resource.getpagesize()
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="only Linux says what is used")
+def test_many_threads_leave_no_memory_behind():
+    """Each with scratch of its own, in rounds; REDUCEOPS_TEST_SECONDS lengthens them."""
+    seconds = float(os.environ.get("REDUCEOPS_TEST_SECONDS", "0.5"))
+    shapes = ((16,), (3, 5), (1000, 64), (64, 1000), (40, 20, 70))
+    problems = []
+    for dtype in (torch.int8, torch.bfloat16, torch.float32, torch.float64):
+        for shape in shapes:
+            x = data.make(shape, dtype, "ties")
+            for dim in range(len(shape)):
+                problems.append((x, dim, reference.argmax(x, dim)))
+
+    def work(end):
+        turns = 0
+        while turns == 0 or time.monotonic() < end:
+            for x, dim, expected in problems:
+                assert torch.equal(torch.ops.reduceops.argmax(x, dim), expected)
+            turns += 1
+        return turns
+
+    used = []
+    for _ in range(5):
+        with ThreadPoolExecutor(64) as pool:
+            assert min(pool.map(work, [time.monotonic() + seconds] * 64)) > 0
+        used.append(resident_bytes())
+    assert used[-1] - used[1] < 16 << 20, used
 
 
 class Rows(Dataset):

@@ -1,6 +1,5 @@
 """The CPU kernels exist once per instruction set; each that this CPU has passes the same tests."""
 
-import ctypes
 import os
 import subprocess
 import sys
@@ -8,13 +7,10 @@ from pathlib import Path
 
 import pytest
 
-import customops
+from customops import libraries
 
-_library = ctypes.CDLL(str(customops.libraries.cpu.path))
-for _function in (_library.reduceops_cpu_isa, _library.reduceops_cpu_isas):
-    _function.restype = ctypes.c_char_p
-IN_USE = _library.reduceops_cpu_isa().decode()
-OTHERS = [isa for isa in _library.reduceops_cpu_isas().decode().split(",") if isa != IN_USE]
+IN_USE = libraries.cpu.ask("reduceops_cpu_isa")
+OTHERS = [isa for isa in libraries.cpu.ask("reduceops_cpu_isas").split(",") if isa != IN_USE]
 
 # Files and parts of them, so that workers of pytest-xdist share them.
 PARTS = {

@@ -10,6 +10,9 @@
 // and the columns that are really one are combined at the end.
 #pragma once
 
+#include <new>
+
+#include "cpu/scratch.h"
 #include "cpu/vector.h"
 #include "cpu/walk.h"
 
@@ -45,6 +48,14 @@ struct Columns : Walk<Element>, Lanes<Element> {
     alignas(kVectorBytes) Lane lane[kTile + kLanes];
     alignas(kVectorBytes) Number at[kTile + kLanes];  // 0: not in this block
   };
+
+  // Too large for the stack of every thread.
+  struct Scratch {
+    Bests bests;
+    int64_t positions[kTile];
+    Key values[kTile];
+  };
+  static_assert(alignof(Scratch) <= kScratchAlignment);
 
   Columns(const Job& job, Element element) : Base(job, element), Vectors{element} {}
 
@@ -235,15 +246,15 @@ struct Columns : Walk<Element>, Lanes<Element> {
     return std::max<int64_t>(1, least(wide / inner.size, walk));
   }
 
-  // The best of rows [j, stop) of all columns, `fold` of them taken as one.
+  // The best of rows [j, stop) of all columns, `fold` of them taken as one. `wide_positions` is for
+  // those of the wide rows; `positions` may be the same.
   void folded(const Key* base, int64_t width, int64_t fold, int64_t j, int64_t stop, Bests& bests,
-              int64_t* positions) const {
+              int64_t* wide_positions, int64_t* positions) const {
     const int64_t wide = (stop - j) / fold;
     const Key* rows = base + j * width;
     Dims dims;
     dims.count = 1;
     dims.dim[0] = {wide, fold * width, 1};
-    int64_t wide_positions[kTile];
     if (fold * width >= kLanes) {
       tile<true>(rows, fold * width, 1, dims, 0, wide, bests, wide_positions);
     } else {
@@ -296,9 +307,7 @@ struct Columns : Walk<Element>, Lanes<Element> {
     const Dim inner = r.groups.kept.dim[0];
     const int64_t walk = walk_extent(reduced);
     const int64_t rows = plan.tile < inner.size ? 1 : fold(least(walk, plan.part_extent));
-    Bests bests;
-    int64_t local[kTile];
-    Key local_values[kTile];
+    auto& [bests, local, local_values] = *new (scratch(sizeof(Scratch))) Scratch;
     for (int64_t item = begin; item < end; ++item) {
       const int64_t unit_number = item / plan.parts, part = item % plan.parts;
       const int64_t outer = unit_number / plan.tiles, column = unit_number % plan.tiles * plan.tile;
@@ -311,7 +320,7 @@ struct Columns : Walk<Element>, Lanes<Element> {
       const bool streams = job.streams && in_place;
       int64_t* indices = in_place && r.indices && !streams ? r.indices + at.step : local;
       if (rows > 1 && stop - j >= rows) {
-        folded(base, width, rows, j, stop, bests, indices);
+        folded(base, width, rows, j, stop, bests, local, indices);
       } else if (inner.stride == 1 && width >= kLanes) {
         tile<true>(base, width, 1, reduced, j, stop, bests, indices);
       } else {

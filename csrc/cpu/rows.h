@@ -4,8 +4,9 @@
 // has lanes are transposed while they are combined, as they come, which leaves one row to a lane.
 // Long rows are read in blocks: the smallest of a block is compared once with the best, and where
 // in the winning block it is is looked up at the end. Nothing depends on the data, except that a
-// long row ends at its first NaN. Bound by reading memory once; rows of a few dozen bytes by the
-// work per row.
+// long row ends at its first NaN. What is read twice may have changed meanwhile: a position never
+// depends on finding an element again. Bound by reading memory once; rows of a few dozen bytes by
+// the work per row.
 #pragma once
 
 #include "cpu/vector.h"
@@ -70,7 +71,7 @@ struct Rows : Walk<Element>, Lanes<Element> {
     Partial row;
     if (n < kLanes) {
       const auto inside = numbers < static_cast<Number>(n);
-      row = {inside ? this->load(p) : Vectors::all(Vectors::kLast), numbers};
+      row = {inside ? this->load(p) : Vectors::all(Vectors::kLast), inside ? numbers : Index{}};
     } else {
       row = {this->load(p), numbers};
     }
@@ -139,9 +140,9 @@ struct Rows : Walk<Element>, Lanes<Element> {
   }
 
   // Positions at which the kBlock elements from q on are `lane`; the smallest of all lanes is the
-  // first.
+  // first, or the last element where none is: somebody may have written there since.
   Index find(const Key* q, Lane lane) const {
-    const Index none = Index{} + std::numeric_limits<Number>::max();
+    const Index none = Index{} + static_cast<Number>(kBlock - 1);
     Index found = none;
     for (int u = 0; u < kBlockVectors; ++u) {
       const Index numbers = lane_numbers() + static_cast<Number>(u * kLanes);
@@ -289,7 +290,8 @@ struct Rows : Walk<Element>, Lanes<Element> {
       }
       int64_t position;
       reduce(&q, 1, m, &position, nullptr);
-      const Best<int64_t> here{element.key(get<Key>(q + position)), start + position};
+      const Lane lane = this->lane(get<Key>(q + position));
+      const Best<int64_t> here{this->key(lane), start + position};
       if (next == 0 || better(here, best)) best = here;
       if (best.key == element.order.floor) break;  // nothing can be better
     }

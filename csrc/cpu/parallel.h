@@ -1,0 +1,48 @@
+// torch's parallel_for, whose threads compute with floats as the caller does.
+#pragma once
+
+#include <torch/csrc/stable/ops.h>
+
+#include "cpu/float_mode.h"
+
+#ifdef __SANITIZE_THREAD__
+#include <sanitizer/tsan_interface.h>
+#endif
+
+namespace reduceops::cpu {
+
+// Tell the thread sanitizer what OpenMP, which it cannot look into, keeps in order.
+#ifdef __SANITIZE_THREAD__
+inline void before(const void* that) { __tsan_release(const_cast<void*>(that)); }
+inline void after(const void* that) { __tsan_acquire(const_cast<void*>(that)); }
+#else
+inline void before(const void*) {}
+inline void after(const void*) {}
+#endif
+
+template <class F>
+struct Task {
+  const F& f;
+  const uint64_t float_mode;
+  const char done{};  // of which only the address matters
+
+  void operator()(int64_t begin, int64_t end) const {
+    after(this);
+    {
+      const FloatModeOf caller(float_mode);
+      f(begin, end);
+    }
+    before(&done);
+  }
+};
+
+// Calls f(begin, end) for ranges that together are [0, items).
+template <class F>
+void parallel(int64_t items, int64_t grain, const F& f) {
+  const Task<F> task{f, float_mode()};
+  before(&task);
+  torch::stable::parallel_for(0, items, grain, task);
+  after(&task.done);
+}
+
+}  // namespace reduceops::cpu

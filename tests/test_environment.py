@@ -1,0 +1,81 @@
+"""The environment variables that the CPU library reads, and what it says of other values."""
+
+import os
+import platform
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from customops import libraries
+
+ROOT = Path(__file__).parent.parent
+CALL = "import torch; x = torch.rand(3 << 20); print(torch.ops.reduceops.argmax(x, 0).item())"
+WITHOUT_PYTHON = f"import torch; torch.ops.load_library({str(libraries.cpu.path)!r}); {CALL}"
+
+
+def run(code, **variables):
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", **variables}
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize(
+    "name, takes",
+    [("REDUCEOPS_CPU_ISA", ("baseline",)), ("REDUCEOPS_HUGE_PAGES", ("0 or 1",))],
+)
+def test_values_that_are_not_taken(name, takes):
+    """ImportError in Python; without it, an error at the first call."""
+    for code, error in (("import customops", "ImportError"), (WITHOUT_PYTHON, "RuntimeError")):
+        done = run(code, **{name: "mmx"})
+        last = done.stderr.strip().splitlines()[-1:]
+        assert done.returncode == 1 and last and last[0].startswith(error), done.stderr
+        assert all(word in last[0] for word in (name, '"mmx"', *takes)), last
+
+
+@pytest.mark.parametrize("name", ["REDUCEOPS_CPU_ISA", "REDUCEOPS_HUGE_PAGES"])
+def test_no_value_is_the_default(name):
+    done = run("import customops; " + CALL, **{name: ""})
+    assert done.returncode == 0, done.stderr
+
+
+HUGE_PAGES = """
+import torch, customops
+x = torch.rand(3 << 20, 2)
+result = torch.ops.reduceops.argmax(x, 1)
+assert torch.equal(result, torch.argmax(x, 1))
+middle, here = result.data_ptr() + (12 << 20), False
+for line in open("/proc/self/smaps"):
+    words = line.split()
+    if "-" in words[0] and ":" not in words[0]:
+        begin, end = (int(word, 16) for word in words[0].split("-"))
+        here = begin <= middle < end
+    elif here and words[0] == "VmFlags:":
+        print("hg" in words)
+"""
+
+
+@pytest.mark.skipif(
+    not os.path.exists("/sys/kernel/mm/transparent_hugepage"), reason="there are no huge pages"
+)
+@pytest.mark.parametrize("value, asked", [("0", False), ("1", True), ("", False)])
+def test_huge_pages_are_asked_for(value, asked):
+    """The kernel's flag of the memory under an output of 24 MiB."""
+    done = run(HUGE_PAGES, REDUCEOPS_HUGE_PAGES=value, THP_MEM_ALLOC_ENABLE="0")
+    assert done.stdout.strip() == str(asked), done.stderr
+
+
+# As /proc/cpuinfo calls what -march=x86-64-v3 and -v4 let a compiler use.
+V3 = set("ssse3 cx16 lahf_lm popcnt sse4_1 sse4_2 avx avx2 bmi1 bmi2 f16c fma abm movbe".split())
+V4 = V3 | set("avx512f avx512bw avx512cd avx512dq avx512vl".split())
+
+
+@pytest.mark.skipif(
+    platform.system() != "Linux" or platform.machine() != "x86_64", reason="x86-64 Linux only"
+)
+def test_kernels_run_where_the_cpu_has_all_they_may_use():
+    flags = set(re.search(r"^flags\s*:(.*)", Path("/proc/cpuinfo").read_text(), re.M)[1].split())
+    runnable = [isa for isa, needs in (("avx512", V4), ("avx2", V3)) if needs <= flags]
+    assert libraries.cpu.ask("reduceops_cpu_isas").split(",") == [*runnable, "baseline"]
