@@ -9,7 +9,7 @@ import opspec
 import pytest
 import reference
 import torch
-from conftest import NO_CUDA
+from conftest import needs_gpu
 from torch import nn
 from torch._inductor import lowering as inductor_lowering
 from torch._inductor.utils import run_and_get_code
@@ -255,7 +255,7 @@ def test_aot_inductor(tmp_path, device):
     opspec.assert_same(result, expected, exact_nans=device == "cuda")
 
 
-@NO_CUDA
+@needs_gpu
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
 def test_a_convolution(layout, monkeypatch):
     """Its bias, the scale and the minimum are one kernel, which reads what the library wrote."""
