@@ -24,9 +24,9 @@ def needs(what):
     return pytest.mark.skipif(NEEDS[what] is not None, reason=str(NEEDS[what]))
 
 
-needs_gpu = needs("GPU")
+NO_CUDA = needs("GPU")
 needs_compiler = needs("COMPILER")
-DEVICES = ["cpu", pytest.param("cuda", marks=needs_gpu)]
+DEVICES = ["cpu", pytest.param("cuda", marks=NO_CUDA)]
 
 
 def pytest_configure(config):

@@ -11,7 +11,7 @@ import hypothesis
 import pytest
 import reference
 import torch
-from conftest import needs_gpu
+from conftest import NO_CUDA
 from reference import bits
 
 ISAS = fuzz.instruction_sets()
@@ -33,7 +33,7 @@ def test_calls_are_right_with_other_instruction_sets(isa):
     assert count == 600
 
 
-@needs_gpu
+@NO_CUDA
 @pytest.mark.parametrize("seed", range(4))
 def test_calls_are_right_with_any_constants_of_the_plan(seed):
     tuning = fuzz.random_tuning(random.Random(seed))

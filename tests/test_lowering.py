@@ -10,10 +10,8 @@ import opspec
 import pytest
 import reference
 import torch
-from conftest import needs_gpu
+from conftest import NO_CUDA
 from torch import nn
-from torch._functorch import config as functorch_config
-from torch._inductor import config as inductor_config
 from torch._inductor import lowering as inductor_lowering
 from torch._inductor.utils import run_and_get_code
 
@@ -25,12 +23,10 @@ ENDS = ("min", "max")
 
 
 @pytest.fixture(autouse=True)
-def admitted(monkeypatch):
+def admitted(tmp_path, monkeypatch):
     """The CPU too, whose NaNs alone differ from those of eager mode; and no cached graph."""
     monkeypatch.setitem(lowering._BACKENDS, "cpu", "cpp")
-    graphs = inductor_config.patch(fx_graph_cache=False)
-    with graphs, functorch_config.patch(enable_autograd_cache=False):
-        yield
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
 
 
 TINY = 1e-45
@@ -262,7 +258,7 @@ def test_aot_inductor(tmp_path, device):
     opspec.assert_same(result, expected, exact_nans=device == "cuda")
 
 
-@needs_gpu
+@NO_CUDA
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
 def test_a_convolution(layout, monkeypatch):
     """Its bias, the scale and the minimum are one kernel, which reads what the library wrote."""

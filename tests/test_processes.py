@@ -12,7 +12,7 @@ import data
 import fuzz
 import pytest
 import torch
-from conftest import needs_gpu
+from conftest import NO_CUDA
 
 import customops
 
@@ -179,7 +179,7 @@ def test_out_of_memory_is_an_error_and_the_next_call_works():
     run(OUT_OF_MEMORY)
 
 
-@needs_gpu
+@NO_CUDA
 def test_out_of_gpu_memory_is_an_error_and_the_next_call_works():
     row = torch.rand(1, 2, device="cuda")
     many = row.expand(1 << 40, 2)
