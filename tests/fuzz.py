@@ -311,6 +311,9 @@ def random_tuning(generator):
         if generator.random() < 0.4:
             near = round(default * 2 ** generator.uniform(-3, 3))
             tuning[name] = generator.choice([near, 0, 1, 1 << generator.randrange(21)])
+    for name in ("small_elements", "whole_rows", "whole_column", "bulk_bytes"):
+        if generator.random() < 0.5:  # so that small inputs go where large ones do
+            tuning[name] = 0
     return ",".join(f"{name}={value}" for name, value in tuning.items())
 
 

@@ -46,13 +46,13 @@ def test_many_threads_make_random_calls(device):
 
 
 def argmax_of_rows(x):
-    """Module level, so that spawned workers can import it."""
+    """Module level, so that workers can import it."""
     return customops.argmax(x, 1)
 
 
-@pytest.mark.parametrize("start", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize("start", ["fork", "forkserver"])
 def test_worker_processes(start):
-    """Workers get the number of threads that DataLoader gives its own; see below."""
+    """With the number of threads that DataLoader gives its workers; see below."""
     x = data.make((300, 3001), torch.float32, "ties")
     expected = customops.argmax(x, 1)  # in several threads, before a fork
     context = multiprocessing.get_context(start)
@@ -123,14 +123,14 @@ def growth(work, before, count):
     work(count)
     return [b - a for a, b in zip(start, used())]
 
-print(*growth(lambda count: calls(count, True), 300, 2000))
+print(*growth(lambda count: calls(count, True), 200, 1000))
 print(*growth(in_threads, 20, 40))
 """
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="there is no /proc")
 def test_memory_does_not_grow(device):
-    """Over 12 000 calls, a third of them errors, and over 320 threads that come and go."""
+    """Over 7000 calls, two in seven of them errors, and over 320 threads that come and go."""
     for line in run(GROWTH, device).splitlines():
         resident, allocated = map(int, line.split())
         assert resident < 2 << 20 and allocated == 0, line
@@ -170,7 +170,7 @@ for spare in (0, 4 << 10, 1 << 20, 200 << 20):
         except MemoryError:
             pass
 resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-assert customops.max(many, 1)[1].sum() in (0, 1 << 26)
+assert customops.argmin(large) == expected
 """
 
 
