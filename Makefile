@@ -2,19 +2,22 @@
 #   TORCH=...    what to install as torch: "torch==2.11.0", "torch --index-url URL", a wheel's path
 #   PYTHON=...   the Python to make .venv with
 #   COMPAT_TORCH=...   the versions of torch that make compat tests with
+#   EXAMPLES=...   how many random calls make fuzz makes; FUZZ=... more of its options
 # The environment variables of the build are in setup.py.
 
 TORCH ?= torch==2.13.0
 PYTHON ?= python3
 COMPAT_TORCH ?= 2.10.0 2.13.0 newest
 COMPAT_PYTEST ?= -n auto
+EXAMPLES ?= 20000
 
 BIN := .venv/bin
 CSRC = find csrc tests compile_examples -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh'
 SANITIZED := build/sanitize-address-undefined/lib
 THREAD_SANITIZED := build/sanitize-thread/lib
 
-.PHONY: demo test lint format build libraries wheel compat sanitize sanitize-threads sanitize-cuda correctness clean distclean FORCE
+.PHONY: demo test lint format build libraries wheel compat fuzz sanitize sanitize-threads sanitize-cuda
+.PHONY: correctness clean distclean FORCE
 
 demo: build
 	$(BIN)/python -m compile_examples
@@ -45,6 +48,10 @@ wheel: .venv/tools
 # Some gigabytes for each torch, in build/compat, which make clean removes.
 compat: wheel
 	$(BIN)/python .ci/compat.py --pytest='$(COMPAT_PYTEST)' "$$(ls -t dist/*.whl | head -1)" $(COMPAT_TORCH)
+
+# FUZZ="--seed 7" repeats a run, FUZZ="--jobs 1" uses one core.
+fuzz: build
+	$(BIN)/python tests/fuzz.py --examples $(EXAMPLES) $(FUZZ)
 
 # Python is linked neither with the sanitizers' runtime nor with the C++ library whose exceptions it
 # watches. Their reports are on stderr: pytest is not to capture it.

@@ -1,6 +1,11 @@
-"""The devices that tests run on, and the marker of tests that need a lot of memory."""
+"""The devices that tests run on, what tests need of a machine, and the marker of large ones.
+
+A test that needs a GPU or a compiler is skipped where there is none, unless the environment says
+that there is one: with REQUIRE_GPU=1 or REQUIRE_COMPILER=1 pytest then ends with an error.
+"""
 
 import os
+import shutil
 
 # Before torch is imported: idle threads of one pytest-xdist worker leave the cores to the others.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -8,7 +13,19 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 import pytest  # noqa: E402
 import torch  # noqa: E402
 
-NO_CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+# What is missing, or None, by what the environment requires.
+NEEDS = {
+    "GPU": None if torch.cuda.is_available() else "there is no CUDA device",
+    "COMPILER": None if shutil.which("c++") else "there is no C++ compiler",
+}
+
+
+def needs(what):
+    return pytest.mark.skipif(NEEDS[what] is not None, reason=str(NEEDS[what]))
+
+
+NO_CUDA = needs("GPU")
+needs_compiler = needs("COMPILER")
 DEVICES = ["cpu", pytest.param("cuda", marks=NO_CUDA)]
 
 
@@ -16,6 +33,9 @@ def pytest_configure(config):
     config.addinivalue_line(
         "markers", "large: needs gigabytes of memory; sizes depend on the device"
     )
+    for what, missing in NEEDS.items():
+        if missing and os.environ.get(f"REQUIRE_{what}", "0") not in ("", "0"):
+            raise pytest.UsageError(f"REQUIRE_{what} is set, and {missing}")
 
 
 @pytest.fixture(params=DEVICES)
@@ -28,3 +48,11 @@ def fresh_dynamo():
     """No test depends on what an earlier one compiled."""
     yield
     torch._dynamo.reset()
+
+
+@pytest.fixture
+def number_of_threads():
+    """What a test does to it ends with the test."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)

@@ -34,15 +34,22 @@ def decode_float8(raw, exponent_bits, mantissa_bits, has_infinity):
     return (sign * value).astype(np.float32)
 
 
+# The value of each byte.
+FLOAT8 = {
+    torch.float8_e4m3fn: decode_float8(np.arange(256), 4, 3, has_infinity=False),
+    torch.float8_e5m2: decode_float8(np.arange(256), 5, 2, has_infinity=True),
+}
+
+
 def to_numpy(x):
     """`x` as a numpy array of a type that holds each of its values exactly."""
     x = x.detach().cpu()
+    if x.dtype == torch.bool:
+        return bits(x).numpy() != 0  # any byte but zero is true, and numpy takes 2 for more than 1
     if x.dtype == torch.bfloat16:
         return x.to(torch.float32).numpy()
-    if x.dtype == torch.float8_e4m3fn:
-        return decode_float8(bits(x).numpy(), 4, 3, has_infinity=False)
-    if x.dtype == torch.float8_e5m2:
-        return decode_float8(bits(x).numpy(), 5, 2, has_infinity=True)
+    if x.dtype in FLOAT8:
+        return FLOAT8[x.dtype][bits(x).numpy()]
     return x.numpy()
 
 

@@ -1,5 +1,6 @@
 """scale_min and scale_max as a part of Inductor's loop: where, and with the bits of eager mode."""
 
+import itertools
 import math
 import shutil
 import sys
@@ -102,12 +103,14 @@ def test_scales(end, scale, device):
     assert_fused(choose, end, (3, 40, 17), device, scale)
 
 
-@pytest.mark.parametrize("end", ENDS)
-@pytest.mark.parametrize("extent", [1, 2, 5, 64, 100, 3000])
-def test_extents(end, extent, device):
+@pytest.mark.parametrize(
+    "extent, ends", zip([1, 2, 5, 64, 100, 3000], itertools.cycle([ENDS, ENDS[::-1]]))
+)
+def test_extents(extent, ends, device):
+    first, last = ends
     parts = extent > 1000  # Inductor may cut it
-    assert_fused(choose, end, (extent, 19), device, dim=0, parts=parts)
-    assert_fused(choose, end, (19, extent), device, dim=-1, keepdim=False, parts=parts)
+    assert_fused(choose, first, (extent, 19), device, dim=0, parts=parts)
+    assert_fused(choose, last, (19, extent), device, dim=-1, keepdim=False, parts=parts)
 
 
 @pytest.mark.parametrize("end", ENDS)
@@ -126,8 +129,8 @@ PRODUCERS = {
 }
 
 
-@pytest.mark.parametrize("end", ENDS)
-@pytest.mark.parametrize("name", PRODUCERS)
+# What comes before the loop does not depend on what the loop looks for.
+@pytest.mark.parametrize("name, end", zip(PRODUCERS, itertools.cycle(ENDS)))
 def test_producers_and_layouts(name, end, device):
     for layout in (torch.contiguous_format, torch.channels_last):
         prepare = lambda x, layout=layout: x.to(memory_format=layout)  # noqa: E731

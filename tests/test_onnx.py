@@ -168,12 +168,12 @@ def test_nans_infinities_and_zeros(dtype):
     check(export(Calls(chosen), x), chosen, x)
 
 
-@pytest.mark.parametrize("scale", [0.1, -3.3, 0.0, 1e30])
 @pytest.mark.parametrize("dtype", data.FLOATS, ids=str)
-def test_products_round_as_in_torch(scale, dtype):
+def test_products_round_as_in_torch(dtype):
     x = data.make((40, 300), dtype, "smooth")
     scaled = [spec for spec in OPS if spec.leading]
-    chosen = [(spec, scale, dim, False) for spec in scaled for dim in (0, 1)]
+    scales = (0.1, -3.3, 0.0, 1e30)
+    chosen = [(spec, s, dim, False) for spec in scaled for s in scales for dim in (0, 1)]
     check(export(Calls(chosen), x), chosen, x)
 
 

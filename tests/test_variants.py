@@ -14,13 +14,16 @@ OTHERS = [isa for isa in libraries.cpu.ask("reduceops_cpu_isas").split(",") if i
 
 # Files and parts of them, so that workers of pytest-xdist share them.
 PARTS = {
-    "layouts": ("test_eager.py", "layouts and (float32 or uint8 or bfloat16)"),
+    "layouts and parts": (
+        "test_eager.py",
+        "layouts and (float32 or uint8 or bfloat16) or "
+        "split and (float32 or int8 or int64) and not columns",
+    ),
     "extents": (
         "test_eager.py",
         "extents and (float32 or int8 or float16 or uint16 or float64 or int64)",
     ),
     "winners": ("test_eager.py", "(winner or first_nan or zeros) and not float8 and not uint"),
-    "split": ("test_eager.py", "split and (float32 or int8 or int64) and not columns"),
     "walks": ("test_cpu_walks.py", "cpu"),
 }
 

@@ -1,0 +1,19 @@
+"""What the environment says must run is not skipped."""
+
+import conftest
+import pytest
+
+
+@pytest.mark.parametrize("what", conftest.NEEDS)
+@pytest.mark.parametrize("value, ends", [("1", True), ("0", False), ("", False), (None, False)])
+def test_what_is_required_is_not_skipped(what, value, ends, request, monkeypatch):
+    monkeypatch.setitem(conftest.NEEDS, what, "there is none")
+    for name in conftest.NEEDS:
+        monkeypatch.delenv(f"REQUIRE_{name}", raising=False)
+    if value is not None:
+        monkeypatch.setenv(f"REQUIRE_{what}", value)
+    if ends:
+        with pytest.raises(pytest.UsageError, match=f"REQUIRE_{what} is set, and there is none"):
+            conftest.pytest_configure(request.config)
+    else:
+        conftest.pytest_configure(request.config)
