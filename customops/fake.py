@@ -33,7 +33,6 @@ def _register_extreme(op: str) -> None:
         return self.new_empty(shape), self.new_empty(shape, dtype=torch.int64)
 
     torch.library.register_fake(f"reduceops::{op}", fake)
-    torch.library.register_fake(f"reduceops::_{op}", fake)
 
 
 def _register_scaled(op: str) -> None:
@@ -49,7 +48,6 @@ def _register_scaled(op: str) -> None:
         return values, torch.empty_like(values, dtype=torch.int64)
 
     torch.library.register_fake(f"reduceops::{op}", fake)
-    torch.library.register_fake(f"reduceops::_{op}", fake)
     torch.library.register_fake(f"reduceops::_{op}_indices", fake_indices)
 
 

@@ -196,12 +196,12 @@ def _rewrite(reduction: _Reduction, min_elements: int) -> str:
         x = _uncopied(reduction.self.args[0])
         if not reduction.indices:
             _check_value_alone(x.meta["val"], *dims)
-        name = f"_scale_{end}_indices" if reduction.indices else f"_scale_{end}"
+        name = f"_scale_{end}_indices" if reduction.indices else f"scale_{end}"
         target, arguments = getattr(ops, name).default, (reduction.scale, *dims, keepdim)
     else:
         x = _uncopied(reduction.self)
         if reduction.values:
-            target, arguments = getattr(ops, f"_{end}").default, (*dims, keepdim)
+            target, arguments = getattr(ops, end).default, (*dims, keepdim)
         elif len(dims) == 1:
             target, arguments = getattr(ops, f"arg{end}").default, (*dims, keepdim)
         else:

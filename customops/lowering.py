@@ -31,8 +31,7 @@ _MAX_EXTENT = _TURN // 2
 
 def register() -> None:
     for end in ("min", "max"):
-        for name in (f"scale_{end}", f"_scale_{end}"):
-            _register(getattr(torch.ops.reduceops, name).default, end == "max")
+        _register(getattr(torch.ops.reduceops, f"scale_{end}").default, end == "max")
 
 
 def _register(op: torch._ops.OpOverload, largest: bool) -> None:

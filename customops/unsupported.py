@@ -43,7 +43,6 @@ for _op in ("argmin", "argmax"):
     _register(f"{_op}.dims", _op)
 for _op in ("min", "max", "scale_min", "scale_max"):
     _register(_op, _op)
-    _register(f"_{_op}", _op)
 for _op in ("scale_min", "scale_max"):
     _register(f"_{_op}_indices", _op)
 
