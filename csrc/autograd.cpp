@@ -68,7 +68,8 @@ int64_t size(const Tensor& self, int64_t dim) {
 // which torch keeps from 2.13 on, without what Python adds to it.
 [[noreturn]] void explain(const char* op, const Tensor& self, int64_t ndim, int64_t dim,
                           bool with_gradient) {
-  std::string text = torch_private::what ? torch_private::what() : "";  // before a failure here replaces it
+  std::string text =
+      torch_private::what ? torch_private::what() : "";  // before a failure here replaces it
   size(self, dim);  // what Python raised is still pending, and fails the first question
   std::vector<int64_t> sizes;
   for (int64_t d = 0; d < ndim; ++d) sizes.push_back(size(self, d));
@@ -151,10 +152,10 @@ void forward(const char* op, const char* name, const char* in_python, StableIVal
   if (python) check_failed(op, stack, kOutputs);
 }
 
-#define REDUCEOPS_AUTOGRAD(op, floating, dim, outputs)                                       \
-  m.impl(#op, [](StableIValue* stack, uint64_t, uint64_t) {                                  \
+#define REDUCEOPS_AUTOGRAD(op, floating, dim, outputs)                                      \
+  m.impl(#op, [](StableIValue* stack, uint64_t, uint64_t) {                                 \
     forward<floating, dim, outputs>(#op, "reduceops::" #op, "reduceops::_" #op "_autograd", \
-                                    stack);                                                  \
+                                    stack);                                                 \
   })
 
 }  // namespace

@@ -19,7 +19,8 @@ STABLE_TORCH_LIBRARY(reduceops, m) {
       "_scale_max_indices(Tensor self, float scale, int dim, bool keepdim) -> (Tensor values, "
       "Tensor indices)");
 
-  // What autograd.cpp goes on with where a gradient may be needed; implemented in customops/autograd.py.
+  // What autograd.cpp goes on with where a gradient may be needed; implemented in
+  // customops/autograd.py.
   m.def("_min_autograd(Tensor self, int dim, bool keepdim) -> (Tensor values, Tensor indices)");
   m.def("_max_autograd(Tensor self, int dim, bool keepdim) -> (Tensor values, Tensor indices)");
   m.def("_scale_min_autograd(Tensor self, float scale, int dim, bool keepdim) -> Tensor");

@@ -98,7 +98,8 @@ class Switch {
       reduce(run, largest ? "argmax" : "argmin", stack, self, dtype_of(self.dtype), *mask, keepdim,
              largest, {false, true});
     } else {
-      stack[0] = to_stack(new torch_private::Returned(torch_.arg[largest](self.tensor.borrow(), dim, keepdim)));
+      stack[0] = to_stack(
+          new torch_private::Returned(torch_.arg[largest](self.tensor.borrow(), dim, keepdim)));
     }
   }
 

@@ -16,7 +16,8 @@ const std::vector<Entry>& entries() {
 #define REDUCEOPS_ENTRY(name, type, mangled, without) {mangled, without},
     std::vector<Entry> list = {REDUCEOPS_TORCH_SYMBOLS(REDUCEOPS_ENTRY)};
 #undef REDUCEOPS_ENTRY
-    for (const char* name : Kernels::kNames) list.push_back({Kernels::mangled("cpu", name), kNoEnable});
+    for (const char* name : Kernels::kNames)
+      list.push_back({Kernels::mangled("cpu", name), kNoEnable});
     return list;
   }();
   return all;

@@ -34,7 +34,7 @@ struct Returned {
   ~Returned() {}
 };
 
-using Impl = const void*;   // const c10::TensorImpl*
+using Impl = const void*;    // const c10::TensorImpl*
 using Handle = const void*;  // const at::Tensor*, which points to an Impl
 using DispatchKey = uint16_t;
 
@@ -65,8 +65,7 @@ inline constexpr const char* kNoEnable = "enable() raises";
     "some errors are in torch's log instead of the exception (torch 2.13 made it public)")        \
   X(has_names, bool (*)(Impl), "_ZN2at4impl9has_namesEPKN3c1010TensorImplE",                      \
     "enable() raises, if this torch has named dims")                                              \
-  X(get_warning_handler, void* (*)(), "_ZN3c1012WarningUtils19get_warning_handlerEv",             \
-    kWarnings)                                                                                    \
+  X(get_warning_handler, void* (*)(), "_ZN3c1012WarningUtils19get_warning_handlerEv", kWarnings)  \
   X(set_warning_handler, void (*)(void*),                                                         \
     "_ZN3c1012WarningUtils19set_warning_handlerEPNS_14WarningHandlerE", kWarnings)
 
@@ -85,9 +84,9 @@ struct Kernels {
   static std::string mangled(const std::string& device, const char* function) {
     return "_ZN2at" + std::to_string(device.size()) + device + function;
   }
-  static constexpr const char* kNames[] = {
-      "6argminERKNS_6TensorESt8optionalIlEb", "6argmaxERKNS_6TensorESt8optionalIlEb",
-      "3minERKNS_6TensorElb", "3maxERKNS_6TensorElb"};
+  static constexpr const char* kNames[] = {"6argminERKNS_6TensorESt8optionalIlEb",
+                                           "6argmaxERKNS_6TensorESt8optionalIlEb",
+                                           "3minERKNS_6TensorElb", "3maxERKNS_6TensorElb"};
 
   // False where this torch lacks one.
   bool find(const std::string& device) {

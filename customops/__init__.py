@@ -14,6 +14,7 @@ libraries.load()
 from . import autograd, fake, unsupported, vmap  # noqa: E402, F401  (registered by importing)
 from . import onnx as onnx  # noqa: E402
 from .ops import argmax, argmin, max, min, scale_max, scale_min  # noqa: E402
+from . import scale  # noqa: E402, F401, I001  (after ops)
 from .switch import disable, enable, enabled  # noqa: E402
 from .version import __version__  # noqa: E402
 

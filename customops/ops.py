@@ -19,6 +19,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from .checks import check_scale
+
 # Calls on tiny tensors are to cost no more than torch's own. So the functions call what calling an
 # overload calls, which saves a Python frame, and pass no default, which would have to be parsed.
 # torch.compile knows the overloads only.
@@ -109,6 +111,8 @@ def scale_min(self: Tensor, scale: float, dim: int = 1, keepdim: bool = True) ->
     `self` is float16, bfloat16, float32 or float64. The gradient is `scale` times that of the
     result, for the element chosen.
     """
+    if type(scale) is not float and isinstance(scale, Tensor):
+        check_scale("scale_min", scale)
     try:
         op = _scale_min if _traced() else _direct_scale_min
         return op(self, scale, dim, keepdim)
@@ -118,6 +122,8 @@ def scale_min(self: Tensor, scale: float, dim: int = 1, keepdim: bool = True) ->
 
 def scale_max(self: Tensor, scale: float, dim: int = 1, keepdim: bool = True) -> Tensor:
     """``torch.max(self * scale, dim, keepdim)[0]``; see :func:`scale_min`."""
+    if type(scale) is not float and isinstance(scale, Tensor):
+        check_scale("scale_max", scale)
     try:
         op = _scale_max if _traced() else _direct_scale_max
         return op(self, scale, dim, keepdim)

@@ -2,6 +2,7 @@
 
 import math
 import shutil
+from pathlib import Path
 
 import data
 import pytest
@@ -15,7 +16,7 @@ from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch._inductor.decomposition import select_decomp_table
 
 import customops
-from customops import inductor
+from customops import inductor, lowering
 
 needs_compiler = pytest.mark.skipif(shutil.which("c++") is None, reason="there is no C++ compiler")
 DTYPES = (torch.bool, *data.INTEGERS[:5], *data.FLOATS)
@@ -351,6 +352,21 @@ def test_a_pass_of_the_user_runs_afterwards():
     assert set(first.seen) == set(second) == {"reduceops.argmax.default"}
 
 
+@pytest.mark.parametrize("several", [False, True], ids=["one", "several"])
+def test_a_configured_pass_runs_too(several):
+    """That of torch._inductor.config, which the options would otherwise replace."""
+    theirs = Recording()
+    x = data.make((6, 8), torch.float32, "ties")
+    configured = [theirs] if several else theirs
+    with torch._inductor.config.patch(post_grad_custom_post_pass=configured):
+        compiled = torch.compile(lambda x: x.argmax(1), options=options())
+        assert torch.equal(compiled(x), x.argmax(1))
+        with_theirs = options()["post_grad_custom_post_pass"].uuid()
+        without = options(post_grad_custom_post_pass=None)["post_grad_custom_post_pass"]
+    assert theirs.seen == ["reduceops.argmax.default"]
+    assert without.then == () and without.uuid() != with_theirs
+
+
 def test_what_the_cache_tells_apart():
     def uuid(**keywords):
         return inductor.inductor_options(**keywords)["post_grad_custom_post_pass"].uuid()
@@ -358,6 +374,7 @@ def test_what_the_cache_tells_apart():
     assert uuid() == uuid() != uuid(min_elements=5)
     assert uuid(post_grad_custom_post_pass=Recording()) not in (None, uuid())
     assert uuid(post_grad_custom_post_pass=print) is None  # no name: nothing may be cached
+    assert Path(lowering.__file__).read_bytes() in uuid()  # its code is part of what is cached
     assert options()["post_grad_custom_post_pass"] == options()["post_grad_custom_post_pass"]
 
 
