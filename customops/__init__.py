@@ -7,7 +7,7 @@ Importing this package loads the compiled libraries and registers the operators 
 import importlib
 from typing import TYPE_CHECKING
 
-from . import libraries
+from . import interpreter, libraries  # noqa: F401  (interpreter first, before torch)
 
 libraries.load()
 

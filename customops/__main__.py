@@ -5,7 +5,7 @@ import platform
 
 import torch
 
-from . import __version__, libraries
+from . import __version__, _torch_private, libraries
 
 
 def _ask(library: libraries.Library, function: str) -> str:
@@ -39,6 +39,8 @@ def _report() -> list[tuple[str, str]]:
         lines.append((f"gpu {gpu}", f"{torch.cuda.get_device_name(gpu)}, capability {capability}"))
     if not gpus:
         lines.append(("gpu", "none that torch can use"))
+    for name, without in _torch_private.missing().items():
+        lines.append(("torch lacks", f"{name}: {without}"))
     return lines
 
 

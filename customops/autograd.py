@@ -10,14 +10,15 @@ from itertools import pairwise
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
-from torch.fx.experimental.symbolic_shapes import guard_or_false
+
+from . import _torch_private
+from ._torch_private import are_transforms_active, guard_or_false
 
 _library = torch.library.Library("reduceops", "IMPL")
 
 
 def below_autograd(op, *args):
-    with torch._C._AutoDispatchBelowAutograd():
+    with _torch_private.AutoDispatchBelowAutograd():
         return op(*args)
 
 
@@ -29,19 +30,19 @@ class Select(torch.autograd.Function):
         """torch's, without its binding of keywords and defaults, which takes most of a call. Under
         a transform of torch.func it is that of one level, for an operator is called once in each.
         """
-        args = torch._functorch.utils.unwrap_dead_wrappers(args)
-        if not torch._C._are_functorch_transforms_active():
+        args = _torch_private.unwrap_dead_wrappers(args)
+        if not are_transforms_active():
             return super(torch.autograd.Function, cls).apply(*args)
-        with torch._functorch.utils.enable_single_level_autograd_function():
+        with _torch_private.enable_single_level_autograd_function():
             return super(torch.autograd.Function, cls).apply(*args)
 
     @staticmethod
     def forward(op, self, scale, dim, keepdim):
         args = (dim, keepdim) if scale is None else (scale, dim, keepdim)
-        if not torch._C._are_functorch_transforms_active():
+        if not are_transforms_active():
             return below_autograd(op, self, *args)
         # A Function turns gradients of both kinds off, for the next transform too.
-        with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True):
+        with torch.enable_grad(), _torch_private.set_forward_gradients(True):
             return below_autograd(op, self, *args)
 
     @staticmethod
@@ -97,10 +98,7 @@ def _is_channels_last(self: Tensor) -> bool:
 
 def _is_transformed(grad: Tensor) -> bool:
     """Whether it may stand for several, which a tensor of zeros for one has no room for."""
-    return (
-        torch._C._are_functorch_transforms_active()
-        or torch._C._functorch.is_legacy_batchedtensor(grad)
-    )
+    return are_transforms_active() or _torch_private.is_legacy_batched(grad)
 
 
 class Raise(torch.Tensor):
@@ -108,7 +106,7 @@ class Raise(torch.Tensor):
 
     @staticmethod
     def __new__(cls, error: BaseException):
-        return torch.Tensor._make_wrapper_subclass(cls, (), dtype=torch.complex64)
+        return _torch_private.make_wrapper_subclass(cls, (), dtype=torch.complex64)
 
     def __init__(self, error: BaseException):
         self.error = error
@@ -131,8 +129,8 @@ def _register(op, select) -> None:
         # (A compiled torch.func.jvp leaves no trace in forward_ad.)
         if (
             (self.requires_grad and torch.is_grad_enabled())
-            or forward_ad._current_level >= 0
-            or torch._C._are_functorch_transforms_active()
+            or _torch_private.is_forward_mode()
+            or are_transforms_active()
         ):
             return select(self, *args)
         return below_autograd(op, self, *args)

@@ -5,7 +5,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
-from torch.fx.experimental.symbolic_shapes import guard_or_false
+
+from . import _torch_private
+from ._torch_private import guard_or_false
 
 SCALABLE = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 SUPPORTED = (
@@ -58,7 +60,7 @@ def check_scale(op: str, scale: Tensor) -> None:
 
 
 def _has_tangent(x: Tensor) -> bool:
-    return forward_ad._current_level >= 0 and forward_ad.unpack_dual(x).tangent is not None
+    return _torch_private.is_forward_mode() and forward_ad.unpack_dual(x).tangent is not None
 
 
 def wrap_dim(op: str, ndim: int, dim: int) -> int:

@@ -2,10 +2,13 @@
 
 import contextlib
 import ctypes
+import functools
 import threading
 from collections.abc import Callable
 
-from . import libraries
+import torch
+
+from . import _torch_private, libraries
 
 _lock = threading.Lock()
 _switches = 0  # enable() calls that are no `with` block's
@@ -59,8 +62,17 @@ def _count(switches: int = 0, blocks: int = 0) -> None:
     _blocks += blocks
 
 
+@functools.cache
+def _sees_names() -> bool:
+    """Named dims are not for our kernels; newer versions of torch have none."""
+    has_names = "_ZN2at4impl9has_namesEPKN3c1010TensorImplE"
+    return not hasattr(torch.Tensor, "names") or has_names not in _torch_private.missing()
+
+
 def _set(on: bool) -> None:
     """Switches every device's kernels, or none and raises."""
+    if on and not _sees_names():
+        raise RuntimeError("customops.enable() cannot work: it cannot see this torch's named dims")
     for name in ("cpu", "cuda"):
         library = getattr(libraries, name)
         if not library.loaded:

@@ -1,9 +1,9 @@
 """Every layout and device without a kernel of its own: one error that says what is supported."""
 
 import torch
-from torch.nested._internal.nested_tensor import NestedTensor
 
 from . import autograd, libraries
+from ._torch_private import NestedTensor
 
 _library = torch.library.Library("reduceops", "IMPL")
 
@@ -30,12 +30,13 @@ def _register(name: str, op: str) -> None:
         *("NestedTensorCPU", "NestedTensorCUDA"),
     ):
         _library.impl(name, kernel, key)
-    torch.library.register_torch_dispatch(
-        f"reduceops::{name}",
-        NestedTensor,
-        lambda mode, func, types, args, kwargs: kernel(*args),
-        lib=_library,
-    )
+    if NestedTensor is not None:
+        torch.library.register_torch_dispatch(
+            f"reduceops::{name}",
+            NestedTensor,
+            lambda mode, func, types, args, kwargs: kernel(*args),
+            lib=_library,
+        )
 
 
 for _op in ("argmin", "argmax"):
