@@ -56,6 +56,15 @@ class NoWarnings {
   void* const previous_;
 };
 
+// Where another extension had replaced a kernel of torch before we did: the operator of ours that
+// calls that one (customops/switch.py). By our operators' order: argmin, argmax, min, max.
+inline std::atomic<const char*> former[4];
+
+extern "C" __attribute__((visibility("default"), used)) inline void reduceops_hand_back_to(
+    int operation, const char* name) {
+  former[operation] = name;
+}
+
 template <Run run>
 class Switch {
  public:
@@ -112,11 +121,20 @@ class Switch {
     if (const auto mask = mask_of(self, dim, false)) {
       reduce(run, largest ? "max" : "min", stack, self, dtype_of(self.dtype), *mask, keepdim,
              largest, {true, true});
-    } else {
+    } else if (!hand_back(2 + largest, stack, self)) {
       auto [values, indices] = torch_.extreme[largest](self.tensor.borrow(), dim, keepdim);
       stack[0] = to_stack(new torch_private::Returned(std::move(values)));
       stack[1] = to_stack(new torch_private::Returned(std::move(indices)));
     }
+  }
+
+  // Whether there was another extension's kernel to call.
+  static bool hand_back(int operation, StableIValue* stack, const Input& self) {
+    const char* name = former[operation].load(std::memory_order_relaxed);
+    if (!name) return false;
+    stack[0] = self.tensor.share().release();
+    TORCH_ERROR_CODE_CHECK(torch_call_dispatcher(name, "", stack, TORCH_ABI_VERSION));
+    return true;
   }
 
   static bool install(const char* key) {

@@ -81,6 +81,10 @@ NestedTensor = _find(
     *("torch.nested._internal.nested_tensor", "NestedTensor", None),
     "a jagged tensor gets an error of torch",
 )
+dispatch_dump = _find(
+    *("torch._C", "_dispatch_dump", lambda _: ""),
+    "with enable(), what is left to torch takes some us more",
+)
 _find(
     *("torch.autograd.forward_ad", "_current_level", None),
     "a call that Python sees takes some us more",

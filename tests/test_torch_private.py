@@ -61,7 +61,8 @@ def test_the_table_is_complete():
 # Forks once for each name, after torch is imported and before customops is.
 CHECK = """
 import os, sys, torch
-import torch.fx.experimental.symbolic_shapes, torch.nested._internal.nested_tensor  # once for all
+import torch.fx.experimental.symbolic_shapes, torch.nested._internal.nested_tensor
+import torch._dynamo  # once for all
 
 def check(name):
     import customops
