@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <mutex>
+#include <stdexcept>
 
 #include "operators.h"
 #include "torch_private.h"
@@ -106,7 +107,7 @@ class Switch {
     if (const auto mask = mask_of(self, dim, true)) {
       reduce(run, largest ? "argmax" : "argmin", stack, self, dtype_of(self.dtype), *mask, keepdim,
              largest, {false, true});
-    } else {
+    } else if (!hand_back(largest, stack, self, dim)) {
       stack[0] = to_stack(
           new torch_private::Returned(torch_.arg[largest](self.tensor.borrow(), dim, keepdim)));
     }
@@ -121,7 +122,7 @@ class Switch {
     if (const auto mask = mask_of(self, dim, false)) {
       reduce(run, largest ? "max" : "min", stack, self, dtype_of(self.dtype), *mask, keepdim,
              largest, {true, true});
-    } else if (!hand_back(2 + largest, stack, self)) {
+    } else if (!hand_back(2 + largest, stack, self, dim)) {
       auto [values, indices] = torch_.extreme[largest](self.tensor.borrow(), dim, keepdim);
       stack[0] = to_stack(new torch_private::Returned(std::move(values)));
       stack[1] = to_stack(new torch_private::Returned(std::move(indices)));
@@ -129,12 +130,15 @@ class Switch {
   }
 
   // Whether there was another extension's kernel to call.
-  static bool hand_back(int operation, StableIValue* stack, const Input& self) {
+  template <class Dim>
+  static bool hand_back(int operation, StableIValue* stack, const Input& self, const Dim& dim) {
     const char* name = former[operation].load(std::memory_order_relaxed);
     if (!name) return false;
     stack[0] = self.tensor.share().release();
-    TORCH_ERROR_CODE_CHECK(torch_call_dispatcher(name, "", stack, TORCH_ABI_VERSION));
-    return true;
+    stack[1] = torch::stable::detail::from(dim);
+    if (torch_call_dispatcher(name, "", stack, TORCH_ABI_VERSION) == TORCH_SUCCESS) return true;
+    const char* text = torch_private::what ? torch_private::what() : nullptr;
+    throw std::runtime_error(text ? text : "another extension's kernel failed; see the log above");
   }
 
   static bool install(const char* key) {

@@ -100,6 +100,11 @@ def _hand_back(device: str) -> None:
         lines = _torch_private.dispatch_dump(f"aten::{name}").splitlines()
         if any(line.startswith(f"{key}: ") and f"Register{key}" in line for line in lines):
             continue  # torch's own
+        if not hasattr(torch.library, "get_kernel"):
+            raise RuntimeError(
+                f"customops.enable() cannot work: another extension has replaced aten::{name}, and "
+                f"torch {torch.__version__} cannot hand back to it"
+            )
         former = torch.library.get_kernel(f"aten::{name}", key)
         ours = f"_former_{device}_{name.partition('.')[0]}"
         _library.define(ours + schema)
