@@ -3,7 +3,7 @@
 import data
 import pytest
 import torch
-from opspec import OPS, ops
+from opspec import OPS, as_tuple, ops
 
 NAMES = [
     name.partition(".")[0]
@@ -45,6 +45,7 @@ def test_opcheck(spec, op, shape, arguments, device):
 def test_opcheck_with_gradient(spec, op, shape, arguments, device):
     x = data.make(shape, torch.float32, "smooth").to(device).requires_grad_()
     torch.library.opcheck(op, (x, *arguments))
+    assert as_tuple(op(x, *arguments))[0].requires_grad  # which opcheck does not ask for
 
 
 @pytest.mark.parametrize("dtype", data.DTYPES, ids=str)
