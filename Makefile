@@ -7,7 +7,7 @@
 
 TORCH ?= torch==2.13.0
 PYTHON ?= python3
-COMPAT_TORCH ?= 2.10.0 2.13.0 newest
+COMPAT_TORCH ?= 2.10.0 2.11.0 2.12.1 2.13.0 2.14.1 newest
 COMPAT_PYTEST ?= -n auto
 EXAMPLES ?= 20000
 

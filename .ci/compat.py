@@ -1,7 +1,8 @@
 """Runs the tests of one wheel under several versions of torch; what `make compat` calls.
 
 Each version has a virtual environment of its own in build/compat, with the wheel installed, and
-the tests run in a folder that has them but not the package. The exit status is 1 if a test fails.
+the tests run in a folder that has them but not the package. At the end it also prints which private
+names each torch lacks (tests/test_torch_private.py). The exit status is 1 if a test fails.
 """
 
 import argparse
@@ -16,6 +17,10 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "build/compat"
 NOT_COPIED = shutil.ignore_patterns("customops*", "build", "dist", "setup.py", ".*", "__pycache__")
 LINE = "{:20}{:9}{:>8}{:>8}{:>9}{:>9}".format
+LACKS = (
+    "from customops import _torch_private as private; "
+    "print(*map(': '.join, private.missing().items()), sep='\\n')"
+)
 VERSIONS = "import torch, platform; print(torch.__version__, platform.python_version())"
 
 
@@ -54,6 +59,7 @@ def main() -> int:
     options = parser.parse_args()
 
     suite = copy_suite()
+    lacking = []
     lines, failed = [LINE("torch", "python", "passed", "failed", "skipped", "minutes")], False
     for torch in options.torch:
         python = install(torch, options.wheel)
@@ -65,7 +71,10 @@ def main() -> int:
         status = subprocess.run([*command, "tests"], cwd=suite).returncode
         failed |= status != 0
         lines.append(describe(report, output(python, VERSIONS, suite).split(), status))
-    print("", options.wheel.name, *lines, sep="\n")
+        lacking += [
+            f"torch {torch} lacks {line}" for line in output(python, LACKS, suite).splitlines()
+        ]
+    print("", options.wheel.name, *lines, *lacking, sep="\n")
     return int(failed)
 
 

@@ -1,11 +1,10 @@
 // The Autograd kernels of the differentiable operators: decide whether a gradient may be needed,
-// and go on with the operator that has one (`_min_autograd`, in Python) or with the bare one
-// (`_min`).
+// and go on with `_min_autograd`, which is in Python and has one, or with the operator itself below
+// autograd.
 //
 // The stable ABI has no C++ autograd, and an Autograd kernel in Python would add about 5 us to
 // every call, gradient or not. So the decision is here and only calls that need a gradient, or that
 // Python sees anyway, pay for Python.
-#include <dlfcn.h>
 #include <torch/csrc/stable/library.h>
 
 #include <stdexcept>
@@ -15,15 +14,10 @@
 
 #include "check.h"
 #include "tensor.h"
+#include "torch_private.h"
 
 namespace reduceops {
 namespace {
-
-// A C++ symbol that every libtorch exports, null should one not.
-template <class Symbol>
-Symbol find(const char* name) {
-  return reinterpret_cast<Symbol>(dlsym(RTLD_DEFAULT, name));
-}
 
 // Whether a gradient may be needed is the one question that the stable ABI cannot answer. A tensor
 // handle points to an at::Tensor, a pointer to a TensorImpl, which can: no autograd_meta() means no
@@ -31,18 +25,37 @@ Symbol find(const char* name) {
 // forward mode, _fw_grad(level 0). Should a symbol be missing, the answer is "maybe", and the
 // Python side, which can ask, decides.
 bool may_need_gradient(StableIValue tensor) {
-  using Impl = const void*;
-  static const auto autograd_meta = find<Impl (*)(Impl)>("_ZNK3c1010TensorImpl13autograd_metaEv");
-  static const auto requires_grad = find<bool (*)(Impl)>("_ZNK3c1010TensorImpl13requires_gradEv");
-  static const auto fw_grad = find<const Impl* (*)(Impl, uint64_t, const Impl*)>(
-      "_ZNK3c1010TensorImpl8_fw_gradEmRKN2at10TensorBaseE");
-  static const auto undefined = find<Impl>("_ZN3c1019UndefinedTensorImpl10_singletonE");
+  using namespace torch_private;
   if (!autograd_meta || !requires_grad || !fw_grad || !undefined) return true;
   const Impl* handle = reinterpret_cast<const Impl*>(tensor);
   if (!autograd_meta(*handle)) return false;
   if (requires_grad(*handle) && aoti_torch_grad_mode_is_enabled()) return true;
   return *fw_grad(*handle, 0, handle) != undefined;
 }
+
+// Whether Python sees the call: a mode (tracing, fake tensors) or a subclass that dispatches.
+bool seen_by_python(StableIValue tensor) {
+  using namespace torch_private;
+  if (!any_modes_set || !has_dispatch) return true;  // maybe
+  return any_modes_set(false) || has_dispatch(reinterpret_cast<Handle>(tensor));
+}
+
+// Keeps the dispatcher from coming back here in this thread.
+class BelowAutograd {
+ public:
+  static bool possible() {
+    return torch_private::parse_dispatch_key && torch_private::exclude_dispatch_key;
+  }
+  BelowAutograd() { torch_private::exclude_dispatch_key(key(), true); }
+  BelowAutograd(const BelowAutograd&) = delete;
+  ~BelowAutograd() { torch_private::exclude_dispatch_key(key(), false); }
+
+ private:
+  static torch_private::DispatchKey key() {
+    static const auto key = torch_private::parse_dispatch_key("AutogradFunctionality");
+    return key;
+  }
+};
 
 // The size of a dim, also where sizes are symbols; 1 if it has no number.
 int64_t size(const Tensor& self, int64_t dim) {
@@ -55,14 +68,14 @@ int64_t size(const Tensor& self, int64_t dim) {
 // which torch keeps from 2.13 on, without what Python adds to it.
 [[noreturn]] void explain(const char* op, const Tensor& self, int64_t ndim, int64_t dim,
                           bool with_gradient) {
-  static const auto query = find<const char* (*)()>("torch_exception_get_what_without_backtrace");
-  std::string text = query ? query() : "";  // before a failure here replaces it
+  std::string text =
+      torch_private::what ? torch_private::what() : "";  // before a failure here replaces it
   size(self, dim);  // what Python raised is still pending, and fails the first question
   std::vector<int64_t> sizes;
   for (int64_t d = 0; d < ndim; ++d) sizes.push_back(size(self, d));
   check_extent(op, uint64_t(1) << check_dim(op, dim, ndim), ndim, sizes.data());
   const bool no_gradients =
-      text.find("_autograd'") != text.npos || !find<void*>("Py_IsInitialized");
+      text.find("_autograd'") != text.npos || !dlsym(RTLD_DEFAULT, "Py_IsInitialized");
   if (with_gradient && no_gradients) {
     fail(op, "its gradient is in Python: import customops, or call it where none is needed");
   }
@@ -98,37 +111,21 @@ void check_layout(const char* op, const Tensor& self) {
 // the nested call, but it can cross C++: instead of failing, the call gives complex tensors, as no
 // result is, and they raise it on use: here by detach, which modes of Python let through.
 void check_failed(const char* op, StableIValue* stack, int outputs) {
-  using Handle = AtenTensorHandle;
-  struct Result {  // returned as an at::Tensor is, in memory
-    ~Result() {}
-    void* impl;
-  };
   static const int32_t kComplex = aoti_torch_dtype_complex64();
-  static const auto detach = find<Result (*)(Handle)>("_ZN2at4_ops6detach4callERKNS_6TensorE");
-  const auto values = reinterpret_cast<Handle>(stack[0]);
+  const auto values = reinterpret_cast<AtenTensorHandle>(stack[0]);
   int32_t dtype;
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(values, &dtype));
   if (dtype != kComplex) return;
   std::vector<Tensor> failed;
   for (int i = 0; i < outputs; ++i) failed.emplace_back(stack[i]);
-  if (detach) detach(values);
+  if (torch_private::detach) torch_private::detach(values);
   throw std::runtime_error(std::string("reduceops::") + op + ": the call failed in Python");
-}
-
-// Whether Python sees the call: a mode (tracing, fake tensors) or a subclass that dispatches.
-bool seen_by_python(StableIValue tensor) {
-  static const auto any_modes =
-      find<bool (*)(bool)>("_ZN3c104impl20TorchDispatchModeTLS13any_modes_setEb");
-  static const auto has_dispatch =
-      find<bool (*)(const void*)>("_ZN2at4impl19tensor_has_dispatchERKNS_6TensorE");
-  if (any_modes && any_modes(false)) return true;
-  return has_dispatch && has_dispatch(reinterpret_cast<const void*>(tensor));
 }
 
 // Argument number kDim is the dim. What is checked first can be asked of any tensor, fake and
 // symbolic ones too.
 template <bool kFloating, int kDim, int kOutputs>
-void forward(const char* op, const char* bare, const char* in_python, StableIValue* stack) {
+void forward(const char* op, const char* name, const char* in_python, StableIValue* stack) {
   Tensor self(stack[0]);
   const int64_t dim = torch::stable::detail::to<int64_t>(stack[kDim]);
   const int64_t ndim = self.ndim();
@@ -139,18 +136,26 @@ void forward(const char* op, const char* bare, const char* in_python, StableIVal
     check_dim(op, dim, ndim);
     check_layout(op, self);
   }
-  const bool python = seen || may_need_gradient(stack[0]);
+  const bool python = seen || !BelowAutograd::possible() || may_need_gradient(stack[0]);
   stack[0] = self.share().release();
-  if (torch_call_dispatcher(python ? in_python : bare, "", stack, TORCH_ABI_VERSION) !=
-      TORCH_SUCCESS)
-    explain(op, self, ndim, dim, python);
+  const auto call = [stack](const char* name) {
+    return torch_call_dispatcher(name, "", stack, TORCH_ABI_VERSION) == TORCH_SUCCESS;
+  };
+  bool done;
+  if (python) {
+    done = call(in_python);
+  } else {
+    const BelowAutograd guard;
+    done = call(name);
+  }
+  if (!done) explain(op, self, ndim, dim, python);
   if (python) check_failed(op, stack, kOutputs);
 }
 
-#define REDUCEOPS_AUTOGRAD(op, floating, dim, outputs)                                       \
-  m.impl(#op, [](StableIValue* stack, uint64_t, uint64_t) {                                  \
-    forward<floating, dim, outputs>(#op, "reduceops::_" #op, "reduceops::_" #op "_autograd", \
-                                    stack);                                                  \
+#define REDUCEOPS_AUTOGRAD(op, floating, dim, outputs)                                      \
+  m.impl(#op, [](StableIValue* stack, uint64_t, uint64_t) {                                 \
+    forward<floating, dim, outputs>(#op, "reduceops::" #op, "reduceops::_" #op "_autograd", \
+                                    stack);                                                 \
   })
 
 }  // namespace

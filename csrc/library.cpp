@@ -11,11 +11,7 @@ STABLE_TORCH_LIBRARY(reduceops, m) {
   m.def("scale_min(Tensor self, float scale, int dim=1, bool keepdim=True) -> Tensor");
   m.def("scale_max(Tensor self, float scale, int dim=1, bool keepdim=True) -> Tensor");
 
-  // What autograd.cpp goes on with where no gradient is needed, and, with indices, where one is.
-  m.def("_min(Tensor self, int dim, bool keepdim) -> (Tensor values, Tensor indices)");
-  m.def("_max(Tensor self, int dim, bool keepdim) -> (Tensor values, Tensor indices)");
-  m.def("_scale_min(Tensor self, float scale, int dim, bool keepdim) -> Tensor");
-  m.def("_scale_max(Tensor self, float scale, int dim, bool keepdim) -> Tensor");
+  // What a call with a gradient computes, and a graph holds: the backward needs the indices.
   m.def(
       "_scale_min_indices(Tensor self, float scale, int dim, bool keepdim) -> (Tensor values, "
       "Tensor indices)");
@@ -23,7 +19,8 @@ STABLE_TORCH_LIBRARY(reduceops, m) {
       "_scale_max_indices(Tensor self, float scale, int dim, bool keepdim) -> (Tensor values, "
       "Tensor indices)");
 
-  // With a gradient; implemented in customops/autograd.py.
+  // What autograd.cpp goes on with where a gradient may be needed; implemented in
+  // customops/autograd.py.
   m.def("_min_autograd(Tensor self, int dim, bool keepdim) -> (Tensor values, Tensor indices)");
   m.def("_max_autograd(Tensor self, int dim, bool keepdim) -> (Tensor values, Tensor indices)");
   m.def("_scale_min_autograd(Tensor self, float scale, int dim, bool keepdim) -> Tensor");

@@ -134,10 +134,10 @@ struct Operators {
     m.impl("argmax", arg<true>);
     m.impl("argmin.dims", arg_dims<false>);
     m.impl("argmax.dims", arg_dims<true>);
-    for (const char* name : {"min", "_min"}) m.impl(name, extreme<false>);
-    for (const char* name : {"max", "_max"}) m.impl(name, extreme<true>);
-    for (const char* name : {"scale_min", "_scale_min"}) m.impl(name, scale_extreme<false, false>);
-    for (const char* name : {"scale_max", "_scale_max"}) m.impl(name, scale_extreme<true, false>);
+    m.impl("min", extreme<false>);
+    m.impl("max", extreme<true>);
+    m.impl("scale_min", scale_extreme<false, false>);
+    m.impl("scale_max", scale_extreme<true, false>);
     m.impl("_scale_min_indices", scale_extreme<false, true>);
     m.impl("_scale_max_indices", scale_extreme<true, true>);
   }

@@ -5,58 +5,24 @@
 // one would free what another thread may be calling. Switched off, they go on to torch's.
 #pragma once
 
-#include <dlfcn.h>
-
 #include <atomic>
 #include <mutex>
-#include <string>
-#include <tuple>
+#include <stdexcept>
 
 #include "operators.h"
+#include "torch_private.h"
 
 namespace reduceops {
 
-// An at::Tensor as its callers see it: one pointer, not trivial to copy, so returned in memory.
-struct TorchTensor {
-  void* impl;
-  TorchTensor(TorchTensor&& other) noexcept : impl(other.impl) {}
-  ~TorchTensor() {}
-};
-
 // A stack entry: a handle is an at::Tensor on the heap.
-inline StableIValue to_stack(TorchTensor* tensor) { return reinterpret_cast<StableIValue>(tensor); }
-
-// torch's kernels of a device, at::cpu::argmin and so on, which every libtorch exports. Called
-// directly, for a call through the stable ABI would make a RuntimeError of every IndexError.
-struct TorchKernels {
-  using Arg = TorchTensor (*)(const void* self, std::optional<int64_t> dim, bool keepdim);
-  using Extreme = std::tuple<TorchTensor, TorchTensor> (*)(const void*, int64_t dim, bool keepdim);
-  Arg arg[2];  // for the smallest element, for the largest
-  Extreme extreme[2];
-
-  // False where this torch lacks one.
-  bool find(const std::string& device) {
-    bool complete = true;
-    const auto symbol = [&](const char* name, const char* arguments) {
-      const std::string scope = "_ZN2at" + std::to_string(device.size()) + device;
-      void* found = dlsym(RTLD_DEFAULT, (scope + name + "ERKNS_6TensorE" + arguments).c_str());
-      complete &= found != nullptr;
-      return found;
-    };
-    for (const bool largest : {false, true}) {
-      arg[largest] =
-          reinterpret_cast<Arg>(symbol(largest ? "6argmax" : "6argmin", "St8optionalIlEb"));
-      extreme[largest] = reinterpret_cast<Extreme>(symbol(largest ? "3max" : "3min", "lb"));
-    }
-    return complete;
-  }
-};
+inline StableIValue to_stack(torch_private::Returned* tensor) {
+  return reinterpret_cast<StableIValue>(tensor);
+}
 
 // Named dims, which torch has up to 2.12, are not for our kernels.
 inline bool has_names(const Tensor& tensor) {
-  static const auto query = reinterpret_cast<bool (*)(const void* impl)>(
-      dlsym(RTLD_DEFAULT, "_ZN2at4impl9has_namesEPKN3c1010TensorImplE"));
-  return query && query(*reinterpret_cast<void* const*>(tensor.borrow()));
+  return torch_private::has_names &&
+         torch_private::has_names(*reinterpret_cast<const torch_private::Impl*>(tensor.borrow()));
 }
 
 // Whether torch takes the dtype, too: what is an error without enable() is one with it.
@@ -72,12 +38,12 @@ inline bool torch_takes(int32_t code, bool arg) {
 // a class with a virtual destructor and this method, and belongs to a thread.
 class NoWarnings {
  public:
-  NoWarnings() : previous_(get_ && set_ ? get_() : nullptr) {
-    if (get_ && set_) set_(&silent_);
+  NoWarnings() : previous_(kCan ? torch_private::get_warning_handler() : nullptr) {
+    if (kCan) torch_private::set_warning_handler(&silent_);
   }
   NoWarnings(const NoWarnings&) = delete;
   ~NoWarnings() {
-    if (get_ && set_) set_(previous_);
+    if (kCan) torch_private::set_warning_handler(previous_);
   }
 
  private:
@@ -85,13 +51,20 @@ class NoWarnings {
     virtual ~Silent() = default;
     virtual void process(const char& /* c10::Warning */) {}
   };
-  void* (*const get_)() = reinterpret_cast<void* (*)()>(
-      dlsym(RTLD_DEFAULT, "_ZN3c1012WarningUtils19get_warning_handlerEv"));
-  void (*const set_)(void*) = reinterpret_cast<void (*)(void*)>(
-      dlsym(RTLD_DEFAULT, "_ZN3c1012WarningUtils19set_warning_handlerEPNS_14WarningHandlerE"));
+  static inline const bool kCan =
+      torch_private::get_warning_handler && torch_private::set_warning_handler;
   Silent silent_;
   void* const previous_;
 };
+
+// Where another extension had replaced a kernel of torch before we did: the operator of ours that
+// calls that one (customops/switch.py). By our operators' order: argmin, argmax, min, max.
+inline std::atomic<const char*> former[4];
+
+extern "C" __attribute__((visibility("default"), used)) inline void reduceops_hand_back_to(
+    int operation, const char* name) {
+  former[operation] = name;
+}
 
 template <Run run>
 class Switch {
@@ -134,8 +107,9 @@ class Switch {
     if (const auto mask = mask_of(self, dim, true)) {
       reduce(run, largest ? "argmax" : "argmin", stack, self, dtype_of(self.dtype), *mask, keepdim,
              largest, {false, true});
-    } else {
-      stack[0] = to_stack(new TorchTensor(torch_.arg[largest](self.tensor.borrow(), dim, keepdim)));
+    } else if (!hand_back(largest, stack, self, dim)) {
+      stack[0] = to_stack(
+          new torch_private::Returned(torch_.arg[largest](self.tensor.borrow(), dim, keepdim)));
     }
   }
 
@@ -148,11 +122,23 @@ class Switch {
     if (const auto mask = mask_of(self, dim, false)) {
       reduce(run, largest ? "max" : "min", stack, self, dtype_of(self.dtype), *mask, keepdim,
              largest, {true, true});
-    } else {
+    } else if (!hand_back(2 + largest, stack, self, dim)) {
       auto [values, indices] = torch_.extreme[largest](self.tensor.borrow(), dim, keepdim);
-      stack[0] = to_stack(new TorchTensor(std::move(values)));
-      stack[1] = to_stack(new TorchTensor(std::move(indices)));
+      stack[0] = to_stack(new torch_private::Returned(std::move(values)));
+      stack[1] = to_stack(new torch_private::Returned(std::move(indices)));
     }
+  }
+
+  // Whether there was another extension's kernel to call.
+  template <class Dim>
+  static bool hand_back(int operation, StableIValue* stack, const Input& self, const Dim& dim) {
+    const char* name = former[operation].load(std::memory_order_relaxed);
+    if (!name) return false;
+    stack[0] = self.tensor.share().release();
+    stack[1] = torch::stable::detail::from(dim);
+    if (torch_call_dispatcher(name, "", stack, TORCH_ABI_VERSION) == TORCH_SUCCESS) return true;
+    const char* text = torch_private::what ? torch_private::what() : nullptr;
+    throw std::runtime_error(text ? text : "another extension's kernel failed; see the log above");
   }
 
   static bool install(const char* key) {
@@ -168,7 +154,7 @@ class Switch {
   }
 
   static inline std::atomic<bool> on_{false};
-  static inline TorchKernels torch_;
+  static inline torch_private::Kernels torch_;
 };
 
 }  // namespace reduceops

@@ -7,18 +7,18 @@ Importing this package loads the compiled libraries and registers the operators 
 import importlib
 from typing import TYPE_CHECKING
 
-from . import libraries
+from . import interpreter, libraries  # noqa: F401  (interpreter first, before torch)
 
 libraries.load()
 
-from . import autograd, fake, unsupported, vmap  # noqa: E402, F401  (registered by importing)
+from . import autograd, fake, scale, unsupported, vmap  # noqa: E402, F401  (they register)
 from . import onnx as onnx  # noqa: E402
 from .ops import argmax, argmin, max, min, scale_max, scale_min  # noqa: E402
 from .switch import disable, enable, enabled  # noqa: E402
 from .version import __version__  # noqa: E402
 
 if TYPE_CHECKING:
-    from . import inductor  # noqa: F401
+    from . import explain, inductor  # noqa: F401
     from .inductor import inductor_options
 
 __all__ = [
@@ -37,8 +37,9 @@ __all__ = [
 
 
 def __getattr__(name: str):
-    """Inductor takes a second to import: only for those who use it."""
-    if name in ("inductor", "inductor_options"):
-        inductor = importlib.import_module(".inductor", __name__)
-        return inductor if name == "inductor" else inductor.inductor_options
+    """Modules that few programs use; Inductor alone takes a second to import."""
+    if name in ("explain", "inductor"):
+        return importlib.import_module(f".{name}", __name__)
+    if name == "inductor_options":
+        return importlib.import_module(".inductor", __name__).inductor_options
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,7 +4,7 @@ import platform
 
 import torch
 
-from . import __version__, libraries
+from . import __version__, _torch_private, libraries
 
 
 def _report() -> list[tuple[str, str]]:
@@ -34,6 +34,8 @@ def _report() -> list[tuple[str, str]]:
             lines += [("", f"cannot be used: {problem}")] if problem else []
     if not gpus:
         lines.append(("gpu", "none that torch can use"))
+    for name, without in _torch_private.missing().items():
+        lines.append(("torch lacks", f"{name}: {without}"))
     return lines
 
 

@@ -1,22 +1,24 @@
 """Gradients: that of an extreme value goes to the element chosen, so only the indices are saved.
 
-The C++ Autograd kernel of an operator calls its private twin (`_min`) where no gradient is needed,
-and `_min_autograd`, implemented here, where one may be or where Python sees every call (a mode, a
-subclass). What is here goes on below autograd with the public operator, so that graphs hold it.
+The C++ Autograd kernel of an operator goes on with `_min_autograd`, implemented here, where a
+gradient may be needed or where Python sees every call (a mode, a subclass). What is here goes on
+below autograd with the public operator, or with one that has a gradient too, so that graphs hold
+these.
 """
+
+from itertools import pairwise
 
 import torch
 from torch import Tensor
-from torch._prims_common import suggest_memory_format
-from torch.autograd import forward_ad
 
-from .vmap import batch_to_front
+from . import _torch_private
+from ._torch_private import are_transforms_active, guard_or_false
 
 _library = torch.library.Library("reduceops", "IMPL")
 
 
 def below_autograd(op, *args):
-    with torch._C._AutoDispatchBelowAutograd():
+    with _torch_private.AutoDispatchBelowAutograd():
         return op(*args)
 
 
@@ -25,25 +27,30 @@ class Select(torch.autograd.Function):
 
     @classmethod
     def apply(cls, *args):
-        """torch's, without its binding of keywords and defaults, which takes most of a call."""
-        if torch._C._are_functorch_transforms_active():
-            return super().apply(*args)
-        args = torch._functorch.utils.unwrap_dead_wrappers(args)
-        return super(torch.autograd.Function, cls).apply(*args)
+        """torch's, without its binding of keywords and defaults, which takes most of a call. Under
+        a transform of torch.func it is that of one level, for an operator is called once in each.
+        """
+        args = _torch_private.unwrap_dead_wrappers(args)
+        if not are_transforms_active():
+            return super(torch.autograd.Function, cls).apply(*args)
+        with _torch_private.enable_single_level_autograd_function():
+            return super(torch.autograd.Function, cls).apply(*args)
 
     @staticmethod
     def forward(op, self, scale, dim, keepdim):
-        if scale is None:
-            return below_autograd(op, self, dim, keepdim)
-        return below_autograd(op, self, scale, dim, keepdim)
+        args = (dim, keepdim) if scale is None else (scale, dim, keepdim)
+        if not are_transforms_active():
+            return below_autograd(op, self, *args)
+        # A Function turns gradients of both kinds off, for the next transform too.
+        with torch.enable_grad(), _torch_private.set_forward_gradients(True):
+            return below_autograd(op, self, *args)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
         _, self, ctx.scale, ctx.dim, ctx.keepdim = inputs
         _, indices = output
-        ctx.shape, ctx.memory_format = self.shape, None
-        if 4 <= self.dim() <= 5 and not self.is_contiguous():
-            ctx.memory_format = suggest_memory_format(self)
+        ctx.shape = self.shape
+        ctx.channels_last = 4 <= self.dim() <= 5 and _is_channels_last(self)
         ctx.mark_non_differentiable(indices)
         ctx.save_for_backward(indices)
         ctx.save_for_forward(indices)
@@ -56,7 +63,7 @@ class Select(torch.autograd.Function):
         (indices,) = ctx.saved_tensors
         if ctx.scale is not None:
             grad = grad * ctx.scale
-        if ctx.memory_format is None or torch._C._are_functorch_transforms_active():
+        if not ctx.channels_last or _is_transformed(grad):
             grad = torch.ops.aten.value_selecting_reduction_backward(
                 grad, ctx.dim, indices, ctx.shape, ctx.keepdim
             )
@@ -64,8 +71,9 @@ class Select(torch.autograd.Function):
             # In the input's layout, or the convolution before it would copy it to that.
             if not ctx.keepdim:
                 grad, indices = grad.unsqueeze(ctx.dim), indices.unsqueeze(ctx.dim)
+            layout = torch.channels_last if len(ctx.shape) == 4 else torch.channels_last_3d
             zeros = torch.empty(
-                ctx.shape, dtype=grad.dtype, device=grad.device, memory_format=ctx.memory_format
+                ctx.shape, dtype=grad.dtype, device=grad.device, memory_format=layout
             ).zero_()
             grad = zeros.scatter_(ctx.dim, indices, grad)
         return None, grad, None, None, None
@@ -79,11 +87,18 @@ class Select(torch.autograd.Function):
             tangent = tangent.gather(ctx.dim, indices.unsqueeze(ctx.dim)).squeeze(ctx.dim)
         return tangent if ctx.scale is None else tangent * ctx.scale, None
 
-    @staticmethod
-    def vmap(info, in_dims, op, self, scale, dim, keepdim):
-        name = op._opname.removeprefix("_").removesuffix("_indices")
-        self, (dim,), keepdim = batch_to_front(name, self, in_dims[1], dim, keepdim)
-        return Select.apply(op, self, scale, dim, keepdim), (0, 0)
+
+def _is_channels_last(self: Tensor) -> bool:
+    """Whether its strides, which may be symbols, have that order."""
+    channel, *others = (self.stride(d) for d in (1, *range(self.dim() - 1, 1, -1), 0))
+    if not guard_or_false(channel < others[0]):
+        return False
+    return all(guard_or_false(inner <= outer) for inner, outer in pairwise(others))
+
+
+def _is_transformed(grad: Tensor) -> bool:
+    """Whether it may stand for several, which a tensor of zeros for one has no room for."""
+    return are_transforms_active() or _torch_private.is_legacy_batched(grad)
 
 
 class Raise(torch.Tensor):
@@ -91,7 +106,7 @@ class Raise(torch.Tensor):
 
     @staticmethod
     def __new__(cls, error: BaseException):
-        return torch.Tensor._make_wrapper_subclass(cls, (), dtype=torch.complex64)
+        return _torch_private.make_wrapper_subclass(cls, (), dtype=torch.complex64)
 
     def __init__(self, error: BaseException):
         self.error = error
@@ -111,7 +126,12 @@ def _register(op, select) -> None:
     name, outputs = op._opname, len(op._schema.returns)
 
     def decide(self, *args):
-        if (self.requires_grad and torch.is_grad_enabled()) or forward_ad._current_level >= 0:
+        # (A compiled torch.func.jvp leaves no trace in forward_ad.)
+        if (
+            (self.requires_grad and torch.is_grad_enabled())
+            or _torch_private.is_forward_mode()
+            or are_transforms_active()
+        ):
             return select(self, *args)
         return below_autograd(op, self, *args)
 
@@ -123,9 +143,6 @@ def _register(op, select) -> None:
         return (failed,) * outputs if outputs > 1 else failed
 
     _library.impl(f"_{name}_autograd", decide_or_fail, "CompositeImplicitAutograd")
-    # A transform of torch.func sees an operator once per level, and below autograd there is no
-    # gradient for the next level; so under a transform an operator is its Function from the outset.
-    _library.impl(name, select, "FuncTorchDynamicLayerFrontMode")
     in_python[name] = decide
 
 
@@ -140,7 +157,12 @@ def _register_scaled(op, with_indices) -> None:
     def select(self: Tensor, scale: float, dim: int = 1, keepdim: bool = True) -> Tensor:
         return Select.apply(with_indices, self, scale, dim, keepdim)[0]
 
+    def select_with_indices(self, scale, dim, keepdim):
+        return Select.apply(with_indices, self, scale, dim, keepdim)
+
     _register(op, select)
+    # What a graph holds that was recorded below autograd.
+    _library.impl(with_indices._opname, select_with_indices, "Autograd")
 
 
 _ops = torch.ops.reduceops
@@ -149,9 +171,5 @@ _register_extreme(_ops.max.default)
 _register_scaled(_ops.scale_min.default, _ops._scale_min_indices.default)
 _register_scaled(_ops.scale_max.default, _ops._scale_max_indices.default)
 
-# Integer results, and what the operators go on with below autograd.
-for _op in (
-    *("argmin", "argmin.dims", "argmax", "argmax.dims"),
-    *("_min", "_max", "_scale_min", "_scale_max", "_scale_min_indices", "_scale_max_indices"),
-):
+for _op in ("argmin", "argmin.dims", "argmax", "argmax.dims"):  # integer results
     _library.impl(_op, torch.library.fallthrough_kernel, "Autograd")

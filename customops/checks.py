@@ -3,7 +3,11 @@
 from collections.abc import Sequence
 
 import torch
-from torch.fx.experimental.symbolic_shapes import guard_or_false
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from . import _torch_private
+from ._torch_private import guard_or_false
 
 SCALABLE = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 SUPPORTED = (
@@ -44,6 +48,19 @@ def check_scalable(op: str, dtype: torch.dtype) -> None:
             f"reduceops::{op}: self must be a floating-point tensor ({_names(SCALABLE)}), "
             f"got {_name(dtype)}"
         )
+
+
+def check_scale(op: str, scale: Tensor) -> None:
+    """To the operators a scale is a number: the gradient of a tensor would be lost."""
+    if (scale.requires_grad and torch.is_grad_enabled()) or _has_tangent(scale):
+        raise RuntimeError(
+            f"reduceops::{op}: scale requires a gradient, and would get none "
+            "(a number and scale.detach() are constants)"
+        )
+
+
+def _has_tangent(x: Tensor) -> bool:
+    return _torch_private.is_forward_mode() and forward_ad.unpack_dual(x).tangent is not None
 
 
 def wrap_dim(op: str, ndim: int, dim: int) -> int:

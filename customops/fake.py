@@ -33,7 +33,6 @@ def _register_extreme(op: str) -> None:
         return self.new_empty(shape), self.new_empty(shape, dtype=torch.int64)
 
     torch.library.register_fake(f"reduceops::{op}", fake)
-    torch.library.register_fake(f"reduceops::_{op}", fake)
 
 
 def _register_scaled(op: str) -> None:
@@ -49,7 +48,6 @@ def _register_scaled(op: str) -> None:
         return values, torch.empty_like(values, dtype=torch.int64)
 
     torch.library.register_fake(f"reduceops::{op}", fake)
-    torch.library.register_fake(f"reduceops::_{op}", fake)
     torch.library.register_fake(f"reduceops::_{op}_indices", fake_indices)
 
 
@@ -62,14 +60,19 @@ def _register_lowerings() -> None:
         lowering.register()
 
 
+OPERATORS = (
+    *("argmin", "argmax", "min", "max", "scale_min", "scale_max"),
+    *("_scale_min_indices", "_scale_max_indices"),
+)
+
+
 def _register_tags() -> None:
     """Lets Inductor hand over whatever strides it has: without this tag it would copy an input
     back to the strides of eager mode. (The stable ABI takes tags from torch 2.12 on only.)"""
-    for name in torch._C._dispatch_get_all_op_names():
-        if name.startswith("reduceops::"):
-            packet, _, overload = name.removeprefix("reduceops::").partition(".")
-            op = getattr(getattr(torch.ops.reduceops, packet), overload or "default")
-            op.tags.append(torch.Tag.flexible_layout)
+    for name in OPERATORS:
+        packet = getattr(torch.ops.reduceops, name)
+        for overload in packet.overloads():
+            getattr(packet, overload).tags.append(torch.Tag.flexible_layout)
 
 
 for _op in ("argmin", "argmax"):

@@ -8,12 +8,13 @@ in memory anyway, or where an operator covers what there is: a product with a nu
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch._dynamo.utils import counters
-from torch._inductor import custom_graph_pass, list_mode_options, lowering
+from torch._inductor import config, custom_graph_pass, list_mode_options, lowering
 from torch._subclasses import FakeTensor
 from torch.fx import Graph, Node
 from torch.fx.node import map_arg
@@ -52,14 +53,16 @@ def inductor_options(
 
     `mode` is one of torch.compile's, which takes no mode beside options. `options` are Inductor's
     own, and prevail over the mode's; of them, ``post_grad_custom_post_pass`` runs after the
-    rewriting. Reductions of fewer than `min_elements` elements are left alone.
+    rewriting, and without one that of ``torch._inductor.config`` does, as it is at this call.
+    Reductions of fewer than `min_elements` elements are left alone.
 
     RuntimeError for a mode that torch does not know, TypeError for a `min_elements` that is no int.
     """
     if type(min_elements) is not int:
         raise TypeError(f"inductor_options: min_elements must be an int, got {min_elements!r}")
     merged = {**(list_mode_options(mode) if mode else {}), **options}
-    then = merged.get("post_grad_custom_post_pass") or ()
+    configured = config.post_grad_custom_post_pass
+    then = merged.get("post_grad_custom_post_pass", configured) or ()
     then = tuple(then) if isinstance(then, (list, tuple)) else (then,)
     return {**merged, "post_grad_custom_post_pass": RewriteReductions(min_elements, then)}
 
@@ -106,8 +109,10 @@ class RewriteReductions(_Aware or custom_graph_pass.CustomGraphPass):
         others = [other.uuid() if hasattr(other, "uuid") else None for other in self.then]
         if None in others:
             return None
-        with open(__file__, "rb") as file:
-            return (file.read(), __version__, libraries.cuda.loaded, self.min_elements, *others)
+        # What makes the code: this file, and lowering.py of what it puts into a graph.
+        sources = (Path(__file__), Path(__file__).with_name("lowering.py"))
+        ours = (*(source.read_bytes() for source in sources), __version__, libraries.cuda.loaded)
+        return (*ours, self.min_elements, *others)
 
 
 class _LeftAlone(Exception):
@@ -196,12 +201,12 @@ def _rewrite(reduction: _Reduction, min_elements: int) -> str:
         x = _uncopied(reduction.self.args[0])
         if not reduction.indices:
             _check_value_alone(x.meta["val"], *dims)
-        name = f"_scale_{end}_indices" if reduction.indices else f"_scale_{end}"
+        name = f"_scale_{end}_indices" if reduction.indices else f"scale_{end}"
         target, arguments = getattr(ops, name).default, (reduction.scale, *dims, keepdim)
     else:
         x = _uncopied(reduction.self)
         if reduction.values:
-            target, arguments = getattr(ops, f"_{end}").default, (*dims, keepdim)
+            target, arguments = getattr(ops, end).default, (*dims, keepdim)
         elif len(dims) == 1:
             target, arguments = getattr(ops, f"arg{end}").default, (*dims, keepdim)
         else:

@@ -42,9 +42,13 @@ cuda = Library(_FOLDER / "libreduceops_cuda.so")
 
 def load() -> None:
     """Loads what this torch can use; ImportError where that leaves no operators."""
+    if cpu.loaded:
+        return  # importlib.reload
     _check_torch()
+    _check_first()
     _load_cpu()
     _load_cuda()
+    torch.ops.reduceops.package = str(Path(__file__).parent)
 
 
 def _check_torch() -> None:
@@ -53,6 +57,32 @@ def _check_torch() -> None:
         raise ImportError(
             f"customops needs torch >= {needed}, and torch {torch.__version__} is here"
         )
+
+
+def _check_first() -> None:
+    """A process has room for one package and one library: torch would crash at a second."""
+    operators = torch.ops.reduceops
+    if not hasattr(operators, "argmin"):
+        return
+    if hasattr(operators, "package"):
+        raise ImportError(
+            f"customops was imported before in this process, from {operators.package}, and its "
+            "operators cannot be registered twice: use that module, or start another process"
+        )
+    if not _is_mapped(cpu.path):  # else somebody has called torch.ops.load_library with it
+        others = sorted(path for path in torch.ops.loaded_libraries if "libreduceops" in path)
+        raise ImportError(
+            f"customops cannot load {cpu.path}: another library has registered the operators "
+            f"reduceops::* in this process ({', '.join(others) or 'of unknown path'})"
+        )
+
+
+def _is_mapped(path: Path) -> bool:
+    try:
+        ctypes.CDLL(str(path), mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+    except OSError:
+        return False
+    return True
 
 
 def _load_cpu() -> None:

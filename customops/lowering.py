@@ -5,10 +5,15 @@ a convolution and its bias, an activation) it would write for the kernel alone. 
 and its extreme value become part of Inductor's loop, with the bits of eager mode. Everywhere else
 the kernel is called as if nothing were registered here.
 
+Should Inductor's internals be others than those it was written for, the kernel is called as well.
+
 Imported when Inductor is (see fake.py).
 """
 
 import ctypes
+import hashlib
+import logging
+from pathlib import Path
 
 import torch
 from torch._inductor import config, ir, lowering
@@ -29,10 +34,21 @@ _TURN = _NAN - INFINITY
 _MAX_EXTENT = _TURN // 2
 
 
+_log = logging.getLogger(__name__)
+
+
 def register() -> None:
     for end in ("min", "max"):
-        for name in (f"scale_{end}", f"_scale_{end}"):
-            _register(getattr(torch.ops.reduceops, name).default, end == "max")
+        _register(getattr(torch.ops.reduceops, f"scale_{end}").default, end == "max")
+    _tell_caches()
+
+
+def _tell_caches() -> None:
+    """Keeps Inductor's caches from serving what another version of this file has made."""
+    version = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
+    tag = f"customops.lowering={version};"
+    if tag not in torch.compiler.config.cache_key_tag:
+        torch.compiler.config.cache_key_tag += tag
 
 
 def _register(op: torch._ops.OpOverload, largest: bool) -> None:
@@ -43,8 +59,11 @@ def _register(op: torch._ops.OpOverload, largest: bool) -> None:
 
     @lowering.register_lowering(op, type_promotion_kind=None)
     def lower(self, scale, dim=1, keepdim=True):
-        if _is_fusible(self, dim):
-            return _scaled_extreme(self, scale, dim, keepdim, largest)
+        try:
+            if _is_fusible(self, dim):
+                return _scaled_extreme(self, scale, dim, keepdim, largest)
+        except Exception:
+            _log.warning("%s is not fused: this Inductor is not known here", op, exc_info=True)
         return call(self, scale, dim, keepdim)
 
 

@@ -34,10 +34,8 @@ def table():
         arg, values_and_indices, scaled, scaled_and_indices = _functions(extreme)
         functions[getattr(ops, f"arg{extreme}").default] = arg
         functions[getattr(ops, f"arg{extreme}").dims] = arg
-        # torch.export records the operator; its decompositions leave the private twin.
-        for twin in ("", "_"):
-            functions[getattr(ops, f"{twin}{extreme}").default] = values_and_indices
-            functions[getattr(ops, f"{twin}scale_{extreme}").default] = scaled
+        functions[getattr(ops, extreme).default] = values_and_indices
+        functions[getattr(ops, f"scale_{extreme}").default] = scaled
         functions[getattr(ops, f"_scale_{extreme}_indices").default] = scaled_and_indices
     return functions
 

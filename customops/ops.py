@@ -15,15 +15,18 @@ twice and for a dtype, layout or device that is not supported.
 """
 
 from collections.abc import Sequence
+from typing import NoReturn
 
 import torch
 from torch import Tensor
+
+from . import checks
 
 # Calls on tiny tensors are to cost no more than torch's own. So the functions call what calling an
 # overload calls, which saves a Python frame, and pass no default, which would have to be parsed.
 # torch.compile knows the overloads only.
 _traced = torch.compiler.is_dynamo_compiling
-_SEQUENCE = (tuple, list)  # not made anew for every call
+_ONE_OR_ALL = (int, type(None))  # not made anew for every call
 
 
 def _with_direct(packet):
@@ -41,12 +44,15 @@ _scale_min, _direct_scale_min = _with_direct(torch.ops.reduceops.scale_min)
 _scale_max, _direct_scale_max = _with_direct(torch.ops.reduceops.scale_max)
 
 
-def _as_raised(error: RuntimeError) -> Exception:
-    """C++ can only raise RuntimeError; torch's own operators raise IndexError for these."""
-    text = str(error)
-    if "is out of range for a" in text or "which has size 0" in text:
-        return IndexError(text)
-    return error
+def _raise(error: RuntimeError, op: str, self: Tensor, dim: int | Sequence[int] | None) -> NoReturn:
+    """Raises `error`, or the IndexError that it is: C++ can only raise RuntimeError, and torch's
+    own operators raise IndexError for a wrong dim."""
+    try:
+        checks.check_not_empty(op, self.shape, checks.wrap_dims(op, self.dim(), dim))
+    except Exception as found:
+        if isinstance(found, IndexError) and str(found) == str(error):
+            raise found from error
+    raise error
 
 
 def argmin(self: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
@@ -61,11 +67,11 @@ def argmin(self: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool =
         op = _argmin if _traced() else _direct_argmin
         if dim is None and not keepdim:
             return op(self)
-        if isinstance(dim, _SEQUENCE):
-            return _argmin_dims(self, dim, keepdim)
+        if not isinstance(dim, _ONE_OR_ALL) and isinstance(dim, Sequence):
+            return _argmin_dims(self, tuple(dim), keepdim)
         return op(self, dim, keepdim) if keepdim else op(self, dim)
     except RuntimeError as error:
-        raise _as_raised(error) from None
+        _raise(error, "argmin", self, dim)
 
 
 def argmax(self: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
@@ -74,11 +80,11 @@ def argmax(self: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool =
         op = _argmax if _traced() else _direct_argmax
         if dim is None and not keepdim:
             return op(self)
-        if isinstance(dim, _SEQUENCE):
-            return _argmax_dims(self, dim, keepdim)
+        if not isinstance(dim, _ONE_OR_ALL) and isinstance(dim, Sequence):
+            return _argmax_dims(self, tuple(dim), keepdim)
         return op(self, dim, keepdim) if keepdim else op(self, dim)
     except RuntimeError as error:
-        raise _as_raised(error) from None
+        _raise(error, "argmax", self, dim)
 
 
 def min(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
@@ -91,7 +97,7 @@ def min(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
         op = _min if _traced() else _direct_min
         return op(self, dim, keepdim) if keepdim else op(self, dim)
     except RuntimeError as error:
-        raise _as_raised(error) from None
+        _raise(error, "min", self, dim)
 
 
 def max(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
@@ -100,7 +106,7 @@ def max(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
         op = _max if _traced() else _direct_max
         return op(self, dim, keepdim) if keepdim else op(self, dim)
     except RuntimeError as error:
-        raise _as_raised(error) from None
+        _raise(error, "max", self, dim)
 
 
 def scale_min(self: Tensor, scale: float, dim: int = 1, keepdim: bool = True) -> Tensor:
@@ -109,17 +115,21 @@ def scale_min(self: Tensor, scale: float, dim: int = 1, keepdim: bool = True) ->
     `self` is float16, bfloat16, float32 or float64. The gradient is `scale` times that of the
     result, for the element chosen.
     """
+    if type(scale) is not float and isinstance(scale, Tensor):
+        checks.check_scale("scale_min", scale)
     try:
         op = _scale_min if _traced() else _direct_scale_min
         return op(self, scale, dim, keepdim)
     except RuntimeError as error:
-        raise _as_raised(error) from None
+        _raise(error, "scale_min", self, dim)
 
 
 def scale_max(self: Tensor, scale: float, dim: int = 1, keepdim: bool = True) -> Tensor:
     """``torch.max(self * scale, dim, keepdim)[0]``; see :func:`scale_min`."""
+    if type(scale) is not float and isinstance(scale, Tensor):
+        checks.check_scale("scale_max", scale)
     try:
         op = _scale_max if _traced() else _direct_scale_max
         return op(self, scale, dim, keepdim)
     except RuntimeError as error:
-        raise _as_raised(error) from None
+        _raise(error, "scale_max", self, dim)

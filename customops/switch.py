@@ -2,10 +2,13 @@
 
 import contextlib
 import ctypes
+import functools
 import threading
 from collections.abc import Callable
 
-from . import libraries
+import torch
+
+from . import _torch_private, libraries
 
 _lock = threading.Lock()
 _switches = 0  # enable() calls that are no `with` block's
@@ -59,17 +62,62 @@ def _count(switches: int = 0, blocks: int = 0) -> None:
     _blocks += blocks
 
 
+@functools.cache
+def _sees_names() -> bool:
+    """Named dims are not for our kernels; newer versions of torch have none."""
+    has_names = "_ZN2at4impl9has_namesEPKN3c1010TensorImplE"
+    return not hasattr(torch.Tensor, "names") or has_names not in _torch_private.missing()
+
+
 def _set(on: bool) -> None:
     """Switches every device's kernels, or none and raises."""
+    if on and not _sees_names():
+        raise RuntimeError("customops.enable() cannot work: it cannot see this torch's named dims")
     for name in ("cpu", "cuda"):
         library = getattr(libraries, name)
         if not library.loaded:
             continue
+        if on:
+            _hand_back(name)
         switch = getattr(ctypes.CDLL(str(library.path)), f"reduceops_{name}_switch")
         switch.argtypes, switch.restype = [ctypes.c_bool], ctypes.c_char_p
         if problem := switch(on):
             _set(False)
             raise RuntimeError(f"customops.enable() cannot work on {name}: {problem.decode()}")
+
+
+_library = torch.library.Library("reduceops", "FRAGMENT")
+_ONE = "(Tensor self, int? dim=None, bool keepdim=False) -> Tensor"
+_TWO = "(Tensor self, int dim, bool keepdim=False) -> (Tensor, Tensor)"
+_SCHEMAS = {"argmin": _ONE, "argmax": _ONE, "min.dim": _TWO, "max.dim": _TWO}
+
+
+@functools.cache
+def _hand_back(device: str) -> None:
+    """Where another extension has replaced a kernel of torch, ours go on to that one."""
+    key, library = device.upper(), ctypes.CDLL(str(getattr(libraries, device).path))
+    for operation, (name, schema) in enumerate(_SCHEMAS.items()):
+        lines = _torch_private.dispatch_dump(f"aten::{name}").splitlines()
+        if any(line.startswith(f"{key}: ") and f"Register{key}" in line for line in lines):
+            continue  # torch's own
+        if not hasattr(torch.library, "get_kernel"):
+            raise RuntimeError(
+                f"customops.enable() cannot work: another extension has replaced aten::{name}, and "
+                f"torch {torch.__version__} cannot hand back to it"
+            )
+        former = torch.library.get_kernel(f"aten::{name}", key)
+        ours = f"_former_{device}_{name.partition('.')[0]}"
+        _library.define(ours + schema)
+        _library.impl(ours, former.call_boxed, key, with_keyset=True)
+        call = library.reduceops_hand_back_to
+        call.argtypes = [ctypes.c_int, ctypes.c_char_p]
+        call(operation, _kept(f"reduceops::{ours}"))
+
+
+@functools.cache
+def _kept(text: str) -> bytes:
+    """The bytes of a text, which C++ may go on to read."""
+    return text.encode()
 
 
 def enable() -> Enabled:
@@ -82,6 +130,8 @@ def enable() -> Enabled:
 
     It stays until :func:`disable`. In a ``with`` statement it lasts for the block, as a decorator
     for every call; these nest, and a block that ends leaves other blocks and switches alone.
+
+    Where another extension had replaced a kernel of torch, what is left goes to that one.
 
     RuntimeError where this torch does not export its own kernels.
     """

@@ -1,9 +1,9 @@
 """Every layout and device without a kernel of its own: one error that says what is supported."""
 
 import torch
-from torch.nested._internal.nested_tensor import NestedTensor
 
 from . import autograd, libraries
+from ._torch_private import NestedTensor
 
 _library = torch.library.Library("reduceops", "IMPL")
 
@@ -30,12 +30,13 @@ def _register(name: str, op: str) -> None:
         *("NestedTensorCPU", "NestedTensorCUDA"),
     ):
         _library.impl(name, kernel, key)
-    torch.library.register_torch_dispatch(
-        f"reduceops::{name}",
-        NestedTensor,
-        lambda mode, func, types, args, kwargs: kernel(*args),
-        lib=_library,
-    )
+    if NestedTensor is not None:
+        torch.library.register_torch_dispatch(
+            f"reduceops::{name}",
+            NestedTensor,
+            lambda mode, func, types, args, kwargs: kernel(*args),
+            lib=_library,
+        )
 
 
 for _op in ("argmin", "argmax"):
@@ -43,7 +44,6 @@ for _op in ("argmin", "argmax"):
     _register(f"{_op}.dims", _op)
 for _op in ("min", "max", "scale_min", "scale_max"):
     _register(_op, _op)
-    _register(f"_{_op}", _op)
 for _op in ("scale_min", "scale_max"):
     _register(f"_{_op}_indices", _op)
 

@@ -37,5 +37,33 @@ def _register_arg(op: str) -> None:
     torch.library.register_vmap(f"reduceops::{op}.dims", rule)
 
 
+def _register_extreme(op: str) -> None:
+    packet = getattr(torch.ops.reduceops, op)
+
+    def rule(info, in_dims, self, dim, keepdim=False):
+        self, (dim,), keepdim = batch_to_front(op, self, in_dims[0], dim, keepdim)
+        return packet(self, dim, keepdim), (0, 0)
+
+    torch.library.register_vmap(f"reduceops::{op}", rule)
+
+
+def _register_scaled(op: str) -> None:
+    def register(name, out_dims):
+        packet = getattr(torch.ops.reduceops, name)
+
+        def rule(info, in_dims, self, scale, dim=1, keepdim=True):
+            self, (dim,), keepdim = batch_to_front(op, self, in_dims[0], dim, keepdim)
+            return packet(self, scale, dim, keepdim), out_dims
+
+        torch.library.register_vmap(f"reduceops::{name}", rule)
+
+    register(op, 0)
+    register(f"_{op}_indices", (0, 0))
+
+
 for _op in ("argmin", "argmax"):
     _register_arg(_op)
+for _op in ("min", "max"):
+    _register_extreme(_op)
+for _op in ("scale_min", "scale_max"):
+    _register_scaled(_op)

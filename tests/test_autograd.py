@@ -1,11 +1,14 @@
 """Gradients: to the element chosen, as torch's own where torch's choice is the same."""
 
+import functools
+
 import data
 import pytest
 import torch
 import torch.autograd.forward_ad as forward_ad
-from opspec import all_dims, as_tuple, each_differentiable_op, ops
-from torch.func import grad, hessian, jacfwd, jacrev, jvp, linearize, vjp, vmap
+from opspec import DIFFERENTIABLE, all_dims, as_tuple, each_differentiable_op, ops
+from torch.func import functionalize, grad, hessian, jacfwd, jacrev, jvp, linearize, vjp, vmap
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import customops
 
@@ -326,6 +329,10 @@ TRANSFORMS = {
     "jacfwd(jacfwd)": lambda f, x, _: jacfwd(jacfwd(lambda x: (f(x) ** 3).sum()))(x[0]),
     "jacrev(jacrev)": lambda f, x, _: jacrev(jacrev(lambda x: (f(x) ** 3).sum()))(x[0]),
     "linearize": lambda f, x, t: linearize(f, x[0])[1](t[0]),
+    "functionalize": lambda f, x, _: functionalize(f)(x),
+    "functionalize(grad)": lambda f, x, _: functionalize(grad(lambda x: f(x).sum()))(x),
+    "grad(functionalize)": lambda f, x, _: grad(lambda x: functionalize(f)(x).sum())(x),
+    "vmap(functionalize)": lambda f, x, _: vmap(functionalize(f))(x),
     "vmap in chunks": lambda f, x, _: vmap(grad(lambda x: f(x).sum()), chunk_size=2)(x),
     "vmap in_dims": lambda f, x, _: vmap(grad(lambda x: f(x).sum()), in_dims=2)(x),
 }
@@ -341,6 +348,38 @@ def test_transforms(spec, transform, keepdim, device):
     expected = run(lambda x: expected_values(spec, x, -1, keepdim), x, tangent)
     for a, e in zip(as_tuple(actual), as_tuple(expected), strict=True):
         assert torch.equal(a, e)
+
+
+@each_differentiable_op
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
+def test_batched_gradients(spec, layout, device):
+    x = distinct((2, 3, 4, 5), device).to(memory_format=layout).requires_grad_()
+    results = [f(spec, x, 1) for f in (values, expected_values)]
+    weights = data.make((7, *results[0].shape), torch.float64, "smooth").to(device)
+    actual, expected = (
+        torch.autograd.grad(result, x, weights, is_grads_batched=True)[0] for result in results
+    )
+    assert torch.equal(actual, expected)
+    actual, expected = (
+        torch.autograd.functional.jacobian(lambda x, f=f: f(spec, x, 1), x, vectorize=True)
+        for f in (values, expected_values)
+    )
+    assert torch.equal(actual, expected)
+
+
+@each_differentiable_op
+@pytest.mark.parametrize("requires_grad", [False, True], ids=["", "grad"])
+@pytest.mark.parametrize("pre_dispatch", [False, True], ids=["", "pre_dispatch"])
+def test_a_recorded_graph_has_the_gradient(spec, requires_grad, pre_dispatch, device):
+    """Whatever it was recorded with; it is run with an input that requires one."""
+    example = distinct((3, 4), device).requires_grad_(requires_grad)
+    record = make_fx(lambda x: x.sum() + values(spec, x, 1).sum(), pre_dispatch=pre_dispatch)
+    x = distinct((3, 4), device).flip(1).requires_grad_()
+    (expected,) = torch.autograd.grad(x.sum() + expected_values(spec, x, 1).sum(), x)
+    graph = record(example)
+    (actual,) = torch.autograd.grad(graph(x), x)
+    assert torch.equal(actual, expected)
+    assert torch.equal(grad(graph)(x.detach()), expected)
 
 
 @each_differentiable_op
@@ -366,3 +405,63 @@ def test_saved_indices_survive_a_change_of_the_input(device):
     x.zero_()
     found.backward()
     assert torch.equal(leaf.grad, torch.tensor([0.0, 0, 0, 3], device=device))
+
+
+SCALED = [spec for spec in DIFFERENTIABLE if spec.leading]
+each_scaled_op = pytest.mark.parametrize("spec", SCALED, ids=str)
+NO_GRADIENT = "scale requires a gradient"
+
+
+def ways_to_call(spec):
+    return spec.function, spec.op, spec.op.default
+
+
+def call_and_sum(call, x, scale):
+    return call(x, scale).sum()
+
+
+@each_scaled_op
+def test_a_scale_that_requires_a_gradient_is_refused(spec, device):
+    """It would get none: the schema takes a number."""
+    x = distinct((3, 4), device)
+    scale = torch.tensor(2.0, requires_grad=True, device=device)
+    for call in ways_to_call(spec):
+        for y in (x, x.clone().requires_grad_()):
+            for keywords in (False, True):
+                with pytest.raises(RuntimeError, match=f"reduceops::{spec.name}: {NO_GRADIENT}"):
+                    call(y, scale=scale) if keywords else call(y, scale, 1)
+        for transform in (
+            lambda f: grad(f)(scale.detach()),
+            lambda f: jacrev(f)(scale.detach()),
+            lambda f: jvp(f, (scale.detach(),), (scale.detach(),)),
+            lambda f: make_fx(f)(scale),
+        ):
+            with pytest.raises(RuntimeError, match=NO_GRADIENT):
+                transform(functools.partial(call_and_sum, call, x))
+        with forward_ad.dual_level(), pytest.raises(RuntimeError, match=NO_GRADIENT):
+            call(x, forward_ad.make_dual(scale.detach(), scale.detach()))
+
+
+@each_scaled_op
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+def test_a_compiled_scale_that_requires_a_gradient_is_refused(spec, dynamic):
+    x = distinct((3, 4))
+    for call in ways_to_call(spec):
+        torch._dynamo.reset()
+        compiled = torch.compile(
+            lambda x, s, call=call: call(x, s), backend="aot_eager", dynamic=dynamic
+        )
+        with pytest.raises(Exception, match=NO_GRADIENT):
+            compiled(x, torch.nn.Parameter(torch.tensor(2.0)))
+
+
+@each_scaled_op
+def test_a_scale_without_a_gradient_is_a_number(spec, device):
+    x, expected = distinct((3, 4), device), None
+    parameter = torch.nn.Parameter(torch.tensor(2.0))
+    for call in ways_to_call(spec):
+        expected = call(x, 2.0)
+        assert torch.equal(call(x, torch.tensor(2.0)), expected)
+        assert torch.equal(call(x, scale=parameter.detach()), expected)
+        with torch.no_grad():  # there is no gradient to lose
+            assert torch.equal(call(x, parameter), expected)

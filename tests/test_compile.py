@@ -286,3 +286,19 @@ def test_compiled_in_inference_mode_and_under_no_grad(device):
         with context():
             values, indices = compiled(x)
         assert torch.equal(values, x.amin(1)) and torch.equal(indices, x.argmin(1))
+
+
+@each_differentiable_op
+def test_an_unbacked_batch_with_a_gradient(spec):
+    """channels_last, whose gradient follows the layout."""
+
+    def function(t, m):
+        return as_tuple(spec.op(t[m].permute(0, 3, 1, 2), *spec.arguments(1, False)))[0].sum()
+
+    t = data.make((6, 5, 4, 3), torch.float64, "smooth").requires_grad_()
+    compiled = torch.compile(function, backend="aot_eager", fullgraph=True, dynamic=True)
+    for kept in (4, 2):
+        m = torch.arange(6) < kept
+        (actual,) = torch.autograd.grad(compiled(t, m), t)
+        (expected,) = torch.autograd.grad(function(t, m), t)
+        assert torch.equal(actual, expected) and actual.count_nonzero()

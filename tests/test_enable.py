@@ -323,6 +323,86 @@ def test_threads_reduce_while_others_switch(device):
     assert not customops.enabled()
 
 
+def run(code):
+    """In a fresh process, where nothing has been enabled."""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.skipif(not hasattr(torch.library, "get_kernel"), reason="this torch cannot")
+def test_it_hands_back_to_another_extension():
+    """Which has replaced torch's kernels before enable(): what ours do not take is its own."""
+    run("""
+import torch, customops
+calls, library = [], torch.library.Library("aten", "IMPL")
+for name in ("argmin", "argmax", "min.dim", "max.dim"):
+    def theirs(keys, *args, name=name, kernel=torch.library.get_kernel(f"aten::{name}", "CPU")):
+        calls.append(name)
+        return kernel.call_boxed(keys, *args)
+    library.impl(name, theirs, "CPU", with_keyset=True, allow_override=True)
+x = torch.rand(3, 4)
+
+def call(x):
+    calls.clear()
+    results = [torch.argmin(x, 1), torch.argmax(x), *torch.min(x, 1), *torch.max(x, 0)]
+    return results, list(calls)
+
+expected, all_of_them = call(x)
+assert all_of_them == ["argmin", "argmax", "min.dim", "max.dim"]
+for _ in range(2):
+    with customops.enable():
+        results, seen = call(x)
+        assert not seen and all(map(torch.equal, results, expected))
+        calls.clear()
+        try:
+            torch.max(x.to(torch.uint16), 1)  # which torch refuses in its kernel
+        except RuntimeError as error:
+            assert calls == ["max.dim"] and ("UInt16" in str(error) or "log" in str(error)), error
+        else:
+            raise AssertionError("no error")
+    results, seen = call(x)
+    assert seen == all_of_them, seen
+    assert all(map(torch.equal, results, expected)), (results, expected)
+""")
+
+
+def test_a_first_enable_while_others_reduce():
+    """The dispatcher changes under them: nobody crashes, nobody gets another result."""
+    run("""
+import threading, torch, customops
+torch.set_num_threads(1)
+x = torch.randint(0, 3, (5, 7))
+calls = (torch.argmin, torch.argmax, torch.min, torch.max)
+first = lambda result: result[-1] if isinstance(result, tuple) else result
+expected = [first(call(x, 1)) for call in calls]
+stop, wrong, counts = threading.Event(), [], []
+
+def reduce():
+    count = 0
+    while not stop.is_set():
+        for call, e in zip(calls, expected):
+            count += 1
+            if not torch.equal(first(call(x, 1)), e):
+                wrong.append(call)
+    counts.append(count)
+
+threads = [threading.Thread(target=reduce) for _ in range(8)]
+for thread in threads:
+    thread.start()
+barrier = threading.Barrier(4)
+enablers = [threading.Thread(target=lambda: (barrier.wait(), customops.enable())) for _ in range(4)]
+for thread in enablers:
+    thread.start()
+for thread in enablers:
+    thread.join()
+threading.Event().wait(0.2)
+stop.set()
+for thread in threads:
+    thread.join()
+assert not wrong and len(counts) == 8 and customops.enabled()
+""")
+
+
 def test_nothing_is_printed_and_other_processes_are_left_alone():
     """In a fresh process, where torch would say that it replaces a kernel."""
     code = (

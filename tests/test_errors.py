@@ -5,9 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
-from opspec import OPS, each_op, each_op_and_dtype, ops
+from opspec import OPS, assert_same, each_op, each_op_and_dtype, ops
 
 import customops
 
@@ -203,3 +204,68 @@ def test_cuda_tensor_without_the_cuda_library_says_so(call, requires_grad, tmp_p
 def test_torch_ops_name_the_argument():
     with pytest.raises(RuntimeError, match="dim"):
         ops.argmin(torch.ones(3), "first")
+
+
+@each_op
+def test_an_index_error_keeps_its_cause(spec):
+    with pytest.raises(IndexError) as raised:
+        spec.function(torch.ones(2, 3), *spec.arguments(9, False))
+    assert isinstance(raised.value.__cause__, RuntimeError)
+    assert str(raised.value.__cause__) == str(raised.value)
+
+
+@each_op
+@pytest.mark.parametrize("dim", [0, 9])
+@pytest.mark.parametrize("text", ["a page is out of range for a book", "x, which has size 0"])
+def test_an_error_of_somebody_else_stays_what_it_is(spec, dim, text):
+    """Whatever its text is like, and whether or not the dim is wrong as well."""
+
+    class Refuse(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            raise Unrelated(text) from cause
+
+    class Unrelated(RuntimeError):
+        pass
+
+    x, cause = torch.ones(2, 3), ValueError("why")
+    with Refuse(), pytest.raises(Unrelated) as raised:
+        spec.function(x, *spec.arguments(dim, False))
+    assert str(raised.value) == text and raised.value.__cause__ is cause
+
+
+@pytest.mark.parametrize(
+    "dim",
+    [range(2), range(1, -1, -1), (0, 1), torch.Size([0, 1]), [np.int64(0), np.int8(-2)]],
+    ids=str,
+)
+def test_several_dims_are_any_sequence(dim):
+    x = torch.randn(3, 4, 5)
+    for function, op in ((customops.argmin, ops.argmin), (customops.argmax, ops.argmax)):
+        assert torch.equal(function(x, dim), op(x, [0, 1]))
+        assert torch.equal(function(x, dim, True), op(x, [0, 1], True))
+
+
+@each_op
+@pytest.mark.parametrize("dim", [np.int64(1), np.int8(-1), torch.tensor(1)], ids=repr)
+def test_a_dim_is_whatever_is_an_index(spec, dim):
+    x = torch.randn(3, 4)
+    actual, expected = (spec.function(x, *spec.arguments(d, False)) for d in (dim, 1))
+    assert_same(actual, expected)
+
+
+@pytest.mark.parametrize("dim", ["ab", 1.0, [0.5], np.array([0, 1]), {0}], ids=repr)
+def test_a_dim_that_is_none(dim):
+    for function in (customops.argmin, customops.argmax):
+        with pytest.raises((RuntimeError, TypeError), match="dim"):
+            function(torch.ones(2, 3), dim)
+
+
+def test_modules_come_when_they_are_asked_for():
+    code = (
+        "import sys, customops\n"
+        "assert 'torch._inductor.lowering' not in sys.modules\n"
+        "assert customops.explain.Walk and callable(customops.inductor_options)\n"
+        "assert not hasattr(customops, 'nothing')\n"
+        "sys.exit('fine')\n"
+    )
+    assert run(code) == "fine"

@@ -2,6 +2,7 @@
 
 import math
 import shutil
+from pathlib import Path
 
 import data
 import pytest
@@ -15,7 +16,7 @@ from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch._inductor.decomposition import select_decomp_table
 
 import customops
-from customops import inductor
+from customops import inductor, lowering
 
 needs_compiler = pytest.mark.skipif(shutil.which("c++") is None, reason="there is no C++ compiler")
 DTYPES = (torch.bool, *data.INTEGERS[:5], *data.FLOATS)
@@ -67,16 +68,16 @@ REWRITTEN = {
     "argmin": (lambda x: x.argmin(1), "argmin.default"),
     "argmax": (lambda x: torch.argmax(x, -1, keepdim=True), "argmax.default"),
     "argmax of all": (lambda x: x.argmax(), "argmax.dims"),
-    "min": (lambda x: tuple(x.min(2)), "_min.default"),
-    "max": (lambda x: tuple(torch.max(x, -2, keepdim=True)), "_max.default"),
+    "min": (lambda x: tuple(x.min(2)), "min.default"),
+    "max": (lambda x: tuple(torch.max(x, -2, keepdim=True)), "max.default"),
     "the indices of max": (lambda x: x.max(1)[1], "argmax.default"),
     "min of a product": (lambda x: tuple((x * 1.5).min(1)), "_scale_min_indices.default"),
-    "the values of max of a product": (lambda x: (-3 * x).max(1)[0], "_scale_max.default"),
-    "amin of a product": (lambda x: (x * 2).amin(1, keepdim=True), "_scale_min.default"),
-    "amax of a product": (lambda x: (x * 0.1).amax((1,)), "_scale_max.default"),
+    "the values of max of a product": (lambda x: (-3 * x).max(1)[0], "scale_max.default"),
+    "amin of a product": (lambda x: (x * 2).amin(1, keepdim=True), "scale_min.default"),
+    "amax of a product": (lambda x: (x * 0.1).amax((1,)), "scale_max.default"),
     "argmin of a product": (lambda x: (x * -0.7).argmin(0), "_scale_min_indices.default"),
     "a view": (lambda x: x[1:, ::2].transpose(0, 2).unsqueeze(0).argmax(1), "argmax.default"),
-    "a product of a view": (lambda x: (x[:, 1:] * 3.0).amax(0), "_scale_max.default"),
+    "a product of a view": (lambda x: (x[:, 1:] * 3.0).amax(0), "scale_max.default"),
     "a copy": (lambda x: x.transpose(1, 2).contiguous().argmax(-1), "argmax.default"),
     "other bits": (lambda x: x.view(torch.int32).argmax(1), "argmax.default"),
     "a chunk": (lambda x: x.chunk(2, 1)[1].argmax(1), "argmax.default"),
@@ -105,7 +106,7 @@ def test_a_convolution_on_the_cpu():
     x = data.make((2, 3, 9, 9), torch.float32, "smooth")
     with torch.no_grad():
         ours, _ = run(lambda x: (convolution(x) * 2.0).min(1, keepdim=True)[0], x)
-    assert ours == ["reduceops._scale_min.default"]
+    assert ours == ["reduceops.scale_min.default"]
 
 
 LEFT_ALONE = {
@@ -212,8 +213,8 @@ def test_layouts(device):
     [
         (lambda x: x.max(1)[0], []),
         (lambda x: (x * 3.0).min(1)[0], ["_scale_min_indices"]),
-        (lambda x: (x.transpose(1, 2) @ x).max(2)[0], ["_max"]),
-        (lambda x: torch.stack([x.max(1)[0], x.max(1)[1] * x.sum(1)]), ["_max"]),
+        (lambda x: (x.transpose(1, 2) @ x).max(2)[0], ["max"]),
+        (lambda x: torch.stack([x.max(1)[0], x.max(1)[1] * x.sum(1)]), ["max"]),
     ],
 )
 def test_gradients(function, expected, device):
@@ -284,7 +285,7 @@ def test_training(device):
     if device == "cpu":  # on a GPU Inductor adds the bias itself
         # torch prefers to find the indices again in the backward graph to saving them.
         assert {line.partition(" -> ")[2] for line in inductor.rewrites()} <= {
-            *("reduceops._scale_min", "reduceops._scale_min_indices"),
+            *("reduceops.scale_min", "reduceops._scale_min_indices"),
         } and inductor.rewrites()
 
 
@@ -351,6 +352,21 @@ def test_a_pass_of_the_user_runs_afterwards():
     assert set(first.seen) == set(second) == {"reduceops.argmax.default"}
 
 
+@pytest.mark.parametrize("several", [False, True], ids=["one", "several"])
+def test_a_configured_pass_runs_too(several):
+    """That of torch._inductor.config, which the options would otherwise replace."""
+    theirs = Recording()
+    x = data.make((6, 8), torch.float32, "ties")
+    configured = [theirs] if several else theirs
+    with torch._inductor.config.patch(post_grad_custom_post_pass=configured):
+        compiled = torch.compile(lambda x: x.argmax(1), options=options())
+        assert torch.equal(compiled(x), x.argmax(1))
+        with_theirs = options()["post_grad_custom_post_pass"].uuid()
+        without = options(post_grad_custom_post_pass=None)["post_grad_custom_post_pass"]
+    assert theirs.seen == ["reduceops.argmax.default"]
+    assert without.then == () and without.uuid() != with_theirs
+
+
 def test_what_the_cache_tells_apart():
     def uuid(**keywords):
         return inductor.inductor_options(**keywords)["post_grad_custom_post_pass"].uuid()
@@ -358,6 +374,7 @@ def test_what_the_cache_tells_apart():
     assert uuid() == uuid() != uuid(min_elements=5)
     assert uuid(post_grad_custom_post_pass=Recording()) not in (None, uuid())
     assert uuid(post_grad_custom_post_pass=print) is None  # no name: nothing may be cached
+    assert Path(lowering.__file__).read_bytes() in uuid()  # its code is part of what is cached
     assert options()["post_grad_custom_post_pass"] == options()["post_grad_custom_post_pass"]
 
 

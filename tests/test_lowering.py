@@ -4,6 +4,8 @@ import itertools
 import math
 import shutil
 import sys
+from pathlib import Path
+from types import SimpleNamespace
 
 import data
 import opspec
@@ -12,6 +14,8 @@ import reference
 import torch
 from conftest import NO_CUDA
 from torch import nn
+from torch._dynamo.utils import counters
+from torch._inductor import ir
 from torch._inductor import lowering as inductor_lowering
 from torch._inductor.utils import run_and_get_code
 
@@ -156,15 +160,6 @@ def test_dynamic_sizes(bounded, end, device):
     assert_fused(choose, end, (3, 40, 17), device, prepare=mark)
 
 
-def test_rewritten_products(device):
-    """What the pass of inductor_options() puts there are the private twins."""
-    x, y = operands((3, 40, 17), device, "smooth")
-    for op in (torch.ops.reduceops._scale_min, torch.ops.reduceops._scale_max):
-        result, calls_ours, _ = compile_and_run(lambda x, y, op=op: op(x + y, 2.0, 1, True), x, y)
-        assert not calls_ours
-        opspec.assert_same(result, op(x + y, 2.0, 1, True))
-
-
 def test_between_other_operations(device):
     """Part of a larger loop, with another one over the same input."""
 
@@ -220,9 +215,8 @@ def test_a_large_extent(device):
 def test_an_inductor_without_what_it_takes(monkeypatch, device):
     monkeypatch.delattr(customops, "lowering")
     monkeypatch.setitem(sys.modules, "customops.lowering", None)  # its import fails
-    for name in ("scale_min", "_scale_min"):
-        op = getattr(torch.ops.reduceops, name).default
-        monkeypatch.delitem(inductor_lowering.lowerings, op, raising=False)
+    op = torch.ops.reduceops.scale_min.default
+    monkeypatch.delitem(inductor_lowering.lowerings, op, raising=False)
     fake._register_lowerings.cache_clear()
     try:
         x, y = operands((3, 40, 17), device)
@@ -231,6 +225,37 @@ def test_an_inductor_without_what_it_takes(monkeypatch, device):
         fake._register_lowerings.cache_clear()
     assert calls_ours
     opspec.assert_same(result, reference.scale_min(x + y, 2.0))
+
+
+@pytest.mark.parametrize("name", ["amin", "Pointwise"])
+def test_an_inductor_whose_internals_fail_when_called(name, monkeypatch, device, caplog):
+    if name == "amin":
+        monkeypatch.delitem(inductor_lowering.lowerings, torch.ops.aten.amin.default)
+    else:
+        monkeypatch.setattr(lowering, "ir", SimpleNamespace(**{**vars(ir), name: None}))
+    x, y = operands((3, 40, 17), device)
+    result, calls_ours, _ = compile_and_run(lambda x, y: customops.scale_min(x + y, 2.0), x, y)
+    assert calls_ours and "not fused" in caplog.text
+    opspec.assert_same(result, reference.scale_min(x + y, 2.0))
+
+
+def test_a_cache_does_not_serve_the_code_of_another_lowering(monkeypatch, tmp_path, device):
+    def compile_anew():
+        torch._dynamo.reset()
+        fake._register_lowerings.cache_clear()
+        counters.clear()
+        compile_and_run(lambda x, y: customops.scale_min(x + y, 2.0), x, y)
+        return counters["inductor"]["fxgraph_cache_hit"]
+
+    x, y = operands((3, 40, 17), device)
+    with torch.compiler.config.patch(cache_key_tag="theirs;"):
+        assert [compile_anew() for _ in range(2)] == [0, 1]
+        assert "theirs;" in torch.compiler.config.cache_key_tag
+    upgraded = tmp_path / "lowering.py"
+    upgraded.write_text(Path(lowering.__file__).read_text() + "# another version")
+    monkeypatch.setattr(lowering, "__file__", str(upgraded))
+    with torch.compiler.config.patch(cache_key_tag="theirs;"):
+        assert [compile_anew() for _ in range(2)] == [0, 1]
 
 
 def test_cpu_is_not_admitted_by_itself(monkeypatch):

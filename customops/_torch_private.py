@@ -1,0 +1,114 @@
+"""What this package uses of torch that torch does not promise: every private Python name.
+
+Each is looked up when this module is imported. Where this torch has none the package still
+imports, and no answer is wrong: something is slower, or an error. `missing()` says what, for these
+and for the C++ symbols of csrc/torch_private.h. (Inductor's internals are imported by inductor.py
+and lowering.py, when somebody uses Inductor; without them the operators are kernels that it calls.)
+"""
+
+import ctypes
+import importlib
+import os
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import torch
+from torch.autograd import forward_ad
+
+from . import libraries
+
+_hidden = os.environ.get("CUSTOMOPS_WITHOUT", "").split(",")  # count as missing: for tests
+LOST: dict[str, str] = {}  # what is lost without each
+_missing: set[str] = set()
+
+
+def _find(module: str, name: str, fallback: Any, without: str) -> Any:
+    path = f"{module}.{name}"
+    LOST[path] = without
+    try:
+        if path in _hidden:
+            raise AttributeError(path)
+        found = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+        return found
+    except (ImportError, AttributeError):
+        _missing.add(path)
+        return fallback
+
+
+def _refuse(what: str) -> Callable[..., NoReturn]:
+    def refuse(*_: Any) -> NoReturn:
+        raise NotImplementedError(f"customops: {what} with torch {torch.__version__}")
+
+    return refuse
+
+
+_NO_GRADIENTS = "gradients and modes of Python do not work"
+_NO_TRANSFORMS = "gradients under torch.func do not work"
+
+AutoDispatchBelowAutograd = _find(
+    "torch._C", "_AutoDispatchBelowAutograd", _refuse(_NO_GRADIENTS), _NO_GRADIENTS
+)
+are_transforms_active = _find(
+    *("torch._C", "_are_functorch_transforms_active", lambda: True),
+    "a call with a gradient takes some us more, and gradients are contiguous",
+)
+unwrap_dead_wrappers = _find(
+    *("torch._functorch.utils", "unwrap_dead_wrappers", lambda args: args),
+    "a tensor that outlives its torch.func transform is an error",
+)
+enable_single_level_autograd_function = _find(
+    *("torch._functorch.utils", "enable_single_level_autograd_function"),
+    *(_refuse(_NO_TRANSFORMS), _NO_TRANSFORMS),
+)
+set_forward_gradients = _find(
+    "torch.autograd.forward_ad", "_set_fwd_grad_enabled", _refuse(_NO_TRANSFORMS), _NO_TRANSFORMS
+)
+is_legacy_batched = _find(
+    *("torch._C._functorch", "is_legacy_batchedtensor", lambda _: True),
+    "gradients are contiguous",
+)
+guard_or_false = _find(
+    *("torch.fx.experimental.symbolic_shapes", "guard_or_false", bool),
+    "sizes that depend on data are errors when traced",
+)
+make_wrapper_subclass = _find(
+    *("torch", "Tensor._make_wrapper_subclass", _refuse("no exception can pass through C++")),
+    "an exception of a hook or a mode becomes a RuntimeError",
+)
+NestedTensor = _find(
+    *("torch.nested._internal.nested_tensor", "NestedTensor", None),
+    "a jagged tensor gets an error of torch",
+)
+dispatch_dump = _find(
+    *("torch._C", "_dispatch_dump", lambda _: ""),
+    "with enable(), what is left to torch takes some us more",
+)
+_find(
+    *("torch.autograd.forward_ad", "_current_level", None),
+    "a call that Python sees takes some us more",
+)
+_forward_ad = object() if "torch.autograd.forward_ad._current_level" in _missing else forward_ad
+
+
+def is_forward_mode() -> bool:
+    """Whether there may be tangents."""
+    return getattr(_forward_ad, "_current_level", 0) >= 0
+
+
+def symbols() -> dict[str, tuple[str, bool]]:
+    """The C++ symbols: what is lost without each, and whether it is there."""
+    ask = ctypes.CDLL(str(libraries.cpu.path)).reduceops_torch_symbol
+    ask.argtypes = [ctypes.c_size_t, ctypes.POINTER(ctypes.c_char_p), ctypes.POINTER(ctypes.c_bool)]
+    ask.restype = ctypes.c_char_p
+    without, found, answers = ctypes.c_char_p(), ctypes.c_bool(), {}
+    while name := ask(len(answers), ctypes.byref(without), ctypes.byref(found)):
+        answers[name.decode()] = without.value.decode(), found.value
+    return answers
+
+
+def missing() -> dict[str, str]:
+    """The private names that this torch lacks, and what is lost without each."""
+    lacking = {name: LOST[name] for name in LOST if name in _missing}
+    return lacking | {name: without for name, (without, found) in symbols().items() if not found}

@@ -1,0 +1,89 @@
+"""Importing: once, twice, beside another copy of the library, in threads and subinterpreters."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import customops
+
+PACKAGE = Path(customops.__file__).parent
+LIBRARY = customops.libraries.cpu.path
+
+WORKS = "assert customops.argmin(torch.tensor([2.0, 1.0])).item() == 1"
+FORGET = "[sys.modules.pop(n) for n in list(sys.modules) if n.partition('.')[0] == 'customops']"
+REFUSED = """
+try:
+    import customops
+except ImportError as error:
+    print(error)
+"""
+
+
+def run(*lines):
+    """What a fresh Python prints."""
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
+    code = "\n".join(("import importlib, sys, torch", *lines))
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_another_copy_of_the_library(tmp_path):
+    copy = shutil.copy(LIBRARY, tmp_path)
+    text = run(f"torch.ops.load_library({str(copy)!r})", REFUSED)
+    assert str(copy) in text and str(LIBRARY) in text and "another library" in text
+
+
+def test_the_same_library_loaded_by_hand():
+    run(f"torch.ops.load_library({str(LIBRARY)!r})", "import customops", WORKS)
+
+
+def test_another_folder_of_the_package(tmp_path):
+    folder = tmp_path / "customops"
+    shutil.copytree(PACKAGE, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    text = run(
+        "import customops",
+        "first = customops",
+        FORGET,
+        f"sys.path.insert(0, {str(tmp_path)!r})",
+        REFUSED,
+        "customops = first",
+        WORKS,
+    )
+    assert f"imported before in this process, from {PACKAGE}" in text
+
+
+def test_the_same_folder_twice():
+    text = run("import customops", "first = customops", FORGET, REFUSED, "customops = first", WORKS)
+    assert f"imported before in this process, from {PACKAGE}" in text
+
+
+def test_reload():
+    run("import customops", "importlib.reload(customops)", WORKS)
+
+
+def test_several_threads_import_at_once():
+    run(
+        "import threading",
+        "threads = [threading.Thread(target=exec, args=('import customops',)) for _ in range(8)]",
+        "[thread.start() for thread in threads] and [thread.join() for thread in threads]",
+        "import customops",
+        WORKS,
+    )
+
+
+def test_a_subinterpreter():
+    """torch would hang in it."""
+    text = run(
+        "import customops, importlib.util",
+        "known = importlib.util.find_spec('_interpreters')",
+        "name = '_interpreters' if known else '_xxsubinterpreters'",
+        "interpreters = importlib.import_module(name)",
+        f"code = {REFUSED!r}",
+        "interpreters.run_string(interpreters.create(), code)",
+        WORKS,
+    )
+    assert "subinterpreter" in text
