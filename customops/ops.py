@@ -68,7 +68,7 @@ def argmin(self: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool =
         if dim is None and not keepdim:
             return op(self)
         if not isinstance(dim, _ONE_OR_ALL) and isinstance(dim, Sequence):
-            return _argmin_dims(self, tuple(dim), keepdim)
+            return _argmin_dims(self, list(dim), keepdim)
         return op(self, dim, keepdim) if keepdim else op(self, dim)
     except RuntimeError as error:
         _raise(error, "argmin", self, dim)
@@ -81,7 +81,7 @@ def argmax(self: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool =
         if dim is None and not keepdim:
             return op(self)
         if not isinstance(dim, _ONE_OR_ALL) and isinstance(dim, Sequence):
-            return _argmax_dims(self, tuple(dim), keepdim)
+            return _argmax_dims(self, list(dim), keepdim)
         return op(self, dim, keepdim) if keepdim else op(self, dim)
     except RuntimeError as error:
         _raise(error, "argmax", self, dim)

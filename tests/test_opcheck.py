@@ -1,4 +1,4 @@
-"""torch.library.opcheck, all its tests, on samples of every operator and of the private twins."""
+"""torch.library.opcheck, all its tests, on samples of every operator and of the private ones."""
 
 import data
 import pytest
@@ -22,7 +22,7 @@ def samples():
 
 
 def names(spec):
-    """The operator and its private twins, every one that is registered."""
+    """The operator and the private ones behind it, every one that is registered."""
     registered = {op.removeprefix("reduceops::") for op in NAMES}
     return sorted(name for name in registered if name.removeprefix("_").startswith(spec.name))
 
