@@ -46,13 +46,14 @@ def parts(plan: CudaPlan) -> str:
 
 # Of a size that fills a GPU, but for the small one, by the walk and what combines its parts.
 WALKS = {
+    (Walk.FILL, "one part"): Shape((1 << 20, 1, 8), (1,)),
     (Walk.SMALL, "one part"): Shape((90, 33, 5), (1,)),
     (Walk.WHOLE_ROWS, "one part"): Shape((1000, 4099), (1,)),
     (Walk.WHOLE_ROWS, "cluster"): Shape((64, 151936), (1,), torch.bfloat16),
     (Walk.WHOLE_ROWS, "workspace"): Shape((263 * 8320 + 1,), (0,)),  # of the last part, one element
-    (Walk.ROWS, "one part"): Shape((20, 10, 15, 1009), (3,), order=(2, 1, 0, 3)),
-    (Walk.ROWS, "cluster"): Shape((4, 5, 3, 151936), (3,), torch.bfloat16, order=(2, 1, 0, 3)),
-    (Walk.ROWS, "workspace"): Shape((2, 2, 2, 250_003), (3,), order=(2, 1, 0, 3)),
+    (Walk.ROWS, "one part"): Shape((500, 8, 7, 1009), (1, 3)),
+    (Walk.ROWS, "cluster"): Shape((20, 3, 2, 151936), (1, 3), torch.bfloat16),
+    (Walk.ROWS, "workspace"): Shape((2, 2, 2, 250_003), (1, 3)),
     (Walk.WHOLE_COLUMNS, "one part"): Shape((2, 3_000_004), (0,)),
     (Walk.COLUMNS, "one part"): Shape((128, 64, 255), (1,)),
     (Walk.COLUMNS, "workspace"): Shape((5000, 300), (0,), torch.bfloat16),
@@ -69,7 +70,7 @@ HUGE = {
     "long rows": (Shape((30_000, 71_583), (1,), torch.int8), Walk.WHOLE_ROWS),
     "whole rows": (Shape((300_000, 7159), (1,), torch.int8), Walk.WHOLE_ROWS),
     "short whole rows": (Shape((67_200_000, 32), (1,), torch.int8), Walk.WHOLE_ROWS),
-    "rows with a step": (Shape((1 << 24, 129), (1,), torch.int8, step=2), Walk.ROWS),
+    "rows with a step": (Shape((1 << 14, 140_001), (1,), torch.int8, step=2), Walk.ROWS),
     "rows over two dims": (Shape((7, 3, 102_261_127), (0, 2), torch.int8), Walk.ROWS),
     "short rows": (Shape((65_100_000, 33), (1,), torch.int8), Walk.BOXES),
     "small groups": (Shape((4_200_000, 16, 32), (1,), torch.int8), Walk.BOXES),
@@ -122,6 +123,14 @@ SMALL = (
     Shape((5, 7, 33), (1,), torch.bfloat16),
     Shape((2, 8), (0,), torch.bfloat16),
     Shape((17, 2, 8), (0,), order=(0, 2, 1)),
+    Shape((500, 3), (1,)),
+    Shape((500, 7), (1,)),
+    Shape((500, 11), (1,)),
+    Shape((500, 15), (1,)),
+    Shape((500, 20), (1,)),
+    Shape((500, 3, 1), (1,), step=40),
+    Shape((500, 9), (1,), torch.bfloat16, step=3),
+    Shape((40, 1), (1,), torch.float64),
     Shape((31, 5, 2), (0,), torch.bfloat16, step=2),
     Shape((500, 3, 8), (0,), torch.bfloat16, step=2),
     Shape((5, 3, 8), (0, 2), torch.bfloat16, order=(2, 0, 1)),
@@ -158,7 +167,7 @@ def branches(shape: Shape, plan: CudaPlan) -> set[tuple]:
     if walk == Walk.SMALL:
         lanes = {1: "a lane", 32: "a warp", 64: "warps", plan.threads: "a block"}
         found.add((walk, lanes.get(plan.lanes, "lanes")))
-    elif walk not in (Walk.WHOLE_COLUMNS, Walk.BOXES):
+    elif walk not in (Walk.WHOLE_COLUMNS, Walk.BOXES, Walk.FILL):
         found.add((walk, "vector" if plan.vector else "no vector"))
     if walk == Walk.WHOLE_ROWS:
         lanes = {1: "a lane", 32: "a warp"}
@@ -172,13 +181,15 @@ def branches(shape: Shape, plan: CudaPlan) -> set[tuple]:
         lanes = {1: "a lane", 32: "a warp", plan.threads: "a block"}
         found.add((walk, lanes.get(plan.lanes, "lanes") + " to a row"))
         found |= {(walk, f"{plan.loads} loads")} if plan.vector else set()
+        found.add((walk, "a run" if plan.runs == 1 else "runs"))
     elif walk == Walk.WHOLE_COLUMNS:
         extent = shape.empty().size(shape.dims[0])
         found.add((walk, f"{extent + extent % 2 if extent > 4 else extent} rows"))
     elif walk == Walk.BOXES:
-        rows = "a lane to a row" if plan.lanes == 1 else "lanes to a row"
-        found.add((walk, rows if shape.empty().stride(shape.dims[-1]) == 1 else "columns"))
-        found |= {(walk, f"{plan.loads} loads held")} if plan.loads else set()
+        scanned = "a lane to a row" if plan.lanes == 1 else "lanes to a row"
+        reading = {-2: "elements", -1: "columns", 0: scanned}
+        found.add((walk, reading.get(plan.reading, f"{plan.reading} vectors held")))
+        found.add((walk, "pieces" if plan.pieces else "a span"))
     elif walk in (Walk.COLUMNS, Walk.BULK_COLUMNS):
         found.add((walk, "alone" if plan.shares == 1 else "shared"))
     if walk == Walk.BULK_COLUMNS:
@@ -190,19 +201,22 @@ def branches(shape: Shape, plan: CudaPlan) -> set[tuple]:
 BRANCHES = {
     Walk.SMALL: ("a lane", "lanes", "a warp", "warps", "a block"),
     Walk.ROWS: ("vector", "no vector", "a lane to a row", "lanes to a row", "a warp to a row")
-    + ("a block to a row", "8 loads", "16 loads"),
+    + ("a block to a row", "8 loads", "16 loads", "a run", "runs"),
     Walk.WHOLE_ROWS: ("vector", "no vector", "a lane to a row", "lanes to a row", "a warp to a row")
     + ("warps to a row", "2 loads", "3 loads", "4 loads", "a batch", "batches"),
     Walk.WHOLE_COLUMNS: ("2 rows", "3 rows", "4 rows", "6 rows", "8 rows"),
     Walk.COLUMNS: ("vector", "no vector", "alone", "shared"),
     Walk.BOXES: (
-        "1 loads held",
-        "2 loads held",
-        "3 loads held",
-        "4 loads held",
-        "columns",
+        "1 vectors held",
+        "2 vectors held",
+        "3 vectors held",
+        "4 vectors held",
         "a lane to a row",
         "lanes to a row",
+        "columns",
+        "elements",
+        "a span",
+        "pieces",
     ),
     Walk.BULK_COLUMNS: ("vector", "no vector", "alone", "shared", "one span", "a span to a row")
     + ("subtiles",),
