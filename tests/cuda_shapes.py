@@ -51,9 +51,11 @@ WALKS = {
     (Walk.WHOLE_ROWS, "one part"): Shape((1000, 4099), (1,)),
     (Walk.WHOLE_ROWS, "cluster"): Shape((64, 151936), (1,), torch.bfloat16),
     (Walk.WHOLE_ROWS, "workspace"): Shape((263 * 8320 + 1,), (0,)),  # of the last part, one element
-    (Walk.ROWS, "one part"): Shape((500, 8, 7, 1009), (1, 3)),
-    (Walk.ROWS, "cluster"): Shape((20, 3, 2, 151936), (1, 3), torch.bfloat16),
-    (Walk.ROWS, "workspace"): Shape((2, 2, 2, 250_003), (1, 3)),
+    (Walk.ROWS, "one part"): Shape((2000, 4099), (1,), step=2),
+    (Walk.ROWS, "cluster"): Shape(
+        (2, 2, 2, 2, 2, 2, 151936), (6,), torch.bfloat16, order=(5, 4, 3, 2, 1, 0, 6)
+    ),
+    (Walk.ROWS, "workspace"): Shape((2, 250_003), (1,), step=2),
     (Walk.WHOLE_COLUMNS, "one part"): Shape((2, 3_000_004), (0,)),
     (Walk.COLUMNS, "one part"): Shape((128, 64, 255), (1,)),
     (Walk.COLUMNS, "workspace"): Shape((5000, 300), (0,), torch.bfloat16),
@@ -123,6 +125,7 @@ SMALL = (
     Shape((5, 7, 33), (1,), torch.bfloat16),
     Shape((2, 8), (0,), torch.bfloat16),
     Shape((17, 2, 8), (0,), order=(0, 2, 1)),
+    Shape((6, 2, 5, 300), (1, 3)),
     Shape((500, 3), (1,)),
     Shape((500, 7), (1,)),
     Shape((500, 11), (1,)),

@@ -32,7 +32,7 @@ def test_a_constant_affects_the_cases_whose_plan_it_changes():
     assert affected(tile_bytes=8192) == [SHORT_ROWS]
     assert affected(bulk=0) == [COLUMNS]
     assert affected(lane_loads=8) == affected(**cuda_constants()) == []
-    assert not tune.affected(CASES, {"bulk": 0}, {"bulk": 0, "tile_bytes": 8192}, H200)
+    assert not tune.affected(CASES, {"bulk": 0}, {"bulk": 0, "segment_bytes": 2048}, H200)
 
 
 def timed(monkeypatch, seconds):
