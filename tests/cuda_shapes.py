@@ -125,6 +125,7 @@ SMALL = (
     Shape((5, 7, 33), (1,), torch.bfloat16),
     Shape((2, 8), (0,), torch.bfloat16),
     Shape((17, 2, 8), (0,), order=(0, 2, 1)),
+    Shape((90, 4), (1,)),
     Shape((6, 2, 5, 300), (1, 3)),
     Shape((500, 3), (1,)),
     Shape((500, 7), (1,)),
@@ -206,7 +207,7 @@ BRANCHES = {
     Walk.ROWS: ("vector", "no vector", "a lane to a row", "lanes to a row", "a warp to a row")
     + ("a block to a row", "8 loads", "16 loads", "a run", "runs"),
     Walk.WHOLE_ROWS: ("vector", "no vector", "a lane to a row", "lanes to a row", "a warp to a row")
-    + ("warps to a row", "2 loads", "3 loads", "4 loads", "a batch", "batches"),
+    + ("warps to a row", "1 loads", "2 loads", "3 loads", "4 loads", "a batch", "batches"),
     Walk.WHOLE_COLUMNS: ("2 rows", "3 rows", "4 rows", "6 rows", "8 rows"),
     Walk.COLUMNS: ("vector", "no vector", "alone", "shared"),
     Walk.BOXES: (

@@ -12,7 +12,8 @@
 namespace reduceops::cuda {
 
 struct Box {
-  // How outputs are read; else the vectors of a row that a thread holds, 0 for any number of them.
+  // How outputs are read; else the vectors of a row in a span that a thread holds, 0 for any
+  // number.
   static constexpr int kColumns = -1;   // a thread to a slot of neighbouring columns
   static constexpr int kElements = -2;  // some lanes to an output, element by element
   int reading;
@@ -117,7 +118,8 @@ inline std::optional<Box> make_box(const Groups& groups, int64_t bytes, bool row
   } else if (rows && along.stride == 1) {
     plan.lanes = lanes_for(plan.tile);
     const int64_t vectors = ceil_div(group, kBlock);
-    if (plan.lanes == 1 && vectors <= kHeldVectors) plan.reading = static_cast<int>(vectors);
+    if (span && plan.lanes == 1 && vectors <= kHeldVectors)
+      plan.reading = static_cast<int>(vectors);
     const int64_t at_once = kGroupThreads / plan.lanes;  // groups
     if (plan.tile > at_once) plan.tile = plan.tile / at_once * at_once;
   } else {

@@ -181,11 +181,14 @@ __device__ void read_rows(const BoxProblem& p, Element element, const Tile& tile
   int64_t* indices = p.indices + tile.first;
   for (uint32_t r0 = 0; r0 < tile.count; r0 += at_once) {
     const uint32_t r = r0 + threadIdx.x / lanes;
-    const uint32_t row = tile.at(dynamic_shared(), std::min(r, tile.count - 1));
+    const uint32_t group = std::min(r, tile.count - 1);
+    uint32_t row;
     Near<Key> best;
     if constexpr (kVectors > 0) {
+      row = tile.begin + group * tile.group_pitch;
       best = hold_row<kVectors>(element, dynamic_shared(), row, p.rows);
     } else {
+      row = tile.at(dynamic_shared(), group);
       best = scan_row(element, dynamic_shared(), row, p.rows, lane, lanes);
     }
     if (lane != 0 || r >= tile.count) continue;

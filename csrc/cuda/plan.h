@@ -253,7 +253,9 @@ class Planner {
     const int64_t part_vectors = ceil_div(plan.part_extent * bytes_, kLoadBytes);
     if (is_held()) {
       plan.lanes = static_cast<int>(threads_of_row());
-      plan.loads = static_cast<int>(std::max<int64_t>(2, ceil_div(vectors, plan.lanes)));
+      // Where a row need not begin with a vector, there may be two.
+      const int64_t least = plan.vector ? 1 : 2;
+      plan.loads = static_cast<int>(std::max(least, ceil_div(vectors, plan.lanes)));
       plan.threads = std::max(plan.lanes, int(kThreads));
       plan.blocks = ceil_div(outputs * plan.lanes, plan.threads);
     } else {

@@ -164,7 +164,8 @@ class PlanCheck {
       return;
     }
     require_one_part();
-    require(2 <= p.loads && p.loads <= kWholeLoads, "loads that there is a kernel for");
+    require((p.vector ? 1 : 2) <= p.loads && p.loads <= kWholeLoads,
+            "loads that there is a kernel for");
     require(is_power_of_two(p.lanes) && p.threads % p.lanes == 0, "the rows of a block are whole");
     require(p.blocks * p.threads >= groups_.outputs * p.lanes &&
                 (p.blocks - 1) * p.threads < groups_.outputs * p.lanes,
@@ -280,7 +281,7 @@ class PlanCheck {
       past = (round_up(box.columns, elements_) - box.columns) * bytes_ + behind_slots();
     } else if (box.reading != Box::kElements) {
       require(rows && along().stride == 1, "rows are contiguous");
-      require(box.reading == 0 || (box.lanes == 1 && box.reading <= 4 &&
+      require(box.reading == 0 || (!box.pieces && box.lanes == 1 && box.reading <= 4 &&
                                    box.reading == ceil_div(walk_ * bytes_, kLoadBytes)),
               "a thread holds a row as a whole");
       require(bytes_ >= 4 || box.reading > 0 || walk_ + 4 * box.lanes * elements_ <= 1 << 16,

@@ -169,8 +169,10 @@ __global__ void __launch_bounds__(kWholeThreads, whole_blocks(sizeof(typename El
 
 template <int kLoads, bool kBatches, class Element>
 void launch_loads(const Reduction& r, const Problem& problem, Element element, void* stream) {
-  const auto kernel = problem.plan.vector ? whole_rows<kLoads, true, kBatches, Element>
-                                          : whole_rows<kLoads, false, kBatches, Element>;
+  auto kernel = whole_rows<kLoads, true, kBatches, Element>;
+  if constexpr (kLoads > 1) {
+    if (!problem.plan.vector) kernel = whole_rows<kLoads, false, kBatches, Element>;
+  }
   launch(kernel, problem.plan, WholeRows(problem, r.groups), element, stream);
 }
 
@@ -181,6 +183,8 @@ void launch_whole_rows(const Reduction& r, const Problem& problem, void* stream)
     const Plan& plan = problem.plan;
     if (plan.batches > 0) return launch_loads<int(kWholeLoads), true>(r, problem, element, stream);
     switch (plan.loads) {
+      case 1:
+        return launch_loads<1, false>(r, problem, element, stream);
       case 2:
         return launch_loads<2, false>(r, problem, element, stream);
       case 3:
