@@ -256,7 +256,7 @@ Case random_case() {
   c.fill = static_cast<Fill>(below(3));
   c.bulk = below(2);
   if (below(3) == 0) std::shuffle(c.order, c.order + 3, random_bits);
-  if (below(6) == 0) c.step = 2 + below(2);
+  if (below(4) == 0) c.step = 2 + below(3);
   if (below(8) == 0) c.repeated = below(8);
   c.multiprocessors = 1 + below(8);
   c.tuning = random_tuning();
