@@ -127,7 +127,6 @@ SMALL = (
     Shape((17, 2, 8), (0,), order=(0, 2, 1)),
     Shape((90, 4), (1,)),
     Shape((6, 2, 5, 300), (1, 3)),
-    Shape((3, 20_001), (1,), torch.int8, step=4),
     Shape((3, 5, 1000), (0, 2), torch.bfloat16, step=2),
     Shape((500, 3), (1,)),
     Shape((500, 7), (1,)),
@@ -187,7 +186,6 @@ def branches(shape: Shape, plan: CudaPlan) -> set[tuple]:
         lanes = {1: "a lane", 32: "a warp", plan.threads: "a block"}
         found.add((walk, lanes.get(plan.lanes, "lanes") + " to a row"))
         found |= {(walk, f"{plan.loads} loads")} if plan.vector else set()
-        found |= {(walk, "spaced")} if plan.spaced else set()
         found.add((walk, "a run" if plan.runs == 1 else "runs"))
     elif walk == Walk.WHOLE_COLUMNS:
         extent = shape.empty().size(shape.dims[0])
@@ -208,7 +206,7 @@ def branches(shape: Shape, plan: CudaPlan) -> set[tuple]:
 BRANCHES = {
     Walk.SMALL: ("a lane", "lanes", "a warp", "warps", "a block"),
     Walk.ROWS: ("vector", "no vector", "a lane to a row", "lanes to a row", "a warp to a row")
-    + ("a block to a row", "8 loads", "16 loads", "spaced", "a run", "runs"),
+    + ("a block to a row", "8 loads", "16 loads", "a run", "runs"),
     Walk.WHOLE_ROWS: ("vector", "no vector", "a lane to a row", "lanes to a row", "a warp to a row")
     + ("warps to a row", "1 loads", "2 loads", "3 loads", "4 loads", "a batch", "batches"),
     Walk.WHOLE_COLUMNS: ("2 rows", "3 rows", "4 rows", "6 rows", "8 rows"),

@@ -66,7 +66,6 @@ struct Plan {
   int loads;            // rows: in flight of a thread
   int64_t batches;      // whole rows: of so many loads, in a part; 0: a row is held at once
   int shares;           // columns: threads that share a column
-  bool spaced;          // rows: 16-byte loads along them, of which some elements count
   int runs;             // rows: of the innermost reduced dim, that the lanes take side by side
   int threads;          // per block
   int cluster;          // blocks that combine their parts in shared memory
@@ -428,11 +427,6 @@ class Planner {
     if (plan.cluster == 1) plan.blocks = blocks_for(plan.blocks);
   }
 
-  // Whether several elements of a vector count that lie so far apart.
-  bool is_spaced(int64_t stride) const {
-    return stride > 1 && stride * bytes_ < kLoadBytes && std::has_single_bit(uint64_t(stride));
-  }
-
   void rows(Plan& plan) const {
     plan.walk = Walk::kRows;
     plan.threads = kThreads;
@@ -440,10 +434,8 @@ class Planner {
     const int64_t width = kLoadBytes / bytes_;
     plan.vector = reduced.count > 0 && along().stride == 1 &&
                   (reduced.count == 1 || along().size >= tuning_.min_vector_run);
-    plan.spaced = reduced.count > 0 && is_spaced(along().stride);
     const int64_t full = multiprocessors() * tuning_.blocks_per_multiprocessor;
-    const int64_t of_load = plan.vector ? width : plan.spaced ? width / along().stride : 1;
-    const int64_t loads = ceil_div(walk_, of_load);
+    const int64_t loads = plan.vector ? ceil_div(walk_, width) : walk_;
     // A warp to a row or a block, whichever has fewer rounds of loads to wait for.
     const auto rounds = [&](int64_t lanes) {
       const int64_t rows_at_once = multiprocessors() * kRowLoads / (kFewLoads * lanes);
@@ -462,10 +454,8 @@ class Planner {
     }
     cut(plan, groups_.outputs, walk_, wanted, plan.vector ? 2048 / bytes_ : 1);
     if (limits_.bulk && plan.parts <= kCluster) plan.cluster = static_cast<int>(plan.parts);
-    // The elements between are counted in 32 bits, too.
-    if (plan.part_extent * kLoadBytes >> 32 != 0) plan.spaced = false;
     if (reduced.count > 1) {
-      const int64_t of_run = ceil_div(along().size, of_load);
+      const int64_t of_run = plan.vector ? ceil_div(along().size, width) : along().size;
       const int64_t most = of_run > 32 * kManyLoads ? plan.lanes : std::min(plan.lanes, 32);
       plan.runs = static_cast<int>(plan.lanes /
                                    std::min(most, ceil_pow2(ceil_div(of_run, tuning_.lane_loads))));

@@ -141,10 +141,6 @@ class PlanCheck {
             "a cluster combines all parts of the one row that each of its blocks has");
     require(!p.vector || (groups_.reduced.count > 0 && along().stride == 1),
             "vectors lie along the row");
-    require(
-        !p.spaced || (groups_.reduced.count > 0 && 1 < along().stride && along().stride < width_ &&
-                      is_power_of_two(along().stride) && p.part_extent * along().stride >> 32 == 0),
-        "several elements of a vector count");
     require(is_power_of_two(p.runs) && p.lanes % p.runs == 0, "each run has some of the lanes");
     require(p.loads == kManyLoads || p.loads == kFewLoads, "loads that there is a kernel for");
   }

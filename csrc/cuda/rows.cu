@@ -11,8 +11,6 @@
 namespace reduceops::cuda {
 namespace {
 
-constexpr int kSpaced = -1;
-
 // Where in a vector that is read once more the first element with this key is: its last one should
 // somebody have written to it meanwhile.
 template <class Element, class Key = typename Element::Key>
@@ -82,75 +80,7 @@ __device__ Near<Key> scan_run(Element element, const Key* p, uint32_t n, uint32_
   return best;
 }
 
-// The same of elements that lie `stride` apart, a power of two below a vector's elements: vectors
-// of which the elements between do not count.
-template <class Element, class Key = typename Element::Key>
-__device__ Near<Key> scan_spaced(Element element, const Key* p, uint32_t stride, uint32_t n,
-                                 uint32_t lane, uint32_t lanes) {
-  constexpr uint32_t kWidth = Vector<Key>::kWidth, kWords = kLoadBytes / 4;
-  // In elements of memory, of which the last is one that counts.
-  const uint32_t length = (n - 1) * stride + 1;
-  const uint32_t address = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(p)) / sizeof(Key);
-  const uint32_t head = std::min(-address & (kWidth - 1), length);
-  const uint32_t loads = (length - head) / kWidth, body_end = head + loads * kWidth;
-  const uint32_t phase = -head & (stride - 1);  // of the first in a vector that counts
-
-  // Those that do not count are made elements that lose, or tie with ones that come before them.
-  Key loser;
-  element.value_of_key(std::numeric_limits<Key>::max(), loser);
-  Vector<Key> counts, losers;
-#pragma unroll
-  for (uint32_t i = 0; i < kWidth; ++i) {
-    const bool in = (i & (stride - 1)) == phase;
-    counts.at[i] = in ? Key(-1) : Key(0);
-    losers.at[i] = in ? Key(0) : loser;
-  }
-  uint32_t mask[kWords], others[kWords];
-  memcpy(mask, &counts, kLoadBytes);
-  memcpy(others, &losers, kLoadBytes);
-  const auto masked = [&](Vector<Key> vector) {
-    uint32_t words[kWords];
-    memcpy(words, &vector, kLoadBytes);
-#pragma unroll
-    for (uint32_t w = 0; w < kWords; ++w) words[w] = (words[w] & mask[w]) | others[w];
-    memcpy(&vector, words, kLoadBytes);
-    return vector;
-  };
-
-  const auto* body = reinterpret_cast<const Vector<Key>*>(p + head);
-  Key smallest = std::numeric_limits<Key>::max();
-  uint32_t at = lane;
-  for (uint32_t v = lane; v < loads; v += kFewLoads * lanes) {
-    // Past the end there is the last load again, which changes nothing.
-    const auto load = [&](int u) { return std::min<uint32_t>(v + u * lanes, loads - 1); };
-    Vector<Key> vectors[kFewLoads];
-#pragma unroll
-    for (int u = 0; u < kFewLoads; ++u) vectors[u] = Vector<Key>::load(body + load(u));
-#pragma unroll
-    for (int u = 0; u < kFewLoads; ++u) {
-      const Key key = smallest_of(element, {masked(vectors[u])});
-      if (key < smallest) {
-        smallest = key;
-        at = load(u);
-      }
-    }
-  }
-  Near<Key> best;
-  // Those before and after whole vectors.
-  const uint32_t before = (head + stride - 1) / stride, after = (body_end + stride - 1) / stride;
-  for (uint32_t e = lane; e < before + (n - after); e += lanes) {
-    const uint32_t i = e < before ? e : e - before + after;
-    best.take(element.key(p[i * stride]), i);
-  }
-  if (lane < loads) {
-    const uint32_t position = head + at * kWidth + found_again(element, masked(body[at]), smallest);
-    // One that ties and does not count stands for the next that does.
-    best.take(smallest, std::min((position + stride - 1) / stride, n - 1));
-  }
-  return best;
-}
-
-// The same of elements that lie any `stride` apart.
+// The same of elements that lie `stride` apart.
 template <class Element, class Key = typename Element::Key>
 __device__ Near<Key> scan_apart(Element element, const Key* p, int64_t stride, uint32_t n,
                                 uint32_t lane, uint32_t lanes) {
@@ -182,10 +112,7 @@ __device__ Best<Key> scan(const Problem& p, Element element, const Key* base, in
     const Place at = place(p.reduced() + 1, p.reduced_count - 1, run);
     const Key* from = base + at.offset + begin * inner.stride;
     Near<Key> found;
-    if constexpr (kLoads == kSpaced) {
-      found = scan_spaced(element, from, static_cast<uint32_t>(inner.stride), n, lane & (lanes - 1),
-                          lanes);
-    } else if constexpr (kLoads > 0) {
+    if constexpr (kLoads > 0) {
       found = scan_run<kLoads>(element, from, n, lane & (lanes - 1), lanes);
     } else {
       found = scan_apart(element, from, inner.stride, n, lane & (lanes - 1), lanes);
@@ -196,11 +123,9 @@ __device__ Best<Key> scan(const Problem& p, Element element, const Key* base, in
   return warp_best(best, std::min<int>(p.plan.lanes, 32));
 }
 
-// With kLoads 16-byte loads in flight, with some of which a part of the elements counts (kSpaced),
-// or without any (0).
+// With kLoads 16-byte loads in flight, or without any.
 template <int kLoads, class Element>
-__global__ void __launch_bounds__(kThreads,
-                                  kRowLoads / kThreads / (kLoads > 0 ? kLoads : kFewLoads))
+__global__ void __launch_bounds__(kThreads, kRowLoads / kThreads / (kLoads ? kLoads : kFewLoads))
     rows(const __grid_constant__ Problem p, const Element element) {
   using Key = typename Element::Key;
   __shared__ Best<Key> warps[kThreads / 32], parts[kCluster];
@@ -246,10 +171,6 @@ __global__ void __launch_bounds__(kThreads,
 void launch_rows(const Reduction& r, const Problem& problem, void* stream) {
   visit_device_element(r, [&](auto element) {
     using Element = decltype(element);
-    if constexpr (sizeof(typename Element::Key) <= 4 && kIsPlain<Element>) {
-      if (problem.plan.spaced)
-        return launch(rows<kSpaced, Element>, problem.plan, problem, element, stream);
-    }
     const Kernel<Element> kernel = !problem.plan.vector               ? rows<0, Element>
                                    : problem.plan.loads == kManyLoads ? rows<kManyLoads, Element>
                                                                       : rows<kFewLoads, Element>;
