@@ -13,7 +13,6 @@ reduceops::Groups groups_of(int64_t ndim, const int64_t* sizes, const int64_t* s
                             uint64_t reduced_mask) {
   reduceops::Groups groups;
   reduceops::make_groups(ndim, sizes, strides, reduced_mask, groups);
-  if (!reduceops::is_rows(groups)) reduceops::order_by_index(groups.reduced);
   return groups;
 }
 
@@ -42,7 +41,8 @@ REDUCEOPS_EXPORT const char* reduceops_cuda_plan(int64_t ndim, const int64_t* si
                                                  const int64_t* constants, int64_t* out) {
   reduceops::cuda::Tuning tuning;
   for (const auto& tunable : reduceops::cuda::kTunables) set(tuning, tunable, *constants++);
-  const auto groups = groups_of(ndim, sizes, strides, reduced_mask);
+  auto groups = groups_of(ndim, sizes, strides, reduced_mask);
+  reduceops::cuda::arrange(groups, bytes);
   const reduceops::cuda::Limits limits{multiprocessors, bulk != 0};
   const auto plan = reduceops::cuda::make_plan(groups, bytes, address, limits, tuning);
   const int64_t fields[] = {static_cast<int64_t>(plan.walk),
@@ -79,7 +79,8 @@ REDUCEOPS_EXPORT const char* reduceops_cuda_plan(int64_t ndim, const int64_t* si
 REDUCEOPS_EXPORT const char* reduceops_cpu_plan(int64_t ndim, const int64_t* sizes,
                                                 const int64_t* strides, uint64_t reduced_mask,
                                                 int64_t bytes, int64_t threads, int64_t* out) {
-  const auto groups = groups_of(ndim, sizes, strides, reduced_mask);
+  auto groups = groups_of(ndim, sizes, strides, reduced_mask);
+  if (!reduceops::is_rows(groups)) reduceops::order_by_index(groups.reduced);
   const auto plan = reduceops::cpu::make_plan(groups, walk_extent(groups.reduced), bytes, threads);
   const int64_t fields[] = {plan.rows,  plan.tile,        plan.tiles, plan.units,
                             plan.parts, plan.part_extent, plan.grain};

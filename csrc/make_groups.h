@@ -50,6 +50,13 @@ inline Dims result_dims(const Groups& groups) {
   return dims;
 }
 
+// Numbers the groups as their results follow each other instead of as they lie in memory.
+inline void order_by_result(Groups& groups) {
+  groups.kept = by_step(groups.kept);
+  merge(groups.kept);
+  groups.axes = groups.kept;
+}
+
 // `reduced_mask` has bit d set where dim d is reduced.
 inline void make_groups(int64_t ndim, const int64_t* sizes, const int64_t* strides,
                         uint64_t reduced_mask, Groups& groups) {

@@ -29,8 +29,11 @@ class Library:
             self.loaded, self.reason = True, ""
 
     def ask(self, function: str, *numbers: int) -> str | None:
-        """What the library's exported `const char* function(int...)` returns."""
-        call = getattr(ctypes.CDLL(str(self.path)), function)
+        """What the library's exported `const char* function(int...)` returns, None for null and
+        where the library, of another version, has no such function."""
+        call = getattr(ctypes.CDLL(str(self.path)), function, None)
+        if call is None:
+            return None
         call.restype = ctypes.c_char_p
         answer = call(*numbers)
         return answer and answer.decode()

@@ -180,7 +180,7 @@ void run(Reduction& r) {
   const DeviceGuard guard(r.device_index);
   void* stream = nullptr;
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(r.device_index, &stream));
-  if (!is_rows(r.groups)) order_by_index(r.groups.reduced);
+  arrange(r.groups, r.dtype->bytes);
   const auto address = reinterpret_cast<int64_t>(r.input);
   const Device& device = device_of(r.device_index);
   const Plan plan = make_plan(r.groups, r.dtype->bytes, address, device.limits, tuning());

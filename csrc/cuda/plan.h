@@ -8,7 +8,7 @@
 
 #include "cuda/box.h"
 #include "cuda/tuning.h"
-#include "groups.h"
+#include "make_groups.h"
 
 namespace reduceops::cuda {
 
@@ -111,6 +111,17 @@ inline void cut(Plan& plan, int64_t outputs, int64_t walk, int64_t wanted, int64
   if (parts > 1) plan.part_extent = round_up(plan.part_extent, multiple);
   plan.part_extent = std::min(plan.part_extent, kMaxPartExtent);
   plan.parts = std::max<int64_t>(1, ceil_div(walk, plan.part_extent));
+}
+
+// Puts dims in the order that the kernels go over them.
+inline void arrange(Groups& groups, int64_t bytes) {
+  if (!is_rows(groups)) {
+    order_by_index(groups.reduced);
+  } else if (groups.reduced.count == 1 && groups.reduced.dim[0].stride == 1 && !in_order(groups) &&
+             groups.reduced.dim[0].size * bytes >= kSectorBytes) {
+    // Rows of whole sectors are read as well in any order, and results written best in theirs.
+    order_by_result(groups);
+  }
 }
 
 class Planner {

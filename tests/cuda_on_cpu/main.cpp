@@ -165,7 +165,7 @@ void run(const Case& c) {
   r.scale = -1.5;
   r.input = memory.get() + c.offset * bytes;
   make_groups(3, c.sizes, strides, c.reduced, r.groups);
-  if (!is_rows(r.groups)) order_by_index(r.groups.reduced);
+  arrange(r.groups, bytes);
   const auto address = reinterpret_cast<int64_t>(r.input);
   const Limits limits{c.multiprocessors, c.bulk};
   const Plan plan = make_plan(r.groups, bytes, address, limits, c.tuning);
