@@ -17,11 +17,13 @@ class Shape:
     dims: tuple[int, ...]  # that are reduced
     dtype: torch.dtype = torch.float32
     step: int = 1  # between neighbours in the last dim
+    gap: int = 0  # elements after the last dim
     order: tuple[int, ...] | None = None  # permutes the dims of what lies in memory contiguously
 
     def __str__(self):
         parts = ["x".join(map(str, self.sizes)), "dims", *map(str, self.dims)]
         parts += [str(self.dtype).removeprefix("torch.")] + ["step"] * (self.step > 1)
+        parts += ["gap"] * (self.gap > 0)
         return "-".join(parts + ["permuted"] * bool(self.order))
 
     def empty(self, device="meta", offset=0):
@@ -29,9 +31,10 @@ class Shape:
         order = self.order or range(len(self.sizes))
         inverse = sorted(order, key=lambda d: order[d])
         sizes = [self.sizes[d] for d in inverse]
-        sizes[-1] *= self.step
+        length = sizes[-1] * self.step
+        sizes[-1] = length + self.gap
         storage = torch.empty(offset + torch.Size(sizes).numel(), dtype=self.dtype, device=device)
-        return storage[offset:].view(sizes)[..., :: self.step].permute(*order)
+        return storage[offset:].view(sizes)[..., : length : self.step].permute(*order)
 
     def plan(self, tuning=None) -> CudaPlan:
         return cuda_plan(self.empty(), self.dims, tuning=tuning)
@@ -133,7 +136,7 @@ SMALL = (
     Shape((500, 11), (1,)),
     Shape((500, 15), (1,)),
     Shape((500, 20), (1,)),
-    Shape((500, 3, 1), (1,), step=40),
+    Shape((500, 9), (1,), gap=40),
     Shape((500, 9), (1,), torch.bfloat16, step=3),
     Shape((40, 1), (1,), torch.float64),
     Shape((31, 5, 2), (0,), torch.bfloat16, step=2),

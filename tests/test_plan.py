@@ -80,6 +80,26 @@ def test_cuda_plans_keep_what_they_promise():
             {"whole_few_vectors": 1 << 20},
             id="many threads to a row",
         ),
+        pytest.param(
+            empty(5, 1, 10, dtype=torch.bfloat16).expand(5, 1 << 30, 10), 2, {}, id="many repeats"
+        ),
+        pytest.param(
+            *(empty(4100, 16, 8, dtype=torch.int64), 1),
+            dict.fromkeys(("small_elements", "bulk_bytes", "small_group_bytes", "block_bytes"), 0)
+            | {"stage_bytes": 1, "bulk_blocks": 63},
+            id="bests of a cluster",
+        ),
+        pytest.param(
+            empty(1).expand(1 << 36).as_strided((3 << 26, 256), (1, 1)),
+            1,
+            {"small_elements": 1 << 40, "small_whole_elements": 1 << 40},
+            id="many small threads",
+        ),
+        pytest.param(
+            *(empty((1 << 31) - 48, 2, dtype=torch.int8), 1),
+            {"short_row_bytes": 2, "tile_bytes": 2},
+            id="many tiles",
+        ),
     ],
 )
 def test_cuda_plans_that_broke_a_promise(x, dim, tuning):

@@ -3,10 +3,10 @@
 #pragma once
 
 #include <algorithm>
-#include <bit>
 #include <cstdint>
 #include <optional>
 
+#include "cuda/sizes.h"
 #include "groups.h"
 
 namespace reduceops::cuda {
@@ -36,8 +36,6 @@ constexpr int kBoxDims = 6;  // kept ones, at most
 
 namespace box {
 
-constexpr int64_t kBlock = 16;        // bytes of an asynchronous copy
-constexpr int64_t kLine = 128;        // bytes; spans begin at the same offset in one as in memory
 constexpr int64_t kSlack = 32;        // bytes that reading a slot or vector may go past a group
 constexpr int64_t kLeastSpan = 4096;  // bytes; smaller spans are not worth a block
 constexpr int64_t kMostLanes = 32;    // to an output
@@ -45,13 +43,7 @@ constexpr int64_t kHeldVectors = 4;   // of a row that a thread holds, at most
 constexpr int64_t kGroupThreads = 128;
 constexpr int64_t kMostBytes = 40 << 10;  // of a tile: a block has 48 KiB without asking for more
 
-inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-inline int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
-inline int64_t power_up(int64_t x) {
-  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(x)));
-}
-
-// Whether memory that lies `pitch` bytes apart, `bytes` of it wanted, is read with the gaps.
+// Whether memory of which `bytes` every `pitch` bytes are wanted is read with the gaps.
 inline bool without_gaps(int64_t pitch, int64_t bytes) {
   return pitch <= bytes + std::max<int64_t>(32, bytes / 4);
 }
@@ -86,8 +78,10 @@ inline std::optional<Box> make_box(const Groups& groups, int64_t bytes, bool row
   const Dim axis = first < axes.count ? axes.dim[first] : Dim{1, 0, 1};
   const int64_t count = groups.outputs / plan.columns, pitch = axis.stride * bytes;
   const bool one_axis = axes.count <= first + 1;
-  // Gaps in a group are read with it, or it is not for a box.
-  if (group > most || (!rows && !without_gaps(plan.row_pitch, run))) return {};
+  // Gaps in a group are read with it: those that leave few sectors out.
+  const int64_t element_pitch = rows ? plan.row_pitch : plan.column_pitch;
+  if (group > most || !without_gaps(element_pitch, bytes)) return {};
+  if (!rows && !without_gaps(plan.row_pitch, run)) return {};
   const int64_t in_tile = std::min(axis.size, tile_bytes / std::max<int64_t>(1, pitch));
   const bool span =
       count == 1 || (without_gaps(pitch, group) && (one_axis || in_tile * pitch >= kLeastSpan));
@@ -99,17 +93,17 @@ inline std::optional<Box> make_box(const Groups& groups, int64_t bytes, bool row
         count == 1 ? 1 : std::clamp<int64_t>((tile_bytes - group) / pitch + 1, 1, axis.size);
   } else {
     // Room for a group wherever in a block of 16 bytes it begins; neighbours begin in other banks.
-    int64_t room = round_up(group + kBlock - 1, kBlock);
-    if (room % 32 == 0) room += kBlock;
+    int64_t room = round_up(group + kLoadBytes - 1, kLoadBytes);
+    if (room % 32 == 0) room += kLoadBytes;
     plan.group_pitch = static_cast<int>(room);
     plan.tile = std::clamp<int64_t>(tile_bytes / room, 1, count);
-    plan.copy_lanes = static_cast<int>(std::min<int64_t>(32, power_up(group / kBlock + 1)));
+    plan.copy_lanes = static_cast<int>(std::min<int64_t>(32, ceil_pow2(group / kLoadBytes + 1)));
   }
   // As many lanes to an output as there are threads to spare.
   const int64_t outputs = plan.tile * plan.columns;
   const auto lanes_for = [&](int64_t items) {
-    const int64_t most_lanes = std::min(kMostLanes, power_up(along.size));
-    return static_cast<int>(std::min(most_lanes, power_up(ceil_div(kGroupThreads, items))));
+    const int64_t most_lanes = std::min(kMostLanes, ceil_pow2(along.size));
+    return static_cast<int>(std::min(most_lanes, ceil_pow2(ceil_div(kGroupThreads, items))));
   };
   const int64_t slot = std::max<int64_t>(4, bytes), slots = ceil_div(plan.columns * bytes, slot);
   plan.lanes = 1;
@@ -117,7 +111,7 @@ inline std::optional<Box> make_box(const Groups& groups, int64_t bytes, bool row
     plan.reading = Box::kColumns;
   } else if (rows && along.stride == 1) {
     plan.lanes = lanes_for(plan.tile);
-    const int64_t vectors = ceil_div(group, kBlock);
+    const int64_t vectors = ceil_div(group, kLoadBytes);
     if (span && plan.lanes == 1 && vectors <= kHeldVectors)
       plan.reading = static_cast<int>(vectors);
     const int64_t at_once = kGroupThreads / plan.lanes;  // groups
@@ -128,15 +122,15 @@ inline std::optional<Box> make_box(const Groups& groups, int64_t bytes, bool row
   }
   if (span) {
     const int64_t copied = (plan.tile - 1) * plan.group_pitch + group;
-    plan.stage_bytes = static_cast<int>(round_up(copied + kLine + kSlack, kLine));
+    plan.stage_bytes = static_cast<int>(round_up(copied + kLineBytes + kSlack, kLineBytes));
     plan.tiles = count / axis.size * ceil_div(axis.size, plan.tile);
   } else {
-    plan.lead_bytes = static_cast<int>(round_up(2 * plan.tile, kLine));
+    plan.lead_bytes = static_cast<int>(round_up(2 * plan.tile, kLineBytes));
     plan.stage_bytes =
-        static_cast<int>(round_up(plan.tile * plan.group_pitch + kBlock + kSlack, kLine));
+        static_cast<int>(round_up(plan.tile * plan.group_pitch + kLoadBytes + kSlack, kLineBytes));
     plan.tiles = ceil_div(count, plan.tile);
   }
-  if (plan.tiles >> 31 != 0) return {};
+  if (plan.tiles > kMaxBlocks) return {};
   return plan;
 }
 

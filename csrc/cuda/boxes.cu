@@ -1,8 +1,8 @@
-// Boxes: groups so small that a block copies many of them to shared memory as a whole: short rows
-// (channels_last channels, say), or a short reduced dim outside a short kept one. A thread, or a
-// few lanes for a longer group, takes each output. Groups may lie at any pitch, in any order of the
-// results, and their elements apart from each other; where there are gaps, each piece between two
-// gaps is copied by itself.
+// Boxes: groups so small that a block copies many of them to shared memory as a whole, with the
+// gaps in them: short rows (channels_last channels, say), or a short reduced dim outside a short
+// kept one. A thread, or a few lanes for a longer group, takes each output. Groups may lie at any
+// pitch, in any order of the results, and their elements apart from each other. A tile is one span
+// of memory where there is little between the groups; else each group is copied by itself.
 //
 // Bound by reading memory: so many blocks find room that some always copy. Rows of 8- and 16-bit
 // types by instructions: 190 of them for a row of 21 that a thread holds.

@@ -196,10 +196,6 @@ inline void check(cudaError_t error) {
 template <class Element>
 using Kernel = void (*)(Problem, Element);
 
-// Blocks of a grid at most, where a kernel has a loop over them: a multiple of every cluster.
-constexpr int64_t kGridBlocks = kMaxBlocks / 840 * 840;
-static_assert(kCluster <= 8);
-
 // Enqueues a kernel; `shared` is bytes of shared memory.
 template <class Parameters, class Element>
 void launch(void (*kernel)(Parameters, Element), const Plan& plan, const Parameters& parameters,
@@ -208,7 +204,7 @@ void launch(void (*kernel)(Parameters, Element), const Plan& plan, const Paramet
   cluster.id = cudaLaunchAttributeClusterDimension;
   cluster.val.clusterDim = {static_cast<unsigned>(plan.cluster), 1, 1};
   cudaLaunchConfig_t config{};
-  config.gridDim = static_cast<unsigned>(std::min(plan.blocks, kGridBlocks));
+  config.gridDim = static_cast<unsigned>(std::min(plan.blocks, kMaxBlocks));
   config.blockDim = static_cast<unsigned>(plan.threads);
   config.dynamicSmemBytes = shared;
   config.stream = static_cast<cudaStream_t>(stream);

@@ -193,7 +193,7 @@ void run(Reduction& r) {
   const Problem problem = make_problem(r, plan, workspace ? workspace->mutable_data() : nullptr);
   launch_walk(r, problem, stream);
   if (workspace) launch_combine(r, problem, device.early_launch, stream);
-  if (r.groups.copies > 1) launch_repeat(r, stream);
+  if (r.groups.copies > 1 && plan.walk != Walk::kFill) launch_repeat(r, stream);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "cuda/box.h"
+#include "cuda/sizes.h"
 #include "cuda/tuning.h"
 #include "make_groups.h"
 
@@ -25,19 +26,15 @@ constexpr int kWholeDims = 5;           // kept ones of rows or columns that are
 constexpr int64_t kBatch = kWholeThreads * kWholeLoads;  // loads of a block at once, at most
 // Elements of a column that is held as a whole, at most.
 constexpr int64_t whole_column_rows(int64_t bytes) { return bytes == 4 ? 8 : 4; }
-constexpr int64_t kLoadBytes = 16;
 constexpr int64_t kRowLoads = 8192;  // that a multiprocessor has in flight where it reads rows
 // Of a thread among them: many where it has several rounds of them to do, else so few that more
 // blocks find room, of which some are at work while others begin or end.
 constexpr int64_t kManyLoads = 16, kFewLoads = 8;
-constexpr int64_t kLineBytes = 128;           // a line of memory
-constexpr int64_t kSectorBytes = 32;          // of which it is read
 constexpr int kSharedBytes = 227 << 10;       // of a block at most, where there are rings
 constexpr int kStageBarriers = 16;            // bytes behind a ring for each of its stages
 constexpr int64_t kWorkspaceBytes = 1 << 20;  // for the candidates of the parts
 constexpr int64_t kCluster = 8;               // blocks: the most that every GPU with clusters takes
-constexpr int64_t kMaxBlocks = (int64_t(1) << 31) - 1;  // of a grid
-constexpr int64_t kMaxPartExtent = int64_t(1) << 30;    // positions in a part fit 32 bits
+constexpr int64_t kMaxPartExtent = int64_t(1) << 30;  // positions in a part fit 32 bits
 // Of boxes: threads per block, and blocks that shall find room in a multiprocessor.
 constexpr int64_t kGroupThreads = box::kGroupThreads;
 constexpr int64_t kGroupBlocks = 8;
@@ -96,12 +93,6 @@ REDUCEOPS_HD int64_t ring_bytes(const Plan& plan) {
   return int64_t(plan.stages) * (plan.stage_bytes + kStageBarriers);
 }
 inline int64_t shared_bytes(const Plan& plan) { return ring_bytes(plan) + plan.scratch_bytes; }
-
-inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-inline int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
-inline int64_t ceil_pow2(int64_t x) {
-  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(x)));
-}
 
 // Cuts the reduced extent in at most `wanted` parts, as the workspace allows.
 inline void cut(Plan& plan, int64_t outputs, int64_t walk, int64_t wanted, int64_t multiple) {
@@ -162,7 +153,10 @@ class Planner {
       columns(plan);
     }
     // The constants may ask for more than there is; plain loads always fit.
-    if (plan.stages > 0 && (shared_bytes(plan) > kSharedBytes || plan.blocks > kMaxBlocks)) {
+    const int64_t bests = plan.shares * plan.tile * (bytes_ == 8 ? 16 : 8);
+    const bool bests_fit = plan.cluster == 1 || bests <= int64_t(plan.stages) * plan.stage_bytes;
+    if (plan.stages > 0 &&
+        (shared_bytes(plan) > kSharedBytes || plan.blocks > kMaxBlocks || !bests_fit)) {
       plan = empty_plan();
       is_rows(groups_) ? rows(plan) : columns(plan);
     }
@@ -194,15 +188,15 @@ class Planner {
     return static_cast<int>(std::min(at_most, ceil_pow2(ceil_div(loads, tuning_.lane_loads))));
   }
 
-  // Also in 32-bit offsets and result indices.
+  // Also in 32-bit offsets, result indices and places of results.
   bool is_small() const {
     const Dims &kept = groups_.kept, &reduced = groups_.reduced;
     const bool rows = is_rows(groups_), whole = rows ? is_whole_rows() : is_whole_columns();
-    const int64_t most =
-        std::min(whole ? tuning_.small_whole_elements : kMaxPartExtent, tuning_.small_elements);
+    const int64_t most = std::min({whole ? tuning_.small_whole_elements : kMaxPartExtent,
+                                   tuning_.small_elements, kMaxPartExtent});
     const int64_t longest = rows ? tuning_.small_row : small_lanes() * tuning_.small_loads;
     if (groups_.outputs * walk_ > most || walk_ > longest || kept.count > 2 || reduced.count > 1 ||
-        groups_.extent >> 31 != 0)
+        groups_.extent >> 31 != 0 || groups_.outputs * groups_.copies >> 31 != 0)
       return false;
     int64_t last = reduced.count ? (walk_ - 1) * along().stride : 0;
     for (int d = 0; d < kept.count; ++d) last += (kept.dim[d].size - 1) * kept.dim[d].stride;

@@ -126,6 +126,7 @@ class PlanCheck {
     require((plan_.blocks * plan_.threads - 1) >> 32 == 0 && last >> 32 == 0 &&
                 groups_.extent >> 32 == 0 && (walk_ + 8 * plan_.lanes) >> 32 == 0,
             "numbers, offsets and indices fit 32 bits");
+    require(groups_.outputs * groups_.copies >> 32 == 0, "places of results fit 32 bits");
   }
 
   void rows() {
@@ -237,6 +238,7 @@ class PlanCheck {
     const int64_t last = (walk_ - 1) * box.row_pitch + (box.columns - 1) * box.column_pitch;
     require_grid();
     require_one_part();
+    require(plan_.blocks == box.tiles, "a block has a tile");
     require(plan_.threads == kGroupThreads, "a block as the kernel is compiled for");
     require(groups_.reduced.count == 1 && groups_.axes.count >= 1 && groups_.kept.count <= kBoxDims,
             "there are dims that the kernel takes");
