@@ -24,7 +24,7 @@ except ImportError as error:
 def run(*lines):
     """What a fresh Python prints."""
     environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
-    code = "\n".join(("import importlib, sys, torch", *lines))
+    code = "\n".join(("import sys, torch", *lines))
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
@@ -59,10 +59,6 @@ def test_another_folder_of_the_package(tmp_path):
 def test_the_same_folder_twice():
     text = run("import customops", "first = customops", FORGET, REFUSED, "customops = first", WORKS)
     assert f"imported before in this process, from {PACKAGE}" in text
-
-
-def test_reload():
-    run("import customops", "importlib.reload(customops)", WORKS)
 
 
 def test_several_threads_import_at_once():
