@@ -1,5 +1,6 @@
 """The GPU kernels at sizes that fill a GPU: every walk, and every way to combine its parts."""
 
+import math
 import random
 import subprocess
 import sys
@@ -83,6 +84,48 @@ def test_two_streams_at_once(spec, shape):
         right = expected(spec, x, dim)
         for i, result in enumerate(done):
             assert_same(result, right, context=(i,))
+
+
+each_walk = pytest.mark.parametrize(
+    "shape", WALKS.values(), ids=[f"{walk.name.lower()}, {parts}" for walk, parts in WALKS]
+)
+
+
+@each_walk
+def test_only_results_and_a_small_workspace_are_allocated(shape):
+    x, (dim,) = make(shape), shape.dims
+    ops.max(x, dim)
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_stats()["requested_bytes.all.current"]
+    results = ops.max(x, dim)
+    taken = torch.cuda.memory_stats()["requested_bytes.all.peak"] - before
+    outputs = sum(result.nbytes for result in results)
+    assert outputs <= taken <= outputs + (1 << 20)
+
+
+@each_walk
+def test_inputs_that_somebody_writes_to(shape):
+    """An index is in range, and a value such as were written: NaN, or an integer to 101."""
+    x, (dim,) = make(shape), shape.dims
+    written = [3, 4, 5] + [math.nan] * x.is_floating_point()
+    first = x.clone()
+    writer, reader = torch.cuda.Stream(), torch.cuda.Stream()
+    torch.cuda.synchronize()
+    for stream in (writer, reader):
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(20_000_000)  # until the work of both is queued
+    results = []
+    for i in range(30):
+        with torch.cuda.stream(writer):
+            x.fill_(written[i % len(written)])
+            x.copy_(first)
+        with torch.cuda.stream(reader):
+            results.append(ops.max(x, dim))
+    torch.cuda.synchronize()
+    for values, indices in results:
+        assert indices.min() >= 0 and indices.max() < x.size(dim)
+        values = values.double()
+        assert (values.isnan() | ((values.abs() <= 101) & (values == values.round()))).all()
 
 
 def test_threads_on_streams_of_their_own():

@@ -1,10 +1,13 @@
 """Importing: once, twice, beside another copy of the library, in threads and subinterpreters."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 import customops
 
@@ -19,6 +22,17 @@ try:
 except ImportError as error:
     print(error)
 """
+
+
+@pytest.mark.skipif(shutil.which("nm") is None, reason="there is no nm")
+def test_the_libraries_need_no_python():
+    """One build is for every version of it."""
+    for library in LIBRARY.parent.glob("*.so"):
+        command = ["nm", "-D", "--undefined-only", library]
+        text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        symbols = [line.split()[-1] for line in text.splitlines()]
+        assert "aoti_torch_empty_strided" in symbols  # they are listed
+        assert not [name for name in symbols if re.match("_?Py[A-Z_]", name)]
 
 
 def run(*lines):
