@@ -19,22 +19,25 @@ class Shape:
     step: int = 1  # between neighbours in the last dim
     gap: int = 0  # elements after the last dim
     order: tuple[int, ...] | None = None  # permutes the dims of what lies in memory contiguously
+    repeated: tuple[int, ...] = ()  # dims of stride 0
 
     def __str__(self):
         parts = ["x".join(map(str, self.sizes)), "dims", *map(str, self.dims)]
         parts += [str(self.dtype).removeprefix("torch.")] + ["step"] * (self.step > 1)
         parts += ["gap"] * (self.gap > 0)
-        return "-".join(parts + ["permuted"] * bool(self.order))
+        parts += ["permuted"] * bool(self.order) + ["repeated"] * bool(self.repeated)
+        return "-".join(parts)
 
     def empty(self, device="meta", offset=0):
         """Without contents, `offset` elements into its storage."""
         order = self.order or range(len(self.sizes))
         inverse = sorted(order, key=lambda d: order[d])
-        sizes = [self.sizes[d] for d in inverse]
+        sizes = [1 if d in self.repeated else self.sizes[d] for d in inverse]
         length = sizes[-1] * self.step
         sizes[-1] = length + self.gap
         storage = torch.empty(offset + torch.Size(sizes).numel(), dtype=self.dtype, device=device)
-        return storage[offset:].view(sizes)[..., : length : self.step].permute(*order)
+        x = storage[offset:].view(sizes)[..., : length : self.step].permute(*order)
+        return x.expand(self.sizes)
 
     def plan(self, tuning=None) -> CudaPlan:
         return cuda_plan(self.empty(), self.dims, tuning=tuning)
@@ -139,6 +142,10 @@ SMALL = (
     Shape((500, 9), (1,), gap=40),
     Shape((500, 9), (1,), torch.bfloat16, step=3),
     Shape((40, 1), (1,), torch.float64),
+    Shape((30, 7, 1), (2,), torch.int8, order=(1, 0, 2)),
+    Shape((30, 1), (1,), repeated=(0,)),
+    Shape((9, 300, 40), (2,), repeated=(1,)),
+    Shape((300, 5, 40, 3), (2,), torch.bfloat16, repeated=(0, 3)),
     Shape((31, 5, 2), (0,), torch.bfloat16, step=2),
     Shape((500, 3, 8), (0,), torch.bfloat16, step=2),
     Shape((5, 3, 8), (0, 2), torch.bfloat16, order=(2, 0, 1)),

@@ -32,10 +32,10 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 from opspec import OPS, as_tuple, assert_same  # noqa: E402
-from reference import bits, to_numpy, wrapped  # noqa: E402
+from random_plans import random_tuning, written  # noqa: E402
+from reference import bits, to_numpy, truth, wrapped  # noqa: E402
 
 import customops  # noqa: E402
-from customops.explain import cuda_constants  # noqa: E402
 
 PACKAGES = str(Path(customops.__file__).parent.parent)
 SPECS = {spec.name: spec for spec in OPS}
@@ -141,12 +141,6 @@ def use_threads(count):
     """Changing the number costs more than most calls."""
     if torch.get_num_threads() != count:
         torch.set_num_threads(count)
-
-
-def truth(result):
-    """On the CPU; of bools any non-zero byte is True."""
-    result = result.cpu()
-    return bits(result) != 0 if result.dtype == torch.bool else result
 
 
 def specials(dtype):
@@ -304,19 +298,6 @@ def instruction_sets():
     return ask().decode().split(",")
 
 
-def random_tuning(generator):
-    """Constants of the GPU's plan as REDUCEOPS_CUDA_TUNING takes them; no value is forbidden."""
-    tuning = {}
-    for name, default in cuda_constants().items():
-        if generator.random() < 0.4:
-            near = round(default * 2 ** generator.uniform(-3, 3))
-            tuning[name] = generator.choice([near, 0, 1, 1 << generator.randrange(21)])
-    for name in ("small_elements", "whole_rows", "whole_column", "bulk_bytes"):
-        if generator.random() < 0.5:  # so that small inputs go where large ones do
-            tuning[name] = 0
-    return ",".join(f"{name}={value}" for name, value in tuning.items())
-
-
 def environments(seed, devices):
     """Without end: what the variables of a batch are set to."""
     generator = random.Random(seed)
@@ -324,7 +305,8 @@ def environments(seed, devices):
         variables = {"REDUCEOPS_CPU_ISA": isa}
         if "cuda" in devices:
             # Every other batch takes the plans that users get.
-            variables["REDUCEOPS_CUDA_TUNING"] = generator.choice(["", random_tuning(generator)])
+            tuning = generator.choice([{}, random_tuning(generator)])
+            variables["REDUCEOPS_CUDA_TUNING"] = written(tuning)
         yield variables
 
 

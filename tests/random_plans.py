@@ -84,6 +84,11 @@ def random_tuning(rng: random.Random) -> dict[str, int]:
     return tuning
 
 
+def written(tuning: dict[str, int]) -> str:
+    """As REDUCEOPS_CUDA_TUNING takes it."""
+    return ",".join(f"{name}={value}" for name, value in tuning.items())
+
+
 def random_case(seed: int) -> Case:
     rng = random.Random(seed)
     bytes_ = rng.choice(tuple(DTYPES))

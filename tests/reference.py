@@ -16,6 +16,12 @@ def bits(x):
     return x.view(BITS[x.element_size()])
 
 
+def truth(result):
+    """On the CPU; of bools any non-zero byte is True."""
+    result = result.cpu()
+    return bits(result) != 0 if result.dtype == torch.bool else result
+
+
 def decode_float8(raw, exponent_bits, mantissa_bits, has_infinity):
     """Float8 bit patterns as float32, by the formats' definition."""
     bias = (1 << (exponent_bits - 1)) - 1

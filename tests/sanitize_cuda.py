@@ -16,15 +16,16 @@ from concurrent.futures import ThreadPoolExecutor
 
 import torch
 from cuda_shapes import SMALL, TUNINGS
-from opspec import OPS, assert_same
-from random_plans import random_sizes, random_strides, random_tuning
+from opspec import OPS, as_tuple, assert_same
+from random_plans import random_sizes, random_strides, random_tuning, written
+from reference import truth
 
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 SAME_SIZE = {
-    1: (torch.int8, torch.float8_e5m2),
-    2: (torch.float16, torch.int16, torch.bfloat16),
-    4: (torch.float32, torch.int32),
-    8: (torch.float64, torch.int64),
+    1: (torch.int8, torch.float8_e5m2, torch.uint8, torch.bool),
+    2: (torch.float16, torch.int16, torch.bfloat16, torch.uint16),
+    4: (torch.float32, torch.int32, torch.uint32),
+    8: (torch.float64, torch.int64, torch.uint64),
 }
 OFFSETS = (0, 1)
 MOST_ELEMENTS = 1 << 16  # of a random input
@@ -45,10 +46,10 @@ def check(spec, dtype, sizes, strides, offset, dims, generator):
     x, there = (bytes.view(dtype).as_strided(sizes, strides, offset) for bytes in (raw, raw.cuda()))
     dims = list(dims) if len(dims) > 1 else dims[0]
     arguments = spec.arguments(dims, False)
-    result = spec.overload(dims)(there, *arguments)
-    result = result.cpu() if torch.is_tensor(result) else tuple(r.cpu() for r in result)
+    result, expected = spec.overload(dims)(there, *arguments), spec.reference(x, *arguments)
+    result, expected = (tuple(map(truth, as_tuple(each))) for each in (result, expected))
     context = (spec, dtype, sizes, strides, offset, dims)
-    assert_same(result, spec.reference(x, *arguments), spec.exact_nans, context)
+    assert_same(result, expected, spec.exact_nans, context)
 
 
 def call_each(count, seed):
@@ -74,11 +75,8 @@ def call_each(count, seed):
 
 def random_tunings(count, seed):
     """REDUCEOPS_CUDA_TUNING with random constants, by name."""
-    tunings = {}
-    for i in range(count):
-        tuning = random_tuning(random.Random(seed + i))
-        tunings[f"seed {seed + i}"] = ",".join(f"{name}={n}" for name, n in tuning.items())
-    return tunings
+    seeds = range(seed, seed + count)
+    return {f"seed {seed}": written(random_tuning(random.Random(seed))) for seed in seeds}
 
 
 def sanitize(tool, tuning, sanitizer, options):

@@ -1,6 +1,5 @@
 """torch.compile: one graph, no recompile for another batch size, the results of eager."""
 
-import shutil
 import unittest
 
 import data
@@ -8,6 +7,7 @@ import expecttest
 import graphs
 import pytest
 import torch
+from conftest import NO_CUDA, needs_compiler
 from opspec import (
     OPS,
     as_tuple,
@@ -21,8 +21,6 @@ from torch._dynamo.testing import AotEagerAndRecordGraphs, CompileCounter, Eager
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import customops
-
-needs_compiler = pytest.mark.skipif(shutil.which("c++") is None, reason="there is no C++ compiler")
 
 
 def dims_of(spec):
@@ -167,7 +165,7 @@ def test_inductor(spec, device):
         assert torch.equal(x.grad, y.grad)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+@NO_CUDA
 @pytest.mark.parametrize("mode", ["reduce-overhead", "max-autotune"])
 def test_inductor_with_cuda_graphs(mode):
     compiled = torch.compile(lambda x: customops.argmin(x * 2, 1), mode=mode, fullgraph=True)
@@ -176,7 +174,7 @@ def test_inductor_with_cuda_graphs(mode):
         assert torch.equal(compiled(x).clone(), torch.argmin(x * 2, 1))
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+@NO_CUDA
 @each_op
 def test_cuda_graph_capture(spec):
     x = data.make((5, 3000, 7), torch.float32, "smooth").cuda()

@@ -5,8 +5,8 @@ import functools
 import pytest
 import torch
 import torch.utils._pytree as pytree
+from conftest import needs_compiler
 from opspec import each_differentiable_op, ops
-from test_compile import needs_compiler
 from torch._dynamo.testing import AotEagerAndRecordGraphs, CompileCounter, EagerAndRecordGraphs
 from torch.utils.checkpoint import (
     CheckpointPolicy,

@@ -3,7 +3,7 @@
 import corpus
 import pytest
 import torch
-from test_compile import needs_compiler
+from conftest import needs_compiler
 
 import customops
 

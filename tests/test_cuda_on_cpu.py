@@ -5,6 +5,8 @@ import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from conftest import needs_compiler
+
 from customops.explain import Walk
 
 ROOT = Path(__file__).parent.parent
@@ -14,6 +16,7 @@ FLAGS = ["-std=c++20", "-O0", "-g", "-fsanitize=address,undefined", "-fno-saniti
 FLAGS += ["-fno-sanitize=shift,signed-integer-overflow", "-Wno-unknown-pragmas"]
 
 
+@needs_compiler
 def test_kernels_are_right_and_stay_within_their_input(tmp_path):
     folder = ROOT / "tests" / "cuda_on_cpu"
     walks = [f"{walk.name.lower()}.cu" for walk in Walk]

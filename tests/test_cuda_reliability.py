@@ -1,5 +1,6 @@
 """The GPU kernels at sizes that fill a GPU: every walk, and every way to combine its parts."""
 
+import math
 import random
 import subprocess
 import sys
@@ -8,10 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
+from conftest import NO_CUDA
 from cuda_shapes import HUGE, WALKS
 from opspec import OPS, assert_same, ops
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+pytestmark = NO_CUDA
 
 REPETITIONS = 100
 
@@ -82,6 +84,48 @@ def test_two_streams_at_once(spec, shape):
         right = expected(spec, x, dim)
         for i, result in enumerate(done):
             assert_same(result, right, context=(i,))
+
+
+each_walk = pytest.mark.parametrize(
+    "shape", WALKS.values(), ids=[f"{walk.name.lower()}, {parts}" for walk, parts in WALKS]
+)
+
+
+@each_walk
+def test_only_results_and_a_small_workspace_are_allocated(shape):
+    x, (dim,) = make(shape), shape.dims
+    ops.max(x, dim)
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_stats()["requested_bytes.all.current"]
+    results = ops.max(x, dim)
+    taken = torch.cuda.memory_stats()["requested_bytes.all.peak"] - before
+    outputs = sum(result.nbytes for result in results)
+    assert outputs <= taken <= outputs + (1 << 20)
+
+
+@each_walk
+def test_inputs_that_somebody_writes_to(shape):
+    """An index is in range, and a value such as were written: NaN, or an integer to 101."""
+    x, (dim,) = make(shape), shape.dims
+    written = [3, 4, 5] + [math.nan] * x.is_floating_point()
+    first = x.clone()
+    writer, reader = torch.cuda.Stream(), torch.cuda.Stream()
+    torch.cuda.synchronize()
+    for stream in (writer, reader):
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(20_000_000)  # until the work of both is queued
+    results = []
+    for i in range(30):
+        with torch.cuda.stream(writer):
+            x.fill_(written[i % len(written)])
+            x.copy_(first)
+        with torch.cuda.stream(reader):
+            results.append(ops.max(x, dim))
+    torch.cuda.synchronize()
+    for values, indices in results:
+        assert indices.min() >= 0 and indices.max() < x.size(dim)
+        values = values.double()
+        assert (values.isnan() | ((values.abs() <= 101) & (values == values.round()))).all()
 
 
 def test_threads_on_streams_of_their_own():
@@ -179,13 +223,15 @@ def max_in_chunks(x, dim):
 
 
 @pytest.mark.large
-def test_rows_in_parts_whose_groups_repeat():
+def test_rows_in_parts_that_overlap():
     """Many rows of more than 2^30 positions, each of which is cut."""
     if torch.cuda.mem_get_info()[0] < 4e9:
         pytest.skip("needs 4 GB of the GPU's memory")
-    x = torch.zeros(2**31 + 2, dtype=torch.int8, device="cuda")
-    x[-2] = 1
-    assert (ops.argmax(x[::2].expand(4000, -1), 1) == 2**30).all()
+    x = torch.zeros(2**31 + 16_000, dtype=torch.int8, device="cuda")
+    x[2**31] = 1
+    rows = x.as_strided((4000, 2**30 + 1), (4, 2))
+    expected = 2**30 - 2 * torch.arange(4000, device="cuda")
+    assert torch.equal(ops.argmax(rows, 1), expected)
 
 
 @pytest.mark.large

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
+from conftest import NO_CUDA
 from cuda_shapes import TUNINGS
 
 ROOT = Path(__file__).parent.parent
@@ -28,7 +28,7 @@ def run(tuning, *arguments):
     )
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@NO_CUDA
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("tuning", TUNINGS)
 def test_walk(tuning, part):
@@ -38,14 +38,14 @@ def test_walk(tuning, part):
     assert done.returncode == 0, done.stdout[-5000:]
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@NO_CUDA
 def test_reliability_before_hopper():
     """Its own walks take all of the shapes, clusters and bulk copies none."""
     done = run(TUNINGS["before Hopper"], "tests/test_cuda_reliability.py")
     assert done.returncode == 0, done.stdout[-5000:]
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@NO_CUDA
 @pytest.mark.parametrize(
     "tuning", ["stage=1", "stage_bytes", "stage_bytes=", "stage_bytes=1k", "stage_bytes=-1"]
 )

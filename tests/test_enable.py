@@ -132,8 +132,8 @@ def test_what_torch_takes_and_ours_do_not(operator):
     quantized = torch.quantize_per_tensor(
         torch.tensor([[3.0, 1.0], [2.0, 5.0]]), 0.1, 0, torch.qint8
     )
-    deep = torch.arange(2.0).view((1,) * 63 + (2,))
-    for x in (quantized, deep):
+    deep, deeper = (torch.arange(2.0).view((1,) * dims + (2,)) for dims in (63, 64))
+    for x in (quantized, deep, deeper):
         expected = outcome(operator, x, 1)
         with customops.enable():
             actual = outcome(operator, x, 1)

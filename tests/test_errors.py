@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from conftest import NO_CUDA
 from opspec import OPS, assert_same, each_op, each_op_and_dtype, ops
 
 import customops
@@ -144,7 +145,7 @@ def test_unusual_tensors(spec, what):
 @pytest.mark.parametrize("scale", ["two", None, [2.0], 1j])
 @pytest.mark.parametrize("spec", [s for s in OPS if s.leading], ids=str)
 def test_scale_that_is_not_a_number(spec, scale):
-    with pytest.raises((RuntimeError, TypeError), match="scale"):
+    with pytest.raises(RuntimeError, match=f"{spec.name}.*argument 'scale'"):
         spec.function(torch.ones(2, 3), scale)
 
 
@@ -185,7 +186,7 @@ def test_import_under_an_old_torch_says_which_is_needed():
     assert error.startswith("ImportError:") and "torch >= 2.10" in error and "2.9.1" in error
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+@NO_CUDA
 @pytest.mark.parametrize("call", ["argmin(x)", "min(x, 0)", "scale_max(x, 2.0, 0)"])
 @pytest.mark.parametrize("requires_grad", [False, True], ids=["", "grad"])
 def test_cuda_tensor_without_the_cuda_library_says_so(call, requires_grad, tmp_path):
@@ -202,7 +203,7 @@ def test_cuda_tensor_without_the_cuda_library_says_so(call, requires_grad, tmp_p
 
 
 def test_torch_ops_name_the_argument():
-    with pytest.raises(RuntimeError, match="dim"):
+    with pytest.raises(RuntimeError, match="argmin.*argument 'dim'"):
         ops.argmin(torch.ones(3), "first")
 
 
@@ -256,7 +257,7 @@ def test_a_dim_is_whatever_is_an_index(spec, dim):
 @pytest.mark.parametrize("dim", ["ab", 1.0, [0.5], np.array([0, 1]), {0}], ids=repr)
 def test_a_dim_that_is_none(dim):
     for function in (customops.argmin, customops.argmax):
-        with pytest.raises((RuntimeError, TypeError), match="dim"):
+        with pytest.raises(RuntimeError, match=f"{function.__name__}.*argument 'dim'"):
             function(torch.ones(2, 3), dim)
 
 

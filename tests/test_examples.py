@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from conftest import NO_CUDA
 from torch import nn
 
 import compile_examples.__main__ as demo
@@ -181,7 +182,7 @@ def test_indices_have_no_gradient(example, device):
 
 
 @pytest.mark.large
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+@NO_CUDA
 @each_example
 @modes
 def test_equal_results_at_the_published_sizes(example, compiled):

@@ -14,8 +14,9 @@ import graphs
 import pytest
 import reference
 import torch
+from conftest import needs_compiler
 from opspec import OPS, as_tuple, assert_same, each_differentiable_op, each_op
-from test_compile import model, needs_compiler
+from test_compile import model
 from torch.export import Dim, export
 from torch.torch_version import TorchVersion
 

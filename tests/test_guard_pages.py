@@ -8,13 +8,17 @@ from pathlib import Path
 
 import pytest
 import torch
+from conftest import needs_compiler
 
 from customops import libraries
 
 FOLDER = Path(__file__).parent / "guard_pages"
 EXAMPLES = os.environ.get("REDUCEOPS_TEST_EXAMPLES", "1500")
 
-pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="maps memory as Linux does")
+pytestmark = [
+    needs_compiler,
+    pytest.mark.skipif(platform.system() != "Linux", reason="maps memory as Linux does"),
+]
 
 
 @pytest.fixture(scope="module")

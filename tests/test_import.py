@@ -1,10 +1,13 @@
 """Importing: once, twice, beside another copy of the library, in threads and subinterpreters."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 import customops
 
@@ -21,10 +24,21 @@ except ImportError as error:
 """
 
 
+@pytest.mark.skipif(shutil.which("nm") is None, reason="there is no nm")
+def test_the_libraries_need_no_python():
+    """One build is for every version of it."""
+    for library in LIBRARY.parent.glob("*.so"):
+        command = ["nm", "-D", "--undefined-only", library]
+        text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        symbols = [line.split()[-1] for line in text.splitlines()]
+        assert "aoti_torch_empty_strided" in symbols  # they are listed
+        assert not [name for name in symbols if re.match("_?Py[A-Z_]", name)]
+
+
 def run(*lines):
     """What a fresh Python prints."""
     environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
-    code = "\n".join(("import importlib, sys, torch", *lines))
+    code = "\n".join(("import sys, torch", *lines))
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
@@ -59,10 +73,6 @@ def test_another_folder_of_the_package(tmp_path):
 def test_the_same_folder_twice():
     text = run("import customops", "first = customops", FORGET, REFUSED, "customops = first", WORKS)
     assert f"imported before in this process, from {PACKAGE}" in text
-
-
-def test_reload():
-    run("import customops", "importlib.reload(customops)", WORKS)
 
 
 def test_several_threads_import_at_once():

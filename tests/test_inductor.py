@@ -1,12 +1,12 @@
 """customops.inductor_options(): which reductions become ours, and that results stay the same."""
 
 import math
-import shutil
 from pathlib import Path
 
 import data
 import pytest
 import torch
+from conftest import NEEDS, needs_compiler
 from graphs import calls
 from opspec import assert_same
 from torch._dynamo.backends.common import aot_autograd
@@ -18,7 +18,6 @@ from torch._inductor.decomposition import select_decomp_table
 import customops
 from customops import inductor, lowering
 
-needs_compiler = pytest.mark.skipif(shutil.which("c++") is None, reason="there is no C++ compiler")
 DTYPES = (torch.bool, *data.INTEGERS[:5], *data.FLOATS)
 
 
@@ -211,10 +210,10 @@ def test_layouts(device):
 @pytest.mark.parametrize(
     "function, expected",
     [
-        (lambda x: x.max(1)[0], []),
-        (lambda x: (x * 3.0).min(1)[0], ["_scale_min_indices"]),
-        (lambda x: (x.transpose(1, 2) @ x).max(2)[0], ["max"]),
-        (lambda x: torch.stack([x.max(1)[0], x.max(1)[1] * x.sum(1)]), ["max"]),
+        (lambda x: x.max(1)[0], "max"),
+        (lambda x: (x * 3.0).min(1)[0], "_scale_min_indices"),
+        (lambda x: (x.transpose(1, 2) @ x).max(2)[0], "max"),
+        (lambda x: torch.stack([x.max(1)[0], x.max(1)[1] * x.sum(1)]), "max"),
     ],
 )
 def test_gradients(function, expected, device):
@@ -228,7 +227,7 @@ def test_gradients(function, expected, device):
     torch.testing.assert_close(actual, reference)
     assert (actual != 0).equal(reference != 0)
     ours = [name for name in backend.called if name.startswith("reduceops.")]
-    assert [name for name in expected if f"reduceops.{name}.default" not in ours] == []
+    assert ours[0] == f"reduceops.{expected}.default"
 
 
 # Inductor itself.
@@ -261,7 +260,7 @@ def test_without_the_options_nothing_is_rewritten():
     seen = []
     x = data.make((60, 300), torch.float32, "ties")
     hook = {"post_grad_custom_post_pass": lambda graph: seen.extend(calls(graph.owning_module))}
-    if shutil.which("c++"):
+    if not NEEDS["COMPILER"]:
         torch.compile(lambda x: x.argmax(1), options=hook)(x)
         assert "aten.argmax.default" in seen and not inductor.rewrites()
         torch._dynamo.reset()

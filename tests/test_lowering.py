@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import shutil
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +11,7 @@ import opspec
 import pytest
 import reference
 import torch
-from conftest import NO_CUDA
+from conftest import NO_CUDA, needs_compiler
 from torch import nn
 from torch._dynamo.utils import counters
 from torch._inductor import ir
@@ -22,7 +21,7 @@ from torch._inductor.utils import run_and_get_code
 import customops
 from customops import fake, lowering
 
-pytestmark = pytest.mark.skipif(shutil.which("c++") is None, reason="there is no C++ compiler")
+pytestmark = needs_compiler
 ENDS = ("min", "max")
 
 

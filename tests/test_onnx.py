@@ -9,9 +9,9 @@ from pathlib import Path
 import data
 import pytest
 import torch
+from conftest import needs_compiler
 from opspec import OPS, as_tuple, assert_same, each_op
 from reference import bits
-from test_compile import needs_compiler
 from torch import nn
 from torch.export import Dim
 

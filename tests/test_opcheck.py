@@ -12,6 +12,25 @@ NAMES = [
 ]
 
 
+# As the SPEC has them.
+SCHEMAS = {
+    "argmin(Tensor self, int? dim=None, bool keepdim=False) -> Tensor",
+    "argmax(Tensor self, int? dim=None, bool keepdim=False) -> Tensor",
+    "argmin.dims(Tensor self, int[] dim, bool keepdim=False) -> Tensor",
+    "argmax.dims(Tensor self, int[] dim, bool keepdim=False) -> Tensor",
+    "min(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)",
+    "max(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)",
+    "scale_min(Tensor self, float scale, int dim=1, bool keepdim=True) -> Tensor",
+    "scale_max(Tensor self, float scale, int dim=1, bool keepdim=True) -> Tensor",
+}
+
+
+def test_the_public_schemas():
+    registered = [str(schema) for schema in torch._C._jit_get_all_schemas()]
+    ours = {s.removeprefix("reduceops::") for s in registered if s.startswith("reduceops::")}
+    assert {schema for schema in ours if not schema.startswith("_")} == SCHEMAS
+
+
 def samples():
     for spec in OPS:
         for shape, dim, keepdim in spec.samples:

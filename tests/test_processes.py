@@ -184,6 +184,34 @@ def test_out_of_memory_is_an_error_and_the_next_call_works():
     run(OUT_OF_MEMORY)
 
 
+STRIDED = """
+import resource, torch, customops
+square = torch.rand(4000, 4000)
+inputs = [(square.t(), 1), (square.t(), 0), (square[:, ::2], 1), (square[::2, 1:], 0)]
+inputs += [(square.view(40, 100, 4000).transpose(0, 2), 1)]
+expected = [torch.min(x, dim) for x, dim in inputs]
+for x, dim in inputs:
+    customops.min(x[:2000], dim)  # all threads exist, with their scratch
+with open("/proc/self/statm") as file:
+    space = int(file.read().split()[0]) * 4096
+resource.setrlimit(resource.RLIMIT_AS, (space + (4 << 20), resource.RLIM_INFINITY))
+for (x, dim), (values, indices) in zip(inputs, expected):
+    found = customops.min(x, dim)
+    assert torch.equal(found[0], values) and torch.equal(found[1], indices), (x.shape, dim)
+    try:
+        x.clone(memory_format=torch.contiguous_format)
+    except (RuntimeError, MemoryError):
+        continue
+    raise AssertionError("there is memory for a copy")
+"""
+
+
+@measures_memory
+def test_strided_inputs_are_read_where_they_are():
+    """With too little memory for a copy of them."""
+    run(STRIDED)
+
+
 @NO_CUDA
 def test_out_of_gpu_memory_is_an_error_and_the_next_call_works():
     row = torch.rand(1, 2, device="cuda")

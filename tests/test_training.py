@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from test_compile import needs_compiler
+from conftest import needs_compiler
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
