@@ -65,10 +65,6 @@ enable_single_level_autograd_function = _find(
 set_forward_gradients = _find(
     "torch.autograd.forward_ad", "_set_fwd_grad_enabled", _refuse(_NO_TRANSFORMS), _NO_TRANSFORMS
 )
-is_legacy_batched = _find(
-    *("torch._C._functorch", "is_legacy_batchedtensor", lambda _: True),
-    "gradients are contiguous",
-)
 guard_or_false = _find(
     *("torch.fx.experimental.symbolic_shapes", "guard_or_false", bool),
     "sizes that depend on data are errors when traced",

@@ -63,19 +63,18 @@ class Select(torch.autograd.Function):
         (indices,) = ctx.saved_tensors
         if ctx.scale is not None:
             grad = grad * ctx.scale
-        if not ctx.channels_last or _is_transformed(grad):
+        if ctx.channels_last and not are_transforms_active() and type(grad) is type(indices):
+            # In the input's layout, or the convolution before it would copy it to that. (Zeros like
+            # the gradient, for it may stand for several tensors, as a batch or a subclass.)
+            if not ctx.keepdim:
+                grad, indices = grad.unsqueeze(ctx.dim), indices.unsqueeze(ctx.dim)
+            batch, channels, *others = ctx.shape
+            zeros = grad.new_zeros((batch, *others, channels)).movedim(-1, 1)
+            grad = zeros.scatter_(ctx.dim, indices, grad)
+        else:
             grad = torch.ops.aten.value_selecting_reduction_backward(
                 grad, ctx.dim, indices, ctx.shape, ctx.keepdim
             )
-        else:
-            # In the input's layout, or the convolution before it would copy it to that.
-            if not ctx.keepdim:
-                grad, indices = grad.unsqueeze(ctx.dim), indices.unsqueeze(ctx.dim)
-            layout = torch.channels_last if len(ctx.shape) == 4 else torch.channels_last_3d
-            zeros = torch.empty(
-                ctx.shape, dtype=grad.dtype, device=grad.device, memory_format=layout
-            ).zero_()
-            grad = zeros.scatter_(ctx.dim, indices, grad)
         return None, grad, None, None, None
 
     @staticmethod
@@ -94,11 +93,6 @@ def _is_channels_last(self: Tensor) -> bool:
     if not guard_or_false(channel < others[0]):
         return False
     return all(guard_or_false(inner <= outer) for inner, outer in pairwise(others))
-
-
-def _is_transformed(grad: Tensor) -> bool:
-    """Whether it may stand for several, which a tensor of zeros for one has no room for."""
-    return are_transforms_active() or _torch_private.is_legacy_batched(grad)
 
 
 class Raise(torch.Tensor):
@@ -122,8 +116,8 @@ class Raise(torch.Tensor):
 in_python = {}  # the operators by name, all of autograd in Python
 
 
-def _register(op, select) -> None:
-    name, outputs = op._opname, len(op._schema.returns)
+def _select_if_needed(op, select):
+    """`select` where a gradient may be needed, else `op` below autograd."""
 
     def decide(self, *args):
         # (A compiled torch.func.jvp leaves no trace in forward_ad.)
@@ -134,6 +128,13 @@ def _register(op, select) -> None:
         ):
             return select(self, *args)
         return below_autograd(op, self, *args)
+
+    return decide
+
+
+def _register(op, select) -> None:
+    name, outputs = op._opname, len(op._schema.returns)
+    decide = _select_if_needed(op, select)
 
     def decide_or_fail(*args):
         try:
@@ -162,7 +163,8 @@ def _register_scaled(op, with_indices) -> None:
 
     _register(op, select)
     # What a graph holds that was recorded below autograd.
-    _library.impl(with_indices._opname, select_with_indices, "Autograd")
+    decide = _select_if_needed(with_indices, select_with_indices)
+    _library.impl(with_indices._opname, decide, "Autograd")
 
 
 _ops = torch.ops.reduceops

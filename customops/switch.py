@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import functools
+import inspect
 import threading
 from collections.abc import Callable
 
@@ -14,6 +15,13 @@ _lock = threading.Lock()
 _switches = 0  # enable() calls that are no `with` block's
 _blocks = 0  # `with` blocks entered
 _generation = 0  # grows when disable() ends them all
+
+
+_RUN_LATER = (
+    inspect.iscoroutinefunction,
+    inspect.isgeneratorfunction,
+    inspect.isasyncgenfunction,
+)
 
 
 class Enabled(contextlib.ContextDecorator):
@@ -45,6 +53,12 @@ class Enabled(contextlib.ContextDecorator):
             self._forget_what_disable_ended()
             _count(switches=-self._switched)
             self._switched = False
+        if any(is_of(function) for is_of in _RUN_LATER):
+            name = getattr(function, "__qualname__", function)
+            raise TypeError(
+                f"customops.enable() cannot decorate {name}, which runs after its call has "
+                "returned (async or a generator): write `with customops.enable():` inside it"
+            )
         return super().__call__(function)
 
     def _recreate_cm(self) -> "Enabled":
@@ -57,7 +71,9 @@ class Enabled(contextlib.ContextDecorator):
 
 def _count(switches: int = 0, blocks: int = 0) -> None:
     global _switches, _blocks
-    _set(_switches + switches + _blocks + blocks > 0)
+    on = _switches + switches + _blocks + blocks > 0
+    if on != enabled():
+        _set(on)
     _switches += switches
     _blocks += blocks
 
@@ -79,16 +95,23 @@ def _set(on: bool) -> None:
             continue
         if on:
             _hand_back(name)
-        switch = getattr(ctypes.CDLL(str(library.path)), f"reduceops_{name}_switch")
-        switch.argtypes, switch.restype = [ctypes.c_bool], ctypes.c_char_p
-        if problem := switch(on):
+        if problem := _switch_of(name)(on):
             _set(False)
             raise RuntimeError(f"customops.enable() cannot work on {name}: {problem.decode()}")
+
+
+@functools.cache
+def _switch_of(device: str) -> Callable[[bool], bytes | None]:
+    path = getattr(libraries, device).path
+    switch = getattr(ctypes.CDLL(str(path)), f"reduceops_{device}_switch")
+    switch.argtypes, switch.restype = [ctypes.c_bool], ctypes.c_char_p
+    return switch
 
 
 _library = torch.library.Library("reduceops", "FRAGMENT")
 _ONE = "(Tensor self, int? dim=None, bool keepdim=False) -> Tensor"
 _TWO = "(Tensor self, int dim, bool keepdim=False) -> (Tensor, Tensor)"
+_GONE = "SafeKernelFunction has been invalidated"  # torch's error
 _SCHEMAS = {"argmin": _ONE, "argmax": _ONE, "min.dim": _TWO, "max.dim": _TWO}
 
 
@@ -105,13 +128,32 @@ def _hand_back(device: str) -> None:
                 f"customops.enable() cannot work: another extension has replaced aten::{name}, and "
                 f"torch {torch.__version__} cannot hand back to it"
             )
-        former = torch.library.get_kernel(f"aten::{name}", key)
-        ours = f"_former_{device}_{name.partition('.')[0]}"
-        _library.define(ours + schema)
-        _library.impl(ours, former.call_boxed, key, with_keyset=True)
         call = library.reduceops_hand_back_to
         call.argtypes = [ctypes.c_int, ctypes.c_char_p]
-        call(operation, _kept(f"reduceops::{ours}"))
+        hand_back_to = functools.partial(call, operation)
+        ours = f"_former_{device}_{name.partition('.')[0]}"
+        _library.define(ours + schema)
+        former = _former(name, key, hand_back_to)
+        _library.impl(ours, former, key, with_keyset=True)
+        hand_back_to(_kept(f"reduceops::{ours}"))
+
+
+def _former(name: str, key: str, hand_back_to: Callable) -> Callable:
+    """The kernel that is registered now; torch's own once that extension has taken it away."""
+    kernel = torch.library.get_kernel(f"aten::{name}", key)
+    operation, _, overload = name.partition(".")
+    op = getattr(getattr(torch.ops.aten, operation), overload or "default")
+
+    def former(keys, *args):
+        try:
+            return kernel.call_boxed(keys, *args)
+        except RuntimeError as error:
+            if _GONE not in str(error):
+                raise
+        hand_back_to(None)
+        return op.redispatch(keys, *args)
+
+    return former
 
 
 @functools.cache
@@ -131,9 +173,11 @@ def enable() -> Enabled:
     It stays until :func:`disable`. In a ``with`` statement it lasts for the block, as a decorator
     for every call; these nest, and a block that ends leaves other blocks and switches alone.
 
-    Where another extension had replaced a kernel of torch, what is left goes to that one.
+    Where another extension had replaced a kernel of torch, what is left goes to that one, for as
+    long as that extension keeps it there.
 
-    RuntimeError where this torch does not export its own kernels.
+    RuntimeError where this torch does not export its own kernels; TypeError as the decorator of a
+    generator or an async function, whose body runs after the call.
     """
     return Enabled()
 

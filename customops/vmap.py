@@ -14,6 +14,7 @@ def batch_to_front(
     """The batched tensor, dims and keepdim that stand for `dim` and `keepdim` of every sample."""
     self = self.movedim(batch_dim, 0)
     dims = checks.wrap_dims(op, self.dim() - 1, dim)
+    checks.check_not_empty(op, self.shape[1:], dims)
     if self.dim() == 1:
         # A 0-d sample has nothing to keep: reduce a dim of size 1 that goes away again.
         return self.unsqueeze(1), [1], False

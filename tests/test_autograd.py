@@ -7,8 +7,10 @@ import pytest
 import torch
 import torch.autograd.forward_ad as forward_ad
 from opspec import DIFFERENTIABLE, all_dims, as_tuple, each_differentiable_op, ops
+from torch._dynamo import compiled_autograd
 from torch.func import functionalize, grad, hessian, jacfwd, jacrev, jvp, linearize, vjp, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.testing._internal.two_tensor import TwoTensor
 
 import customops
 
@@ -109,6 +111,38 @@ def test_a_gradient_has_the_layout_of_the_input(spec, keepdim, shape, layout, de
 
 
 @each_differentiable_op
+@pytest.mark.parametrize("keepdim", [False, True])
+@pytest.mark.parametrize("plain", [False, True], ids=["", "plain"])
+def test_a_channels_last_subclass_of_two_tensors(spec, keepdim, plain):
+    """Each half has its own gradient, whether the incoming one has halves or is for both."""
+    halves = [
+        distinct((2, 3, 4, 5)).flip(flipped).to(memory_format=torch.channels_last)
+        for flipped in ((), (1,))
+    ]
+    x = TwoTensor(*halves).requires_grad_()
+    result = values(spec, x, 1, keepdim)
+    weights = distinct(result.shape)
+    result.backward(weights if plain else TwoTensor(weights, weights * 2))
+    assert isinstance(x.grad, TwoTensor)
+    for actual, half, factor in ((x.grad.a, halves[0], 1), (x.grad.b, halves[1], 2 - plain)):
+        leaf = half.clone().requires_grad_()
+        expected_values(spec, leaf, 1, keepdim).backward(weights * factor)
+        assert torch.equal(actual, leaf.grad)
+        assert plain or actual.is_contiguous(memory_format=torch.channels_last)
+
+
+@each_differentiable_op
+def test_a_compiled_backward_is_one_graph(spec):
+    """Of compiled autograd, which traces the gradient itself."""
+    x = distinct((2, 3, 4, 5)).to(memory_format=torch.channels_last).requires_grad_()
+    (expected,) = torch.autograd.grad(expected_values(spec, x, 1).sum(), x)
+    with compiled_autograd._enable(torch.compile(backend="eager", fullgraph=True)):
+        values(spec, x, 1).sum().backward()
+    assert torch.equal(x.grad, expected)
+    assert x.grad.is_contiguous(memory_format=torch.channels_last)
+
+
+@each_differentiable_op
 def test_a_view_of_a_leaf(spec, device):
     leaf = distinct((6, 8), device).requires_grad_()
     other = leaf.detach().clone().requires_grad_()
@@ -163,6 +197,19 @@ def test_no_graph_where_none_is_wanted(spec, device):
     with torch.inference_mode():
         frozen = distinct((3, 4), device)
     assert torch.equal(values(spec, frozen, 1), expected_values(spec, frozen, 1))
+
+
+@pytest.mark.parametrize("name", ["_scale_min_indices", "_scale_max_indices"])
+def test_no_node_where_none_is_wanted(name, monkeypatch):
+    calls = []
+    monkeypatch.setattr(
+        customops.autograd.Select, "apply", lambda *args: calls.append(args) or (None, None)
+    )
+    x = distinct((3, 4))
+    getattr(ops, name)(x, 2.0, 1, True)
+    assert not calls
+    getattr(ops, name)(x.requires_grad_(), 2.0, 1, True)
+    assert len(calls) == 1
 
 
 @each_differentiable_op

@@ -294,6 +294,24 @@ def test_decorator():
     assert not customops.enabled() and function() and function() and not customops.enabled()
 
 
+def test_a_decorated_function_runs_in_its_call():
+    """A decorator would be over before the body of one of these starts."""
+
+    async def coroutine():
+        pass
+
+    def generator():
+        yield
+
+    async def asynchronous_generator():
+        yield
+
+    for function in (coroutine, generator, asynchronous_generator):
+        with pytest.raises(TypeError, match=rf"cannot decorate .*{function.__name__}"):
+            customops.enable()(function)
+        assert not customops.enabled()
+
+
 def test_threads_reduce_while_others_switch(device):
     """Nobody crashes, nobody gets another result, and all blocks together leave nothing enabled."""
     problems = []
@@ -363,6 +381,40 @@ for _ in range(2):
     results, seen = call(x)
     assert seen == all_of_them, seen
     assert all(map(torch.equal, results, expected)), (results, expected)
+""")
+
+
+@pytest.mark.skipif(not hasattr(torch.library, "get_kernel"), reason="this torch cannot")
+def test_it_hands_back_to_torch_once_another_extension_is_gone():
+    run("""
+import torch, customops
+def outcome(operator, x):
+    try:
+        return str(operator(x, 1))
+    except RuntimeError as error:
+        return str(error)
+
+def call():
+    operators = (torch.argmin, torch.argmax, torch.min, torch.max)
+    return [outcome(operator, each) for operator in operators for each in (x, left_to_torch)]
+
+x = torch.rand(3, 4)
+left_to_torch = x.to(torch.uint16)
+expected = call()
+with torch.library._scoped_library("aten", "IMPL") as library:
+    def gone(self, dim=None, keepdim=False):
+        return torch.full((1,), 7)
+    for name in ("argmin", "argmax"):
+        library.impl(name, gone, "CPU", allow_override=True)
+    for name in ("min.dim", "max.dim"):
+        library.impl(name, lambda *args: (gone(*args), gone(*args)), "CPU", allow_override=True)
+    customops.enable()
+    customops.disable()
+    assert all("7" in result for result in call())
+for _ in range(2):
+    assert call() == expected, call()
+    with customops.enable():
+        assert call() == expected, call()
 """)
 
 

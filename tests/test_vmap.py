@@ -82,6 +82,18 @@ def test_dims_are_those_of_a_sample(spec, device):
             vmap(lambda x, dim=dim: spec.op(x, *spec.arguments(dim, False)))(x)
 
 
+@each_op
+@pytest.mark.parametrize("function", ["op", "function"])
+def test_an_empty_dim_is_that_of_a_sample(spec, function, device):
+    call = getattr(spec, function)
+    text = rf"{spec.name}: cannot reduce over dim 0, which has size 0 \(input shape \[0, 3\]\)"
+    for dim in (0, -2, *(([0, 1], None) if spec.dims else ())):
+        with pytest.raises(IndexError, match=text):
+            vmap(lambda x, dim=dim: call(x, *spec.arguments(dim, False)), 1)(
+                torch.empty(0, 2, 3, device=device)
+            )
+
+
 @pytest.mark.parametrize("name", ["argmin", "argmax"])
 @pytest.mark.filterwarnings("error")  # a missing rule is a slow loop and a warning
 def test_there_is_a_rule_for_every_overload(name, device):
