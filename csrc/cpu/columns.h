@@ -182,7 +182,7 @@ struct Columns : Walk<Element>, Lanes<Element> {
    public:
     InPlace(const Key* base, const Dims& dims, int64_t position)
         : base_(base), cursor_(dims, 0, position) {}
-    int64_t most() const { return kBlock; }
+    int64_t most(int64_t rows) const { return least(rows, kBlock); }
     void begin(int64_t, int64_t) {}
     const Key* next() {
       const Key* row = base_ + cursor_.place().offset;
@@ -204,7 +204,7 @@ struct Columns : Walk<Element>, Lanes<Element> {
     const int64_t lanes = std::max<int64_t>(width, kLanes);
     bool settled = false, changed = false;
     for (int64_t start = j, block; start < stop && !settled; start += block) {
-      block = least(rows.most(), stop - start);
+      block = rows.most(stop - start);
       rows.begin(start, block);
       if (start != j && changed) std::fill_n(bests.at, lanes, Number(0));
       changed = false;

@@ -96,9 +96,10 @@ class Gather {
     scratch_.column[run_count_] = width;
   }
 
-  int64_t most() const {
-    const int64_t fit = kBuffer / pitch_;
-    return fit >= kMostRows ? kMostRows : fit >= 8 ? fit / 8 * 8 : fit;
+  // Of `rows` that are left, those to copy at once: all, or as many as make whole passes.
+  int64_t most(int64_t rows) const {
+    const int64_t fit = std::min(kBuffer / pitch_, kMostRows);
+    return rows <= fit ? rows : std::max<int64_t>(1, fit / 8 * 8);
   }
 
   // Copies rows [start, start + count).

@@ -42,7 +42,7 @@ inline Walks choose_walk(const Groups& groups, int64_t walk, int64_t bytes) {
     if (!fills_lanes || groups.reduced.count == 0) return Walks::kRows;
     const Dim inner = groups.reduced.dim[0];
     const bool whole = groups.reduced.count == 1 && inner.stride == 1;
-    const int64_t few = !whole ? 128 : bytes == 1 ? 128 : bytes == 2 ? 24 : bytes == 4 ? 12 : 6;
+    const int64_t few = !whole ? 128 : bytes == 1 ? 32 : bytes == 2 ? 17 : bytes == 4 ? 11 : 5;
     return inner.size < few ? Walks::kGather : Walks::kRows;
   }
   const Dim inner = groups.axes.dim[0];
@@ -70,9 +70,12 @@ inline Plan make_plan(const Groups& groups, int64_t walk, int64_t bytes, int64_t
   if (!plan.rows) {
     const int64_t inner = plan.gathers ? groups.outputs : groups.axes.dim[0].size;
     const int64_t outer = groups.outputs / inner;
-    plan.tile = plan.gathers ? std::clamp(kGatherBytes / bytes / walk, kGatherRowBytes / bytes,
-                                          kGatherColumns)
-                             : std::min(kTileBytes / bytes, kTileColumns);
+    plan.tile = std::min(kTileBytes / bytes, kTileColumns);
+    if (plan.gathers) {
+      constexpr int64_t kWhole = kCopyBytes;  // so that a tile has whole vectors of any type
+      plan.tile = std::clamp(kGatherBytes / bytes / walk, kGatherRowBytes / bytes, kGatherColumns) /
+                  kWhole * kWhole;
+    }
     for (; plan.tile * bytes > kMinTileBytes; plan.tile /= 2) {
       if (outer * ceil_div(inner, plan.tile) >= useful) break;
     }
