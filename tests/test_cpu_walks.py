@@ -198,3 +198,65 @@ def test_denormals_of_narrow_floats(spec, dtype, alone):
             assert_same(result, expected, context=(dim,))
 
     alone(work)
+
+
+def gathered(dtype):
+    """Layouts in which neighbouring columns are few, or none, and the reduced dims of each."""
+    flat = data.make((2 * 3 * 5 * 7 * 11 * 13,), dtype, "ties")
+    x = flat.view(2, 3, 5, 7, 11, 13)
+    for dim in range(6):
+        yield x, dim
+        yield x.permute(5, 2, 0, 4, 1, 3), dim
+        yield x[..., :3, 1:12:2].transpose(0, 3), dim
+    for width in (1, 2, 3, 6, 17, 33):
+        wide = data.make((150, 4, width + 1), dtype, "special", width)
+        for y in (wide[..., :width], unaligned(wide)[..., 1:], wide[..., 1:].permute(1, 2, 0)):
+            yield y, 1
+            yield y, 2 if y.shape[2] > 1 else 0
+    for n in (2, 5, 9, 16, 17, 31, 33, 70):  # squares and parts of them, and what does not fit
+        rows = data.make((1100, n + 2), dtype, "special", n)
+        for y in (rows, rows[:, :n], rows[:, 2:], unaligned(rows), rows.view(11, 100, -1).mT):
+            yield y, -1 if y.dim() == 2 else 1
+    # Results are neighbours along a dim that is the outermost in memory.
+    yield data.make((19, 3, 7, 40), dtype, "ties").permute(3, 2, 1, 0), 2
+    yield data.make((300, 40, 5), dtype, "ties").permute(2, 0, 1)[::2], 0
+
+
+@each_op_and(DTYPES)
+def test_gathered_columns(spec, dtype):
+    for x, dim in gathered(dtype):
+        check(spec, x, dim, context=(tuple(x.shape), x.stride()))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("threads", [1, 3])
+def test_several_reduced_dims(dtype, threads):
+    """Runs that are joined, or gathered; the order of memory is not that of the index."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        for shape in ((90, 2, 7, 3), (2, 3, 500, 8), (3, 4000, 5, 2), (7, 6, 5, 40)):
+            x = data.make(shape, dtype, "ties")
+            for y in (x, x.permute(2, 0, 3, 1), x[..., 1:], x[:, ::2].permute(3, 1, 2, 0)):
+                for dims in ([0, 1], [0, 2], [1, 3], [0, 1, 2], [0, 2, 3], [1, 2, 3]):
+                    kept = [d for d in range(4) if d not in dims]
+                    reduced = y.permute(*kept, *dims).flatten(len(kept))
+                    keys = reduced.numpy() if dtype != torch.bfloat16 else reduced.float().numpy()
+                    for name in ("argmin", "argmax"):
+                        found = getattr(torch.ops.reduceops, name)(y, dims)
+                        expected = torch.from_numpy(getattr(keys, name)(-1))
+                        assert torch.equal(found, expected), (name, shape, y.stride(), dims)
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("scale", [1.0, -1.0, 0.5, 1 / 3, 3.7, 1e-3, 2.0**-14, 1e5])
+def test_every_16_bit_float_is_scaled_as_torch_does(dtype, scale):
+    every = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16).view(dtype)
+    for x, dim in ((every.repeat(2, 1), 0), (every.repeat(3, 1).t().contiguous(), 1)):
+        for op in (torch.ops.reduceops.scale_min, torch.ops.reduceops.scale_max):
+            found, expected = op(x, scale, dim, False), every * scale
+            assert torch.equal(found.isnan(), expected.isnan())
+            number = ~expected.isnan()
+            assert torch.equal(bits(found)[number], bits(expected)[number])

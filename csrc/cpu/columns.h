@@ -12,6 +12,7 @@
 
 #include <new>
 
+#include "cpu/gather.h"
 #include "cpu/scratch.h"
 #include "cpu/vector.h"
 #include "cpu/walk.h"
@@ -54,24 +55,11 @@ struct Columns : Walk<Element>, Lanes<Element> {
     Bests bests;
     int64_t positions[kTile];
     Key values[kTile];
+    typename Gather<Key>::Scratch copied;
   };
   static_assert(alignof(Scratch) <= kScratchAlignment);
 
   Columns(const Job& job, Element element) : Base(job, element), Vectors{element} {}
-
-  // The vector of columns [c, c + kLanes) of a row; where these are not that many, or not
-  // neighbours in memory, lane by lane.
-  template <bool kUnit>
-  V columns(const Key* row, int64_t c, int64_t width, int64_t stride) const {
-    if constexpr (kUnit) {
-      return this->load(row + c);
-    } else {
-      Key lanes[kLanes];
-      for (int64_t i = 0; i < kLanes; ++i)
-        lanes[i] = get<Key>(row + least(c + i, width - 1) * stride);
-      return this->load(lanes);
-    }
-  }
 
   // Which lanes win against the best: a NaN against any number.
   static REDUCEOPS_INLINE auto beats(V v, V best) {
@@ -83,17 +71,17 @@ struct Columns : Walk<Element>, Lanes<Element> {
   // Takes n rows, the first of which is number `number` of its block, into the bests of `width`
   // columns, and counts the vectors that ask which row it was. True if no more rows can change
   // these: all are NaN.
-  template <int n, bool kFirst, bool kUnit>
-  bool pass(const Key* const* row, Number number, int64_t width, int64_t stride, Bests& bests,
+  template <int n, bool kFirst>
+  bool pass(const Key* const* row, Number number, int64_t width, Bests& bests,
             int64_t& asked) const {
     bool settled = kFloats;
     for (int64_t next = 0; next < width; next += kLanes) {
       // The last vector overlaps the one before: what it does twice changes nothing.
-      const int64_t c = kUnit ? least(next, width - kLanes) : next;
+      const int64_t c = least(next, width - kLanes);
       V v[n];
       for (int u = 0; u < n; ++u) {
-        v[u] = columns<kUnit>(row[u], c, width, stride);
-        if (kUnit) prefetch(row[u] + c, kAhead);
+        v[u] = this->load(row[u] + c);
+        prefetch(row[u] + c, kAhead);
       }
       const V smallest = smallest_of<n>(v);
       const V best = kFirst ? Vectors::all(Vectors::kLast) : get<V>(bests.lane + c);
@@ -130,18 +118,18 @@ struct Columns : Walk<Element>, Lanes<Element> {
     return settled;
   }
 
-  template <bool kFirst, bool kUnit>
-  bool pass(int n, const Key* const* row, Number number, int64_t width, int64_t stride,
-            Bests& bests, int64_t& asked) const {
+  template <bool kFirst>
+  bool pass(int n, const Key* const* row, Number number, int64_t width, Bests& bests,
+            int64_t& asked) const {
     switch (n) {
       case 8:
-        return pass<8, kFirst, kUnit>(row, number, width, stride, bests, asked);
+        return pass<8, kFirst>(row, number, width, bests, asked);
       case 4:
-        return pass<4, kFirst, kUnit>(row, number, width, stride, bests, asked);
+        return pass<4, kFirst>(row, number, width, bests, asked);
       case 2:
-        return pass<2, kFirst, kUnit>(row, number, width, stride, bests, asked);
+        return pass<2, kFirst>(row, number, width, bests, asked);
       default:
-        return pass<1, kFirst, kUnit>(row, number, width, stride, bests, asked);
+        return pass<1, kFirst>(row, number, width, bests, asked);
     }
   }
 
@@ -189,16 +177,36 @@ struct Columns : Walk<Element>, Lanes<Element> {
       asked += take<1>(lanes, row, least(c, width - kLanes), number, bests);
   }
 
-  // The best of `width` neighbouring columns over positions [j, stop) of `dims`, and where they
-  // are.
-  template <bool kUnit>
-  void tile(const Key* base, int64_t width, int64_t stride, const Dims& dims, int64_t j,
-            int64_t stop, Bests& bests, int64_t* positions) const {
-    Cursor cursor(dims, 0, j);
+  // Rows of neighbouring columns where they lie; their results are positions of the walk.
+  class InPlace {
+   public:
+    InPlace(const Key* base, const Dims& dims, int64_t position)
+        : base_(base), cursor_(dims, 0, position) {}
+    int64_t most(int64_t rows) const { return least(rows, kBlock); }
+    void begin(int64_t, int64_t) {}
+    const Key* next() {
+      const Key* row = base_ + cursor_.place().offset;
+      cursor_.next();
+      return row;
+    }
+    int64_t result(int64_t start, Number number) const { return start - 1 + number; }
+
+   private:
+    const Key* const base_;
+    Cursor cursor_;
+  };
+
+  // The best of `width` columns over positions [j, stop) of a walk, and the results that `rows`
+  // gives for where they are. Rows have a vector of columns at least.
+  template <class Source>
+  void tile(Source& rows, int64_t width, int64_t j, int64_t stop, Bests& bests,
+            int64_t* results) const {
+    const int64_t lanes = std::max<int64_t>(width, kLanes);
     bool settled = false, changed = false;
-    for (int64_t start = j; start < stop && !settled; start += kBlock) {
-      const int64_t block = least(kBlock, stop - start);
-      if (start != j && changed) std::fill_n(bests.at, width, Number(0));
+    for (int64_t start = j, block; start < stop && !settled; start += block) {
+      block = rows.most(stop - start);
+      rows.begin(start, block);
+      if (start != j && changed) std::fill_n(bests.at, lanes, Number(0));
       changed = false;
       int n = kRows;
       while (n > block) n /= 2;
@@ -208,7 +216,7 @@ struct Columns : Walk<Element>, Lanes<Element> {
         // The last pass of a block overlaps the one before: what it does twice changes nothing.
         const int taken = static_cast<int>(least<int64_t>(n, block - i));
         std::copy(row + taken, row + n, row);
-        for (int u = n - taken; u < n; ++u, cursor.next()) row[u] = base + cursor.place().offset;
+        for (int u = n - taken; u < n; ++u) row[u] = rows.next();
         i += taken;
         const auto number = static_cast<Number>(i - n + 1);
         const bool first = start == j && i == n;
@@ -216,23 +224,22 @@ struct Columns : Walk<Element>, Lanes<Element> {
         if (calm) {
           for (int u = n - taken; u < n; ++u) {
             const Key* next = u + 1 < n ? row[u + 1] : row[u] + (row[1] - row[0]);
-            take_row(row[u], next, static_cast<Number>(number + u), width, bests, asked);
+            take_row(row[u], next, static_cast<Number>(number + u), lanes, bests, asked);
           }
-          calm = asked * kCalm * kGroup * kLanes < width * taken;
+          calm = asked * kCalm * kGroup * kLanes < lanes * taken;
         } else {
-          settled = first ? pass<true, kUnit>(n, row, number, width, stride, bests, asked)
-                          : pass<false, kUnit>(n, row, number, width, stride, bests, asked);
-          calm = kUnit && n == kRows && asked * kCalm * kLanes < width;
+          settled = first ? pass<true>(n, row, number, lanes, bests, asked)
+                          : pass<false>(n, row, number, lanes, bests, asked);
+          calm = n == kRows && asked * kCalm * kLanes < lanes;
         }
         changed |= asked > 0;
       }
       if (!changed) continue;
-      const int64_t before = start - 1;
       if (start == j) {
-        for (int64_t c = 0; c < width; ++c) positions[c] = before + bests.at[c];
+        for (int64_t c = 0; c < width; ++c) results[c] = rows.result(start, bests.at[c]);
       } else {
         for (int64_t c = 0; c < width; ++c)
-          positions[c] = bests.at[c] ? before + bests.at[c] : positions[c];
+          results[c] = bests.at[c] ? rows.result(start, bests.at[c]) : results[c];
       }
     }
   }
@@ -240,10 +247,12 @@ struct Columns : Walk<Element>, Lanes<Element> {
   // How many of narrow rows without gaps count as one; 1 where that does not pay.
   int64_t fold(int64_t walk) const {
     const Dims& reduced = r.groups.reduced;
-    const Dim inner = r.groups.kept.dim[0];
+    const Dim inner = r.groups.axes.dim[0];
     if (inner.stride != 1 || reduced.count != 1 || reduced.dim[0].stride != inner.size) return 1;
     const int64_t wide = std::clamp<int64_t>(inner.size * walk / kFoldedWalk, kLanes, kTile);
-    return std::max<int64_t>(1, least(wide / inner.size, walk));
+    const int64_t fills = (kLanes + inner.size - 1) / inner.size;
+    const int64_t count = least(std::max(wide / inner.size, fills), walk);
+    return count * inner.size >= kLanes ? count : 1;
   }
 
   // The best of rows [j, stop) of all columns, `fold` of them taken as one. `wide_positions` is for
@@ -255,11 +264,8 @@ struct Columns : Walk<Element>, Lanes<Element> {
     Dims dims;
     dims.count = 1;
     dims.dim[0] = {wide, fold * width, 1};
-    if (fold * width >= kLanes) {
-      tile<true>(rows, fold * width, 1, dims, 0, wide, bests, wide_positions);
-    } else {
-      tile<false>(rows, fold * width, 1, dims, 0, wide, bests, wide_positions);
-    }
+    InPlace source(rows, dims, 0);
+    tile(source, fold * width, 0, wide, bests, wide_positions);
     for (int64_t c = 0; c < width; ++c) {
       Best<Key> best{std::numeric_limits<Key>::max(), std::numeric_limits<int64_t>::max()};
       Lane winner = Vectors::kLast;
@@ -278,8 +284,8 @@ struct Columns : Walk<Element>, Lanes<Element> {
 
   // Writes the values of columns whose bests these are; reads them again only where the best does
   // not tell their bits.
-  void write_values(const Key* base, const Dim& inner, int64_t width, const Bests& bests,
-                    const int64_t* indices, Key* values) const {
+  void write_values(int64_t first, int64_t width, const Bests& bests, const int64_t* indices,
+                    Key* values) const {
     typename Vectors::Bits unsure{};
     for (int64_t next = 0; next < width; next += kLanes) {
       // The last vector overlaps the one before, if there is one.
@@ -293,59 +299,86 @@ struct Columns : Walk<Element>, Lanes<Element> {
     }
     if (!any(unsure)) return;
     const Dims& reduced = r.groups.reduced;
-    for (int64_t c = 0; c < width; ++c) {
+    Cursor column(r.groups.axes, 0, first);
+    for (int64_t c = 0; c < width; ++c, column.next()) {
       Key value;
       if (element.value_of_key(this->key(bests.lane[c]), value)) continue;
       const int64_t offset = offset_of(reduced.dim, reduced.count, indices[c]);
-      values[c] = element.value(get<Key>(base + c * inner.stride + offset));
+      values[c] = element.value(get<Key>(input + column.place().offset + offset));
+    }
+  }
+
+  // Writes the results of `width` outputs from number `first` on to their places.
+  template <class T>
+  void scatter(const T* from, int64_t first, int64_t width, T* results) const {
+    const Dim inner = r.groups.kept.dim[0];
+    Cursor outer(r.groups.kept, 1, first / inner.size);
+    int64_t start = first % inner.size;
+    for (int64_t c = 0; c < width; start = 0, outer.next()) {
+      const int64_t n = least(inner.size - start, width - c);
+      T* to = results + outer.place().step + start * inner.step;
+      for (int64_t i = 0; i < n; ++i) to[i * inner.step] = from[c + i];
+      c += n;
     }
   }
 
   void operator()(int64_t begin, int64_t end) const {
     const Plan& plan = job.plan;
-    const Dims& reduced = r.groups.reduced;
-    const Dim inner = r.groups.kept.dim[0];
+    const Dims &reduced = r.groups.reduced, &kept = r.groups.kept, &axes = r.groups.axes;
+    const int64_t columns = plan.gathers ? r.groups.outputs : axes.dim[0].size;
     const int64_t walk = walk_extent(reduced);
-    const int64_t rows = plan.tile < inner.size ? 1 : fold(least(walk, plan.part_extent));
-    auto& [bests, local, local_values] = *new (scratch(sizeof(Scratch))) Scratch;
+    const int64_t rows =
+        plan.gathers || plan.tile < columns ? 1 : fold(least(walk, plan.part_extent));
+    // Whether the results of a tile follow each other.
+    const bool follow = kept.dim[0].step == 1 &&
+                        (in_order(r.groups) || (!plan.gathers && kept.dim[0].size == columns));
+    auto& [bests, local, local_values, copied] = *new (scratch(sizeof(Scratch))) Scratch;
+    Gather<Key> gather(input, r.groups, copied);
     for (int64_t item = begin; item < end; ++item) {
       const int64_t unit_number = item / plan.parts, part = item % plan.parts;
       const int64_t outer = unit_number / plan.tiles, column = unit_number % plan.tiles * plan.tile;
-      const int64_t width = least(plan.tile, inner.size - column);
+      const int64_t width = least(plan.tile, columns - column);
+      const int64_t first = outer * columns + column;  // of the outputs
       const int64_t j = part * plan.part_extent, stop = least(walk, j + plan.part_extent);
-      const Place row = Cursor(r.groups.kept, 1, outer).place();
-      const Place at{row.offset + column * inner.stride, row.step + column * inner.step};
-      const Key* base = input + at.offset;
-      const bool in_place = !job.candidates && inner.step == 1;
+      const bool in_place = !job.candidates && follow;
       const bool streams = job.streams && in_place;
-      int64_t* indices = in_place && r.indices && !streams ? r.indices + at.step : local;
-      if (rows > 1 && stop - j >= rows) {
-        folded(base, width, rows, j, stop, bests, local, indices);
-      } else if (inner.stride == 1 && width >= kLanes) {
-        tile<true>(base, width, 1, reduced, j, stop, bests, indices);
+      const int64_t to = in_place ? Cursor(kept, 0, first).place().step : 0;
+      int64_t* indices = in_place && r.indices && !streams ? r.indices + to : local;
+      const bool folds = rows > 1 && stop - j >= rows;
+      if (plan.gathers || (!folds && width < kLanes)) {
+        gather.columns(first, width, kLanes);
+        tile(gather, width, j, stop, bests, indices);
       } else {
-        tile<false>(base, width, inner.stride, reduced, j, stop, bests, indices);
-      }
-      // From positions of the walk to result indices.
-      if (reduced.count != 1) {
-        for (int64_t c = 0; c < width; ++c)
-          indices[c] = place(reduced.dim, reduced.count, indices[c]).step;
-      } else if (reduced.dim[0].step != 1) {
-        for (int64_t c = 0; c < width; ++c) indices[c] *= reduced.dim[0].step;
+        const Key* base = input + Cursor(axes, 0, first).place().offset;
+        if (folds) {
+          folded(base, width, rows, j, stop, bests, local, indices);
+        } else {
+          InPlace source(base, reduced, j);
+          tile(source, width, j, stop, bests, indices);
+        }
+        // From positions of the walk to result indices.
+        if (reduced.count != 1) {
+          for (int64_t c = 0; c < width; ++c)
+            indices[c] = place(reduced.dim, reduced.count, indices[c]).step;
+        } else if (reduced.dim[0].step != 1) {
+          for (int64_t c = 0; c < width; ++c) indices[c] *= reduced.dim[0].step;
+        }
       }
       if (job.candidates) {
-        Candidate* candidate = job.candidates + (outer * inner.size + column) * plan.parts + part;
+        Candidate* candidate = job.candidates + first * plan.parts + part;
         for (int64_t c = 0; c < width; ++c)
           candidate[c * plan.parts] = {this->key(bests.lane[c]), indices[c]};
-      } else if (!in_place) {
-        for (int64_t c = 0; c < width; ++c)
-          this->finish({at.offset + c * inner.stride, at.step + c * inner.step}, indices[c]);
-      } else if (r.values) {
-        Key* values = static_cast<Key*>(r.values) + at.step;
-        write_values(base, inner, width, bests, indices, streams ? local_values : values);
-        if (streams) stream(values, local_values, width * sizeof(Key));
+        continue;
       }
-      if (streams && r.indices) stream(r.indices + at.step, local, width * sizeof(int64_t));
+      Key* values = static_cast<Key*>(r.values);
+      if (values) {
+        Key* written = in_place && !streams ? values + to : local_values;
+        write_values(first, width, bests, indices, written);
+        if (streams) stream(values + to, written, width * sizeof(Key));
+        if (!in_place) scatter(written, first, width, values);
+      }
+      if (streams && r.indices) stream(r.indices + to, local, width * sizeof(int64_t));
+      if (!in_place && r.indices) scatter(local, first, width, r.indices);
     }
   }
 };

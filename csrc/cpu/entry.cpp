@@ -46,10 +46,11 @@ void in_parallel(int64_t items, int64_t grain, Body body) {
 
 void reduce_groups(Reduction& reduction, const Kernels& kernels, bool streams) {
   Groups& groups = reduction.groups;
-  if (!is_rows(groups)) order_by_index(groups.reduced);
   const bool small = groups.outputs * groups.extent * reduction.dtype->bytes <= kGrainBytes;
   const int64_t threads = small ? 1 : torch::stable::get_num_threads();
   const Plan plan = make_plan(groups, walk_extent(groups.reduced), reduction.dtype->bytes, threads);
+  if (!plan.rows || plan.joins) order_by_index(groups.reduced);
+  if (plan.gathers) order_for_gather(groups);
   std::unique_ptr<Candidate[]> candidates;
   if (plan.parts > 1)
     candidates = std::make_unique_for_overwrite<Candidate[]>(groups.outputs * plan.parts);

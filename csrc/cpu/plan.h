@@ -13,33 +13,90 @@ namespace reduceops::cpu {
 constexpr int64_t kTileBytes = 32768, kTileColumns = 16384;
 constexpr int64_t kMinTileBytes =
     512;  // narrower tiles lose more to DRAM than they gain in balance
+// Columns that are gathered: as many as make a block of so many bytes with their rows.
+constexpr int64_t kGatherBytes = 16384, kGatherRowBytes = 512, kGatherColumns = 1024;
+constexpr int64_t kResultsTogether = 8;  // a line of indices
+constexpr int64_t kJoinedBytes = 512;  // of a run: longer ones are worth being read where they are
+constexpr int64_t kCopyBytes = 64;     // a vector's, at most
 constexpr int64_t kGrainBytes = 128 << 10;    // worth waking a thread for
 constexpr int64_t kWorkspaceBytes = 1 << 20;  // for the candidates of the parts
 constexpr int64_t kCandidateBytes = 2 * sizeof(int64_t);
 
 struct Plan {
   bool rows;            // else columns
+  bool gathers;         // columns are all outputs, in the order of memory; else the innermost axis
+  bool joins;           // runs of a row are copied one behind the other, in the order of the index
   int64_t tile;         // columns per unit; 1 for rows
-  int64_t tiles;        // units along the inner kept dim
+  int64_t tiles;        // units along the columns
   int64_t units;        // outputs (rows) or tiles (columns)
   int64_t parts;        // of the reduced extent; their candidates are combined afterwards
   int64_t part_extent;  // reduced positions in a part
   int64_t grain;        // items (units x parts) per thread at least
 };
 
+enum class Walks { kRows, kColumns, kGather };
+
+// Which walk is the cheapest. Gathering costs a few instructions for each run of neighbours, or for
+// a square of 16 bytes of rows; rows by themselves cost combining their lanes, and a tile of
+// columns its bookkeeping, however short they are.
+inline Walks choose_walk(const Groups& groups, int64_t walk, int64_t bytes) {
+  const bool fills_lanes = groups.outputs * bytes * 2 >= kCopyBytes;  // half of them at least
+  if (is_rows(groups)) {
+    if (!fills_lanes || groups.reduced.count == 0) return Walks::kRows;
+    const Dim inner = groups.reduced.dim[0];
+    const bool whole = groups.reduced.count == 1 && inner.stride == 1;
+    int64_t few = bytes == 1 ? 32 : bytes == 2 ? 17 : bytes == 4 ? 11 : 4;
+    if (!in_order(groups)) few *= 2;
+    if (!whole) few = 128;
+    return inner.size < few ? Walks::kGather : Walks::kRows;
+  }
+  const Dim inner = groups.axes.dim[0];
+  if (inner.stride == 1) {
+    const int64_t vectors = inner.size * bytes / kCopyBytes;
+    const bool dense = groups.reduced.count == 1 && groups.reduced.dim[0].stride == inner.size;
+    if (vectors * walk >= 128 || (dense && inner.size * walk * bytes >= 8192))
+      return Walks::kColumns;
+  }
+  return fills_lanes ? Walks::kGather : Walks::kRows;
+}
+
+// The order in which a gather goes over the outputs, where results do not follow each other as the
+// groups do: the dim along which results are neighbours comes second, so that a tile has some of
+// these as well as neighbours in memory.
+inline void order_for_gather(Groups& groups) {
+  Dims& kept = groups.kept;
+  if (in_order(groups) || kept.dim[0].size * kResultsTogether > kGatherColumns) return;
+  int d = 0;
+  while (d < kept.count && kept.dim[d].step != 1) ++d;
+  if (d < 2 || d == kept.count) return;
+  std::rotate(kept.dim + 1, kept.dim + d, kept.dim + d + 1);
+  groups.axes = kept;
+}
+
 // `walk` is the number of positions a walk over the reduced dims visits.
 inline Plan make_plan(const Groups& groups, int64_t walk, int64_t bytes, int64_t threads) {
   const auto ceil_div = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
   Plan plan{};
-  plan.rows = is_rows(groups);
+  const Walks chosen = choose_walk(groups, walk, bytes);
+  plan.rows = chosen == Walks::kRows;
+  plan.gathers = chosen == Walks::kGather;
+  plan.joins =
+      plan.rows && groups.reduced.count > 1 &&
+      (groups.reduced.dim[0].stride != 1 || groups.reduced.dim[0].size * bytes < kJoinedBytes);
   const int64_t elements = groups.outputs * walk;
   const int64_t grain = kGrainBytes / bytes;
   const int64_t useful = std::clamp<int64_t>(elements / grain, 1, threads);
   plan.tile = plan.tiles = 1;
   plan.units = groups.outputs;
   if (!plan.rows) {
-    const int64_t inner = groups.kept.dim[0].size, outer = groups.outputs / inner;
+    const int64_t inner = plan.gathers ? groups.outputs : groups.axes.dim[0].size;
+    const int64_t outer = groups.outputs / inner;
     plan.tile = std::min(kTileBytes / bytes, kTileColumns);
+    if (plan.gathers) {
+      constexpr int64_t kWhole = kCopyBytes;  // so that a tile has whole vectors of any type
+      plan.tile = std::clamp(kGatherBytes / bytes / walk, kGatherRowBytes / bytes, kGatherColumns) /
+                  kWhole * kWhole;
+    }
     for (; plan.tile * bytes > kMinTileBytes; plan.tile /= 2) {
       if (outer * ceil_div(inner, plan.tile) >= useful) break;
     }

@@ -298,6 +298,41 @@ struct Rows : Walk<Element>, Lanes<Element> {
     return best;
   }
 
+  // The first smallest of positions [j, stop) of the walk, copied from all its runs; these follow
+  // each other in the order of the index.
+  Best<int64_t> joined(const Key* base, int64_t j, int64_t stop) const {
+    constexpr int64_t kCopied = 4096 / sizeof(Key);
+    Key copied[kCopied];
+    std::memset(copied, 0, kLanes * sizeof(Key));
+    const Dims& reduced = r.groups.reduced;
+    const Dim inner = reduced.dim[0];
+    Best<int64_t> best{std::numeric_limits<int64_t>::max(), std::numeric_limits<int64_t>::max()};
+    Cursor outer(reduced, 1, j / inner.size);
+    int64_t start = j % inner.size;  // in the run
+    while (j < stop) {
+      const int64_t m = least(kCopied, stop - j);
+      for (int64_t i = 0; i < m;) {
+        const int64_t n = least(inner.size - start, m - i);
+        const Key* from = base + outer.place().offset + start * inner.stride;
+        for (int64_t k = 0; k < n; ++k) copied[i + k] = get<Key>(from + k * inner.stride);
+        i += n;
+        start += n;
+        if (start == inner.size) {
+          start = 0;
+          outer.next();
+        }
+      }
+      const Key* q = copied;
+      int64_t position;
+      reduce(&q, 1, m, &position, nullptr);
+      const Best<int64_t> here{this->key(this->lane(copied[position])), j + position};
+      if (better(here, best)) best = here;
+      if (best.key == element.order.floor) break;  // nothing can be better
+      j += m;
+    }
+    return {best.key, place(reduced.dim, reduced.count, best.index).step};
+  }
+
   // Items are whole rows without gaps: as many at once as a vector has lanes, but for long ones as
   // many as still are in L1 when their winning blocks are read again.
   void whole(int64_t begin, int64_t end) const {
@@ -360,6 +395,10 @@ struct Rows : Walk<Element>, Lanes<Element> {
       const int64_t stop = least(walk, j + job.plan.part_extent);
       const Place at = kept.place();
       Best<int64_t> best{std::numeric_limits<int64_t>::max(), std::numeric_limits<int64_t>::max()};
+      if (job.plan.joins) {
+        best = joined(input + at.offset, j, stop);
+        j = stop;
+      }
       Cursor outer(reduced, 1, j / inner.size);
       for (int64_t start = j % inner.size; j < stop; start = 0, outer.next()) {
         const int64_t n = least(inner.size - start, stop - j);

@@ -162,6 +162,84 @@ REDUCEOPS_INLINE V larger(V a, V b) {
   return a < b ? b : a;
 }
 
+// A vector of 16-bit floats as two of float, and back: what Format does with each, but for the bits
+// of NaNs.
+template <class Format>
+struct Narrow {
+  typedef uint16_t Half __attribute__((vector_size(kVectorBytes / 2)));
+  using Word = Vector<uint32_t>;
+  using Float = Vector<float>;
+
+  template <class Bits>
+  static REDUCEOPS_INLINE Bits scaled(Bits bits, float scale) {
+    constexpr int kHalf = kVectorBytes / 4;
+    Half low, high;
+#if __has_builtin(__builtin_shufflevector)
+    // Not by memory: the whole would have to wait until both halves are there.
+    [&]<int... i>(std::integer_sequence<int, i...>) {
+      low = reinterpret_cast<Half>(__builtin_shufflevector(bits, bits, i...));
+      high = reinterpret_cast<Half>(__builtin_shufflevector(bits, bits, (kHalf + i)...));
+    }(std::make_integer_sequence<int, kHalf>());
+    low = encode(decode(low) * scale);
+    high = encode(decode(high) * scale);
+    return [&]<int... i>(std::integer_sequence<int, i...>) {
+      return reinterpret_cast<Bits>(__builtin_shufflevector(low, high, i...));
+    }(std::make_integer_sequence<int, 2 * kHalf>());
+#else  // GCC before 12
+    std::memcpy(&low, &bits, sizeof(low));
+    std::memcpy(&high, reinterpret_cast<const char*>(&bits) + sizeof(low), sizeof(high));
+    low = encode(decode(low) * scale);
+    high = encode(decode(high) * scale);
+    std::memcpy(&bits, &low, sizeof(low));
+    std::memcpy(reinterpret_cast<char*>(&bits) + sizeof(low), &high, sizeof(high));
+    return bits;
+#endif
+  }
+
+ private:
+  static REDUCEOPS_INLINE Float decode(Half bits) {
+#if defined(__AVX512BW__)
+    if constexpr (std::is_same_v<Format, Float16>)
+      return _mm512_cvtph_ps(reinterpret_cast<__m256i>(bits));
+#elif defined(__F16C__)
+    if constexpr (std::is_same_v<Format, Float16>)
+      return _mm256_cvtph_ps(reinterpret_cast<__m128i>(bits));
+#endif
+    const Word w = __builtin_convertvector(bits, Word) << 16;
+    if constexpr (std::is_same_v<Format, BFloat16>) return reinterpret_cast<Float>(w);
+    const Word sign = w & 0x80000000u, twice = w + w;
+    const Float normal = reinterpret_cast<Float>((twice >> 4) + (0xe0u << 23)) * 0x1p-112f;
+    const Float subnormal = reinterpret_cast<Float>((twice >> 17) | (126u << 23)) - 0.5f;
+    return reinterpret_cast<Float>(sign |
+                                   reinterpret_cast<Word>(twice < (1u << 27) ? subnormal : normal));
+  }
+
+  static REDUCEOPS_INLINE Half encode(Float x) {
+#if defined(__AVX512BW__)
+    if constexpr (std::is_same_v<Format, Float16>)
+      return reinterpret_cast<Half>(_mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+#elif defined(__F16C__)
+    if constexpr (std::is_same_v<Format, Float16>)
+      return reinterpret_cast<Half>(_mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+#endif
+    const Word w = reinterpret_cast<Word>(x);
+    if constexpr (std::is_same_v<Format, BFloat16>) {
+      const Word rounded = (w + 0x7fff + (w >> 16 & 1)) >> 16;
+      return __builtin_convertvector((w & 0x7fffffff) > 0x7f800000 ? Word{} + 0x7fc0 : rounded,
+                                     Half);
+    }
+    const Word sign = w & 0x80000000u, twice = w + w;
+    const Float base = reinterpret_cast<Float>(w & 0x7fffffffu) * 0x1p+112f * 0x1p-110f;
+    Word bias = twice & 0xff000000u;
+    bias = bias < 0x71000000u ? Word{} + 0x71000000u : bias;
+    const Word bits =
+        reinterpret_cast<Word>(reinterpret_cast<Float>((bias >> 1) + 0x07800000u) + base);
+    const Word rounded = (bits >> 13 & 0x7c00u) + (bits & 0xfffu);
+    return __builtin_convertvector(sign >> 16 | (twice > 0xff000000u ? Word{} + 0x7e00u : rounded),
+                                   Half);
+  }
+};
+
 // What an element is in a lane. Wide floats are compared as floats, times the scale and negated for
 // max: one multiplication, but NaNs are left to whoever compares. All others are their keys.
 template <class Element>
@@ -193,7 +271,8 @@ struct Lanes {
   using Bits = Vector<Key>;
   using Index = Vector<std::make_unsigned_t<Key>>;
   static constexpr bool kFloats = std::is_floating_point_v<Lane>;
-  static constexpr bool kNarrowFloats = std::is_same_v<Element, Plain<Key, true>> && !kFloats;
+  static constexpr bool kNarrowFloats =
+      !kFloats && !std::is_same_v<Element, Plain<Key, false>> && !std::is_same_v<Element, Bool>;
   static constexpr int kLanes = kVectorBytes / sizeof(Key);
 
   const Element element;
@@ -302,10 +381,14 @@ struct Lanes {
     if constexpr (kFloats) {
       return reinterpret_cast<V>(bits) * (plain.order.flip < 0 ? Lane(-1) : Lane(1));
     } else {
-      const Unsigned bias = plain.order.bias, mirror = bias + kSign;
-      const Index raw = reinterpret_cast<Index>(bits) ^ Unsigned(plain.order.flip & kSign);
-      return reinterpret_cast<V>(reinterpret_cast<Bits>(raw) < 0 ? mirror - raw : raw + bias);
+      return keys(plain.order, bits);
     }
+  }
+
+  static REDUCEOPS_INLINE V keys(const Order<Key>& order, Bits bits) {
+    const Unsigned bias = order.bias, mirror = bias + kSign;
+    const Index raw = reinterpret_cast<Index>(bits) ^ Unsigned(order.flip & kSign);
+    return reinterpret_cast<V>(reinterpret_cast<Bits>(raw) < 0 ? mirror - raw : raw + bias);
   }
 
   template <class F>
@@ -313,10 +396,7 @@ struct Lanes {
     if constexpr (kFloats) {
       return reinterpret_cast<V>(bits) * (scaled.order.flip < 0 ? -scaled.scale : scaled.scale);
     } else {
-      Key in[kLanes], keys[kLanes];
-      std::memcpy(in, &bits, sizeof(in));
-      for (int i = 0; i < kLanes; ++i) keys[i] = scaled.key(in[i]);
-      return get<Bits>(keys);
+      return keys(scaled.order, Narrow<F>::scaled(bits, scaled.scale));
     }
   }
 };

@@ -1,0 +1,253 @@
+// Columns that do not lie side by side in memory, copied into a small buffer where they do.
+//
+// Outputs of any layout so become the lanes of the ordinary passes over columns. Bound by a load
+// and a store for each run of neighbouring columns, for each element where there are no runs; rows
+// that lie along memory are transposed in squares of 16 bytes, a few instructions for each.
+#pragma once
+
+#include <algorithm>
+
+#include "cpu/walk.h"
+
+namespace reduceops::cpu {
+namespace {
+
+// Rows of 16 bytes, as many as each has elements.
+template <class Key>
+struct Square {
+  static constexpr int kSide = 16 / sizeof(Key);
+  typedef Key Row __attribute__((vector_size(16)));
+
+  // Rows become columns: in each step, each row meets the one half of them further on.
+  static REDUCEOPS_INLINE void transpose(Row (&rows)[kSide]) {
+    for (int step = 1; step < kSide; step *= 2) {
+      Row next[kSide];
+      for (int i = 0; i < kSide / 2; ++i) {
+        next[2 * i] = interleaved<0>(rows[i], rows[i + kSide / 2]);
+        next[2 * i + 1] = interleaved<kSide / 2>(rows[i], rows[i + kSide / 2]);
+      }
+      for (int i = 0; i < kSide; ++i) rows[i] = next[i];
+    }
+  }
+
+ private:
+  // Elements of a and of b in turns, from `kFrom` on.
+  template <int kFrom>
+  static REDUCEOPS_INLINE Row interleaved(Row a, Row b) {
+    return [&]<int... i>(std::integer_sequence<int, i...>) {
+#if __has_builtin(__builtin_shufflevector)
+      return __builtin_shufflevector(a, b, (kFrom + i / 2 + i % 2 * kSide)...);
+#else  // GCC before 12
+      return __builtin_shuffle(a, b, Row{(kFrom + i / 2 + i % 2 * kSide)...});
+#endif
+    }(std::make_integer_sequence<int, kSide>());
+  }
+};
+
+template <class Key>
+class Gather {
+ public:
+  static constexpr int64_t kMostRows = 240;                         // to a block
+  static constexpr int64_t kSlack = kCopyBytes / sizeof(Key);       // copies end behind a row
+  static constexpr int64_t kBuffer = 20480 / sizeof(Key);           // stays in L1
+  static constexpr int64_t kColumns = kGatherColumns + kCopyBytes;  // and what fills a vector
+  static_assert(kBuffer >= kGatherColumns + 2 * kSlack);
+
+  // Too large for the stack of every thread.
+  struct Scratch {
+    alignas(kVectorBytes) Key buffer[kBuffer + kSlack];
+    int64_t offset[kColumns];  // of the runs of neighbouring columns, which begin at these:
+    int64_t column[kColumns];
+    int64_t row[kMostRows];  // offsets
+    int64_t index[kMostRows];
+  };
+
+  Gather(const Key* input, const Groups& groups, Scratch& scratch)
+      : input_(input), axes_(groups.axes), reduced_(groups.reduced), scratch_(scratch) {
+    for (const Dims* dims : {&axes_, &reduced_})
+      for (int d = 0; d < dims->count; ++d) end_ += (dims->dim[d].size - 1) * dims->dim[d].stride;
+    const Dim& inner = axes_.dim[0];
+    runs_ = inner.stride == 1;
+    along_ = reduced_.count > 0 && reduced_.dim[0].stride < inner.stride;
+  }
+
+  // `width` columns from output `first` on, as at least `lanes` of them: the last one comes again.
+  void columns(int64_t first, int64_t width, int64_t lanes) {
+    width_ = width;
+    lanes_ = std::max(width, lanes);
+    pitch_ = (lanes_ + kSlack - 1) / kSlack * kSlack + kSlack;
+    const Dim& inner = axes_.dim[0];
+    Cursor outer(axes_, 1, first / inner.size);
+    int64_t start = first % inner.size;
+    run_count_ = 0;
+    longest_ = 0;
+    for (int64_t c = 0; c < width; start = 0, outer.next()) {
+      const int64_t n = least(inner.size - start, width - c);
+      const int64_t offset = outer.place().offset + start * inner.stride;
+      if (runs_) {
+        scratch_.offset[run_count_] = offset;
+        scratch_.column[run_count_++] = c;
+        longest_ = std::max(longest_, n);
+      } else {
+        for (int64_t i = 0; i < n; ++i) scratch_.offset[c + i] = offset + i * inner.stride;
+      }
+      c += n;
+    }
+    scratch_.column[run_count_] = width;
+  }
+
+  // Of `rows` that are left, those to copy at once: all, or as many as make whole passes.
+  int64_t most(int64_t rows) const {
+    const int64_t fit = std::min(kBuffer / pitch_, kMostRows);
+    return rows <= fit ? rows : std::max<int64_t>(1, fit / 8 * 8);
+  }
+
+  // Copies rows [start, start + count).
+  void begin(int64_t start, int64_t count) {
+    if (start != start_ || count != count_) {
+      Cursor cursor(reduced_, 0, start);
+
+      for (int64_t u = 0; u < count; ++u, cursor.next()) {
+        scratch_.row[u] = cursor.place().offset;
+        scratch_.index[u] = cursor.place().step;
+      }
+      start_ = start;
+      count_ = count;
+    }
+    next_ = scratch_.buffer;
+    if (runs_) {
+      const int64_t bytes = longest_ * sizeof(Key);
+      if (bytes <= 4) {
+        copy_runs<4>();
+      } else if (bytes <= 8) {
+        copy_runs<8>();
+      } else if (bytes <= 16) {
+        copy_runs<16>();
+      } else if (bytes <= 32) {
+        copy_runs<32>();
+      } else {
+        copy_runs<kCopyBytes>();
+      }
+    } else if (along_ && width_ >= Square<Key>::kSide) {
+      transpose();
+    } else if (along_) {
+      copy_along(0, count_, 0, width_);
+    } else {
+      copy_elements();
+    }
+    if (width_ == lanes_) return;
+    for (int64_t u = 0; u < count_; ++u) {
+      Key* to = scratch_.buffer + u * pitch_;
+      std::fill(to + width_, to + lanes_, to[width_ - 1]);
+    }
+  }
+
+  const Key* next() {
+    const Key* row = next_;
+    next_ += pitch_;
+    return row;
+  }
+  int64_t result(int64_t, int64_t number) const { return scratch_.index[number - 1]; }
+
+ private:
+  // A run at once, or in turns of kBytes: what is copied behind its end is written again with the
+  // run that follows.
+  template <int kBytes>
+  void copy_runs() {
+    constexpr int64_t kStep = kBytes / sizeof(Key);
+    if constexpr (kStep > 0) {
+      // Copies, so that no store changes them.
+      const int64_t *offset = scratch_.offset, *column = scratch_.column, *row = scratch_.row;
+      const int64_t rows = count_, runs = run_count_, pitch = pitch_, last = end_ + 1 - kStep;
+      const Key* input = input_;
+      Key* buffer = scratch_.buffer;
+      const auto copy = [=](int64_t i, int64_t u) {
+        const int64_t n = column[i + 1] - column[i], at = offset[i] + row[u];
+        Key* to = buffer + u * pitch + column[i];
+        if (at + n > last) [[unlikely]] {
+          std::memcpy(to, input + at, n * sizeof(Key));
+        } else {
+          std::memcpy(to, input + at, kBytes);
+          if constexpr (kBytes == kCopyBytes) {
+            for (int64_t c = kStep; c < n; c += kStep) std::memcpy(to + c, input + at + c, kBytes);
+          }
+        }
+      };
+      if (by_run()) {
+        for (int64_t i = 0; i < runs; ++i)
+          for (int64_t u = 0; u < rows; ++u) copy(i, u);
+      } else {
+        for (int64_t u = 0; u < rows; ++u)
+          for (int64_t i = 0; i < runs; ++i) copy(i, u);
+      }
+    }
+  }
+
+  // Whether the rows of a run lie closer together than the runs.
+  bool by_run() const {
+    return axes_.count > 1 && reduced_.count > 0 && reduced_.dim[0].stride < axes_.dim[1].stride;
+  }
+
+  void copy_elements() {
+    const int64_t *offset = scratch_.offset, width = width_;
+    for (int64_t u = 0; u < count_; ++u) {
+      Key* to = scratch_.buffer + u * pitch_;
+      const Key* from = input_ + scratch_.row[u];
+      for (int64_t c = 0; c < width; ++c) to[c] = get<Key>(from + offset[c]);
+    }
+  }
+
+  // Of columns [c, stop) rows [u, u + n), each column after the other.
+  void copy_along(int64_t u, int64_t n, int64_t c, int64_t stop) {
+    const int64_t *row = scratch_.row + u, pitch = pitch_;
+    for (; c < stop; ++c) {
+      const Key* from = input_ + scratch_.offset[c];
+      Key* to = scratch_.buffer + u * pitch + c;
+      for (int64_t i = 0; i < n; ++i) to[i * pitch] = get<Key>(from + row[i]);
+    }
+  }
+
+  void transpose() {
+    constexpr int64_t kSide = Square<Key>::kSide;
+    const int64_t *offsets = scratch_.offset, width = width_, pitch = pitch_, count = count_;
+    const int64_t last = end_ + 1 - kSide;  // at which a square may begin
+    const int64_t highest = *std::max_element(offsets, offsets + width);
+    int64_t n;
+    for (int64_t u = 0; u < count; u += n) {
+      const int64_t* row = scratch_.row + u;
+      for (n = 1; u + n < count && row[n] == row[n - 1] + 1;) ++n;
+      for (int64_t next = 0; next < width; next += kSide) {
+        const int64_t c = least(next, width - kSide);  // the last squares overlap those before
+        const int64_t* offset = offsets + c;
+        if (n == 1 || (n < kSide && highest + row[0] > last &&
+                       *std::max_element(offset, offset + kSide) + row[0] > last)) {
+          copy_along(u, n, c, c + kSide);  // not worth it, or it would reach beyond the end
+          continue;
+        }
+        for (int64_t done = 0; done < n; done += kSide) {
+          const int64_t i = n < kSide ? 0 : least(done, n - kSide);
+          typename Square<Key>::Row square[kSide];
+          for (int k = 0; k < kSide; ++k)
+            std::memcpy(&square[k], input_ + offset[k] + row[0] + i, sizeof(square[k]));
+          Square<Key>::transpose(square);
+          Key* to = scratch_.buffer + (u + i) * pitch + c;
+          for (int k = 0; k < kSide && (n >= kSide || k < n); ++k) put(to + k * pitch, square[k]);
+        }
+      }
+    }
+  }
+
+  const Key* const input_;
+  const Dims &axes_, &reduced_;
+  Scratch& scratch_;
+  int64_t end_ = 0;  // the last element's offset
+  bool runs_;        // columns are neighbours, some of them
+  bool along_;       // a column's rows lie closer together than the columns
+  int64_t width_ = 0, lanes_ = 0, pitch_ = 0;
+  int64_t run_count_ = 0, longest_ = 0;
+  int64_t start_ = -1, count_ = 0;
+  const Key* next_ = nullptr;
+};
+
+}  // namespace
+}  // namespace reduceops::cpu
