@@ -96,10 +96,12 @@ def is_forward_mode() -> bool:
 def symbols() -> dict[str, tuple[str, bool]]:
     """The C++ symbols: what is lost without each, and whether it is there."""
     ask = ctypes.CDLL(str(libraries.cpu.path)).reduceops_torch_symbol
-    ask.argtypes = [ctypes.c_size_t, ctypes.POINTER(ctypes.c_char_p), ctypes.POINTER(ctypes.c_bool)]
+    text, answer = ctypes.POINTER(ctypes.c_char_p), ctypes.POINTER(ctypes.c_bool)
+    ask.argtypes = [ctypes.c_size_t, ctypes.c_bool, text, answer]
     ask.restype = ctypes.c_char_p
     without, found, answers = ctypes.c_char_p(), ctypes.c_bool(), {}
-    while name := ask(len(answers), ctypes.byref(without), ctypes.byref(found)):
+    cuda = libraries.cuda.loaded
+    while name := ask(len(answers), cuda, ctypes.byref(without), ctypes.byref(found)):
         answers[name.decode()] = without.value.decode(), found.value
     return answers
 
