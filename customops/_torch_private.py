@@ -73,6 +73,10 @@ make_wrapper_subclass = _find(
     *("torch", "Tensor._make_wrapper_subclass", _refuse("no exception can pass through C++")),
     "an exception of a hook or a mode becomes a RuntimeError",
 )
+register_builtin = _find(
+    *("torch.jit._builtins", "_register_builtin", lambda function, name: None),
+    "torch.jit.script does not know scale_min and scale_max",
+)
 NestedTensor = _find(
     *("torch.nested._internal.nested_tensor", "NestedTensor", None),
     "a jagged tensor gets an error of torch",
