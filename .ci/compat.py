@@ -2,7 +2,8 @@
 
 Each version has a virtual environment of its own in build/compat, with the wheel installed, and
 the tests run in a folder that has them but not the package. At the end it also prints which private
-names each torch lacks (tests/test_torch_private.py). The exit status is 1 if a test fails.
+names each torch lacks (tests/test_torch_private.py). The exit status is 1 if a test fails,
+or the package does not even import, which does not keep the other versions from being tried.
 """
 
 import argparse
@@ -47,8 +48,24 @@ def install(torch: str, wheel: Path) -> Path:
 
 
 def output(python: Path, code: str, folder: Path) -> str:
-    run = subprocess.run([python, "-c", code], cwd=folder, check=True, capture_output=True)
+    """What the code prints. (Its traceback goes where ours would.)"""
+    run = subprocess.run([python, "-c", code], cwd=folder, check=True, stdout=subprocess.PIPE)
     return run.stdout.decode().strip()
+
+
+def run_suite(
+    torch: str, wheel: Path, suite: Path, options: list[str]
+) -> tuple[str, int, list[str]]:
+    """A line of the table, the status of pytest, and what this torch lacks."""
+    python = install(torch, wheel)
+    package = Path(output(python, "import customops; print(customops.__file__)", suite))
+    assert package.is_relative_to(FOLDER / f"torch-{torch}"), package
+    report = FOLDER / f"torch-{torch}.xml"
+    report.unlink(missing_ok=True)
+    command = [python, "-m", "pytest", f"--junitxml={report}", *options, "tests"]
+    status = subprocess.run(command, cwd=suite).returncode
+    line = describe(report, output(python, VERSIONS, suite).split(), status)
+    return line, status, output(python, LACKS, suite).splitlines()
 
 
 def main() -> int:
@@ -62,18 +79,15 @@ def main() -> int:
     lacking = []
     lines, failed = [LINE("torch", "python", "passed", "failed", "skipped", "minutes")], False
     for torch in options.torch:
-        python = install(torch, options.wheel)
-        package = Path(output(python, "import customops; print(customops.__file__)", suite))
-        assert package.is_relative_to(FOLDER / f"torch-{torch}"), package
-        report = FOLDER / f"torch-{torch}.xml"
-        report.unlink(missing_ok=True)
-        command = [python, "-m", "pytest", f"--junitxml={report}", *shlex.split(options.pytest)]
-        status = subprocess.run([*command, "tests"], cwd=suite).returncode
+        try:
+            line, status, lacks = run_suite(
+                torch, options.wheel, suite, shlex.split(options.pytest)
+            )
+        except subprocess.CalledProcessError as error:  # which has said why
+            line, status, lacks = LINE(torch, *"-----") + f"  {error}", error.returncode, []
+        lines.append(line)
         failed |= status != 0
-        lines.append(describe(report, output(python, VERSIONS, suite).split(), status))
-        lacking += [
-            f"torch {torch} lacks {line}" for line in output(python, LACKS, suite).splitlines()
-        ]
+        lacking += [f"torch {torch} lacks {name}" for name in lacks]
     print("", options.wheel.name, *lines, *lacking, sep="\n")
     return int(failed)
 

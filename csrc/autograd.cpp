@@ -44,17 +44,21 @@ bool seen_by_python(StableIValue tensor) {
 class BelowAutograd {
  public:
   static bool possible() {
-    return torch_private::parse_dispatch_key && torch_private::exclude_dispatch_key;
+    return torch_private::parse_dispatch_key && torch_private::exclude_dispatch_key &&
+           torch_private::is_dispatch_key_excluded;
   }
-  BelowAutograd() { torch_private::exclude_dispatch_key(key(), true); }
+  BelowAutograd() : before_(torch_private::is_dispatch_key_excluded(key())) {
+    torch_private::exclude_dispatch_key(key(), true);
+  }
   BelowAutograd(const BelowAutograd&) = delete;
-  ~BelowAutograd() { torch_private::exclude_dispatch_key(key(), false); }
+  ~BelowAutograd() { torch_private::exclude_dispatch_key(key(), before_); }
 
  private:
   static torch_private::DispatchKey key() {
     static const auto key = torch_private::parse_dispatch_key("AutogradFunctionality");
     return key;
   }
+  const bool before_;
 };
 
 // The size of a dim, also where sizes are symbols; 1 if it has no number.
@@ -73,13 +77,13 @@ int64_t size(const Tensor& self, int64_t dim) {
   size(self, dim);  // what Python raised is still pending, and fails the first question
   std::vector<int64_t> sizes;
   for (int64_t d = 0; d < ndim; ++d) sizes.push_back(size(self, d));
-  check_extent(op, uint64_t(1) << check_dim(op, dim, ndim), ndim, sizes.data());
+  check_extent(op, mask_of(op, dim, ndim), ndim, sizes.data());
   const bool no_gradients =
       text.find("_autograd'") != text.npos || !dlsym(RTLD_DEFAULT, "Py_IsInitialized");
   if (with_gradient && no_gradients) {
     fail(op, "its gradient is in Python: import customops, or call it where none is needed");
   }
-  if (const size_t start = text.find("reduceops::"); start != text.npos) {
+  if (const size_t start = text.find("reduceops:"); start != text.npos) {
     text = text.substr(start, text.find("\n\nAt:") - start);
   }
   if (text.empty()) {
@@ -118,7 +122,11 @@ void check_failed(const char* op, StableIValue* stack, int outputs) {
   if (dtype != kComplex) return;
   std::vector<Tensor> failed;
   for (int i = 0; i < outputs; ++i) failed.emplace_back(stack[i]);
-  if (torch_private::detach) torch_private::detach(values);
+  if (torch_private::detach) {
+    using torch_private::Returned;
+    auto* detached = new Returned(torch_private::detach(values));
+    failed.emplace_back(reinterpret_cast<AtenTensorHandle>(detached));
+  }
   throw std::runtime_error(std::string("reduceops::") + op + ": the call failed in Python");
 }
 
@@ -133,7 +141,7 @@ void forward(const char* op, const char* name, const char* in_python, StableIVal
   const bool seen = seen_by_python(stack[0]);
   if (!seen) {
     check_dtype(op, self.dtype(), kFloating);
-    check_dim(op, dim, ndim);
+    mask_of(op, dim, ndim);
     check_layout(op, self);
   }
   const bool python = seen || !BelowAutograd::possible() || may_need_gradient(stack[0]);
@@ -152,6 +160,18 @@ void forward(const char* op, const char* name, const char* in_python, StableIVal
   if (python) check_failed(op, stack, kOutputs);
 }
 
+// Nested tensors have an Autograd key of their own, which is not excluded below autograd, so that
+// `forward` would call itself without end.
+void refuse_nested(const char* op, StableIValue* stack) {
+  const Tensor self(stack[0]);
+  const bool strided = self.layout() == aoti_torch_layout_strided();
+  fail(op, "got a nested ", strided ? "strided " : "jagged ", dtype_name(self.dtype()),
+       " tensor (supported: strided tensors on cpu and cuda)");
+}
+
+#define REDUCEOPS_NESTED(op) \
+  m.impl(#op, [](StableIValue* stack, uint64_t, uint64_t) { refuse_nested(#op, stack); })
+
 #define REDUCEOPS_AUTOGRAD(op, floating, dim, outputs)                                      \
   m.impl(#op, [](StableIValue* stack, uint64_t, uint64_t) {                                 \
     forward<floating, dim, outputs>(#op, "reduceops::" #op, "reduceops::_" #op "_autograd", \
@@ -165,6 +185,13 @@ STABLE_TORCH_LIBRARY_IMPL(reduceops, Autograd, m) {
   REDUCEOPS_AUTOGRAD(max, false, 1, 2);
   REDUCEOPS_AUTOGRAD(scale_min, true, 2, 1);
   REDUCEOPS_AUTOGRAD(scale_max, true, 2, 1);
+}
+
+STABLE_TORCH_LIBRARY_IMPL(reduceops, AutogradNestedTensor, m) {
+  REDUCEOPS_NESTED(min);
+  REDUCEOPS_NESTED(max);
+  REDUCEOPS_NESTED(scale_min);
+  REDUCEOPS_NESTED(scale_max);
 }
 
 }  // namespace reduceops

@@ -110,6 +110,12 @@ inline int64_t check_dim(const char* op, int64_t dim, int64_t ndim) {
   return dim < 0 ? dim + range : dim;
 }
 
+// The mask of one dim.
+inline uint64_t mask_of(const char* op, int64_t dim, int64_t ndim) {
+  full_mask(op, ndim);
+  return uint64_t(1) << check_dim(op, dim, ndim);
+}
+
 // The mask of several distinct dims. None at all means every dim.
 inline uint64_t check_dims(const char* op, const int64_t* dims, int64_t count, int64_t ndim) {
   if (count == 0) return full_mask(op, ndim);

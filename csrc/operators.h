@@ -38,11 +38,6 @@ struct Outputs {
   bool values, indices;
 };
 
-inline uint64_t mask_of(const char* op, int64_t dim, int64_t ndim) {
-  full_mask(op, ndim);
-  return uint64_t(1) << check_dim(op, dim, ndim);
-}
-
 // Fills the stack with the outputs asked for, values first.
 inline void reduce(Run run, const char* op, StableIValue* stack, const Input& self,
                    const DType& dtype, uint64_t reduced_mask, bool keepdim, bool largest,

@@ -6,7 +6,11 @@
 #include <torch/headeronly/util/shim_utils.h>
 
 #include <cstdint>
+#include <sstream>
+#include <stdexcept>
 #include <utility>
+
+#include "torch_private.h"
 
 namespace reduceops {
 
@@ -25,8 +29,9 @@ class Tensor {
   static Tensor empty(int64_t ndim, const int64_t* sizes, const int64_t* strides, int32_t dtype,
                       int32_t device_type, int32_t device_index) {
     AtenTensorHandle handle;
-    TORCH_ERROR_CODE_CHECK(
-        aoti_torch_empty_strided(ndim, sizes, strides, dtype, device_type, device_index, &handle));
+    const auto status =
+        aoti_torch_empty_strided(ndim, sizes, strides, dtype, device_type, device_index, &handle);
+    if (status != AOTI_TORCH_SUCCESS) fail_to_allocate(ndim, sizes);
     return Tensor(handle);
   }
 
@@ -46,6 +51,16 @@ class Tensor {
   void* mutable_data() const { return get<void*>(torch_get_mutable_data_ptr); }
 
  private:
+  [[noreturn, gnu::noinline, gnu::cold]] static void fail_to_allocate(int64_t ndim,
+                                                                      const int64_t* sizes) {
+    const char* cause = torch_private::what ? torch_private::what() : nullptr;
+    std::ostringstream text;
+    text << "reduceops: cannot allocate a tensor of shape [";
+    for (int64_t d = 0; d < ndim; ++d) text << (d ? ", " : "") << sizes[d];
+    text << "] (out of memory?): " << (cause ? cause : "the cause is in the log above");
+    throw std::runtime_error(text.str());
+  }
+
   template <class T>
   T get(AOTITorchError (*query)(AtenTensorHandle, T*)) const {
     T answer;

@@ -56,6 +56,8 @@ inline constexpr const char* kNoEnable = "enable() raises";
     kSlowCalls)                                                                                   \
   X(exclude_dispatch_key, void (*)(DispatchKey, bool),                                            \
     "_ZN3c104impl29tls_set_dispatch_key_excludedENS_11DispatchKeyEb", kSlowCalls)                 \
+  X(is_dispatch_key_excluded, bool (*)(DispatchKey),                                              \
+    "_ZN3c104impl28tls_is_dispatch_key_excludedENS_11DispatchKeyE", kSlowCalls)                   \
   X(any_modes_set, bool (*)(bool), "_ZN3c104impl20TorchDispatchModeTLS13any_modes_setEb",         \
     kSlowCalls)                                                                                   \
   X(has_dispatch, bool (*)(Handle), "_ZN2at4impl19tensor_has_dispatchERKNS_6TensorE", kSlowCalls) \

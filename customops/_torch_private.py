@@ -73,6 +73,10 @@ make_wrapper_subclass = _find(
     *("torch", "Tensor._make_wrapper_subclass", _refuse("no exception can pass through C++")),
     "an exception of a hook or a mode becomes a RuntimeError",
 )
+register_builtin = _find(
+    *("torch.jit._builtins", "_register_builtin", lambda function, name: None),
+    "torch.jit.script does not know scale_min and scale_max",
+)
 NestedTensor = _find(
     *("torch.nested._internal.nested_tensor", "NestedTensor", None),
     "a jagged tensor gets an error of torch",
@@ -96,10 +100,12 @@ def is_forward_mode() -> bool:
 def symbols() -> dict[str, tuple[str, bool]]:
     """The C++ symbols: what is lost without each, and whether it is there."""
     ask = ctypes.CDLL(str(libraries.cpu.path)).reduceops_torch_symbol
-    ask.argtypes = [ctypes.c_size_t, ctypes.POINTER(ctypes.c_char_p), ctypes.POINTER(ctypes.c_bool)]
+    text, answer = ctypes.POINTER(ctypes.c_char_p), ctypes.POINTER(ctypes.c_bool)
+    ask.argtypes = [ctypes.c_size_t, ctypes.c_bool, text, answer]
     ask.restype = ctypes.c_char_p
     without, found, answers = ctypes.c_char_p(), ctypes.c_bool(), {}
-    while name := ask(len(answers), ctypes.byref(without), ctypes.byref(found)):
+    cuda = libraries.cuda.loaded
+    while name := ask(len(answers), cuda, ctypes.byref(without), ctypes.byref(found)):
         answers[name.decode()] = without.value.decode(), found.value
     return answers
 

@@ -26,6 +26,9 @@ SUPPORTED = (
 )
 
 
+MAX_DIMS = 64
+
+
 def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
@@ -76,6 +79,10 @@ def wrap_dim(op: str, ndim: int, dim: int) -> int:
 
 def wrap_dims(op: str, ndim: int, dims: int | Sequence[int] | None) -> list[int]:
     """The dims to reduce, counted from the front, ascending; none given means all of them."""
+    if ndim > MAX_DIMS:
+        raise RuntimeError(
+            f"reduceops::{op}: a tensor of {ndim} dims is not supported (at most {MAX_DIMS})"
+        )
     if dims is None:
         return list(range(ndim))
     if isinstance(dims, int):

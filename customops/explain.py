@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from . import libraries
+from . import checks, libraries
 
 
 class Walk(enum.IntEnum):
@@ -78,7 +78,7 @@ class CpuPlan:
 
 def cuda_plan(
     self: torch.Tensor,
-    dim: Sequence[int] | None = None,
+    dim: int | Sequence[int] | None = None,
     *,
     multiprocessors: int = 132,
     address: int = 0,
@@ -121,17 +121,18 @@ def cuda_constants() -> dict[str, int]:
     return constants
 
 
-def cpu_plan(self: torch.Tensor, dim: Sequence[int] | None = None, *, threads: int = 1) -> CpuPlan:
+def cpu_plan(
+    self: torch.Tensor, dim: int | Sequence[int] | None = None, *, threads: int = 1
+) -> CpuPlan:
     """The plan for reducing `dim` (None: all) of a tensor like `self` with so many threads."""
     plan = CpuPlan(*_ask("reduceops_cpu_plan", _layout(self, dim), (threads,), 7)[0])
     return replace(plan, rows=bool(plan.rows))
 
 
-def _layout(self: torch.Tensor, dim: Sequence[int] | None) -> tuple:
+def _layout(self: torch.Tensor, dim: int | Sequence[int] | None) -> tuple:
     if self.numel() == 0:
         raise ValueError(f"an empty tensor (shape {list(self.shape)}) has no plan: nothing runs")
-    dims = range(self.dim()) if dim is None else dim
-    mask = sum(1 << (d % self.dim()) for d in dims)
+    mask = sum(1 << d for d in checks.wrap_dims("explain", self.dim(), dim))
     array = ctypes.c_int64 * max(self.dim(), 1)
     strides = array(*self.stride())
     return self.dim(), array(*self.shape), strides, ctypes.c_uint64(mask), self.element_size()

@@ -40,7 +40,7 @@ def _register_scaled(op: str) -> None:
         checks.check_scalable(op, self.dtype)
         # Before Inductor makes code of an operator, it traces it; to import it takes a second.
         if "torch._inductor.lowering" in sys.modules:
-            _register_lowerings()
+            _use_lowerings()
         return self.new_empty(_shape(op, self, dim, keepdim))
 
     def fake_indices(self, scale, dim, keepdim):
@@ -51,12 +51,20 @@ def _register_scaled(op: str) -> None:
     torch.library.register_fake(f"reduceops::_{op}_indices", fake_indices)
 
 
-@functools.cache
-def _register_lowerings() -> None:
+def _use_lowerings() -> None:
     """With an Inductor that has not what it takes, the operators remain kernels that it calls."""
-    with contextlib.suppress(ImportError, AttributeError, TypeError):
+    with contextlib.suppress(Exception):
         from . import lowering
 
+        lowering.tell_caches()  # each time: a patch of torch's configuration may have ended
+        _register_lowerings()
+
+
+@functools.cache
+def _register_lowerings() -> None:
+    from . import lowering
+
+    with contextlib.suppress(Exception):  # and not a second time
         lowering.register()
 
 

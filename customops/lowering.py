@@ -11,6 +11,7 @@ Imported when Inductor is (see fake.py).
 """
 
 import ctypes
+import functools
 import hashlib
 import logging
 from pathlib import Path
@@ -40,13 +41,16 @@ _log = logging.getLogger(__name__)
 def register() -> None:
     for end in ("min", "max"):
         _register(getattr(torch.ops.reduceops, f"scale_{end}").default, end == "max")
-    _tell_caches()
 
 
-def _tell_caches() -> None:
+@functools.cache
+def _version(file: str) -> str:
+    return hashlib.sha256(Path(file).read_bytes()).hexdigest()
+
+
+def tell_caches() -> None:
     """Keeps Inductor's caches from serving what another version of this file has made."""
-    version = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
-    tag = f"customops.lowering={version};"
+    tag = f"customops.lowering={_version(__file__)};"
     if tag not in torch.compiler.config.cache_key_tag:
         torch.compiler.config.cache_key_tag += tag
 

@@ -11,7 +11,7 @@ Dtypes: bool, (u)int8 to (u)int64, float16, bfloat16, float32, float64, float8_e
 the ``scale_*`` functions take the first four floating-point ones.
 
 Errors: IndexError for a dim out of range or a reduced dim of size 0, RuntimeError for a dim named
-twice and for a dtype, layout or device that is not supported.
+twice and for a dtype, layout or device that is not supported, torch.OutOfMemoryError on a GPU.
 """
 
 from collections.abc import Sequence
@@ -45,8 +45,10 @@ _scale_max, _direct_scale_max = _with_direct(torch.ops.reduceops.scale_max)
 
 
 def _raise(error: RuntimeError, op: str, self: Tensor, dim: int | Sequence[int] | None) -> NoReturn:
-    """Raises `error`, or the IndexError that it is: C++ can only raise RuntimeError, and torch's
-    own operators raise IndexError for a wrong dim."""
+    """Raises `error`, or the IndexError or OutOfMemoryError that it is: C++ can only raise
+    RuntimeError, and torch's own operators raise IndexError for a wrong dim."""
+    if "CUDA out of memory" in str(error):
+        raise torch.OutOfMemoryError(str(error)) from error
     try:
         checks.check_not_empty(op, self.shape, checks.wrap_dims(op, self.dim(), dim))
     except Exception as found:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from . import checks, ops  # noqa: F401
+from . import _torch_private, checks, ops  # noqa: F401
 
 
 def _checked(op: str, call: Callable) -> Callable:
@@ -25,3 +25,4 @@ def _checked(op: str, call: Callable) -> Callable:
 for _op in ("scale_min", "scale_max"):
     for _callable in (packet := getattr(torch.ops.reduceops, _op), packet.default):
         _callable._op = _checked(_op, _callable._op)
+    _torch_private.register_builtin(packet._op, f"reduceops::{_op}")  # for torch.jit.script

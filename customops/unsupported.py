@@ -23,12 +23,9 @@ def _register(name: str, op: str) -> None:
             "(supported: strided tensors on cpu and cuda)"
         )
 
-    # CompositeExplicitAutograd leaves out nested tensors; jagged ones are a Python subclass. They
-    # are refused before the C++ Autograd kernel, which cannot pass on an exception from Python.
-    for key in (
-        *("CompositeExplicitAutograd", "AutogradNestedTensor"),
-        *("NestedTensorCPU", "NestedTensorCUDA"),
-    ):
+    # CompositeExplicitAutograd leaves out nested tensors; jagged ones are a Python subclass. (What
+    # has a C++ Autograd kernel refuses them there.)
+    for key in ("CompositeExplicitAutograd", "NestedTensorCPU", "NestedTensorCUDA"):
         _library.impl(name, kernel, key)
     if NestedTensor is not None:
         torch.library.register_torch_dispatch(

@@ -1,5 +1,6 @@
 """torch.compile: one graph, no recompile for another batch size, the results of eager."""
 
+import runpy
 import unittest
 
 import data
@@ -300,3 +301,18 @@ def test_an_unbacked_batch_with_a_gradient(spec):
         (actual,) = torch.autograd.grad(compiled(t, m), t)
         (expected,) = torch.autograd.grad(function(t, m), t)
         assert torch.equal(actual, expected) and actual.count_nonzero()
+
+
+@pytest.mark.parametrize("name", ["argmin", "argmax", "min", "max", "scale_min", "scale_max"])
+@pytest.mark.filterwarnings("ignore:`torch.jit")
+def test_torch_script(name, tmp_path):
+    arguments = "x, 2.0, 0" if name.startswith("scale") else "x, 0"
+    path = tmp_path / "module_to_script.py"  # its source is needed
+    path.write_text(
+        f"import torch\n\n\ndef function(x):\n    return torch.ops.reduceops.{name}({arguments})\n"
+    )
+    function = runpy.run_path(str(path))["function"]
+    x = data.make((3, 4), torch.float32, "ties")
+    scripted = torch.jit.script(function)
+    assert f"reduceops::{name}" in str(scripted.graph)
+    assert_same(scripted(x), function(x))

@@ -21,6 +21,7 @@ SUPPORTED = (
 
 EMPTY_DIM_1 = "cannot reduce over dim 1, which has size 0 (input shape [2, 0, 3])"
 OUT_OF_RANGE = "dim {} is out of range for a {}-d tensor (valid: {} to {})"
+TOO_MANY_DIMS = "a tensor of {} dims is not supported (at most 64)"
 NOT_FLOATING = "self must be a floating-point tensor (float16, bfloat16, float32, float64), got {}"
 
 # (input shape, dim, exception of customops.*, text)
@@ -28,6 +29,9 @@ FOR_EVERY_OP = [
     *(((2, 3), dim, IndexError, OUT_OF_RANGE.format(dim, 2, -2, 1)) for dim in (2, -3, 2**40)),
     *(((), dim, IndexError, OUT_OF_RANGE.format(dim, 0, -1, 0)) for dim in (1, -2)),
     *(((2, 0, 3), dim, IndexError, EMPTY_DIM_1) for dim in (1, -2)),
+    # Whatever the dim.
+    *(((1,) * 65, dim, RuntimeError, TOO_MANY_DIMS.format(65)) for dim in (0, -1, 65)),
+    ((1,) * 69 + (0,), 69, RuntimeError, TOO_MANY_DIMS.format(70)),
 ]
 FOR_SEVERAL_DIMS = [
     *(((2, 0, 3), dim, IndexError, EMPTY_DIM_1) for dim in (None, [], [2, 1], [0, -2])),
@@ -200,6 +204,60 @@ def test_cuda_tensor_without_the_cuda_library_says_so(call, requires_grad, tmp_p
     op = call.partition("(")[0]
     assert f"reduceops::{op}" in error and "CUDA library is not loaded" in error
     assert "not built" in error
+
+
+@each_op
+@pytest.mark.parametrize("requires_grad", [False, True], ids=["", "grad"])
+def test_out_of_memory(spec, requires_grad, device):
+    x = torch.empty(1, device=device).expand(2, 1 << 55).requires_grad_(requires_grad)
+    kind = torch.OutOfMemoryError if device == "cuda" else RuntimeError
+    if requires_grad and not spec.differentiable:
+        pytest.skip("has no gradient")
+    for call in (spec.function, spec.op):
+        with pytest.raises(kind if call is spec.function else RuntimeError) as raised:
+            call(x, *spec.arguments(0, False))
+        text = str(raised.value)
+        if torch.__version__ < "2.13" and type(raised.value) is RuntimeError:
+            assert "out of memory" in text or "in the log above" in text
+        else:
+            assert "cannot allocate a tensor of shape" in text and f"[{1 << 55}]" in text
+            assert "CUDA out of memory" in text if device == "cuda" else "DefaultCPUAlloc" in text
+
+
+WITHOUT_PYTHON = """
+import sys, torch
+torch.ops.load_library(sys.argv[1])
+x = torch.nested.nested_tensor([torch.rand(2, 3), torch.rand(3, 3)])
+for x in (x, x.clone().requires_grad_()):
+    for op in ("min", "max", "scale_min", "scale_max"):
+        try:
+            getattr(torch.ops.reduceops, op)(x, 1)  # the dim or the scale
+        except RuntimeError as error:
+            assert f"{op}: got a nested strided float32 tensor (supported: " in str(error), error
+        else:
+            raise AssertionError("no error")
+"""
+
+
+def test_nested_tensors_without_the_python_package():
+    library = Path(customops.__file__).parent / "lib/libreduceops.so"
+    command = [sys.executable, "-W", "ignore", "-c", WITHOUT_PYTHON, library]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_call_leaves_dispatch_keys_excluded_that_were():
+    key = "AutogradFunctionality"
+    excluded = torch._C._dispatch_tls_is_dispatch_key_excluded
+    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.AutogradCPU)
+    keys = keys.add(torch._C.DispatchKey.CPU)
+    for before in (False, True):
+        torch._C._dispatch_tls_set_dispatch_key_excluded(key, before)
+        try:
+            ops.min.default.redispatch(keys, torch.rand(3), 0)
+            assert excluded(key) == before
+        finally:
+            torch._C._dispatch_tls_set_dispatch_key_excluded(key, False)
 
 
 def test_torch_ops_name_the_argument():

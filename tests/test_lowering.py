@@ -257,6 +257,53 @@ def test_a_cache_does_not_serve_the_code_of_another_lowering(monkeypatch, tmp_pa
         assert [compile_anew() for _ in range(2)] == [0, 1]
 
 
+def test_the_caches_know_after_a_patch_has_ended(device):
+    """Of torch's configuration, within which the lowering was first used."""
+
+    def compile_anew():
+        torch._dynamo.reset()
+        compile_and_run(lambda x, y: customops.scale_min(x + y, 2.0), x, y)
+        return torch.compiler.config.cache_key_tag
+
+    x, y = operands((3, 40, 17), device)
+    with torch.compiler.config.patch(cache_key_tag=""):
+        with torch.compiler.config.patch(cache_key_tag="theirs;"):
+            fake._register_lowerings.cache_clear()
+            first = compile_anew()
+        assert torch.compiler.config.cache_key_tag == ""
+        assert first == "theirs;" + compile_anew() == "theirs;" + compile_anew() != "theirs;"
+
+
+@pytest.mark.parametrize("error", [AssertionError, KeyError])
+def test_an_inductor_that_refuses_the_registration(error, monkeypatch, device):
+    """Of the second operator: both work, and nobody tries again at every call."""
+    calls, register = [], lowering._register
+
+    def fails(op, largest):
+        calls.append(op)
+        if largest:
+            raise error("not this Inductor")
+        register(op, largest)
+
+    monkeypatch.setattr(lowering, "_register", fails)
+    monkeypatch.delitem(
+        inductor_lowering.lowerings, torch.ops.reduceops.scale_max.default, raising=False
+    )
+    fake._register_lowerings.cache_clear()
+    x, y = operands((3, 40, 17), device)
+    try:
+        for end in ENDS:
+            operator = getattr(customops, f"scale_{end}")
+            function = lambda x, y, operator=operator: operator(x + y, 2.0)  # noqa: E731
+            result, calls_ours, _ = compile_and_run(function, x, y)
+            assert calls_ours == (end == "max")
+            expected = getattr(reference, f"scale_{end}")(x + y, 2.0)
+            opspec.assert_same(result, expected, exact_nans=device == "cuda")
+    finally:
+        fake._register_lowerings.cache_clear()
+    assert len(calls) == 2
+
+
 def test_cpu_is_not_admitted_by_itself(monkeypatch):
     """Its NaNs are not those of eager mode."""
     monkeypatch.delitem(lowering._BACKENDS, "cpu")

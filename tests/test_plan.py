@@ -132,6 +132,21 @@ def test_an_empty_tensor_has_no_plan(plan, shape):
         plan(empty(*shape), [0])
 
 
+@pytest.mark.parametrize("plan", [cuda_plan, cpu_plan])
+def test_dims_are_those_of_a_call(plan):
+    for x in (empty(), empty(7)):
+        assert plan(x, [0]) == plan(x, [-1]) == plan(x, 0) == plan(x)
+    assert plan(empty(3, 4, 5), [2, 0]) == plan(empty(3, 4, 5), [0, -1])
+    assert plan(empty(3, 4), []) == plan(empty(3, 4))
+    for dim in (2, -3, [0, 2]):
+        with pytest.raises(IndexError, match="is out of range for a 2-d tensor"):
+            plan(empty(3, 4), dim)
+    with pytest.raises(RuntimeError, match="dim -1 appears twice"):
+        plan(empty(3, 4), [1, -1])
+    with pytest.raises(RuntimeError, match="65 dims is not supported"):
+        plan(empty(*(1,) * 65))
+
+
 def test_planning_takes_few_steps_however_wide_the_columns():
     """Of the widths of a tile each is looked at once."""
     x = empty(4, 1 << 34, dtype=torch.int8)

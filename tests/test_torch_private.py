@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 import customops
-from customops import _torch_private
+from customops import _torch_private, libraries
 
 PACKAGE = Path(customops.__file__).parent
 # Of Inductor, which they import when somebody uses it.
@@ -24,6 +24,15 @@ SOMETIMES_MISSING = {
 
 def test_this_torch_has_everything():
     assert [name for name in _torch_private.missing() if not SOMETIMES_MISSING.get(name)] == []
+
+
+def test_the_cuda_library_needs_more(monkeypatch):
+    def of_cuda():
+        return [name for name in _torch_private.symbols() if name.startswith("_ZN2at4cuda")]
+
+    assert len(of_cuda()) == 4 * libraries.cuda.loaded
+    monkeypatch.setattr(libraries.cuda, "loaded", True)
+    assert len(of_cuda()) == 4
 
 
 def test_inductors_internals():
