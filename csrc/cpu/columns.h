@@ -1,4 +1,5 @@
-// Columns: a kept dim is innermost.
+// Columns: outputs side by side in the lanes of vectors. They lie so where a kept dim is innermost;
+// others are gathered (gather.h).
 //
 // A tile of columns keeps its best lanes and their rows in cache while whole row segments stream
 // by, kRows of them to a pass. A pass takes the smallest of its rows first and compares it once
@@ -311,14 +312,31 @@ struct Columns : Walk<Element>, Lanes<Element> {
   // Writes the results of `width` outputs from number `first` on to their places.
   template <class T>
   void scatter(const T* from, int64_t first, int64_t width, T* results) const {
-    const Dim inner = r.groups.kept.dim[0];
-    Cursor outer(r.groups.kept, 1, first / inner.size);
-    int64_t start = first % inner.size;
-    for (int64_t c = 0; c < width; start = 0, outer.next()) {
-      const int64_t n = least(inner.size - start, width - c);
-      T* to = results + outer.place().step + start * inner.step;
-      for (int64_t i = 0; i < n; ++i) to[i * inner.step] = from[c + i];
-      c += n;
+    const Dims& kept = r.groups.kept;
+    const Dim inner = kept.dim[0];
+    const Dim second = kept.count > 1 ? kept.dim[1] : Dim{1, 0, 0};
+    int64_t start = first % inner.size, line = first / inner.size % second.size;
+    Cursor outer(kept, 2, first / inner.size / second.size);
+    for (int64_t c = 0; c < width;) {
+      T* to = results + outer.place().step + line * second.step;
+      const int64_t lines = start > 0 ? 0 : least(second.size - line, (width - c) / inner.size);
+      if (lines > inner.size) {  // whole ones; the longer loop is the inner one
+        for (int64_t i = 0; i < inner.size; ++i)
+          for (int64_t k = 0; k < lines; ++k)
+            to[i * inner.step + k * second.step] = from[c + k * inner.size + i];
+        c += lines * inner.size;
+        line += lines;
+      } else {
+        const int64_t n = least(inner.size - start, width - c);
+        for (int64_t i = 0; i < n; ++i) to[(start + i) * inner.step] = from[c + i];
+        c += n;
+        start = 0;
+        ++line;
+      }
+      if (line == second.size) {
+        line = 0;
+        outer.next();
+      }
     }
   }
 

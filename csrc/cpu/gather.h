@@ -87,10 +87,10 @@ class Gather {
       if (runs_) {
         scratch_.offset[run_count_] = offset;
         scratch_.column[run_count_++] = c;
-        longest_ = std::max(longest_, n);
       } else {
         for (int64_t i = 0; i < n; ++i) scratch_.offset[c + i] = offset + i * inner.stride;
       }
+      longest_ = std::max(longest_, n);
       c += n;
     }
     scratch_.column[run_count_] = width;
@@ -193,7 +193,11 @@ class Gather {
     for (int64_t u = 0; u < count_; ++u) {
       Key* to = scratch_.buffer + u * pitch_;
       const Key* from = input_ + scratch_.row[u];
-      for (int64_t c = 0; c < width; ++c) to[c] = get<Key>(from + offset[c]);
+      if (longest_ == width) {
+        copy_run(to, from + offset[0], width, axes_.dim[0].stride);
+      } else {
+        for (int64_t c = 0; c < width; ++c) to[c] = get<Key>(from + offset[c]);
+      }
     }
   }
 

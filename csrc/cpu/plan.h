@@ -47,7 +47,7 @@ inline Walks choose_walk(const Groups& groups, int64_t walk, int64_t bytes) {
     const bool whole = groups.reduced.count == 1 && inner.stride == 1;
     int64_t few = bytes == 1 ? 32 : bytes == 2 ? 17 : bytes == 4 ? 11 : 4;
     if (!in_order(groups)) few *= 2;
-    if (!whole) few = 128;
+    if (!whole) few = groups.reduced.count == 1 ? 40 : 128;
     return inner.size < few ? Walks::kGather : Walks::kRows;
   }
   const Dim inner = groups.axes.dim[0];

@@ -285,7 +285,7 @@ struct Rows : Walk<Element>, Lanes<Element> {
       const Key* q = p + start;
       const int64_t m = least(step, n - start);
       if (copies) {
-        for (int64_t i = 0; i < m; ++i) copied[i] = get<Key>(p + (start + i) * stride);
+        copy_run(copied, p + start * stride, m, stride);
         q = copied;
       }
       int64_t position;
@@ -314,7 +314,7 @@ struct Rows : Walk<Element>, Lanes<Element> {
       for (int64_t i = 0; i < m;) {
         const int64_t n = least(inner.size - start, m - i);
         const Key* from = base + outer.place().offset + start * inner.stride;
-        for (int64_t k = 0; k < n; ++k) copied[i + k] = get<Key>(from + k * inner.stride);
+        copy_run(copied + i, from, n, inner.stride);
         i += n;
         start += n;
         if (start == inner.size) {

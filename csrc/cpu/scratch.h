@@ -1,4 +1,4 @@
-// Memory for a walk's bests: a thread's stack may be too small for it.
+// Memory for a walk's bests and copies: a thread's stack may be too small for it.
 #pragma once
 
 #include <cstddef>

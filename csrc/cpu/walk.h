@@ -61,6 +61,27 @@ REDUCEOPS_INLINE void stream(void* to, const void* from, int64_t bytes) {
   if (i < bytes) std::memcpy(target + i, source + i, bytes - i);
 }
 
+// Copies n elements that are `stride` apart. The compiler makes vectors of the small strides.
+template <class Key>
+inline void copy_run(Key* to, const Key* from, int64_t n, int64_t stride) {
+  const auto copy = [&](auto apart) {
+    for (int64_t i = 0; i < n; ++i) to[i] = get<Key>(from + i * apart);
+  };
+  switch (stride) {
+    case 1:
+      std::memcpy(to, from, n * sizeof(Key));
+      return;
+    case 2:
+      return copy(std::integral_constant<int64_t, 2>());
+    case 3:
+      return copy(std::integral_constant<int64_t, 3>());
+    case 4:
+      return copy(std::integral_constant<int64_t, 4>());
+    default:
+      return copy(stride);
+  }
+}
+
 template <class Element>
 struct Walk {
   using Key = typename Element::Key;
