@@ -131,6 +131,8 @@ def write_cpu(ninja: Writer, flags: list[str], libs: list[str], sanitize: str) -
     for source in sorted([*ROOT.glob("csrc/*.cpp"), *ROOT.glob("csrc/cpu/*.cpp")]):
         if source != kernels:
             library.compile(source, flags)
+    # GCC's own headers of vector instructions make it warn of what they leave undefined on purpose.
+    flags += ["-Wno-maybe-uninitialized"]
     # Loads stay in the order of the source, which is that of memory: hardware prefetches no other.
     flags += ["-fno-schedule-insns2"]
     # Oldest instruction set first: the linker keeps an inline function's first copy, for all users.

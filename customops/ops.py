@@ -11,7 +11,8 @@ Dtypes: bool, (u)int8 to (u)int64, float16, bfloat16, float32, float64, float8_e
 the ``scale_*`` functions take the first four floating-point ones.
 
 Errors: IndexError for a dim out of range or a reduced dim of size 0, RuntimeError for a dim named
-twice and for a dtype, layout or device that is not supported, torch.OutOfMemoryError on a GPU.
+twice and for a dtype, layout or device that is not supported, and where a GPU's memory is not
+enough torch.OutOfMemoryError (before torch 2.13 RuntimeError).
 """
 
 from collections.abc import Sequence
