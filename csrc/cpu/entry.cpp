@@ -46,9 +46,10 @@ void in_parallel(int64_t items, int64_t grain, Body body) {
 
 void reduce_groups(Reduction& reduction, const Kernels& kernels, bool streams) {
   Groups& groups = reduction.groups;
-  const bool small = groups.outputs * groups.extent * reduction.dtype->bytes <= kGrainBytes;
+  const int64_t walk = walk_extent(groups.reduced);
+  const bool small = groups.outputs * walk <= kGrainBytes / reduction.dtype->bytes;
   const int64_t threads = small ? 1 : torch::stable::get_num_threads();
-  const Plan plan = make_plan(groups, walk_extent(groups.reduced), reduction.dtype->bytes, threads);
+  const Plan plan = make_plan(groups, walk, reduction.dtype->bytes, threads);
   if (!plan.rows || plan.joins) order_by_index(groups.reduced);
   if (plan.gathers) order_for_gather(groups);
   std::unique_ptr<Candidate[]> candidates;
