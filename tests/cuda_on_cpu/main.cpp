@@ -222,6 +222,7 @@ Tuning random_tuning() {
     tuning.segment_bytes = 32 << below(6);
     tuning.least_segment_bytes = tuning.split_segment_bytes = 16;
   }
+  if (below(2)) tuning.short_row_bytes = tuning.small_group_bytes = 0;  // no boxes
   if (below(2)) tuning.column_walk_8 = tuning.column_walk_16 = tuning.column_walk_32 = 1 << 20;
   return tuning;
 }
@@ -270,11 +271,26 @@ Case short_last_part() {
   return c;
 }
 
+// Wide columns, of which a thread takes several subtiles.
+Case subtiles() {
+  Case c{kDTypes[0], {4, 2, 600}, 0, 0, 2, false, false, true, true, Fill::kFew, {}};
+  c.multiprocessors = 1;
+  c.bulk = true;
+  Tuning& t = c.tuning;
+  t.small_elements = t.whole_rows = t.whole_column = t.bulk_bytes = t.small_group_bytes = 0;
+  t.column_walk_8 = 1 << 20;
+  t.stage_bytes = 4096;
+  t.segment_bytes = 128;
+  t.least_segment_bytes = t.split_segment_bytes = 16;
+  return c;
+}
+
 }  // namespace
 
 // Arguments: how many cases, and the seed.
 int main(int count, char** arguments) {
   run(short_last_part());
+  run(subtiles());
   const int cases = count > 1 ? std::atoi(arguments[1]) : 600;
   if (count > 2) random_bits.seed(std::atoi(arguments[2]));
   for (int i = 0; i < cases; ++i) run(random_case());
