@@ -58,10 +58,16 @@ unwrap_dead_wrappers = _find(
     *("torch._functorch.utils", "unwrap_dead_wrappers", lambda args: args),
     "a tensor that outlives its torch.func transform is an error",
 )
+SingleLevelFunction = _find(
+    *("torch.autograd.function", "_SingleLevelFunction", torch.autograd.Function),
+    _NO_TRANSFORMS,
+)
 enable_single_level_autograd_function = _find(
     *("torch._functorch.utils", "enable_single_level_autograd_function"),
     *(_refuse(_NO_TRANSFORMS), _NO_TRANSFORMS),
 )
+if SingleLevelFunction is torch.autograd.Function:
+    enable_single_level_autograd_function = _refuse(_NO_TRANSFORMS)
 set_forward_gradients = _find(
     "torch.autograd.forward_ad", "_set_fwd_grad_enabled", _refuse(_NO_TRANSFORMS), _NO_TRANSFORMS
 )

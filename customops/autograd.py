@@ -22,19 +22,18 @@ def below_autograd(op, *args):
         return op(*args)
 
 
-class Select(torch.autograd.Function):
-    """(values, indices) by `op`, which takes a scale unless `scale` is None."""
+class Select(_torch_private.SingleLevelFunction):
+    """(values, indices) by `op`, which takes a scale unless `scale` is None. Under transforms of
+    torch.func it is called once for each of their levels, as the operator is.
+    """
 
     @classmethod
     def apply(cls, *args):
-        """torch's, without its binding of keywords and defaults, which takes most of a call. Under
-        a transform of torch.func it is that of one level, for an operator is called once in each.
-        """
         args = _torch_private.unwrap_dead_wrappers(args)
         if not are_transforms_active():
-            return super(torch.autograd.Function, cls).apply(*args)
+            return super().apply(*args)
         with _torch_private.enable_single_level_autograd_function():
-            return super(torch.autograd.Function, cls).apply(*args)
+            return super().apply(*args)
 
     @staticmethod
     def forward(op, self, scale, dim, keepdim):
@@ -55,6 +54,10 @@ class Select(torch.autograd.Function):
         ctx.save_for_backward(indices)
         ctx.save_for_forward(indices)
         ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def _compiled_autograd_key(ctx):
+        return (ctx._autograd_function_id,)
 
     @staticmethod
     def backward(ctx, grad, _):
