@@ -130,6 +130,28 @@ inline uint64_t check_dims(const char* op, const int64_t* dims, int64_t count, i
   return mask;
 }
 
+// The dtype of the indices; the greatest of them is extent - 1.
+inline void check_index_dtype(const char* op, int32_t code, int64_t extent) {
+  const DType& dtype = dtype_of(code);
+  const bool wide = dtype.kind == Kind::kSigned && dtype.bytes >= 4;
+  const bool narrow = dtype.kind == Kind::kUnsigned && dtype.bytes <= 2 && !dtype.is_bool();
+  if (!wide && !narrow)
+    fail(op, "index_dtype must be int64, int32, uint16 or uint8, got ", dtype_name(code));
+  if (dtype.bytes < 8 && extent > int64_t(1) << (8 * dtype.bytes - wide))
+    fail(op, "index_dtype ", dtype_name(code), " cannot hold every index of ", extent, " elements");
+}
+
+// A mask of bools that torch would broadcast to the input.
+inline void check_mask(const char* op, int32_t code, List mask, List self) {
+  if (!dtype_of(code).is_bool()) fail(op, "mask must be a bool tensor, got ", dtype_name(code));
+  bool fits = mask.count <= self.count;
+  for (int64_t d = 1; fits && d <= mask.count; ++d) {
+    const int64_t size = mask.values[mask.count - d];
+    fits = size == 1 || size == self.values[self.count - d];
+  }
+  if (!fits) fail(op, "a mask of shape ", mask, " does not broadcast to the input's ", self);
+}
+
 // No reduced dim may have size 0.
 inline void check_extent(const char* op, uint64_t reduced_mask, int64_t ndim,
                          const int64_t* sizes) {

@@ -15,8 +15,9 @@ constexpr int kMaxAxes = 8;  // of kept dims merged by memory alone; with more t
 
 struct Dim {
   int64_t size;
-  int64_t stride;  // in input elements
-  int64_t step;    // kept dims: in output elements; reduced dims: in the result index
+  int64_t stride;           // in input elements
+  int64_t step;             // kept dims: in output elements; reduced dims: in the result index
+  int64_t mask_stride = 0;  // in elements of the mask, where there is one
 };
 
 // Innermost dim (smallest stride) first.
@@ -32,6 +33,7 @@ struct Groups {
   int64_t outputs = 1;  // number of groups, repeats apart
   int64_t copies = 1;   // of each result, the first included
   int64_t extent = 1;   // elements in each group
+  int64_t weight = 1;   // of them that are one element of memory: sizes of reduced dims of stride 0
 };
 
 struct Split {

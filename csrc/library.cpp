@@ -4,10 +4,31 @@
 STABLE_TORCH_LIBRARY(reduceops, m) {
   m.def("argmin(Tensor self, int? dim=None, bool keepdim=False) -> Tensor");
   m.def("argmax(Tensor self, int? dim=None, bool keepdim=False) -> Tensor");
+  m.def(
+      "argmin.options(Tensor self, int? dim=None, bool keepdim=False, *, Tensor? mask=None, "
+      "ScalarType? index_dtype=None) -> Tensor");
+  m.def(
+      "argmax.options(Tensor self, int? dim=None, bool keepdim=False, *, Tensor? mask=None, "
+      "ScalarType? index_dtype=None) -> Tensor");
   m.def("argmin.dims(Tensor self, int[] dim, bool keepdim=False) -> Tensor");
   m.def("argmax.dims(Tensor self, int[] dim, bool keepdim=False) -> Tensor");
+  m.def(
+      "argmin.dims_options(Tensor self, int[] dim, bool keepdim=False, *, Tensor? mask=None, "
+      "ScalarType? index_dtype=None) -> Tensor");
+  m.def(
+      "argmax.dims_options(Tensor self, int[] dim, bool keepdim=False, *, Tensor? mask=None, "
+      "ScalarType? index_dtype=None) -> Tensor");
   m.def("min(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)");
   m.def("max(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)");
+  m.def(
+      "min.options(Tensor self, int dim, bool keepdim=False, *, Tensor? mask=None, ScalarType? "
+      "index_dtype=None) -> (Tensor values, Tensor indices)");
+  m.def(
+      "max.options(Tensor self, int dim, bool keepdim=False, *, Tensor? mask=None, ScalarType? "
+      "index_dtype=None) -> (Tensor values, Tensor indices)");
+  m.def(
+      "softmax_max(Tensor self, int dim, bool keepdim=False) -> (Tensor probability, Tensor "
+      "index)");
   m.def("scale_min(Tensor self, float scale, int dim=1, bool keepdim=True) -> Tensor");
   m.def("scale_max(Tensor self, float scale, int dim=1, bool keepdim=True) -> Tensor");
 
@@ -23,6 +44,15 @@ STABLE_TORCH_LIBRARY(reduceops, m) {
   // customops/autograd.py.
   m.def("_min_autograd(Tensor self, int dim, bool keepdim) -> (Tensor values, Tensor indices)");
   m.def("_max_autograd(Tensor self, int dim, bool keepdim) -> (Tensor values, Tensor indices)");
+  m.def(
+      "_min_options_autograd(Tensor self, int dim, bool keepdim, Tensor? mask, ScalarType? "
+      "index_dtype) -> (Tensor values, Tensor indices)");
+  m.def(
+      "_max_options_autograd(Tensor self, int dim, bool keepdim, Tensor? mask, ScalarType? "
+      "index_dtype) -> (Tensor values, Tensor indices)");
+  m.def(
+      "_softmax_max_autograd(Tensor self, int dim, bool keepdim) -> (Tensor probability, Tensor "
+      "index)");
   m.def("_scale_min_autograd(Tensor self, float scale, int dim, bool keepdim) -> Tensor");
   m.def("_scale_max_autograd(Tensor self, float scale, int dim, bool keepdim) -> Tensor");
 }

@@ -1,6 +1,7 @@
 // From sizes and strides to groups: dims of size 1, and reduced dims of stride 0 (every element
 // there equals the first), are dropped, kept dims of stride 0 put aside as repeats; the rest are
-// sorted by stride and merged where they are adjacent in memory.
+// sorted by stride and merged where they are adjacent in memory. What is said of strides holds for
+// those of the mask, too, where there is one.
 #pragma once
 
 #include <algorithm>
@@ -24,6 +25,7 @@ inline void merge(Dims& dims, bool in_memory_alone = false) {
     Dim& inner = dims.dim[last];
     const Dim& outer = dims.dim[d];
     if (outer.stride == inner.stride * inner.size &&
+        outer.mask_stride == inner.mask_stride * inner.size &&
         (in_memory_alone || outer.step == inner.step * inner.size)) {
       inner.size *= outer.size;
     } else {
@@ -57,19 +59,24 @@ inline void order_by_result(Groups& groups) {
   groups.axes = groups.kept;
 }
 
-// `reduced_mask` has bit d set where dim d is reduced.
+// `reduced_mask` has bit d set where dim d is reduced. `mask_strides`: of a mask in the shape of
+// the input, or null.
 inline void make_groups(int64_t ndim, const int64_t* sizes, const int64_t* strides,
-                        uint64_t reduced_mask, Groups& groups) {
+                        uint64_t reduced_mask, Groups& groups,
+                        const int64_t* mask_strides = nullptr) {
   // From the last dim to the first: steps are those of a contiguous output and of a flattened
   // index.
   int64_t outputs = 1;
   for (int64_t d = ndim - 1; d >= 0; --d) {
     const bool reduced = reduced_mask >> d & 1;
     int64_t& step = reduced ? groups.extent : outputs;
-    const Dim dim{sizes[d], strides[d], step};
+    const Dim dim{sizes[d], strides[d], step, mask_strides ? mask_strides[d] : 0};
     step *= dim.size;
-    if (dim.size == 1 || (reduced && dim.stride == 0)) continue;
-    if (dim.stride == 0 && dim.size > 0) {
+    const bool expanded = dim.stride == 0 && dim.mask_stride == 0;
+    if (dim.size == 1) continue;
+    if (reduced && expanded) {
+      groups.weight *= dim.size;
+    } else if (expanded && dim.size > 0) {
       insert(groups.repeats, dim, &Dim::step);
       groups.copies *= dim.size;
     } else {

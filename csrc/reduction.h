@@ -13,11 +13,16 @@ struct Reduction {
   bool largest;
   bool scaled;
   double scale;
+  bool softmax;  // the values are probabilities: 1 / sum(exp(x - max)), the sum over each group
   const void* input;
-  int64_t* indices;  // null where only values are wanted
+  const void* mask;  // bools: whether an element takes part; null where all do
+  void* indices;     // null where only values are wanted
+  int index_bytes;   // 1, 2 (unsigned), 4 or 8
   void* values;      // null where only indices are wanted
   int32_t device_index;
   Groups groups;  // outputs > 0 and extent > 0
+
+  int64_t* indices64() const { return static_cast<int64_t*>(indices); }  // if they have 8 bytes
 };
 
 }  // namespace reduceops

@@ -361,7 +361,7 @@ struct Columns : Walk<Element>, Lanes<Element> {
       const bool in_place = !job.candidates && follow;
       const bool streams = job.streams && in_place;
       const int64_t to = in_place ? Cursor(kept, 0, first).place().step : 0;
-      int64_t* indices = in_place && r.indices && !streams ? r.indices + to : local;
+      int64_t* indices = in_place && r.indices && !streams ? r.indices64() + to : local;
       const bool folds = rows > 1 && stop - j >= rows;
       if (plan.gathers || (!folds && width < kLanes)) {
         gather.columns(first, width, kLanes);
@@ -395,8 +395,8 @@ struct Columns : Walk<Element>, Lanes<Element> {
         if (streams) stream(values + to, written, width * sizeof(Key));
         if (!in_place) scatter(written, first, width, values);
       }
-      if (streams && r.indices) stream(r.indices + to, local, width * sizeof(int64_t));
-      if (!in_place && r.indices) scatter(local, first, width, r.indices);
+      if (streams && r.indices) stream(r.indices64() + to, local, width * sizeof(int64_t));
+      if (!in_place && r.indices) scatter(local, first, width, r.indices64());
     }
   }
 };

@@ -76,7 +76,7 @@ void repeat(void* results, const Groups& groups) {
 }
 
 void repeat(const Reduction& reduction) {
-  if (reduction.indices) repeat<int64_t>(reduction.indices, reduction.groups);
+  if (reduction.indices) repeat<int64_t>(reduction.indices64(), reduction.groups);
   if (!reduction.values) return;
   switch (reduction.dtype->bytes) {
     case 1:
@@ -93,6 +93,8 @@ void repeat(const Reduction& reduction) {
 void run(Reduction& reduction) {
   if (!settings.error.empty()) [[unlikely]]
     throw std::runtime_error("reduceops: " + settings.error);
+  if (reduction.mask || reduction.softmax || reduction.index_bytes != 8)
+    throw std::runtime_error("reduceops: not there yet");
   const Kernels& kernels = *settings.variant->kernels;
   const Groups& groups = reduction.groups;
   const int64_t results = groups.outputs * groups.copies;

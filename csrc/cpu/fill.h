@@ -20,7 +20,7 @@ struct Fill : Walk<Element> {
 
   // Results [begin, end), repeats among them.
   void operator()(int64_t begin, int64_t end) const {
-    if (r.indices) std::memset(r.indices + begin, 0, (end - begin) * sizeof(int64_t));
+    if (r.indices) std::memset(r.indices64() + begin, 0, (end - begin) * sizeof(int64_t));
     if (!r.values) return;
     const Dims dims = result_dims(r.groups);
     const Dim inner = dims.count ? dims.dim[0] : Dim{1, 1, 1};

@@ -368,10 +368,10 @@ struct Rows : Walk<Element>, Lanes<Element> {
         std::memcpy(copied[i], row[i], n * sizeof(Key));  // a vector would reach beyond the end
         row[i] = copied[i];
       }
-      int64_t* positions = in_place && r.indices && !streams ? r.indices + begin : local;
+      int64_t* positions = in_place && r.indices && !streams ? r.indices64() + begin : local;
       Key* values = in_place && r.values ? static_cast<Key*>(r.values) + begin : nullptr;
       reduce(row, count, n, positions, values && streams ? local_values : values);
-      if (streams && r.indices) stream(r.indices + begin, local, count * sizeof(int64_t));
+      if (streams && r.indices) stream(r.indices64() + begin, local, count * sizeof(int64_t));
       if (streams && values) stream(values, local_values, count * sizeof(Key));
       if (!in_place) {
         for (int i = 0; i < count; ++i) this->finish(at[i], positions[i] * reduced.step);

@@ -95,7 +95,7 @@ struct Walk {
 
   // Writes the result of the group that lies `at`.
   void finish(Place at, int64_t index) const {
-    if (r.indices) r.indices[at.step] = index;
+    if (r.indices) r.indices64()[at.step] = index;
     if (r.values) {
       const Dims& reduced = r.groups.reduced;
       const Key bits = get<Key>(input + at.offset + offset_of(reduced.dim, reduced.count, index));

@@ -113,7 +113,7 @@ void launch_fill(const Reduction& r, void* stream) {
 void launch_repeat(const Reduction& r, void* stream) {
   const Groups& groups = r.groups;
   const int64_t n = groups.outputs * groups.copies;
-  if (r.indices) repeat_results<int64_t>(r.indices, n, groups.repeats, stream);
+  if (r.indices) repeat_results<int64_t>(r.indices64(), n, groups.repeats, stream);
   if (!r.values) return;
   switch (r.dtype->bytes) {
     case 1:

@@ -57,7 +57,7 @@ inline Problem make_problem(const Reduction& r, const Plan& plan, void* workspac
   Problem p;
   p.plan = plan;
   p.input = static_cast<const char*>(r.input);
-  p.indices = r.indices;
+  p.indices = r.indices64();
   p.values = r.values;
   p.candidates = {workspace, plan.candidate_bytes == 8};
   p.outputs = r.groups.outputs;
