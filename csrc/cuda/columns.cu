@@ -149,7 +149,7 @@ __global__ void __launch_bounds__(kThreads, column_blocks(sizeof(typename Elemen
         uint32_t turns[kWidth];
 #pragma unroll
         for (int c = 0; c < kWidth; ++c) turns[c] = tracker.turn(c / kElements, c % kElements);
-        results.put_indices(0, kWidth, turns);
+        results.put_indices(turns);
         continue;
       }
 #pragma unroll

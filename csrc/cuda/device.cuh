@@ -124,13 +124,10 @@ template <class Element>
 __device__ void finish(const Problem& p, Element element, int64_t output, int64_t offset,
                        int64_t index) {
   using Key = typename Element::Key;
-  const int64_t to = p.result(output);
-  if (p.indices) p.indices[to] = index;
-  if (p.values) {
+  p.out.put(p.result(output), index, [&] {
     const Key* input = reinterpret_cast<const Key*>(p.input) + offset;
-    static_cast<Key*>(p.values)[to] =
-        element.value(input[offset_of(p.reduced(), p.reduced_count, index)]);
-  }
+    return element.value(input[offset_of(p.reduced(), p.reduced_count, index)]);
+  });
 }
 
 // The same, or this part's candidate for it.

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "cuda/outputs.h"
 #include "cuda/plan.h"
 #include "reduction.h"
 
@@ -33,8 +34,7 @@ struct Problem {
   Plan plan;
   const char* input;
   const char* whole_blocks;  // the end of the last 16-byte block that lies in the input altogether
-  int64_t* indices;          // may be null
-  void* values;              // may be null
+  Outputs out;
   Candidates candidates;
   int64_t outputs, walk;
   int kept_count, reduced_count;
@@ -53,12 +53,15 @@ struct Problem {
   }
 };
 
+inline Outputs outputs_of(const Reduction& r) {
+  return {static_cast<char*>(r.indices), r.values, r.index_bytes};
+}
+
 inline Problem make_problem(const Reduction& r, const Plan& plan, void* workspace) {
   Problem p;
   p.plan = plan;
   p.input = static_cast<const char*>(r.input);
-  p.indices = r.indices64();
-  p.values = r.values;
+  p.out = outputs_of(r);
   p.candidates = {workspace, plan.candidate_bytes == 8};
   p.outputs = r.groups.outputs;
   p.walk = walk_extent(r.groups.reduced);

@@ -24,15 +24,13 @@ SmallDim small_dim(const Problem& p, int d, int end) {
 
 struct SmallProblem {
   const char* input;
-  int64_t* indices;  // may be null
-  void* values;      // may be null
+  Outputs out;
   SmallDim inner, outer, reduced;
   uint32_t outputs, lanes;
 
   explicit SmallProblem(const Problem& p)
       : input(p.input),
-        indices(p.indices),
-        values(p.values),
+        out(p.out),
         inner(small_dim(p, 0, p.kept_count)),
         outer(small_dim(p, 1, p.kept_count)),
         reduced(small_dim(p, p.kept_count, p.kept_count + p.reduced_count)),
@@ -77,9 +75,8 @@ __global__ void __launch_bounds__(kSmallThreads)
   }
   if (lane > 0 || output >= p.outputs) return;
   const uint32_t to = outer * p.outer.step + inner * p.inner.step;
-  if (p.indices) p.indices[to] = best.index * p.reduced.step;
-  if (p.values)
-    static_cast<Key*>(p.values)[to] = element.value(base[best.index * p.reduced.stride]);
+  p.out.put(to, best.index * p.reduced.step,
+            [&] { return element.value(base[best.index * p.reduced.stride]); });
 }
 
 }  // namespace

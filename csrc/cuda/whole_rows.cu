@@ -12,8 +12,7 @@ namespace {
 
 struct WholeRows {
   const char* input;
-  int64_t* indices;      // may be null
-  void* values;          // may be null
+  Outputs out;
   int64_t inner, outer;  // strides of the rows' axes in memory, if there are no more than two
   int64_t step;          // of the result index
   uint32_t rows, inner_rows, extent;
@@ -27,8 +26,7 @@ struct WholeRows {
 
   WholeRows(const Problem& p, const Groups& groups)
       : input(p.input),
-        indices(p.indices),
-        values(p.values),
+        out(p.out),
         inner(groups.axes.count > 0 ? groups.axes.dim[0].stride : 0),
         outer(groups.axes.count > 1 ? groups.axes.dim[1].stride : 0),
         step(p.dims[p.kept_count].step),
@@ -162,9 +160,8 @@ __global__ void __launch_bounds__(kWholeThreads, whole_blocks(sizeof(typename El
     }
   }
   if (thread > 0 || row >= p.rows) return;
-  const int64_t to = p.result_of_row(row);
-  if (p.indices) p.indices[to] = result.index * p.step;
-  if (p.values) static_cast<Key*>(p.values)[to] = element.value(first[result.index]);
+  p.out.put(p.result_of_row(row), result.index * p.step,
+            [&] { return element.value(first[result.index]); });
 }
 
 template <int kLoads, bool kBatches, class Element>

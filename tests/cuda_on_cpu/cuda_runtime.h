@@ -30,6 +30,9 @@ struct Index {
 };
 inline thread_local Index threadIdx, blockIdx;
 inline Index blockDim, gridDim;
+struct alignas(8) uint2 {
+  uint32_t x, y;
+};
 struct alignas(16) uint4 {
   uint32_t x, y, z, w;
 };

@@ -97,6 +97,7 @@ struct Case {
   int order[3] = {2, 1, 0};  // of the dims in memory, the innermost first
   int64_t step = 1;          // between neighbours of the innermost
   uint64_t repeated = 0;     // dims of stride 0
+  int index_bytes = 8;
 };
 
 std::mt19937_64 random_bits(1);
@@ -125,6 +126,11 @@ void check(const Case& c, const Reduction& r, Element element, const int64_t (&s
   };
   const int64_t outputs = size[0][0] * size[0][1] * size[0][2];
   const int64_t extent = size[1][0] * size[1][1] * size[1][2];
+  const auto index_of = [&](int64_t output) {
+    int64_t index = 0;  // unsigned but for those of 8 bytes
+    std::memcpy(&index, static_cast<char*>(r.indices) + output * r.index_bytes, r.index_bytes);
+    return index;
+  };
   for (int64_t output = 0; output < outputs; ++output) {
     const Key* group = x + offset(false, output);
     int64_t best = 0;
@@ -133,12 +139,12 @@ void check(const Case& c, const Reduction& r, Element element, const int64_t (&s
     }
     const Key value = element.value(group[offset(true, best)]);
     const bool right =
-        (!r.indices || r.indices[output] == best) &&
+        (!r.indices || index_of(output) == best) &&
         (!r.values || std::memcmp(&value, static_cast<Key*>(r.values) + output, sizeof value) == 0);
     if (right || ++wrong > 5) continue;
     std::printf("%s (%ld, %ld, %ld), dims %lu: output %ld is %ld, not %ld\n", c.dtype.name,
                 long(c.sizes[0]), long(c.sizes[1]), long(c.sizes[2]), c.reduced, long(output),
-                r.indices ? long(r.indices[output]) : -1, long(best));
+                r.indices ? long(index_of(output)) : -1, long(best));
   }
 }
 
@@ -180,7 +186,8 @@ void run(const Case& c) {
   in_clusters += plan.cluster > 1;
   in_subtiles += plan.tile > plan.subtile && plan.subtile > 0;
   const int64_t results = r.groups.outputs * r.groups.copies;
-  std::vector<int64_t> indices(results, -1);
+  r.index_bytes = c.index_bytes;
+  std::vector<char> indices(results * r.index_bytes, -1);
   std::vector<char> values(results * bytes);
   r.indices = c.indices ? indices.data() : nullptr;
   r.values = c.values ? values.data() : nullptr;
@@ -254,6 +261,10 @@ Case random_case() {
   c.scaled = c.dtype.max_magnitude && c.dtype.bytes > 1 && below(4) == 0;
   c.values = below(2);
   c.indices = !c.values || below(2);
+  int64_t extent = 1;
+  for (int d = 0; d < 3; ++d) extent *= c.reduced >> d & 1 ? c.sizes[d] : 1;
+  c.index_bytes = 1 << below(4);
+  while (c.index_bytes < 8 && (extent - 1) >> 8 * c.index_bytes) c.index_bytes *= 2;
   c.fill = static_cast<Fill>(below(3));
   c.bulk = below(2);
   if (below(3) == 0) std::shuffle(c.order, c.order + 3, random_bits);
