@@ -100,7 +100,7 @@ struct Case {
 };
 
 std::mt19937_64 random_bits(1);
-int taken[8], in_batches, in_parts, in_clusters, in_subtiles, wrong;
+int taken[8], in_batches, in_parts, in_clusters, in_subtiles, mapped, mapped_batches, wrong;
 
 struct Free {
   void operator()(char* memory) const { operator delete(memory, std::align_val_t(kLoadBytes)); }
@@ -133,12 +133,12 @@ void check(const Case& c, const Reduction& r, Element element, const int64_t (&s
     }
     const Key value = element.value(group[offset(true, best)]);
     const bool right =
-        (!r.indices || r.indices[output] == best) &&
+        (!r.indices || r.indices64()[output] == best) &&
         (!r.values || std::memcmp(&value, static_cast<Key*>(r.values) + output, sizeof value) == 0);
     if (right || ++wrong > 5) continue;
     std::printf("%s (%ld, %ld, %ld), dims %lu: output %ld is %ld, not %ld\n", c.dtype.name,
                 long(c.sizes[0]), long(c.sizes[1]), long(c.sizes[2]), c.reduced, long(output),
-                r.indices ? long(r.indices[output]) : -1, long(best));
+                r.indices ? long(r.indices64()[output]) : -1, long(best));
   }
 }
 
@@ -179,6 +179,8 @@ void run(const Case& c) {
   in_parts += plan.split();
   in_clusters += plan.cluster > 1;
   in_subtiles += plan.tile > plan.subtile && plan.subtile > 0;
+  mapped += plan.mapped;
+  mapped_batches += plan.mapped && plan.batches > 1;
   const int64_t results = r.groups.outputs * r.groups.copies;
   std::vector<int64_t> indices(results, -1);
   std::vector<char> values(results * bytes);
@@ -249,6 +251,12 @@ Case random_case() {
     c.sizes[1] = 2 + below(4);
     c.sizes[2] = 4 + 4 * below(200);
     c.reduced = 2;
+  } else if (kind == 3) {  // reduced dims side by side, in any order
+    const int64_t longest[] = {6, 40, 40};
+    for (int d = 0; d < 3; ++d) c.sizes[d] = 2 + below(longest[d]);
+    if (below(2)) c.sizes[1 + below(2)] += below(1000);
+    c.reduced = below(2) ? 6 : 7;
+    c.gap = c.offset = 0;
   }
   c.largest = below(2);
   c.scaled = c.dtype.max_magnitude && c.dtype.bytes > 1 && below(4) == 0;
@@ -256,8 +264,13 @@ Case random_case() {
   c.indices = !c.values || below(2);
   c.fill = static_cast<Fill>(below(3));
   c.bulk = below(2);
-  if (below(3) == 0) std::shuffle(c.order, c.order + 3, random_bits);
-  if (below(4) == 0) c.step = 2 + below(3);
+  if (kind == 3) {
+    std::shuffle(c.order, c.order + (c.reduced == 7 ? 3 : 2), random_bits);
+    c.offset = below(2) ? below(16) : 0;
+  } else {
+    if (below(3) == 0) std::shuffle(c.order, c.order + 3, random_bits);
+    if (below(4) == 0) c.step = 2 + below(3);
+  }
   if (below(8) == 0) c.repeated = below(8);
   c.multiprocessors = 1 + below(8);
   c.tuning = random_tuning();
@@ -295,6 +308,8 @@ int main(int count, char** arguments) {
   if (count > 2) random_bits.seed(std::atoi(arguments[2]));
   for (int i = 0; i < cases; ++i) run(random_case());
   for (int count : taken) std::printf("%d ", count);
-  std::printf("%d %d %d %d\n", in_batches, in_parts, in_clusters, in_subtiles);
+  for (int count : {in_batches, in_parts, in_clusters, mapped, mapped_batches, in_subtiles})
+    std::printf("%d ", count);
+  std::puts("");
   return wrong > 0;
 }
