@@ -31,7 +31,7 @@ REDUCEOPS_EXPORT const char* reduceops_cuda_constant(int64_t i, int64_t* value) 
 // constants: the value of each, in that order
 // out: walk, vector, lanes, loads, batches, shares, threads, cluster, blocks, parts, part_extent,
 // candidate_bytes, tile, tiles, across, subtile, contiguous, stage_rows, stage_pitch, stage_bytes,
-// stages, scratch_bytes, runs, reading, pieces
+// stages, scratch_bytes, runs, reading, pieces, mapped
 // Returns what the plan promises to its kernel and does not keep, which is a bug; null if there is
 // nothing.
 REDUCEOPS_EXPORT const char* reduceops_cuda_plan(int64_t ndim, const int64_t* sizes,
@@ -69,7 +69,8 @@ REDUCEOPS_EXPORT const char* reduceops_cuda_plan(int64_t ndim, const int64_t* si
                             plan.scratch_bytes,
                             plan.runs,
                             plan.box.reading,
-                            plan.box.pieces};
+                            plan.box.pieces,
+                            plan.mapped};
   std::copy(std::begin(fields), std::end(fields), out);
   return reduceops::cuda::broken_promise(plan, groups, bytes, address, limits);
 }

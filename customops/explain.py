@@ -52,6 +52,7 @@ class CudaPlan:
     runs: int
     reading: int
     pieces: bool
+    mapped: bool
 
     @property
     def candidates(self) -> int:
@@ -98,7 +99,7 @@ def cuda_plan(
             raise ValueError(f"{name} is {value}; it takes 0 to 2**63 - 1")
     values = list((constants | dict(tuning or {})).values())
     limits = (address, multiprocessors, bulk, (ctypes.c_int64 * len(values))(*values))
-    fields, broken = _ask("reduceops_cuda_plan", _layout(self, dim), limits, 25)
+    fields, broken = _ask("reduceops_cuda_plan", _layout(self, dim), limits, 26)
     plan = CudaPlan(*fields)
     plan = replace(
         plan,
@@ -106,6 +107,7 @@ def cuda_plan(
         vector=bool(plan.vector),
         contiguous=bool(plan.contiguous),
         pieces=bool(plan.pieces),
+        mapped=bool(plan.mapped),
     )
     if broken:
         raise BrokenPlan(f"a bug: the kernel relies on '{broken.decode()}', but not so in {plan}")

@@ -80,6 +80,10 @@ HUGE = {
     "short whole rows": (Shape((67_200_000, 32), (1,), torch.int8), Walk.WHOLE_ROWS),
     "rows with a step": (Shape((1 << 14, 140_001), (1,), torch.int8, step=2), Walk.ROWS),
     "rows over two dims": (Shape((7, 3, 102_261_127), (0, 2), torch.int8), Walk.ROWS),
+    "rows of two dims, swapped": (
+        Shape((3000, 10, 71_583), (0, 1), torch.int8, order=(2, 1, 0)),
+        Walk.WHOLE_ROWS,
+    ),
     "short rows": (Shape((65_100_000, 33), (1,), torch.int8), Walk.BOXES),
     "small groups": (Shape((4_200_000, 16, 32), (1,), torch.int8), Walk.BOXES),
     "whole columns": (Shape((4, 540_000_000), (0,), torch.int8), Walk.WHOLE_COLUMNS),
@@ -192,6 +196,8 @@ def branches(shape: Shape, plan: CudaPlan) -> set[tuple]:
         else:
             found.add((walk, lanes.get(plan.lanes, some) + " to a row"))
             found.add((walk, f"{plan.loads} loads"))
+        if plan.mapped:
+            found.add((walk, "mapped batches" if plan.batches else "mapped"))
     elif walk == Walk.ROWS:
         lanes = {1: "a lane", 32: "a warp", plan.threads: "a block"}
         found.add((walk, lanes.get(plan.lanes, "lanes") + " to a row"))
@@ -218,7 +224,8 @@ BRANCHES = {
     Walk.ROWS: ("vector", "no vector", "a lane to a row", "lanes to a row", "a warp to a row")
     + ("a block to a row", "8 loads", "16 loads", "a run", "runs"),
     Walk.WHOLE_ROWS: ("vector", "no vector", "a lane to a row", "lanes to a row", "a warp to a row")
-    + ("warps to a row", "1 loads", "2 loads", "3 loads", "4 loads", "a batch", "batches"),
+    + ("warps to a row", "1 loads", "2 loads", "3 loads", "4 loads", "a batch", "batches")
+    + ("mapped", "mapped batches"),
     Walk.WHOLE_COLUMNS: ("2 rows", "3 rows", "4 rows", "6 rows", "8 rows"),
     Walk.COLUMNS: ("vector", "no vector", "alone", "shared"),
     Walk.BOXES: (

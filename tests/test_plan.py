@@ -211,6 +211,24 @@ def test_cuda_plan_of_the_shapes_that_matter(shape, dims, dtype, walk):
     assert cuda_plan(x, dims, bulk=False).walk == older[walk]
 
 
+@pytest.mark.parametrize(
+    "sizes, strides, dims, dtype",
+    [
+        ((4, 420, 11, 4097), (1, 4, 1680, 18480), (0, 1, 2), torch.bool),
+        ((13, 7, 16, 65536), (1, 13, 91, 1456), (0, 1, 2), torch.bfloat16),
+        ((512, 64, 4096), (64, 1, 32768), (0, 1, 2), torch.float32),
+        ((512, 64, 4096), (1, 512, 32768), (0, 1), torch.float64),
+    ],
+)
+@pytest.mark.parametrize("bulk", [True, False])
+def test_reduced_dims_side_by_side_are_one_row_in_whatever_order(sizes, strides, dims, dtype, bulk):
+    x = torch.empty_strided(sizes, strides, dtype=dtype, device="meta")
+    plan = cuda_plan(x, dims, bulk=bulk)
+    assert plan.walk == Walk.WHOLE_ROWS and plan.mapped
+    in_order = cuda_plan(empty(*sizes, dtype=dtype), dims, bulk=bulk)
+    assert not in_order.mapped
+
+
 @pytest.mark.parametrize("kind", WALKS, ids=lambda kind: f"{kind[0].name.lower()}, {kind[1]}")
 def test_shapes_of_the_reliability_tests_take_every_walk(kind):
     plan = WALKS[kind].plan()

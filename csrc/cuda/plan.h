@@ -23,6 +23,7 @@ constexpr int64_t kSmallThreads = 128;  // per block of small inputs
 constexpr int64_t kWholeThreads = 512;  // per block that holds rows as a whole, at most
 constexpr int64_t kWholeLoads = 4;      // of a thread, at once
 constexpr int kWholeDims = 5;           // kept ones of rows or columns that are held as a whole
+constexpr int kMappedDims = 4;          // reduced ones of mapped rows, at most
 constexpr int64_t kBatch = kWholeThreads * kWholeLoads;  // loads of a block at once, at most
 // Elements of a column that is held as a whole, at most.
 constexpr int64_t whole_column_rows(int64_t bytes) { return bytes == 4 ? 8 : 4; }
@@ -62,6 +63,7 @@ struct Plan {
   int lanes;            // rows: threads per row; columns: threads side by side over columns
   int loads;            // rows: in flight of a thread
   int64_t batches;      // whole rows: of so many loads, in a part; 0: a row is held at once
+  bool mapped;          // whole rows: the index does not follow the order of memory
   int shares;           // columns: threads that share a column
   int runs;             // rows: of the innermost reduced dim, that the lanes take side by side
   int threads;          // per block
@@ -108,8 +110,8 @@ inline void cut(Plan& plan, int64_t outputs, int64_t walk, int64_t wanted, int64
 inline void arrange(Groups& groups, int64_t bytes) {
   if (!is_rows(groups)) {
     order_by_index(groups.reduced);
-  } else if (groups.reduced.count == 1 && groups.reduced.dim[0].stride == 1 && !in_order(groups) &&
-             groups.reduced.dim[0].size * bytes >= kSectorBytes) {
+  } else if (is_run(groups.reduced) && !in_order(groups) &&
+             walk_extent(groups.reduced) * bytes >= kSectorBytes) {
     // Rows of whole sectors are read as well in any order, and results written best in theirs.
     order_by_result(groups);
   }
@@ -222,7 +224,8 @@ class Planner {
   int64_t vectors_of_row() const { return ceil_div(walk_ * bytes_, kLoadBytes); }
   int64_t threads_of_row() const {
     const int64_t vectors = vectors_of_row();
-    return ceil_pow2(ceil_div(vectors, vectors <= tuning_.whole_few_vectors ? 2 : kWholeLoads));
+    const bool few = vectors <= tuning_.whole_few_vectors && !is_mapped();
+    return ceil_pow2(ceil_div(vectors, few ? 2 : kWholeLoads));
   }
   // At once.
   bool is_held() const { return vectors_of_row() <= std::min(tuning_.whole_vectors, kBatch); }
@@ -234,12 +237,17 @@ class Planner {
     return aligned;
   }
 
+  // Rows whose reduced dims are one run, but not in the order in which the index counts them.
+  bool is_mapped() const { return groups_.reduced.count > 1; }
+
   bool is_whole_rows() const {
-    if (groups_.kept.count > kWholeDims || groups_.reduced.count != 1 || along().stride != 1)
+    if (groups_.kept.count > kWholeDims || !is_run(groups_.reduced)) return false;
+    if (is_mapped() && (groups_.reduced.count > kMappedDims || groups_.extent >> 32 != 0))
       return false;
     // From two vectors on, one is within the row wherever it begins.
-    const int64_t shortest =
-        rows_aligned() ? kLoadBytes : std::max(tuning_.whole_row_bytes, 2 * kLoadBytes);
+    const int64_t shortest = is_mapped()      ? 2 * kLoadBytes
+                             : rows_aligned() ? kLoadBytes
+                                              : std::max(tuning_.whole_row_bytes, 2 * kLoadBytes);
     if (walk_ * bytes_ < shortest) return false;
     return tuning_.whole_rows &&
            groups_.outputs * (is_held() ? threads_of_row() : kWholeThreads) >> 32 == 0;
@@ -247,7 +255,8 @@ class Planner {
 
   void whole_rows(Plan& plan) const {
     plan.walk = Walk::kWholeRows;
-    plan.vector = rows_aligned();
+    plan.mapped = is_mapped();
+    plan.vector = rows_aligned() && !plan.mapped;  // there are few kernels for mapped rows
     const int64_t vectors = vectors_of_row(), outputs = groups_.outputs;
     const int64_t full = multiprocessors() * tuning_.whole_blocks;
     int64_t wanted = std::min(full / outputs, ceil_div(vectors, kBatch));
@@ -260,7 +269,8 @@ class Planner {
       plan.lanes = static_cast<int>(threads_of_row());
       // Where a row need not begin with a vector, there may be two.
       const int64_t least = plan.vector ? 1 : 2;
-      plan.loads = static_cast<int>(std::max(least, ceil_div(vectors, plan.lanes)));
+      plan.loads = static_cast<int>(plan.mapped ? kWholeLoads
+                                                : std::max(least, ceil_div(vectors, plan.lanes)));
       plan.threads = std::max(plan.lanes, int(kThreads));
       plan.blocks = ceil_div(outputs * plan.lanes, plan.threads);
     } else {

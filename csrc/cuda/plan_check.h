@@ -150,8 +150,11 @@ class PlanCheck {
     const Plan& p = plan_;
     require_grid();
     require_parts_with_work();
-    require(groups_.kept.count <= kWholeDims && groups_.reduced.count == 1 && along().stride == 1,
-            "the rows are contiguous");
+    require(groups_.kept.count <= kWholeDims && is_run(groups_.reduced), "the rows are contiguous");
+    require(p.mapped == (groups_.reduced.count > 1), "positions are indices where they can be");
+    require(!p.mapped || (!p.vector && p.loads == kWholeLoads &&
+                          groups_.reduced.count <= kMappedDims && groups_.extent >> 32 == 0),
+            "mapped rows are ones that there is a kernel for");
     require(p.threads <= kWholeThreads, "a block as the kernel is compiled for");
     require(!p.vector || (address_ % kLoadBytes == 0 && walk_ % width_ == 0 &&
                           strides_aligned(groups_.axes, 0, kLoadBytes)),

@@ -101,7 +101,7 @@ struct Case {
 };
 
 std::mt19937_64 random_bits(1);
-int taken[8], in_batches, in_parts, in_clusters, in_subtiles, wrong;
+int taken[8], in_batches, in_parts, in_clusters, in_subtiles, mapped, mapped_batches, wrong;
 
 struct Free {
   void operator()(char* memory) const { operator delete(memory, std::align_val_t(kLoadBytes)); }
@@ -185,6 +185,8 @@ void run(const Case& c) {
   in_parts += plan.split();
   in_clusters += plan.cluster > 1;
   in_subtiles += plan.tile > plan.subtile && plan.subtile > 0;
+  mapped += plan.mapped;
+  mapped_batches += plan.mapped && plan.batches > 1;
   const int64_t results = r.groups.outputs * r.groups.copies;
   r.index_bytes = c.index_bytes;
   std::vector<char> indices(results * r.index_bytes, -1);
@@ -256,6 +258,12 @@ Case random_case() {
     c.sizes[1] = 2 + below(4);
     c.sizes[2] = 4 + 4 * below(200);
     c.reduced = 2;
+  } else if (kind == 3) {  // reduced dims side by side, in any order
+    const int64_t longest[] = {6, 40, 40};
+    for (int d = 0; d < 3; ++d) c.sizes[d] = 2 + below(longest[d]);
+    if (below(2)) c.sizes[1 + below(2)] += below(1000);
+    c.reduced = below(2) ? 6 : 7;
+    c.gap = c.offset = 0;
   }
   c.largest = below(2);
   c.scaled = c.dtype.max_magnitude && c.dtype.bytes > 1 && below(4) == 0;
@@ -267,8 +275,13 @@ Case random_case() {
   while (c.index_bytes < 8 && (extent - 1) >> 8 * c.index_bytes) c.index_bytes *= 2;
   c.fill = static_cast<Fill>(below(3));
   c.bulk = below(2);
-  if (below(3) == 0) std::shuffle(c.order, c.order + 3, random_bits);
-  if (below(4) == 0) c.step = 2 + below(3);
+  if (kind == 3) {
+    std::shuffle(c.order, c.order + (c.reduced == 7 ? 3 : 2), random_bits);
+    c.offset = below(2) ? below(16) : 0;
+  } else {
+    if (below(3) == 0) std::shuffle(c.order, c.order + 3, random_bits);
+    if (below(4) == 0) c.step = 2 + below(3);
+  }
   if (below(8) == 0) c.repeated = below(8);
   c.multiprocessors = 1 + below(8);
   c.tuning = random_tuning();
@@ -306,6 +319,8 @@ int main(int count, char** arguments) {
   if (count > 2) random_bits.seed(std::atoi(arguments[2]));
   for (int i = 0; i < cases; ++i) run(random_case());
   for (int count : taken) std::printf("%d ", count);
-  std::printf("%d %d %d %d\n", in_batches, in_parts, in_clusters, in_subtiles);
+  for (int count : {in_batches, in_parts, in_clusters, mapped, mapped_batches, in_subtiles})
+    std::printf("%d ", count);
+  std::puts("");
   return wrong > 0;
 }
