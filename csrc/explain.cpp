@@ -3,7 +3,7 @@
 #include <iterator>
 
 #include "cpu/plan.h"
-#include "cuda/plan.h"
+#include "cuda/make_plan.h"
 #include "cuda/plan_check.h"
 #include "make_groups.h"
 

@@ -23,7 +23,17 @@ struct Dim {
 // Innermost dim (smallest stride) first.
 struct Dims {
   int count = 0;
-  Dim dim[kMaxDims];
+  union {  // so that those beyond `count` are neither initialised nor copied
+    Dim dim[kMaxDims];
+  };
+
+  Dims() {}
+  Dims(const Dims& other) { *this = other; }
+  Dims& operator=(const Dims& other) {
+    count = other.count;
+    for (int d = 0; d < count; ++d) dim[d] = other.dim[d];
+    return *this;
+  }
 };
 
 struct Groups {

@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "cuda/device.cuh"
+#include "cuda/make_plan.h"
 #include "operators.h"
 #include "switch.h"
 

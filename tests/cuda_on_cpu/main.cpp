@@ -6,6 +6,7 @@
 
 #include "cuda/device.cuh"
 #include "cuda/keys.cuh"
+#include "cuda/make_plan.h"
 #include "cuda/plan_check.h"
 #include "cuda/ring.cuh"
 #include "make_groups.h"

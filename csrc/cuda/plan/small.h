@@ -1,0 +1,48 @@
+// small.cu: few elements, whatever their order.
+#pragma once
+
+#include "cuda/plan/input.h"
+#include "cuda/plan/whole_columns.h"
+#include "cuda/plan/whole_rows.h"
+
+namespace reduceops::cuda {
+
+struct SmallPlan {
+  // Offsets, result indices and places of results have 32 bits.
+  static bool fits(const PlanInput& in) {
+    const Groups& groups = in.groups;
+    const Dims &kept = groups.kept, &reduced = groups.reduced;
+    if (kept.count > 2 || reduced.count != 1 || groups.outputs * in.walk > kMaxPartExtent ||
+        groups.extent >> 31 != 0 || groups.outputs * groups.copies >> 31 != 0)
+      return false;
+    int64_t last = (in.walk - 1) * in.along().stride;
+    for (int d = 0; d < kept.count; ++d) last += (kept.dim[d].size - 1) * kept.dim[d].stride;
+    return last >> 31 == 0;
+  }
+
+  static bool usual(const PlanInput& in) {
+    const bool whole = WholeRowsPlan::usual(in) || WholeColumnsPlan::fits(in);
+    const int64_t most =
+        std::min(in.tuning.small_elements, whole ? in.tuning.small_whole_elements : kMaxPartExtent);
+    const int64_t longest = in.rows ? in.tuning.small_row : lanes(in) * in.tuning.small_loads;
+    return in.groups.outputs * in.walk <= most && in.walk <= longest;
+  }
+
+  // More than a warp only where every multiprocessor has a block at most.
+  static int lanes(const PlanInput& in) {
+    int lanes = in.lanes_of(in.walk, kSmallThreads);
+    while (lanes > 32 && in.groups.outputs * lanes > in.multiprocessors * kSmallThreads) lanes /= 2;
+    return lanes;
+  }
+
+  static bool make(const PlanInput& in, Plan& plan) {
+    plan = in.empty_plan(Walk::kSmall);
+    keep_whole(plan, in);
+    plan.lanes = lanes(in);
+    plan.threads = kSmallThreads;
+    plan.blocks = ceil_div(in.groups.outputs * plan.lanes, kSmallThreads);
+    return true;
+  }
+};
+
+}  // namespace reduceops::cuda

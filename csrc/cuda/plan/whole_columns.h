@@ -1,0 +1,32 @@
+// whole_columns.cu: columns of a few elements, of which a thread holds four.
+#pragma once
+
+#include "cuda/plan/input.h"
+
+namespace reduceops::cuda {
+
+struct WholeColumnsPlan {
+  static bool fits(const PlanInput& in) {
+    const Groups& groups = in.groups;
+    if (in.rows || groups.axes.count > kWholeDims || groups.reduced.count != 1 ||
+        in.inner().stride != 1 || in.inner().size % 4 != 0 || groups.outputs >> 32 != 0)
+      return false;
+    if (in.walk < 2 || in.walk > std::min(in.tuning.whole_column, whole_column_rows(in.bytes)))
+      return false;
+    const int64_t alignment = std::min(4 * in.bytes, kLoadBytes);
+    return in.address_aligned(alignment) && in.strides_aligned(groups.axes, 1, alignment) &&
+           in.strides_aligned(groups.reduced, 0, alignment) && in_order(groups);
+  }
+
+  static bool usual(const PlanInput&) { return true; }
+
+  static bool make(const PlanInput& in, Plan& plan) {
+    plan = in.empty_plan(Walk::kWholeColumns);
+    keep_whole(plan, in);
+    plan.threads = kThreads;
+    plan.blocks = ceil_div(in.groups.outputs, 4 * kThreads);
+    return true;
+  }
+};
+
+}  // namespace reduceops::cuda
