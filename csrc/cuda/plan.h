@@ -56,6 +56,14 @@ enum class Walk : int {
   kFill,          // every group is one element
 };
 
+// What is computed, as far as plans differ: all but kExtreme has kernels only of those walks that
+// fit every layout, kSmall, kRows and kColumns.
+enum class Task : int {
+  kExtreme,  // of the input alone
+  kMasked,   // of what a mask lets through
+  kSoftmax,  // softmax_max
+};
+
 struct Plan {
   Walk walk;
   bool vector;          // 16-byte loads: along the row, or over neighbouring columns
@@ -69,7 +77,8 @@ struct Plan {
   int64_t blocks;       // of the whole grid, parts included
   int64_t parts;        // of the reduced extent
   int64_t part_extent;  // reduced positions in a part
-  int candidate_bytes;  // of the best of an output in a part: 8 if key and index fit, else 16
+  int candidate_bytes;  // of an output's state in a part: 8 if key and index fit, else 16; 24 if
+                        // there is a sum
   // Walks by bulk copies:
   int64_t tile;     // groups, or columns, in a tile
   int64_t tiles;    // of one part
@@ -106,6 +115,12 @@ inline void cut(Plan& plan, int64_t outputs, int64_t walk, int64_t wanted, int64
 
 // Puts dims in the order that the kernels go over them.
 inline void arrange(Groups& groups, int64_t bytes) {
+  // Where only the mask has a stride, memory is no reason for a dim to be the innermost.
+  for (Dims* dims : {&groups.kept, &groups.axes, &groups.reduced}) {
+    if (dims->count > 1 && dims->dim[0].stride == 0)
+      std::stable_partition(dims->dim, dims->dim + dims->count,
+                            [](const Dim& dim) { return dim.stride != 0; });
+  }
   if (!is_rows(groups)) {
     order_by_index(groups.reduced);
   } else if (groups.reduced.count == 1 && groups.reduced.dim[0].stride == 1 && !in_order(groups) &&
@@ -118,10 +133,12 @@ inline void arrange(Groups& groups, int64_t bytes) {
 class Planner {
  public:
   // `bytes` per element; `address` of the input (its alignment is what counts).
-  Planner(const Groups& groups, int64_t bytes, int64_t address, Limits limits, const Tuning& tuning)
+  Planner(const Groups& groups, int64_t bytes, int64_t address, Limits limits, const Tuning& tuning,
+          Task task)
       : groups_(groups),
         tuning_(tuning),
         limits_{limits.multiprocessors, limits.bulk && tuning.bulk != 0},
+        task_(task),
         bytes_(bytes),
         address_(address),
         walk_(walk_extent(groups.reduced)),
@@ -131,7 +148,9 @@ class Planner {
     Plan plan = empty_plan();
     const bool large = total_ >= tuning_.bulk_bytes && groups_.reduced.count == 1;
     const bool bulk = limits_.bulk && large;
-    if (is_single(groups_)) {
+    if (task_ != Task::kExtreme) {
+      is_small() ? small(plan) : is_rows(groups_) ? rows(plan) : columns(plan);
+    } else if (is_single(groups_)) {
       fill(plan);
     } else if (is_small()) {
       small(plan);
@@ -168,6 +187,7 @@ class Planner {
     Plan plan{};
     plan.cluster = plan.lanes = plan.shares = plan.runs = 1;
     plan.candidate_bytes = bytes_ <= 4 && groups_.extent >> 32 == 0 ? 8 : 16;
+    if (task_ == Task::kSoftmax) plan.candidate_bytes = 24;
     return plan;
   }
 
@@ -191,16 +211,22 @@ class Planner {
   // Also in 32-bit offsets, result indices and places of results.
   bool is_small() const {
     const Dims &kept = groups_.kept, &reduced = groups_.reduced;
-    const bool rows = is_rows(groups_), whole = rows ? is_whole_rows() : is_whole_columns();
+    const bool rows = is_rows(groups_);
+    const bool whole = task_ == Task::kExtreme && (rows ? is_whole_rows() : is_whole_columns());
     const int64_t most = std::min({whole ? tuning_.small_whole_elements : kMaxPartExtent,
                                    tuning_.small_elements, kMaxPartExtent});
     const int64_t longest = rows ? tuning_.small_row : small_lanes() * tuning_.small_loads;
     if (groups_.outputs * walk_ > most || walk_ > longest || kept.count > 2 || reduced.count > 1 ||
         groups_.extent >> 31 != 0 || groups_.outputs * groups_.copies >> 31 != 0)
       return false;
-    int64_t last = reduced.count ? (walk_ - 1) * along().stride : 0;
-    for (int d = 0; d < kept.count; ++d) last += (kept.dim[d].size - 1) * kept.dim[d].stride;
-    return last >> 31 == 0;
+    int64_t last = 0, last_mask = 0;
+    for (const Dims* dims : {&kept, &reduced}) {
+      for (int d = 0; d < dims->count; ++d) {
+        last += (dims->dim[d].size - 1) * dims->dim[d].stride;
+        last_mask += (dims->dim[d].size - 1) * dims->dim[d].mask_stride;
+      }
+    }
+    return (last | last_mask) >> 31 == 0;
   }
 
   // More than a warp only where every multiprocessor has a block at most.
@@ -532,12 +558,13 @@ class Planner {
   const Groups& groups_;
   const Tuning& tuning_;
   const Limits limits_;
+  const Task task_;
   const int64_t bytes_, address_, walk_, total_;
 };
 
 inline Plan make_plan(const Groups& groups, int64_t bytes, int64_t address, Limits limits,
-                      const Tuning& tuning = {}) {
-  return Planner(groups, bytes, address, limits, tuning).plan();
+                      const Tuning& tuning = {}, Task task = Task::kExtreme) {
+  return Planner(groups, bytes, address, limits, tuning, task).plan();
 }
 
 }  // namespace reduceops::cuda
