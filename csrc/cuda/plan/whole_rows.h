@@ -1,7 +1,7 @@
 // whole_rows.cu: contiguous rows, held as a whole or in batches.
 #pragma once
 
-#include "cuda/plan/input.h"
+#include "cuda/plan/price.h"
 
 namespace reduceops::cuda {
 
@@ -53,6 +53,17 @@ struct WholeRowsPlan {
       plan.blocks = outputs * plan.parts;
     }
     return true;
+  }
+
+  static Work work(const PlanInput& in, const Plan& plan, const Traffic& traffic) {
+    const double threads = traffic.outputs * static_cast<double>(plan.lanes * plan.parts);
+    const int lanes_log2 = std::bit_width(static_cast<unsigned>(plan.lanes));
+    const double of_thread = 55 + 8 * lanes_log2 + (plan.vector ? 0 : 25);
+    return {
+        .read = traffic.read,
+        .sectors = traffic.bytes + (plan.vector ? 0 : traffic.outputs * kSectorBytes),
+        .instructions = of_bytes({2, 1.4, 2, 4}, in.bytes) * traffic.elements + of_thread * threads,
+        .in_flight = in_flight(in, plan, 1536. / plan.threads, plan.loads * kLoadBytes)};
   }
 
  private:
