@@ -3,7 +3,7 @@
 import ctypes
 import enum
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 
 import torch
 
@@ -53,11 +53,26 @@ class CudaPlan:
     reading: int
     pieces: bool
     mapped: bool
+    # The walks that fit, of which this is one; none in a candidate's plan.
+    candidates: "tuple[Candidate, ...]" = field(default=(), compare=False, repr=False)
 
     @property
-    def candidates(self) -> int:
+    def partial_results(self) -> int:
         """How many of an output go through a workspace to a second kernel, if more than one."""
         return self.parts // self.cluster
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A walk that fits, and what it would cost."""
+
+    plan: CudaPlan
+    microseconds: float  # predicted for an H200, to compare walks with (csrc/cuda/plan/price.h)
+    usual: bool  # what measurements found best for such inputs; another must win by a margin
+
+
+_FIELDS = len(CudaPlan.__annotations__) - 1  # but for the candidates
+MOST_CANDIDATES = 5
 
 
 class BrokenPlan(Exception):
@@ -106,19 +121,46 @@ def cuda_plan(
     if mask is not None:
         strides = (ctypes.c_int64 * max(self.dim(), 1))(*mask.expand(self.shape).stride())
     limits = (address, multiprocessors, bulk, strides, softmax, constants)
-    fields, broken = _ask("reduceops_cuda_plan", _layout(self, dim), limits, 26)
-    plan = CudaPlan(*fields)
-    plan = replace(
-        plan,
-        walk=Walk(plan.walk),
-        vector=bool(plan.vector),
-        contiguous=bool(plan.contiguous),
-        pieces=bool(plan.pieces),
-        mapped=bool(plan.mapped),
+    most = _FIELDS + 1 + MOST_CANDIDATES * (_FIELDS + 2)
+    numbers, broken = _ask("reduceops_cuda_plan", _layout(self, dim), limits, most)
+    chosen, (count, *rest) = numbers[:_FIELDS], numbers[_FIELDS:]
+    rows = (rest[i * (_FIELDS + 2) :] for i in range(count))
+    candidates = tuple(
+        Candidate(_plan(row[:_FIELDS]), row[_FIELDS] / 1e3, bool(row[_FIELDS + 1])) for row in rows
     )
+    plan = _plan(chosen, candidates)
     if broken:
         raise BrokenPlan(f"a bug: the kernel relies on '{broken.decode()}', but not so in {plan}")
     return plan
+
+
+def _plan(numbers: Sequence[int], candidates: tuple[Candidate, ...] = ()) -> CudaPlan:
+    kinds = {"walk": Walk, "vector": bool, "contiguous": bool, "pieces": bool, "mapped": bool}
+    named = dict(zip(CudaPlan.__annotations__, numbers, strict=False))
+    typed = {name: kinds.get(name, int)(number) for name, number in named.items()}
+    return CudaPlan(**typed, candidates=candidates)
+
+
+def explain(self: torch.Tensor, dim: int | Sequence[int] | None = None, **limits) -> str:
+    """A table of the walks that a GPU could take to reduce `dim` of a tensor like `self`, with the
+    time predicted for each; `limits` as of cuda_plan."""
+    plan = cuda_plan(self, dim, **limits)
+    rows = [("walk", "predicted", "blocks", "threads", "parts", "cluster", "")]
+    for candidate in sorted(plan.candidates, key=lambda candidate: candidate.microseconds):
+        p = candidate.plan
+        notes = ["taken"] * (p == plan) + ["usual"] * candidate.usual
+        figures = (p.blocks, p.threads, p.parts, p.cluster)
+        time = f"{candidate.microseconds:.1f} us"
+        rows.append((p.walk.name.lower(), time, *map(str, figures), ", ".join(notes)))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = (
+        "  ".join(
+            cell.ljust(width) if i in (0, 6) else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
+    )
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def cuda_constants() -> dict[str, int]:
@@ -134,8 +176,8 @@ def cpu_plan(
     self: torch.Tensor, dim: int | Sequence[int] | None = None, *, threads: int = 1
 ) -> CpuPlan:
     """The plan for reducing `dim` (None: all) of a tensor like `self` with so many threads."""
-    plan = CpuPlan(*_ask("reduceops_cpu_plan", _layout(self, dim), (threads,), 7)[0])
-    return replace(plan, rows=bool(plan.rows))
+    rows, *rest = _ask("reduceops_cpu_plan", _layout(self, dim), (threads,), 7)[0]
+    return CpuPlan(bool(rows), *rest)
 
 
 def _layout(self: torch.Tensor, dim: int | Sequence[int] | None) -> tuple:

@@ -45,7 +45,7 @@ class Shape:
 
 def parts(plan: CudaPlan) -> str:
     """Who combines the parts of the reduced extent."""
-    if plan.candidates > 1:
+    if plan.partial_results > 1:
         return "clusters and workspace" if plan.cluster > 1 else "workspace"
     return "cluster" if plan.cluster > 1 else "one part"
 
@@ -85,7 +85,7 @@ HUGE = {
         Walk.WHOLE_ROWS,
     ),
     "short rows": (Shape((65_100_000, 33), (1,), torch.int8), Walk.BOXES),
-    "small groups": (Shape((4_200_000, 16, 32), (1,), torch.int8), Walk.BOXES),
+    "small groups": (Shape((4_300_000, 17, 31), (1,), torch.int8), Walk.BOXES),
     "whole columns": (Shape((4, 540_000_000), (0,), torch.int8), Walk.WHOLE_COLUMNS),
     "columns": (Shape((16, 32_768, 4099), (1,), torch.int8), Walk.BULK_COLUMNS),
     "two tall columns": (Shape(((1 << 31) + 16, 2), (0,), torch.int8), Walk.BULK_COLUMNS),
@@ -94,17 +94,19 @@ HUGE = {
     "columns with a step": (Shape((46_341, 46_342), (0,), torch.int8, step=2), Walk.COLUMNS),
 }
 
-# REDUCEOPS_CUDA_TUNING that sends small inputs where the plan sends large ones.
+# REDUCEOPS_CUDA_TUNING that sends small inputs where the plan sends large ones, whatever else would
+# be cheaper for them.
 TUNINGS = {
-    "before Hopper": "small_elements=0,bulk=0",
-    "whole rows": "small_elements=0,bulk=0,whole_row_bytes=0",
-    "in parts": "small_elements=0,whole_rows=0,whole_column=0,bulk=0",
-    "batches": "small_elements=0,whole_row_bytes=0,whole_vectors=0",
-    "bulk copies": "small_elements=0,whole_rows=0,whole_column=0,bulk_bytes=0,short_row_bytes=64",
-    "short stages": "small_elements=0,whole_rows=0,whole_column=0,bulk_bytes=0,stage_bytes=256,"
-    "tile_bytes=256,segment_bytes=128,least_segment_bytes=16,split_segment_bytes=16,"
+    "before Hopper": "margin=0,small_elements=0,bulk=0",
+    "whole rows": "margin=0,small_elements=0,bulk=0,whole_row_bytes=0",
+    "in parts": "margin=0,small_elements=0,whole_rows=0,whole_column=0,bulk=0",
+    "batches": "margin=0,small_elements=0,whole_row_bytes=0,whole_vectors=0",
+    "bulk copies": "margin=0,small_elements=0,whole_rows=0,whole_column=0,bulk_bytes=0,"
+    "short_row_bytes=64",
+    "short stages": "margin=0,small_elements=0,whole_rows=0,whole_column=0,bulk_bytes=0,"
+    "stage_bytes=256,tile_bytes=256,segment_bytes=128,least_segment_bytes=16,split_segment_bytes=16,"
     "short_row_bytes=0",
-    "tiles of groups": "small_elements=0,whole_rows=0,whole_column=0,bulk_bytes=0,"
+    "tiles of groups": "margin=0,small_elements=0,whole_rows=0,whole_column=0,bulk_bytes=0,"
     "short_row_bytes=4096,small_group_bytes=49152,part_loads=64",
 }
 
@@ -181,7 +183,7 @@ def branches(shape: Shape, plan: CudaPlan) -> set[tuple]:
     """What the kernel of the plan does, as the kernel's code distinguishes it."""
     walk = plan.walk
     found = {(walk, parts(plan))}
-    if plan.candidates > 1:
+    if plan.partial_results > 1:
         found.add(("candidates", "packed" if plan.candidate_bytes == 8 else "not packed"))
     if walk == Walk.SMALL:
         lanes = {1: "a lane", 32: "a warp", 64: "warps", plan.threads: "a block"}

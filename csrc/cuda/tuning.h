@@ -8,6 +8,8 @@
 namespace reduceops::cuda {
 
 struct Tuning {
+  int64_t margin = 95;  // percent of the usual walk's price below which another is taken; 0: never
+  int64_t walk = 0;     // that is taken wherever it fits: a Walk and 1 more; 0: none
   // Walks by bulk copies, and clusters.
   int64_t bulk = 1;                       // 0: keep to what GPUs before Hopper can do
   int64_t bulk_bytes = 8 << 20;           // least input
@@ -57,6 +59,8 @@ struct Tunable {
   int64_t most = int64_t(1) << 40;  // products with it fit 64 bits
 };
 inline constexpr Tunable kTunables[] = {
+    {"margin", &Tuning::margin, 0, 1000},
+    {"walk", &Tuning::walk},
     {"bulk", &Tuning::bulk},
     {"bulk_bytes", &Tuning::bulk_bytes},
     {"block_bytes", &Tuning::block_bytes, 0, 227 << 10},

@@ -320,6 +320,8 @@ Tuning random_tuning() {
     const int64_t near = tuning.*tunable.value << 4 >> below(9);
     set(tuning, tunable, below(2) ? near : below(8) << below(40));
   }
+  tuning.walk = below(3) ? 0 : 1 + below(8);
+  if (below(2)) tuning.margin = 0;  // the usual walks, which the rest sends to all
   if (below(4)) tuning.small_elements = 0;
   if (below(2)) tuning.whole_rows = tuning.whole_column = 0;
   if (below(2)) tuning.whole_vectors = 0;
@@ -437,7 +439,8 @@ Case subtiles() {
   c.multiprocessors = 1;
   c.bulk = true;
   Tuning& t = c.tuning;
-  t.small_elements = t.whole_rows = t.whole_column = t.bulk_bytes = t.small_group_bytes = 0;
+  t.margin = t.small_elements = t.whole_rows = t.whole_column = t.bulk_bytes = 0;
+  t.small_group_bytes = 0;
   t.column_walk_8 = 1 << 20;
   t.stage_bytes = 4096;
   t.segment_bytes = 128;

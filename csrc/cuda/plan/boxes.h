@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "cuda/plan/input.h"
+#include "cuda/plan/price.h"
 
 namespace reduceops::cuda {
 
@@ -119,6 +119,20 @@ struct BoxesPlan {
     plan.tile = box->tile;
     plan.tiles = plan.blocks = box->tiles;
     return true;
+  }
+
+  static Work work(const PlanInput& in, const Plan& plan, const Traffic& traffic) {
+    const Box& box = plan.box;
+    // A span is copied with its gaps.
+    const double copied =
+        traffic.outputs / static_cast<double>(box.columns) *
+        (box.pieces ? box.group_bytes + kLoadBytes : std::max(box.group_pitch, box.group_bytes));
+    const PerBytes of_element = in.rows ? PerBytes{4.5, 5.5, 7, 10} : PerBytes{4.5, 4.5, 6, 9};
+    return {.read = std::max(traffic.read, box.pieces ? 0 : copied),
+            .sectors = copied,
+            .instructions = of_bytes(of_element, in.bytes) * traffic.elements +
+                            75 * traffic.outputs + 12 * copied / kLoadBytes,
+            .extra = 0.8};
   }
 };
 

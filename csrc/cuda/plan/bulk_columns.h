@@ -1,7 +1,7 @@
 // bulk_columns.cu: a kept dim is innermost, by tiles of columns that come through a ring.
 #pragma once
 
-#include "cuda/plan/input.h"
+#include "cuda/plan/price.h"
 
 namespace reduceops::cuda {
 
@@ -34,6 +34,24 @@ class BulkColumnsPlan {
       return true;
     const bool many = in.groups.outputs * in.bytes / kLoadBytes >= in.multiprocessors;
     return row_bytes < tuning.column_row_bytes && !(in.bytes <= 2 && many);
+  }
+
+  static Work work(const PlanInput& in, const Plan& plan, const Traffic& traffic) {
+    const auto resident = static_cast<double>(in.multiprocessors * in.tuning.bulk_blocks);
+    const double rounds = static_cast<double>(plan.tiles * plan.parts) / resident;
+    const double columns =
+        static_cast<double>(in.inner().size) / static_cast<double>(plan.across * plan.tile);
+    // Each row of a tile is a copy, and short copies take as long as those of 1 KiB.
+    double use = columns * std::min(1., rounds / std::ceil(rounds));
+    const int64_t copy = plan.tile * in.bytes;
+    if (!plan.contiguous && copy < in.tuning.full_segment_bytes)
+      use *= kSlow * std::min(1., static_cast<double>(copy) / 1024);
+    const double shares = traffic.outputs * static_cast<double>(plan.shares * plan.parts);
+    return {.read = traffic.read / use,
+            .sectors = traffic.bytes,
+            .instructions = of_bytes({5, 3.4, 3.6, 5.5}, in.bytes) * traffic.elements +
+                            90 * shares / static_cast<double>(slots_per_reader(in.bytes)),
+            .extra = 1.5};
   }
 
  private:

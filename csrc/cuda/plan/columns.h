@@ -1,7 +1,7 @@
 // columns.cu: a kept dim is innermost; any columns.
 #pragma once
 
-#include "cuda/plan/input.h"
+#include "cuda/plan/price.h"
 
 namespace reduceops::cuda {
 
@@ -46,6 +46,32 @@ struct ColumnsPlan {
     plan.shares = static_cast<int>(shares);
     plan.blocks = units * plan.parts;
     return true;
+  }
+
+  static Work work(const PlanInput& in, const Plan& plan, const Traffic& traffic) {
+    const double resident = column_blocks(in.bytes, plan.vector);
+    const int64_t loads = std::min<int64_t>(column_loads(in.bytes, plan.vector),
+                                            ceil_div(plan.part_extent, plan.shares));
+    const double shares = traffic.outputs * static_cast<double>(plan.shares * plan.parts);
+    // The last blocks leave multiprocessors idle.
+    const double waves =
+        static_cast<double>(plan.blocks) / (resident * static_cast<double>(in.multiprocessors));
+    const double read = traffic.read * (1 + 0.03 / std::max(1., waves));
+    const double extra = plan.shares > 1 ? 2 : 1;
+    if (plan.vector)
+      return {.read = read,
+              .sectors = traffic.bytes,
+              .instructions = of_bytes({5, 3.4, 3.6, 5.5}, in.bytes) * traffic.elements +
+                              90 * shares * static_cast<double>(in.bytes) / kLoadBytes,
+              .in_flight = in_flight(in, plan, resident, loads * kLoadBytes),
+              .extra = extra};
+    const double sector = sectors_of(std::min(32, plan.lanes),
+                                     static_cast<double>(in.inner().stride * in.bytes), in.bytes);
+    return {.read = price::kScattered * read,
+            .sectors = traffic.elements * sector,
+            .instructions = 10 * traffic.elements + 90 * shares,
+            .in_flight = in_flight(in, plan, resident, static_cast<double>(loads) * sector),
+            .extra = extra};
   }
 };
 

@@ -1,7 +1,7 @@
 // fill.cu: every group is one element, or the same one over and over.
 #pragma once
 
-#include "cuda/plan/input.h"
+#include "cuda/plan/price.h"
 
 namespace reduceops::cuda {
 
@@ -14,6 +14,10 @@ struct FillPlan {
     plan.threads = kThreads;
     plan.blocks = plan.parts = plan.part_extent = 1;
     return true;
+  }
+
+  static Work work(const PlanInput&, const Plan&, const Traffic& traffic) {
+    return {.instructions = 14 * traffic.outputs};
   }
 };
 

@@ -1,7 +1,7 @@
 // rows.cu: the reduced dim is innermost; any rows.
 #pragma once
 
-#include "cuda/plan/input.h"
+#include "cuda/plan/price.h"
 
 namespace reduceops::cuda {
 
@@ -47,6 +47,29 @@ struct RowsPlan {
     plan.loads = loads_of_part >= 2 * kManyLoads * plan.lanes ? kManyLoads : kFewLoads;
     plan.blocks = units * plan.parts;
     return true;
+  }
+
+  static Work work(const PlanInput& in, const Plan& plan, const Traffic& traffic) {
+    const double threads = traffic.outputs * static_cast<double>(plan.lanes * plan.parts);
+    const double runs = traffic.elements / static_cast<double>(in.along().size);
+    const double resident = static_cast<double>(kRowLoads) / (kThreads * plan.loads);
+    const double overhead = 110 * threads + 60 * runs * plan.lanes / plan.runs;
+    if (plan.vector)
+      return {.read = 1.04 * traffic.read,  // each round of loads waits for the last
+              .sectors = traffic.bytes + runs * kSectorBytes,
+              .instructions = of_bytes({3, 2.1, 3, 5}, in.bytes) * traffic.elements + overhead,
+              .in_flight = in_flight(in, plan, resident, plan.loads * kLoadBytes),
+              .extra = 0.6};
+    // A thread's elements lie side by side with those of its neighbours, or of its next loads.
+    const double count = static_cast<double>(
+        std::min(std::max<int64_t>(plan.lanes / plan.runs, kFewLoads), in.along().size));
+    const double sector =
+        sectors_of(count, static_cast<double>(in.along().stride * in.bytes), in.bytes);
+    return {.read = traffic.read,
+            .sectors = traffic.elements * sector,
+            .instructions = 12 * traffic.elements + overhead,
+            .in_flight = in_flight(in, plan, resident, kFewLoads * sector),
+            .extra = 0.6};
   }
 };
 

@@ -1,7 +1,7 @@
 // small.cu: few elements, whatever their order.
 #pragma once
 
-#include "cuda/plan/input.h"
+#include "cuda/plan/price.h"
 #include "cuda/plan/whole_columns.h"
 #include "cuda/plan/whole_rows.h"
 
@@ -48,6 +48,20 @@ struct SmallPlan {
     plan.threads = kSmallThreads;
     plan.blocks = ceil_div(in.groups.outputs * plan.lanes, kSmallThreads);
     return true;
+  }
+
+  // Single elements, a few in flight; little before the loads and after them.
+  static Work work(const PlanInput& in, const Plan& plan, const Traffic& traffic) {
+    const auto pitch = [&](const Dim& dim) { return static_cast<double>(dim.stride * in.bytes); };
+    double sector = sectors_of(plan.lanes, pitch(in.along()), in.bytes);
+    if (in.groups.axes.count > 0)
+      sector = std::min(sector, sectors_of(32. / plan.lanes, pitch(in.inner()), in.bytes));
+    const int64_t loads = std::min(kSmallLoads, ceil_div(in.walk, plan.lanes));
+    return {.read = price::kScattered * traffic.read,
+            .sectors = traffic.elements * sector,
+            .instructions = 12 * traffic.elements + (40 * plan.lanes + 50) * traffic.outputs,
+            .in_flight = in_flight(in, plan, 16, static_cast<double>(loads) * sector),
+            .extra = 1};
   }
 };
 

@@ -1,7 +1,7 @@
 // whole_columns.cu: columns of a few elements, of which a thread holds four.
 #pragma once
 
-#include "cuda/plan/input.h"
+#include "cuda/plan/price.h"
 
 namespace reduceops::cuda {
 
@@ -26,6 +26,15 @@ struct WholeColumnsPlan {
     plan.threads = kThreads;
     plan.blocks = ceil_div(in.groups.outputs, 4 * kThreads);
     return true;
+  }
+
+  static Work work(const PlanInput& in, const Plan& plan, const Traffic& traffic) {
+    const int64_t load = std::min(4 * in.bytes, kLoadBytes);
+    return {.read = traffic.read,
+            .sectors = traffic.bytes,
+            .instructions =
+                of_bytes({5, 3.4, 3.6, 5.5}, in.bytes) * traffic.elements + 20 * traffic.outputs,
+            .in_flight = in_flight(in, plan, 6, in.walk * load)};
   }
 };
 

@@ -1,7 +1,7 @@
 // whole_rows.cu: contiguous rows, held as a whole or in batches.
 #pragma once
 
-#include "cuda/plan/input.h"
+#include "cuda/plan/price.h"
 
 namespace reduceops::cuda {
 
@@ -62,6 +62,17 @@ struct WholeRowsPlan {
 
   // Rows whose reduced dims are one run, but not in the order in which the index counts them.
   static bool is_mapped(const PlanInput& in) { return in.groups.reduced.count > 1; }
+
+  static Work work(const PlanInput& in, const Plan& plan, const Traffic& traffic) {
+    const double threads = traffic.outputs * static_cast<double>(plan.lanes * plan.parts);
+    const int lanes_log2 = std::bit_width(static_cast<unsigned>(plan.lanes));
+    const double of_thread = 55 + 8 * lanes_log2 + (plan.vector ? 0 : 25);
+    return {
+        .read = traffic.read,
+        .sectors = traffic.bytes + (plan.vector ? 0 : traffic.outputs * kSectorBytes),
+        .instructions = of_bytes({2, 1.4, 2, 4}, in.bytes) * traffic.elements + of_thread * threads,
+        .in_flight = in_flight(in, plan, 1536. / plan.threads, plan.loads * kLoadBytes)};
+  }
 
  private:
   // Of mapped rows there are no kernels for aligned ones alone.
