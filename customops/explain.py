@@ -21,6 +21,7 @@ class Walk(enum.IntEnum):
     WHOLE_COLUMNS = 5
     SMALL = 6
     FILL = 7
+    EXCHANGE = 8
 
 
 @dataclass(frozen=True)

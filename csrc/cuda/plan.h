@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "cuda/box.h"
+#include "cuda/exchange.h"
 #include "cuda/sizes.h"
 #include "cuda/tuning.h"
 #include "make_groups.h"
@@ -54,6 +55,7 @@ enum class Walk : int {
   kWholeColumns,  // a kept dim is innermost, and the reduced one of a few elements
   kSmall,         // few elements, whatever their order
   kFill,          // every group is one element
+  kExchange,      // small groups whose results lie in another order than memory
 };
 
 struct Plan {
@@ -82,6 +84,7 @@ struct Plan {
   int stages;
   int scratch_bytes;  // columns: of shared memory behind the stages
   Box box;
+  Exchange exchange;
 
   // Whether candidates go through a workspace to a second kernel, and how many of an output.
   bool split() const { return parts > cluster; }
@@ -135,6 +138,8 @@ class Planner {
       fill(plan);
     } else if (is_small()) {
       small(plan);
+    } else if (const auto found = exchanged()) {
+      exchange(plan, *found);
     } else if (is_rows(groups_)) {
       if (is_whole_rows()) {
         whole_rows(plan);
@@ -309,6 +314,24 @@ class Planner {
     plan.lanes = box.lanes;
     plan.tile = box.tile;
     plan.tiles = plan.blocks = box.tiles;
+  }
+
+  // Of results that would be written in parts of sectors.
+  std::optional<Exchange> exchanged() const {
+    const bool large = total_ + groups_.outputs * 8 >= tuning_.bulk_bytes;
+    if (!large || in_order(groups_)) return {};
+    return make_exchange(groups_, bytes_, tuning_.exchange_bytes, tuning_.tile_bytes);
+  }
+
+  void exchange(Plan& plan, const Exchange& exchange) const {
+    plan.walk = Walk::kExchange;
+    plan.exchange = exchange;
+    plan.parts = 1;
+    plan.part_extent = walk_;
+    plan.threads = kGroupThreads;
+    plan.tile = exchange.groups;
+    plan.across = exchange.chunks;
+    plan.tiles = plan.blocks = exchange.tiles * exchange.chunks;
   }
 
   // More blocks than fit the GPU at once let fast multiprocessors take more of them; each begins

@@ -1,0 +1,134 @@
+// The plan of exchange.cu: tiles of memory of which the results, too, lie side by side.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+
+#include "cuda/box.h"
+#include "cuda/sizes.h"
+#include "make_groups.h"
+
+namespace reduceops::cuda {
+
+// Columns are positions of the innermost kept dim, groups those of all others together, numbered
+// as their results follow each other.
+struct Exchange {
+  static constexpr int64_t kPieceBytes = 128;     // that are copied at once, where a dim is cut
+  static constexpr int64_t kMostGroups = 512;     // of a tile
+  static constexpr int64_t kLeastNeighbours = 8;  // results of a tile side by side
+  static constexpr int64_t kLeadBytes = sizeof(int64_t) + sizeof(uint16_t);  // of a group
+
+  int64_t columns;   // of a tile
+  int64_t chunks;    // tiles that are side by side over the columns
+  int64_t groups;    // of a tile
+  int64_t tiles;     // over the groups
+  bool by_row;       // each reduced position of a group is copied by itself
+  int piece_bytes;   // of what is copied at once
+  int copy_lanes;    // to a piece
+  int row_pitch;     // bytes between reduced positions,
+  int column_pitch;  // columns,
+  int group_pitch;   // and groups, in shared memory
+  int lead_bytes;    // of shared memory before the groups: where each begins, and its results
+  int stage_bytes;   // of shared memory for the groups
+};
+
+inline int64_t shared_bytes(const Exchange& plan) { return plan.lead_bytes + plan.stage_bytes; }
+
+// All kept dims but the innermost, in the order of the results.
+inline Dims outer_dims(const Groups& groups) {
+  Dims outer;
+  for (int d = 1; d < groups.kept.count; ++d) insert(outer, groups.kept.dim[d], &Dim::step);
+  merge(outer);
+  return outer;
+}
+
+// The tiles of groups over one reduced dim; none where what is there is as good. A column has at
+// most `most` bytes, a tile some `tile_bytes`.
+inline std::optional<Exchange> make_exchange(const Groups& groups, int64_t bytes, int64_t most,
+                                             int64_t tile_bytes) {
+  using E = Exchange;
+  if (groups.reduced.count != 1 || groups.kept.count < 2 || groups.kept.count > kBoxDims) return {};
+  const Dim along = groups.reduced.dim[0], inner = groups.kept.dim[0];
+  const int64_t rows = along.size, group_count = groups.outputs / inner.size;
+  const int64_t row = along.stride * bytes, column = inner.stride * bytes;
+  if (rows * bytes > most || inner.step == 1) return {};
+  const Dims outer = outer_dims(groups);
+  int64_t neighbours = 1;  // groups whose results follow each other
+  for (int d = 0; d < outer.count && outer.dim[d].step == neighbours; ++d)
+    neighbours *= outer.dim[d].size;
+
+  Exchange plan{};
+  const bool is_rows = along.stride <= inner.stride;
+  // Gaps are read with what is around them.
+  if (column > 48 << 10 || !box::without_gaps(is_rows ? row : column, bytes)) return {};
+  if (is_rows && !box::without_gaps(column, (rows - 1) * row + bytes)) return {};
+  const auto run_of = [&](int64_t columns) { return (columns - 1) * column + bytes; };
+  const auto cut = [&](int64_t columns) {
+    plan.columns = columns;
+    plan.by_row = !is_rows && (columns < inner.size || row > run_of(columns) + kSectorBytes);
+    const int64_t piece = run_of(columns) + (plan.by_row ? 0 : (rows - 1) * row);
+    int64_t pitch = row;
+    if (plan.by_row) {  // blocks of 16 bytes that hold two rows are apart, and at their offsets
+      pitch = piece + 2 * kLoadBytes;
+      pitch += ((row - pitch) % kLoadBytes + kLoadBytes) % kLoadBytes;
+    }
+    const int64_t last = plan.by_row ? (rows - 1) * pitch : 0;
+    int64_t room = round_up(kLoadBytes - 1 + last + piece, kLoadBytes);
+    if (room % 32 == 0) room += kLoadBytes;  // neighbours begin in other banks
+    if (room * E::kLeastNeighbours > box::kMostBytes) return false;
+    plan.piece_bytes = static_cast<int>(piece);
+    plan.row_pitch = static_cast<int>(pitch);
+    plan.column_pitch = static_cast<int>(column);
+    plan.group_pitch = static_cast<int>(room);
+    const int64_t fit =
+        std::clamp(tile_bytes, 32 * room, std::max(box::kMostBytes, 8 * room)) / room;
+    plan.groups = std::min({fit, E::kMostGroups, group_count});
+    if (plan.groups >= 32) {
+      plan.groups -= plan.groups % 32;
+    } else if (plan.groups < group_count) {
+      plan.groups -= plan.groups % 8;
+    }
+    return true;
+  };
+  const int64_t wide = std::max<int64_t>(1, E::kPieceBytes / column);
+  if (!cut(inner.size * column <= 2 * E::kPieceBytes ? inner.size : wide) || plan.groups < 32) {
+    if (!cut(std::min(inner.size, ceil_div(wide, 2)))) return {};
+  }
+  if (plan.groups < std::min(group_count, E::kLeastNeighbours)) return {};
+  // Neighbouring columns continue where groups end.
+  const int64_t side_by_side = neighbours <= plan.groups && inner.step == neighbours
+                                   ? neighbours * plan.columns
+                                   : std::min(neighbours, plan.groups);
+  if (side_by_side < E::kLeastNeighbours) return {};
+
+  // Microseconds for a million outputs: DRAM, L2 (of which a store that fills no sector takes one)
+  // and instructions; see docs/gpu.md.
+  const auto price = [&](double read, double store, double instructions) {
+    const auto dram = static_cast<double>(rows * bytes + 8);
+    return std::max({dram / 4.55, (read + store) / 6.5, instructions / 23.4});
+  };
+  const auto per_output = 1 / static_cast<double>(plan.columns);
+  const auto pieces = static_cast<double>(plan.by_row ? rows : 1) * per_output;
+  const bool aligned =
+      plan.by_row && plan.piece_bytes % kSectorBytes == 0 && row % kSectorBytes == 0;
+  const double read = pieces * static_cast<double>(plan.piece_bytes + (aligned ? 0 : 24));
+  const double copied = pieces * 12 * static_cast<double>(plan.piece_bytes / kLoadBytes + 1);
+  const auto today = static_cast<double>(std::min<int64_t>(kSectorBytes, 8 * inner.step));
+  const auto elements = static_cast<double>(rows);
+  if (price(read, 12, 45 + 5 * elements + copied) * 1.1 >
+      price(elements * static_cast<double>(bytes), today, 0))
+    return {};
+
+  plan.copy_lanes =
+      static_cast<int>(std::min<int64_t>(32, ceil_pow2(plan.piece_bytes / kLoadBytes + 1)));
+  plan.lead_bytes = static_cast<int>(round_up(E::kLeadBytes * plan.groups, kLineBytes));
+  plan.stage_bytes = static_cast<int>(
+      round_up(plan.groups * plan.group_pitch + kLoadBytes + box::kSlack, kLineBytes));
+  plan.chunks = ceil_div(inner.size, plan.columns);
+  plan.tiles = ceil_div(group_count, plan.groups);
+  if (plan.chunks >> 31 || plan.tiles >> 31 || plan.chunks * plan.tiles > kMaxBlocks) return {};
+  return plan;
+}
+
+}  // namespace reduceops::cuda
