@@ -82,7 +82,7 @@ inline std::optional<Exchange> make_exchange(const Groups& groups, int64_t bytes
     plan.column_pitch = static_cast<int>(column);
     plan.group_pitch = static_cast<int>(room);
     const int64_t fit =
-        std::clamp(tile_bytes, 32 * room, std::max(box::kMostBytes, 8 * room)) / room;
+        std::clamp(tile_bytes, std::min(32 * room, box::kMostBytes), box::kMostBytes) / room;
     plan.groups = std::min({fit, E::kMostGroups, group_count});
     if (plan.groups >= 32) {
       plan.groups -= plan.groups % 32;
@@ -102,23 +102,27 @@ inline std::optional<Exchange> make_exchange(const Groups& groups, int64_t bytes
                                    : std::min(neighbours, plan.groups);
   if (side_by_side < E::kLeastNeighbours) return {};
 
-  // Microseconds for a million outputs: DRAM, L2 (of which a store that fills no sector takes one)
-  // and instructions; see docs/gpu.md.
-  const auto price = [&](double read, double store, double instructions) {
-    const auto dram = static_cast<double>(rows * bytes + 8);
-    return std::max({dram / 4.55, (read + store) / 6.5, instructions / 23.4});
-  };
-  const auto per_output = 1 / static_cast<double>(plan.columns);
-  const auto pieces = static_cast<double>(plan.by_row ? rows : 1) * per_output;
+  // Microseconds for a million outputs: DRAM, L2 and instructions (docs/gpu.md). A store that fills
+  // no sector takes one of L2, and of DRAM, too, where the next to the same comes too late.
+  constexpr double kDram = 4.55, kL2 = 6.5, kInstructions = 23.4;
+  constexpr double kOpenBytes = 8 << 20;
+  const int64_t column_bytes = rows * bytes, store = std::min(kSectorBytes, 8 * inner.step);
+  auto between = static_cast<double>(column_bytes + 8);  // two neighbours: what moves
+  for (int d = 0; d < groups.kept.count; ++d) {
+    if (groups.kept.dim[d].stride < outer.dim[0].stride)
+      between *= static_cast<double>(groups.kept.dim[d].size);
+  }
+  const bool too_late = between > kOpenBytes;
+  const double now = std::max(static_cast<double>(column_bytes + (too_late ? store : 8)) / kDram,
+                              static_cast<double>(column_bytes + store) / kL2);
+  const double pieces = static_cast<double>(plan.by_row ? rows : 1) / double(plan.columns);
   const bool aligned =
       plan.by_row && plan.piece_bytes % kSectorBytes == 0 && row % kSectorBytes == 0;
-  const double read = pieces * static_cast<double>(plan.piece_bytes + (aligned ? 0 : 24));
-  const double copied = pieces * 12 * static_cast<double>(plan.piece_bytes / kLoadBytes + 1);
-  const auto today = static_cast<double>(std::min<int64_t>(kSectorBytes, 8 * inner.step));
-  const auto elements = static_cast<double>(rows);
-  if (price(read, 12, 45 + 5 * elements + copied) * 1.1 >
-      price(elements * static_cast<double>(bytes), today, 0))
-    return {};
+  const double read = pieces * (plan.piece_bytes + (aligned ? 0 : 24));
+  const double instructions = 45 + 5.0 * double(rows) + pieces * (12 + 0.75 * plan.piece_bytes);
+  const double then = std::max({static_cast<double>(column_bytes + 8) / kDram, (read + 12) / kL2,
+                                instructions / kInstructions});
+  if (then * 1.1 > now) return {};
 
   plan.copy_lanes =
       static_cast<int>(std::min<int64_t>(32, ceil_pow2(plan.piece_bytes / kLoadBytes + 1)));

@@ -60,7 +60,8 @@ enum class Walk : int {
 
 struct Plan {
   Walk walk;
-  bool vector;          // 16-byte loads: along the row, or over neighbouring columns
+  bool vector;          // 16-byte loads: along the row, or over neighbouring columns; exchange:
+                        // slots of neighbouring columns
   int lanes;            // rows: threads per row; columns: threads side by side over columns
   int loads;            // rows: in flight of a thread
   int64_t batches;      // whole rows: of so many loads, in a part; 0: a row is held at once
@@ -77,7 +78,7 @@ struct Plan {
   int64_t tiles;    // of one part
   int64_t across;   // columns: tiles side by side
   int64_t subtile;  // columns: of a tile that are taken at once
-  bool contiguous;  // columns: the rows of a tile follow each other in memory
+  bool contiguous;  // columns, exchange: the rows of a tile follow each other in memory
   int stage_rows;   // columns: reduced positions in a stage
   int stage_pitch;  // columns: bytes from one position to the next
   int stage_bytes;
@@ -329,6 +330,8 @@ class Planner {
     plan.parts = 1;
     plan.part_extent = walk_;
     plan.threads = kGroupThreads;
+    plan.vector = inner().stride == 1;
+    plan.contiguous = !exchange.by_row;
     plan.tile = exchange.groups;
     plan.across = exchange.chunks;
     plan.tiles = plan.blocks = exchange.tiles * exchange.chunks;

@@ -330,8 +330,8 @@ class PlanCheck {
     require(e.lead_bytes % kLoadBytes == 0 && e.lead_bytes >= Exchange::kLeadBytes * e.groups,
             "where each group begins is written down");
     int64_t past = 0;  // bytes that reading goes past a group
-    if (columns.stride == 1)
-      past = (round_up(e.columns, elements_) - e.columns) * bytes_ + behind_slots();
+    require(!plan_.vector || columns.stride == 1, "columns lie side by side");
+    if (plan_.vector) past = (round_up(e.columns, elements_) - e.columns) * bytes_ + behind_slots();
     require(e.groups * e.group_pitch + past <= e.stage_bytes, "slots are read from the tile");
     require(shared_bytes(e) <= 48 << 10, "a block has that much shared memory");
   }
