@@ -35,7 +35,7 @@ REDUCEOPS_EXPORT const char* reduceops_cuda_constant(int64_t i, int64_t* value) 
 // out: of the plan walk, vector, lanes, loads, batches, shares, threads, cluster, blocks, parts,
 // part_extent, candidate_bytes, tile, tiles, across, subtile, contiguous, stage_rows, stage_pitch,
 // stage_bytes, stages, scratch_bytes, runs, reading, pieces, mapped; then how many walks fit, and
-// of each those fields, its price in nanoseconds, and whether it is the usual one. Up to 167
+// of each those fields, its price in nanoseconds, and whether it is the usual one. Up to 195
 // numbers. Returns what the plan promises to its kernel and does not keep, which is a bug; null if
 // there is nothing.
 REDUCEOPS_EXPORT const char* reduceops_cuda_plan(int64_t ndim, const int64_t* sizes,

@@ -21,6 +21,7 @@ class Walk(enum.IntEnum):
     WHOLE_COLUMNS = 5
     SMALL = 6
     FILL = 7
+    EXCHANGE = 8
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class Candidate:
 
 
 _FIELDS = len(CudaPlan.__annotations__) - 1  # but for the candidates
-MOST_CANDIDATES = 5
+MOST_CANDIDATES = 6
 
 
 class BrokenPlan(Exception):

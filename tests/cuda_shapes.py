@@ -66,6 +66,7 @@ WALKS = {
     (Walk.COLUMNS, "one part"): Shape((128, 64, 255), (1,)),
     (Walk.COLUMNS, "workspace"): Shape((5000, 300), (0,), torch.bfloat16),
     (Walk.BOXES, "one part"): Shape((200_001, 33), (1,)),
+    (Walk.EXCHANGE, "one part"): Shape((3, 40, 21, 1000), (0,), order=(2, 0, 3, 1)),
     (Walk.BULK_COLUMNS, "one part"): Shape((64, 257, 4095), (1,), torch.bfloat16),
     (Walk.BULK_COLUMNS, "cluster"): Shape((70, 300, 1001), (1,), torch.int8),
     (Walk.BULK_COLUMNS, "workspace"): Shape((1 << 20, 8), (0,)),
@@ -138,6 +139,9 @@ SMALL = (
     Shape((2, 8), (0,), torch.bfloat16),
     Shape((17, 2, 8), (0,), order=(0, 2, 1)),
     Shape((90, 4), (1,)),
+    Shape((2, 100, 40), (0,), order=(1, 2, 0)),
+    Shape((2, 20, 40), (0,), torch.bfloat16, order=(1, 2, 0)),
+    Shape((3, 40, 20), (0,), order=(2, 1, 0)),
     Shape((6, 2, 5, 300), (1, 3)),
     Shape((3, 5, 1000), (0, 2), torch.bfloat16, step=2),
     Shape((500, 3), (1,)),
@@ -215,9 +219,10 @@ def branches(shape: Shape, plan: CudaPlan) -> set[tuple]:
         found.add((walk, "pieces" if plan.pieces else "a span"))
     elif walk in (Walk.COLUMNS, Walk.BULK_COLUMNS):
         found.add((walk, "alone" if plan.shares == 1 else "shared"))
-    if walk == Walk.BULK_COLUMNS:
+    if walk in (Walk.BULK_COLUMNS, Walk.EXCHANGE):
         found.add((walk, "one span" if plan.contiguous else "a span to a row"))
-        found |= {(walk, "subtiles")} if plan.tile > plan.subtile else set()
+    if walk == Walk.BULK_COLUMNS and plan.tile > plan.subtile:
+        found.add((walk, "subtiles"))
     return found
 
 
@@ -242,6 +247,7 @@ BRANCHES = {
         "a span",
         "pieces",
     ),
+    Walk.EXCHANGE: ("vector", "no vector", "one span", "a span to a row"),
     Walk.BULK_COLUMNS: ("vector", "no vector", "alone", "shared", "one span", "a span to a row")
     + ("subtiles",),
 }

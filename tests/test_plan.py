@@ -206,6 +206,7 @@ def test_cuda_plan_of_the_shapes_that_matter(shape, dims, dtype, walk):
         Walk.WHOLE_COLUMNS: Walk.WHOLE_COLUMNS,
         Walk.COLUMNS: Walk.COLUMNS,
         Walk.BOXES: Walk.BOXES,
+        Walk.EXCHANGE: Walk.EXCHANGE,
     }
     older[Walk.BULK_COLUMNS] = Walk.COLUMNS
     assert cuda_plan(x, dims, bulk=False).walk == older[walk]
@@ -277,6 +278,13 @@ def test_channels_last_channels_are_rows():
     plan = cuda_plan(x, [1], bulk=False)
     assert plan.walk == Walk.BOXES and plan.reading >= 0
     assert cpu_plan(x, [1]).rows
+
+
+def test_results_in_another_order_than_memory_are_exchanged_where_groups_are_short():
+    x = empty(64, 50, 768, 3, 21).permute(3, 1, 4, 0, 2)
+    assert cuda_plan(x, [0]).walk == Walk.EXCHANGE
+    assert cuda_plan(empty(2, 8192, 1024).transpose(1, 2), [0]).walk == Walk.EXCHANGE
+    assert cuda_plan(empty(100, 8192, 1024).transpose(1, 2), [0]).walk != Walk.EXCHANGE
 
 
 def test_a_transposed_matrix_is_walked_along_memory():

@@ -9,6 +9,7 @@
 #include "cuda/plan/boxes.h"
 #include "cuda/plan/bulk_columns.h"
 #include "cuda/plan/columns.h"
+#include "cuda/plan/exchange.h"
 #include "cuda/plan/fill.h"
 #include "cuda/plan/rows.h"
 #include "cuda/plan/small.h"
@@ -36,6 +37,7 @@ class Choice {
     add<FillPlan>();
     if (count_ > 0) return;
     add<SmallPlan>();
+    add<ExchangePlan>();
     add<WholeRowsPlan>();
     add<WholeColumnsPlan>();
     add<BoxesPlan>();
@@ -59,7 +61,8 @@ class Choice {
   // Where it does not take prices to know, no prices need to be set.
   bool is_clear() const {
     return count_ == 1 || in_.tuning.margin == 0 || in_.tuning.walk > 0 ||
-           candidates_[usual_].plan.walk == Walk::kSmall;
+           candidates_[usual_].plan.walk == Walk::kSmall ||
+           candidates_[usual_].plan.walk == Walk::kExchange;
   }
   int chosen() const {
     for (int i = 0; i < count_; ++i) {
@@ -101,6 +104,8 @@ class Choice {
         return WholeColumnsPlan::work(in_, plan, traffic);
       case Walk::kSmall:
         return SmallPlan::work(in_, plan, traffic);
+      case Walk::kExchange:
+        return ExchangePlan::work(in_, plan, traffic);
       case Walk::kFill:
         break;
     }
@@ -109,7 +114,7 @@ class Choice {
 
   const PlanInput& in_;
   int count_ = 0, usual_ = -1;
-  Candidate candidates_[5];  // a row fits four walks at most, a column five
+  Candidate candidates_[6];  // a row fits five walks at most, a column six
 };
 
 inline Plan make_plan(const Groups& groups, int64_t bytes, int64_t address, Limits limits,

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "cuda/box.h"
+#include "cuda/exchange.h"
 #include "cuda/policy.h"
 #include "cuda/sizes.h"
 #include "make_groups.h"
@@ -26,6 +27,7 @@ enum class Walk : int {
   kWholeColumns,  // a kept dim is innermost, and the reduced one of a few elements
   kSmall,         // few elements, whatever their order
   kFill,          // every group is one element
+  kExchange,      // small groups whose results lie in another order than memory
 };
 
 // What is computed, as far as plans differ: all but kExtreme has kernels only of those walks that
@@ -38,7 +40,8 @@ enum class Task : int {
 
 struct Plan {
   Walk walk;
-  bool vector;          // 16-byte loads: along the row, or over neighbouring columns
+  bool vector;          // 16-byte loads: along the row, or over neighbouring columns; exchange:
+                        // slots of neighbouring columns
   int lanes;            // rows: threads per row; columns: threads side by side over columns
   int loads;            // rows: in flight of a thread
   int64_t batches;      // whole rows: of so many loads, in a part; 0: a row is held at once
@@ -57,13 +60,14 @@ struct Plan {
   int64_t tiles;    // of one part
   int64_t across;   // columns: tiles side by side
   int64_t subtile;  // columns: of a tile that are taken at once
-  bool contiguous;  // columns: the rows of a tile follow each other in memory
+  bool contiguous;  // columns, exchange: the rows of a tile follow each other in memory
   int stage_rows;   // columns: reduced positions in a stage
   int stage_pitch;  // columns: bytes from one position to the next
   int stage_bytes;
   int stages;
   int scratch_bytes;  // columns: of shared memory behind the stages
   Box box;
+  Exchange exchange;
 
   // Whether candidates go through a workspace to a second kernel, and how many of an output.
   bool split() const { return parts > cluster; }

@@ -47,6 +47,9 @@ class PlanCheck {
       case Walk::kBulkColumns:
         bulk_columns();
         break;
+      case Walk::kExchange:
+        exchange();
+        break;
       case Walk::kFill:
         require(is_single(groups), "there is nothing to reduce");
         break;
@@ -312,6 +315,42 @@ class PlanCheck {
             "slots are read from the tile");
     require((count * box.columns) >> 62 == 0 && box.tile * box.columns >> 31 == 0,
             "outputs of a tile have 32-bit numbers");
+  }
+
+  void exchange() {
+    const Exchange& e = plan_.exchange;
+    require_grid();
+    require_one_part();
+    require(plan_.threads == kGroupThreads, "a block as the kernel is compiled for");
+    require(groups_.reduced.count == 1 && 2 <= groups_.kept.count && groups_.kept.count <= kBoxDims,
+            "there are dims that the kernel takes");
+    const Dim& columns = groups_.kept.dim[0];
+    require_cover(e.chunks, e.columns, columns.size, "the chunks cover the columns once");
+    require_cover(e.tiles, e.groups, groups_.outputs / columns.size,
+                  "the tiles cover the groups once");
+    require(plan_.blocks == e.chunks * e.tiles && e.chunks >> 32 == 0, "a block has a tile");
+    require(e.groups * e.columns >> 31 == 0, "outputs of a tile have 32-bit numbers");
+
+    require(e.column_pitch == columns.stride * bytes_, "columns lie as they do in memory");
+    const int64_t run = (e.columns - 1) * e.column_pitch + bytes_, row = along().stride * bytes_;
+    const int64_t rows = (walk_ - 1) * e.row_pitch;
+    require(e.piece_bytes == run + (e.by_row ? 0 : rows), "all of a group is copied");
+    require(is_power_of_two(e.copy_lanes) && e.copy_lanes <= 32,
+            "the lanes of a piece are of a warp");
+    require(e.by_row ? (e.row_pitch - row) % kLoadBytes == 0 : e.row_pitch == row,
+            "rows lie in a tile as they do in a block of a load");
+    require(!e.by_row || e.row_pitch >= e.piece_bytes + 2 * (kLoadBytes - 1),
+            "rows that are copied one by one are apart");
+    require(e.group_pitch % kLoadBytes == 0 &&
+                e.group_pitch >= round_up(kLoadBytes - 1 + run + rows, kLoadBytes),
+            "a group has room wherever in a block of a load it begins");
+    require(e.lead_bytes % kLoadBytes == 0 && e.lead_bytes >= Exchange::kLeadBytes * e.groups,
+            "where each group begins is written down");
+    int64_t past = 0;  // bytes that reading goes past a group
+    require(!plan_.vector || columns.stride == 1, "columns lie side by side");
+    if (plan_.vector) past = (round_up(e.columns, elements_) - e.columns) * bytes_ + behind_slots();
+    require(e.groups * e.group_pitch + past <= e.stage_bytes, "slots are read from the tile");
+    require(shared_bytes(e) <= 48 << 10, "a block has that much shared memory");
   }
 
   void bulk_columns() {

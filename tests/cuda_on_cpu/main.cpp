@@ -4,6 +4,7 @@
 // were masked, and how many of softmax_max, took each walk and were in parts and clusters.
 #include <cmath>
 #include <cstdio>
+#include <numeric>
 #include <random>
 
 #include "cuda/device.cuh"
@@ -87,17 +88,19 @@ const DType kDTypes[] = {{"bool", Kind::kUnsigned, 1, 1},
 // Any bits, four values, zeros of either sign, numbers of which none is far from the others.
 enum class Fill { kBits, kFew, kZeros, kNumbers };
 
+constexpr int kDims = 4;
+
 struct Mask {
   bool given = false;
-  int64_t strides[3] = {};  // 0: the mask is the same along this dim
-  int64_t offset = 0;       // elements before the first
-  int64_t one_in = 2;       // of so many elements one is absent, or present
-  bool mostly = true;       // present
+  int64_t strides[kDims] = {};  // 0: the mask is the same along this dim
+  int64_t offset = 0;           // elements before the first
+  int64_t one_in = 2;           // of so many elements one is absent, or present
+  bool mostly = true;           // present
 };
 
 struct Case {
   DType dtype;
-  int64_t sizes[3];
+  int64_t sizes[kDims];
   int64_t gap;       // elements after each dim, and
   int64_t offset;    // before the first
   uint64_t reduced;  // dims
@@ -106,18 +109,18 @@ struct Case {
   Tuning tuning;
   int64_t multiprocessors = 4;
   bool bulk = false;
-  int order[3] = {2, 1, 0};  // of the dims in memory, the innermost first
-  int64_t step = 1;          // between neighbours of the innermost
-  uint64_t repeated = 0;     // dims of stride 0
+  int order[kDims] = {3, 2, 1, 0};  // of the dims in memory, the innermost first
+  int64_t step = 1;                 // between neighbours of the innermost
+  uint64_t repeated = 0;            // dims of stride 0
   int index_bytes = 8;
   Mask mask;
   bool softmax = false;
 };
 
 std::mt19937_64 random_bits(1);
-int taken[8], in_batches, in_parts, in_clusters, in_subtiles, mapped, mapped_batches, wrong;
+int taken[9], in_batches, in_parts, in_clusters, in_subtiles, mapped, mapped_batches, wrong;
 struct Counts {
-  int taken[8], in_parts, in_clusters;
+  int taken[9], in_parts, in_clusters;
 } with_mask, of_softmax;
 
 struct Free {
@@ -161,16 +164,17 @@ Key identity(const DType& dtype, bool largest) {
 }
 
 template <class Element>
-void check(const Case& c, const Reduction& r, Element element, const int64_t (&strides)[3]) {
+void check(const Case& c, const Reduction& r, Element element, const int64_t (&strides)[kDims]) {
   using Key = typename Element::Key;
   const auto* x = static_cast<const Key*>(r.input);
   const auto* mask = static_cast<const uint8_t*>(r.mask);
   // The tensor's dims: the kept ones, then the reduced ones, each in their order.
-  int64_t size[2][3] = {{1, 1, 1}, {1, 1, 1}};
-  for (int d = 0; d < 3; ++d) size[c.reduced >> d & 1][d] = c.sizes[d];
-  const auto offset = [&](const int64_t (&of)[3], int64_t output, int64_t index) {
+  int64_t size[2][kDims];
+  std::fill_n(size[0], 2 * kDims, 1);
+  for (int d = 0; d < kDims; ++d) size[c.reduced >> d & 1][d] = c.sizes[d];
+  const auto offset = [&](const int64_t (&of)[kDims], int64_t output, int64_t index) {
     int64_t at = 0;
-    for (int d = 2; d >= 0; --d) {
+    for (int d = kDims - 1; d >= 0; --d) {
       const bool reduced = c.reduced >> d & 1;
       int64_t& number = reduced ? index : output;
       at += number % size[reduced][d] * of[d];
@@ -178,8 +182,11 @@ void check(const Case& c, const Reduction& r, Element element, const int64_t (&s
     }
     return at;
   };
-  const int64_t outputs = size[0][0] * size[0][1] * size[0][2];
-  const int64_t extent = size[1][0] * size[1][1] * size[1][2];
+  int64_t outputs = 1, extent = 1;
+  for (int d = 0; d < kDims; ++d) {
+    outputs *= size[0][d];
+    extent *= size[1][d];
+  }
   const auto index_of = [&](int64_t output) {
     int64_t index = 0;  // unsigned but for those of 8 bytes
     std::memcpy(&index, static_cast<char*>(r.indices) + output * r.index_bytes, r.index_bytes);
@@ -208,8 +215,8 @@ void check(const Case& c, const Reduction& r, Element element, const int64_t (&s
       right &= std::memcmp(&value, static_cast<Key*>(r.values) + output, sizeof value) == 0;
     }
     if (right || ++wrong > 5) continue;
-    std::printf("%s (%ld, %ld, %ld), dims %lu%s%s: output %ld is %ld, not %ld\n", c.dtype.name,
-                long(c.sizes[0]), long(c.sizes[1]), long(c.sizes[2]), c.reduced,
+    std::printf("%s (%ld, %ld, %ld, %ld), dims %lu%s%s: output %ld is %ld, not %ld\n", c.dtype.name,
+                long(c.sizes[0]), long(c.sizes[1]), long(c.sizes[2]), long(c.sizes[3]), c.reduced,
                 mask ? ", masked" : "", c.softmax ? ", softmax_max" : "", long(output),
                 r.indices ? long(index_of(output)) : -1, long(best));
   }
@@ -223,7 +230,7 @@ std::unique_ptr<char, Free> buffer(int64_t bytes) {
 
 void run(const Case& c) {
   const int64_t bytes = c.dtype.bytes;
-  int64_t strides[3], stride = c.step, elements = 1 + c.offset;
+  int64_t strides[kDims], stride = c.step, elements = 1 + c.offset;
   for (const int d : c.order) {
     strides[d] = c.repeated >> d & 1 ? 0 : stride;
     elements += (c.sizes[d] - 1) * strides[d];
@@ -260,7 +267,7 @@ void run(const Case& c) {
   r.input = memory.get() + c.offset * bytes;
   r.softmax = c.softmax;
   r.mask = c.mask.given ? mask.get() + c.mask.offset : nullptr;
-  make_groups(3, c.sizes, strides, c.reduced, r.groups, r.mask ? c.mask.strides : nullptr);
+  make_groups(kDims, c.sizes, strides, c.reduced, r.groups, r.mask ? c.mask.strides : nullptr);
   arrange(r.groups, bytes);
   const auto address = reinterpret_cast<int64_t>(r.input);
   const Limits limits{c.multiprocessors, c.bulk};
@@ -294,8 +301,8 @@ void run(const Case& c) {
       plan.split() ? r.groups.outputs * plan.candidates() * plan.candidate_bytes : 0);
   const Problem problem = make_problem(r, plan, plan.split() ? workspace.data() : nullptr);
   constexpr decltype(&launch_rows) kLaunch[] = {
-      launch_rows,       launch_columns,       launch_boxes, launch_bulk_columns,
-      launch_whole_rows, launch_whole_columns, launch_small};
+      launch_rows,          launch_columns, launch_boxes, launch_bulk_columns, launch_whole_rows,
+      launch_whole_columns, launch_small,   nullptr,      launch_exchange};
   if (task != Task::kExtreme) {
     (r.mask ? launch_masked : launch_softmax)(r, problem, true, nullptr);
     if (r.groups.copies > 1) launch_repeat(r, nullptr);
@@ -343,28 +350,38 @@ Case random_case() {
   Case c{};
   c.dtype = kDTypes[below(std::size(kDTypes))];
   for (int64_t& size : c.sizes) size = extents[below(std::size(extents))];
-  while (c.sizes[0] * c.sizes[1] * c.sizes[2] > 3'000) *std::max_element(c.sizes, c.sizes + 3) /= 3;
+  const auto elements = [&] {
+    return std::accumulate(c.sizes, c.sizes + kDims, int64_t(1), std::multiplies());
+  };
+  while (elements() > 3'000) *std::max_element(c.sizes, c.sizes + kDims) /= 3;
   const int64_t gaps[] = {0, 0, 1, 16}, offsets[] = {0, 0, 3, 4};
   c.gap = gaps[below(4)];
   c.offset = offsets[below(4)];
-  const uint64_t reduced[] = {1, 2, 2, 4, 4, 3, 5, 7};
-  c.reduced = reduced[below(8)];
+  const uint64_t reduced[] = {1, 2, 4, 4, 8, 8, 6, 9, 10, 15};
+  c.reduced = reduced[below(std::size(reduced))];
   const int64_t kind = below(8);
   if (kind == 0) {  // long rows
+    std::fill_n(c.sizes, kDims, 1);
     c.sizes[0] = 1 + below(12);
-    c.sizes[1] = 1;
-    c.sizes[2] = 5'000 + below(60'000);
-    c.reduced = 4;
+    c.sizes[3] = 5'000 + below(60'000);
+    c.reduced = 8;
   } else if (kind <= 2) {  // short columns
     c.sizes[0] = 1 + below(5);
-    c.sizes[1] = 2 + below(4);
-    c.sizes[2] = 4 + 4 * below(200);
-    c.reduced = 2;
-  } else if (kind == 3) {  // reduced dims side by side, in any order
-    const int64_t longest[] = {6, 40, 40};
-    for (int d = 0; d < 3; ++d) c.sizes[d] = 2 + below(longest[d]);
-    if (below(2)) c.sizes[1 + below(2)] += below(1000);
-    c.reduced = below(2) ? 6 : 7;
+    c.sizes[1] = 1 + below(2);
+    c.sizes[2] = 2 + below(4);
+    c.sizes[3] = 4 + 4 * below(100);
+    c.reduced = 4;
+  } else if (kind == 3) {  // short groups in any order
+    for (int64_t& size : c.sizes) size = 1 + below(30);
+    const int64_t d = below(kDims);
+    c.sizes[d] = 2 + below(5);
+    c.reduced = 1 << d;
+    std::shuffle(c.order, c.order + kDims, random_bits);
+  } else if (kind == 4) {  // reduced dims side by side, in any order
+    const int64_t longest[] = {1, 6, 40, 40};
+    for (int d = 0; d < kDims; ++d) c.sizes[d] = 1 + (d > 0) + below(longest[d]);
+    if (below(2)) c.sizes[2 + below(2)] += below(1000);
+    c.reduced = below(2) ? 12 : 14;
     c.gap = c.offset = 0;
   }
   c.largest = below(2);
@@ -372,19 +389,19 @@ Case random_case() {
   c.values = below(2);
   c.indices = !c.values || below(2);
   int64_t extent = 1;
-  for (int d = 0; d < 3; ++d) extent *= c.reduced >> d & 1 ? c.sizes[d] : 1;
+  for (int d = 0; d < kDims; ++d) extent *= c.reduced >> d & 1 ? c.sizes[d] : 1;
   c.index_bytes = 1 << below(4);
   while (c.index_bytes < 8 && (extent - 1) >> 8 * c.index_bytes) c.index_bytes *= 2;
   c.fill = static_cast<Fill>(below(3));
   c.bulk = below(2);
-  if (kind == 3) {
-    std::shuffle(c.order, c.order + (c.reduced == 7 ? 3 : 2), random_bits);
+  if (kind == 4) {
+    std::shuffle(c.order, c.order + (c.reduced == 14 ? 3 : 2), random_bits);
     c.offset = below(2) ? below(16) : 0;
   } else {
-    if (below(3) == 0) std::shuffle(c.order, c.order + 3, random_bits);
+    if (below(3) == 0) std::shuffle(c.order, c.order + kDims, random_bits);
     if (below(4) == 0) c.step = 2 + below(3);
   }
-  if (below(8) == 0) c.repeated = below(8);
+  if (below(8) == 0) c.repeated = below(1 << kDims);
   c.multiprocessors = 1 + below(8);
   c.tuning = random_tuning();
   return c;
@@ -394,11 +411,11 @@ Case random_case() {
 Mask random_mask(const Case& c) {
   Mask mask;
   mask.given = true;
-  int order[3];
-  std::copy_n(c.order, 3, order);
+  int order[kDims];
+  std::copy_n(c.order, kDims, order);
   const int64_t kind = below(4);
-  if (kind == 0) std::shuffle(order, order + 3, random_bits);
-  const uint64_t broadcast = kind <= 1 ? below(8) : 0;
+  if (kind == 0) std::shuffle(order, order + kDims, random_bits);
+  const uint64_t broadcast = kind <= 1 ? below(1 << kDims) : 0;
   int64_t stride = kind == 0 ? 1 + below(2) : c.step;
   for (const int d : order) {
     mask.strides[d] = broadcast >> d & 1 ? 0 : stride;
@@ -428,14 +445,14 @@ Case random_task(Case c, bool masked) {
 
 // One row in parts, the last of which is shorter than a vector, that begin between vectors.
 Case short_last_part() {
-  Case c{kDTypes[7], {1, 1, 263 * 8320 + 1}, 0, 1, 4, false, false, true, true, Fill::kFew, {}};
+  Case c{kDTypes[7], {1, 1, 1, 263 * 8320 + 1}, 0, 1, 8, false, false, true, true, Fill::kFew, {}};
   c.multiprocessors = 132;
   return c;
 }
 
 // Wide columns, of which a thread takes several subtiles.
 Case subtiles() {
-  Case c{kDTypes[0], {4, 2, 600}, 0, 0, 2, false, false, true, true, Fill::kFew, {}};
+  Case c{kDTypes[0], {1, 4, 2, 600}, 0, 0, 4, false, false, true, true, Fill::kFew, {}};
   c.multiprocessors = 1;
   c.bulk = true;
   Tuning& t = c.tuning;
