@@ -210,12 +210,16 @@ struct SoftmaxRows : SoftmaxWalk<Format> {
     }
     V sum{};
     int64_t i = 0;
-    for (; i + 4 * kLanes <= n; i += 4 * kLanes) {
-      V v[4];
-      for (int u = 0; u < 4; ++u) v[u] = Lanes::load(p + i + u * kLanes);
-      sum += Lanes::template sum_of_exp<4>(v, base);
-    }
-    for (; i + kLanes <= n; i += kLanes) sum += exp_of<Compute>(Lanes::load(p + i) - base);
+    const auto add = [&]<int kVectors>(std::integral_constant<int, kVectors>) {
+      V v[kVectors];
+      for (int u = 0; u < kVectors; ++u) v[u] = Lanes::load(p + i + u * kLanes);
+      sum += Lanes::template sum_of_exp<kVectors>(v, base);
+      i += kVectors * kLanes;
+    };
+    while (i + 8 * kLanes <= n) add(std::integral_constant<int, 8>());
+    if (i + 4 * kLanes <= n) add(std::integral_constant<int, 4>());
+    if (i + 2 * kLanes <= n) add(std::integral_constant<int, 2>());
+    if (i + 1 * kLanes <= n) add(std::integral_constant<int, 1>());
     if (i < n) {
       const V last = exp_of<Compute>(Lanes::load(p + n - kLanes) - base);
       sum += numbers >= static_cast<Number>(kLanes - (n - i)) ? last : V{};
