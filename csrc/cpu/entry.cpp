@@ -49,13 +49,18 @@ void reduce_groups(Reduction& reduction, const Kernels& kernels, bool streams) {
   const int64_t walk = walk_extent(groups.reduced);
   const bool small = groups.outputs * walk <= kGrainBytes / reduction.dtype->bytes;
   const int64_t threads = small ? 1 : torch::stable::get_num_threads();
-  const Plan plan = make_plan(groups, walk, reduction.dtype->bytes, threads);
+  const int64_t candidate_bytes = kCandidateBytes + (reduction.softmax ? sizeof(double) : 0);
+  const Plan plan = make_plan(groups, walk, reduction.dtype->bytes, threads, candidate_bytes);
   if (!plan.rows || plan.joins) order_by_index(groups.reduced);
   if (plan.gathers) order_for_gather(groups);
   std::unique_ptr<Candidate[]> candidates;
-  if (plan.parts > 1)
+  std::unique_ptr<double[]> sums;
+  if (plan.parts > 1) {
     candidates = std::make_unique_for_overwrite<Candidate[]>(groups.outputs * plan.parts);
-  const Job job{reduction, plan, candidates.get(), streams};
+    if (reduction.softmax)
+      sums = std::make_unique_for_overwrite<double[]>(groups.outputs * plan.parts);
+  }
+  const Job job{reduction, plan, candidates.get(), streams, sums.get()};
   in_parallel(plan.units * plan.parts, plan.grain,
               [&](int64_t begin, int64_t end) { kernels.run(job, begin, end); });
   if (candidates) kernels.combine(job);
@@ -93,7 +98,7 @@ void repeat(const Reduction& reduction) {
 void run(Reduction& reduction) {
   if (!settings.error.empty()) [[unlikely]]
     throw std::runtime_error("reduceops: " + settings.error);
-  if (reduction.mask || reduction.softmax || reduction.index_bytes != 8)
+  if (reduction.mask || reduction.index_bytes != 8)
     throw std::runtime_error("reduceops: not there yet");
   const Kernels& kernels = *settings.variant->kernels;
   const Groups& groups = reduction.groups;

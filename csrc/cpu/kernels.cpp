@@ -10,6 +10,7 @@ namespace reduceops::cpu {
 namespace {
 
 void run(const Job& job, int64_t begin, int64_t end) {
+  if (job.reduction.softmax) return REDUCEOPS_OF_ISA(softmax).run(job, begin, end);
   visit_element(job.reduction, [&](auto element) {
     job.plan.rows ? Rows<decltype(element)>(job, element)(begin, end)
                   : Columns<decltype(element)>(job, element)(begin, end);
@@ -18,10 +19,12 @@ void run(const Job& job, int64_t begin, int64_t end) {
 }
 
 void combine(const Job& job) {
+  if (job.reduction.softmax) return REDUCEOPS_OF_ISA(softmax).combine(job);
   visit_element(job.reduction, [&](auto element) { Walk(job, element).combine(); });
 }
 
 void fill(const Job& job, int64_t begin, int64_t end) {
+  if (job.reduction.softmax) return REDUCEOPS_OF_ISA(softmax).fill(job, begin, end);
   visit_element(job.reduction, [&](auto element) { Fill(job, element)(begin, end); });
 }
 
@@ -33,9 +36,6 @@ uint64_t read(const uint64_t* words, int64_t n) {
 
 }  // namespace
 
-#define REDUCEOPS_KERNELS_OF(isa) kernels_##isa
-#define REDUCEOPS_KERNELS(isa) REDUCEOPS_KERNELS_OF(isa)
-extern const Kernels REDUCEOPS_KERNELS(REDUCEOPS_ISA);
-const Kernels REDUCEOPS_KERNELS(REDUCEOPS_ISA) = {run, combine, fill, read};
+const Kernels REDUCEOPS_OF_ISA(kernels) = {run, combine, fill, read};
 
 }  // namespace reduceops::cpu

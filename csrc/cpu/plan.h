@@ -74,7 +74,8 @@ inline void order_for_gather(Groups& groups) {
 }
 
 // `walk` is the number of positions a walk over the reduced dims visits.
-inline Plan make_plan(const Groups& groups, int64_t walk, int64_t bytes, int64_t threads) {
+inline Plan make_plan(const Groups& groups, int64_t walk, int64_t bytes, int64_t threads,
+                      int64_t candidate_bytes = kCandidateBytes) {
   const auto ceil_div = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
   Plan plan{};
   const Walks chosen = choose_walk(groups, walk, bytes);
@@ -105,7 +106,7 @@ inline Plan make_plan(const Groups& groups, int64_t walk, int64_t bytes, int64_t
   }
   plan.parts = 1;
   if (plan.units < useful) {
-    const int64_t fits = kWorkspaceBytes / (kCandidateBytes * groups.outputs);
+    const int64_t fits = kWorkspaceBytes / (candidate_bytes * groups.outputs);
     plan.parts = std::max<int64_t>(1, std::min({ceil_div(useful, plan.units), walk, fits}));
   }
   plan.part_extent = ceil_div(walk, plan.parts);

@@ -179,6 +179,15 @@ struct Rows : Walk<Element>, Lanes<Element> {
     return smaller(in_turns<kHalf, Number>(a, b), partners<kHalf, Number>(a, b));
   }
 
+  // The sums of a row's lanes, for softmax_rows.h.
+  struct Sum {
+    V lanes;
+  };
+  template <int kHalf>
+  static REDUCEOPS_INLINE Sum merge(const Sum& a, const Sum& b) {
+    return {in_turns<kHalf, Lane>(a.lanes, b.lanes) + partners<kHalf, Lane>(a.lanes, b.lanes)};
+  }
+
   // Combines the lanes of each of `count` rows: lane i is left with that of row i, `reduced(i)`.
   // Two rows are merged as soon as they are there, then two pairs, as a binary counter carries, so
   // that this hides behind reading the rows that follow.

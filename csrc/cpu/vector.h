@@ -196,7 +196,6 @@ struct Narrow {
 #endif
   }
 
- private:
   static REDUCEOPS_INLINE Float decode(Half bits) {
 #if defined(__AVX512BW__)
     if constexpr (std::is_same_v<Format, Float16>)
@@ -214,6 +213,7 @@ struct Narrow {
                                    reinterpret_cast<Word>(twice < (1u << 27) ? subnormal : normal));
   }
 
+ private:
   static REDUCEOPS_INLINE Half encode(Float x) {
 #if defined(__AVX512BW__)
     if constexpr (std::is_same_v<Format, Float16>)
