@@ -7,10 +7,12 @@ below autograd with the public operator, or with one that has a gradient too, so
 these.
 """
 
+import functools
 from itertools import pairwise
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from . import _torch_private, checks
 from ._torch_private import are_transforms_active, guard_or_false
@@ -21,6 +23,17 @@ _library = torch.library.Library("reduceops", "IMPL")
 def below_autograd(op, *args, **options):
     with _torch_private.AutoDispatchBelowAutograd():
         return op(*args, **options)
+
+
+def _for_outer_levels(jvp):
+    """A Function turns tangents off, also those that its own tangents have at outer levels."""
+
+    @functools.wraps(jvp)
+    def enabled(ctx, *tangents):
+        with _torch_private.set_forward_gradients(True):
+            return jvp(ctx, *tangents)
+
+    return enabled
 
 
 class OneLevel(_torch_private.SingleLevelFunction):
@@ -96,6 +109,7 @@ class Select(OneLevel):
         return None, grad, *(None,) * (ctx.inputs - 2)
 
     @staticmethod
+    @_for_outer_levels
     def jvp(ctx, _op, tangent, *_):
         indices, present = ctx.saved_tensors
         tangent = _gather(tangent, indices.long(), ctx.dim, ctx.keepdim)
@@ -134,8 +148,10 @@ class SoftmaxMax(OneLevel):
         return None, grad, None, None
 
     @staticmethod
+    @_for_outer_levels
     def jvp(ctx, _op, tangent, *_):
         self, index = ctx.saved_tensors
+        self = forward_ad.unpack_dual(self, level=0).primal
         probabilities = torch.softmax(self, ctx.dim)
         tangent = tangent - (probabilities * tangent).sum(ctx.dim, keepdim=True)
         return _gather(probabilities * tangent, index, ctx.dim, ctx.keepdim), None
