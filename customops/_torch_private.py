@@ -44,6 +44,11 @@ def _refuse(what: str) -> Callable[..., NoReturn]:
     return refuse
 
 
+def _require(condition: bool, message: Callable[[], str]) -> None:
+    if not condition:
+        raise RuntimeError(message())
+
+
 _NO_GRADIENTS = "gradients and modes of Python do not work"
 _NO_TRANSFORMS = "gradients under torch.func do not work"
 _NO_MASKED_VMAP = "vmap of calls with a mask or an index_dtype does not work"
@@ -87,6 +92,10 @@ statically_known_true = _find(
 guard_or_false = _find(
     *("torch.fx.experimental.symbolic_shapes", "guard_or_false", bool),
     "sizes that depend on data are errors when traced",
+)
+check = _find(
+    *("torch", "_check", lambda condition, message: _require(bool(condition), message)),
+    "a mask over sizes that depend on data is an error when traced",
 )
 make_wrapper_subclass = _find(
     *("torch", "Tensor._make_wrapper_subclass", _refuse("no exception can pass through C++")),

@@ -133,7 +133,7 @@ def check_broadcast(op: str, mask: Sequence[int], shape: Sequence[int]) -> None:
         raise RuntimeError(text())
     for size, full in zip(reversed(mask), reversed(shape), strict=False):
         if not guard_or_false(size == 1):
-            torch._check(size == full, text)
+            _torch_private.check(size == full, text)
 
 
 MASK_PLACE = "reduceops::{}: mask must be a strided tensor on the device of self"

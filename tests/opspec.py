@@ -48,6 +48,10 @@ class OpSpec:
         return (*self.leading, dim, keepdim)
 
     @property
+    def only_floats(self):
+        return data.FLOATS == self.dtypes
+
+    @property
     def overloads(self):
         return (self.op.default, self.op.dims) if self.dims else (self.op.default,)
 
