@@ -13,7 +13,7 @@ libraries.load()
 
 from . import autograd, fake, scale, unsupported, vmap  # noqa: E402, F401  (they register)
 from . import onnx as onnx  # noqa: E402
-from .ops import argmax, argmin, max, min, scale_max, scale_min  # noqa: E402
+from .ops import argmax, argmin, max, min, scale_max, scale_min, softmax_max  # noqa: E402
 from .switch import disable, enable, enabled  # noqa: E402
 from .version import __version__  # noqa: E402
 
@@ -32,6 +32,7 @@ __all__ = [
     "min",
     "scale_max",
     "scale_min",
+    "softmax_max",
     "__version__",
 ]
 
