@@ -48,10 +48,12 @@ inline Walks choose_walk(const Groups& groups, int64_t walk, int64_t bytes) {
     int64_t few = bytes == 1 ? 32 : bytes == 2 ? 17 : bytes == 4 ? 11 : 4;
     if (!in_order(groups)) few *= 2;
     if (!whole) few = groups.reduced.count == 1 ? 40 : 128;
+    // Marks that lie along the outputs instead would each cost a line.
+    if (inner.mask_stride > kCopyBytes) return Walks::kGather;
     return inner.size < few ? Walks::kGather : Walks::kRows;
   }
   const Dim inner = groups.axes.dim[0];
-  if (inner.stride == 1) {
+  if (inner.stride == 1 && inner.mask_stride <= 1) {
     const int64_t vectors = inner.size * bytes / kCopyBytes;
     const bool dense = groups.reduced.count == 1 && groups.reduced.dim[0].stride == inner.size;
     if (vectors * walk >= 128 || (dense && inner.size * walk * bytes >= 8192))

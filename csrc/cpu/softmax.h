@@ -156,7 +156,7 @@ struct SoftmaxWalk : Walk<Plain<typename Format::Key, true>>, SoftmaxLanes<Forma
     store(at, Lanes::probability(group.largest, 1.0, group.sum * weight), group.index);
   }
   void store(Place at, Key value, int64_t index) const {
-    r.indices64()[at.step] = index;
+    static_cast<int64_t*>(r.indices)[at.step] = index;
     std::memcpy(static_cast<Key*>(r.values) + at.step, &value, sizeof(value));
   }
 

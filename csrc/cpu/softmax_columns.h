@@ -26,7 +26,8 @@ struct SoftmaxColumns : SoftmaxWalk<Format> {
   using typename Lanes::Index;
   using typename Lanes::Number;
   using typename Lanes::V;
-  using Plainly = Columns<typename Base::Ordered>;
+  using Stored = StoredColumns<typename Base::Ordered>;
+  using Plainly = Columns<typename Base::Ordered, Stored>;
 
   static constexpr int64_t kTile = Plainly::kTile;
   static constexpr int64_t kNarrow = Plainly::kLanes;  // columns that are fewer are gathered
@@ -50,7 +51,7 @@ struct SoftmaxColumns : SoftmaxWalk<Format> {
     int64_t positions[kTile];
     int64_t nan_positions[kTile];
     Key values[kTile];
-    typename Gather<Key>::Scratch copied;
+    typename Stored::Scratch stored;
   };
   static_assert(alignof(Scratch) <= kScratchAlignment);
 
@@ -158,14 +159,14 @@ struct SoftmaxColumns : SoftmaxWalk<Format> {
 
   // The states of rows [j, stop) of all columns, `fold` of them taken as one. `wide_positions` is
   // for those of the wide rows; `positions` may be the same.
-  void folded(const Key* base, int64_t width, int64_t fold, int64_t j, int64_t stop, States& states,
-              int64_t* wide_positions, int64_t* positions) const {
+  void folded(Stored& stored, const Key* base, int64_t width, int64_t fold, int64_t j, int64_t stop,
+              States& states, int64_t* wide_positions, int64_t* positions) const {
     const int64_t wide = (stop - j) / fold, columns = fold * width;
     const Key* rows = base + j * width;
     Dims dims;
     dims.count = 1;
     dims.dim[0] = {wide, columns, 1};
-    typename Plainly::InPlace source(rows, dims, 0);
+    typename Stored::InPlace source(stored, rows, dims, 0, 0, {1, columns});
     tile(source, columns, 0, wide, states, wide_positions);
     for (int64_t f = 0; f < fold; ++f)
       for (int64_t c = f * width; c < (f + 1) * width; ++c)
@@ -232,7 +233,7 @@ struct SoftmaxColumns : SoftmaxWalk<Format> {
     for (int64_t c = 0; c < width; ++c) {
       if (states.sum[c] == states.sum[c]) continue;
       Key bits;
-      const bool known = this->element.value_of_key(plainly.key(bests.lane[c]), bits);
+      const bool known = this->element.value_of_key(plainly.kernel.key(bests.lane[c]), bits);
       states.largest[c] = known ? Format::decode(bits) : Compute(NAN);
       positions[c] = found[c];
     }
@@ -246,9 +247,9 @@ struct SoftmaxColumns : SoftmaxWalk<Format> {
     const int64_t rows =
         plan.gathers || plan.tile < columns ? 1 : plainly.fold(least(walk, plan.part_extent));
     const Compute weight = this->weight();
-    auto& [states, bests, positions, nan_positions, values, copied] =
+    auto& [states, bests, positions, nan_positions, values, stored_scratch] =
         *new (scratch(sizeof(Scratch))) Scratch;
-    Gather<Key> gather(input, r.groups, copied);
+    Stored stored(*this, stored_scratch);
     for (int64_t item = begin; item < end; ++item) {
       const int64_t unit_number = item / plan.parts, part = item % plan.parts;
       const int64_t outer = unit_number / plan.tiles, column = unit_number % plan.tiles * plan.tile;
@@ -260,28 +261,29 @@ struct SoftmaxColumns : SoftmaxWalk<Format> {
         return std::any_of(states.sum, states.sum + width, [](Compute x) { return x != x; });
       };
       if (plan.gathers || (!folds && width < kNarrow)) {
-        gather.columns(first, width, kNarrow);
-        tile(gather, width, j, stop, states, positions);
+        typename Stored::Gathered gathered(stored, first, width, kNarrow);
+        tile(gathered, width, j, stop, states, positions);
         finish_sums(width, states);
         if (has_nan()) [[unlikely]] {
-          plainly.tile(gather, width, j, stop, bests, nan_positions);
+          plainly.kernel.tile(gathered, width, j, stop, bests, nan_positions);
           take_nans(width, bests, nan_positions, states, positions);
         }
       } else {
         const Key* base = input + Cursor(axes, 0, first).place().offset;
         if (folds) {
-          folded(base, width, rows, j, stop, states, positions, positions);
+          folded(stored, base, width, rows, j, stop, states, positions, positions);
         } else {
-          typename Plainly::InPlace source(base, reduced, j);
+          typename Stored::InPlace source(stored, base, reduced, j, first, {1, width});
           tile(source, width, j, stop, states, positions);
           finish_sums(width, states);
         }
         if (has_nan()) [[unlikely]] {
           if (folds) {
-            plainly.folded(base, width, rows, j, stop, bests, nan_positions, nan_positions);
+            plainly.folded(stored, first, base, width, rows, j, stop, bests, nan_positions,
+                           nan_positions);
           } else {
-            typename Plainly::InPlace source(base, reduced, j);
-            plainly.tile(source, width, j, stop, bests, nan_positions);
+            typename Stored::InPlace source(stored, base, reduced, j, first, {1, width});
+            plainly.kernel.tile(source, width, j, stop, bests, nan_positions);
           }
           take_nans(width, bests, nan_positions, states, positions);
         }
@@ -301,7 +303,7 @@ struct SoftmaxColumns : SoftmaxWalk<Format> {
       for (int64_t c = 0; c < width; ++c)
         values[c] = Lanes::probability(states.largest[c], states.base[c], states.sum[c] * weight);
       plainly.scatter(values, first, width, static_cast<Key*>(r.values));
-      plainly.scatter(positions, first, width, r.indices64());
+      plainly.scatter(positions, first, width, static_cast<int64_t*>(r.indices));
     }
   }
 };

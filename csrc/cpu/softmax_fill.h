@@ -20,7 +20,7 @@ struct SoftmaxFill : SoftmaxWalk<Format> {
 
   // Results [begin, end), repeats among them.
   void operator()(int64_t begin, int64_t end) const {
-    std::memset(r.indices64() + begin, 0, (end - begin) * sizeof(int64_t));
+    std::memset(static_cast<int64_t*>(r.indices) + begin, 0, (end - begin) * sizeof(int64_t));
     const Dims dims = result_dims(r.groups);
     const Compute weight = this->weight();
     Cursor cursor(dims, 0, begin);

@@ -1,13 +1,13 @@
 // softmax_max of rows: a reduced dim is innermost.
 //
 // Short rows are read twice, the second time from L1: as many at once as a vector has lanes, whose
-// lanes are combined together (rows.h), first for the largest and then for the sums. Longer rows
-// are read once: each lane of a vector has a largest element and a sum of its own, which are merged
-// at the end. Bound by memory with wide vectors, by fifteen to twenty instructions for each vector
-// with narrow ones.
+// lanes are combined together (row_kernel.h), first for the largest and then for the sums. Longer
+// rows are read once: each lane of a vector has a largest element and a sum of its own, which are
+// merged at the end. Bound by memory with wide vectors, by fifteen to twenty instructions for each
+// vector with narrow ones.
 #pragma once
 
-#include "cpu/rows.h"
+#include "cpu/row_kernel.h"
 #include "cpu/softmax.h"
 
 namespace reduceops::cpu {
@@ -26,8 +26,8 @@ struct SoftmaxRows : SoftmaxWalk<Format> {
   using typename Lanes::Number;
   using typename Lanes::V;
   // Whose rows have lanes of this width, and whose elements are these.
-  using Wide = Rows<Plain<Bits, true>>;
-  using Plainly = Rows<typename Base::Ordered>;
+  using Wide = RowKernel<Plain<Bits, true>>;
+  using Plainly = RowKernel<typename Base::Ordered>;
   using Partial = typename Wide::Partial;
 
   static constexpr int64_t kShort = 16 * kLanes;  // elements of a row
@@ -39,7 +39,7 @@ struct SoftmaxRows : SoftmaxWalk<Format> {
 
   const Plainly plainly;  // finds the first NaN
 
-  explicit SoftmaxRows(const Job& job) : Base(job), plainly(job, this->element) {}
+  explicit SoftmaxRows(const Job& job) : Base(job), plainly(this->element, *job.reduction.dtype) {}
 
   // Every lane becomes combine() of all lanes.
   template <int kHalf = kLanes / 2, class T, class Combine>
@@ -52,6 +52,20 @@ struct SoftmaxRows : SoftmaxWalk<Format> {
       }(std::make_integer_sequence<int, kLanes>());
       return across<kHalf / 2>(combine(v, others), combine);
     }
+  }
+
+  // The position of the largest of at least kLanes neighbours, a NaN being larger than others.
+  int64_t first_of(const Key* p, int64_t n) const {
+    int64_t best = 0;
+    for (int64_t next = 0; next < n; next += Plainly::kRun) {
+      const int64_t start = least(next, n - kLanes);
+      const Key* q = p + start;
+      int64_t position;
+      plainly.reduce(&q, 1, least(Plainly::kRun, n - start), &position, nullptr);
+      const auto key = [&](int64_t at) { return plainly.element.key(get<Key>(p + at)); };
+      if (key(start + position) < key(best)) best = start + position;
+    }
+    return best;
   }
 
   // Up to kRun neighbours; the index is the position. What lies behind them is read, but does not
@@ -94,7 +108,7 @@ struct SoftmaxRows : SoftmaxWalk<Format> {
     const Compute share = exp_of<Compute>(largest - base)[0];
     Softmax group{largest[0], double{total[0]} / share, 0};
     if (total[0] != total[0]) [[unlikely]] {  // a NaN, or an infinite largest
-      group.index = n < kLanes ? first_in(p, n) : plainly.run(p, n, 1).index;
+      group.index = n < kLanes ? first_in(p, n) : first_of(p, n);
       group.largest = Format::decode(get<Key>(p + group.index));
       return group;
     }
