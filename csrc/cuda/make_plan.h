@@ -52,8 +52,8 @@ class Choice {
 
   // Where it does not take prices to know, no prices need to be set.
   bool is_clear() const {
-    return count_ == 1 || in_.tuning.margin == 0 || in_.tuning.walk > 0 ||
-           candidates_[usual_].plan.walk == Walk::kSmall;
+    return count_ == 1 || in_.task != Task::kExtreme || in_.tuning.margin == 0 ||
+           in_.tuning.walk > 0 || candidates_[usual_].plan.walk == Walk::kSmall;
   }
   int chosen() const {
     for (int i = 0; i < count_; ++i) {
@@ -107,8 +107,8 @@ class Choice {
 };
 
 inline Plan make_plan(const Groups& groups, int64_t bytes, int64_t address, Limits limits,
-                      const Tuning& tuning = {}) {
-  const PlanInput in(groups, bytes, address, limits, tuning);
+                      const Tuning& tuning = {}, Task task = Task::kExtreme) {
+  const PlanInput in(groups, bytes, address, limits, tuning, task);
   if (tuning.walk == 0 && SmallPlan::fits(in) && SmallPlan::usual(in)) {
     Plan plan;  // launched as fast as it is planned, so no time for others
     SmallPlan::make(in, plan);

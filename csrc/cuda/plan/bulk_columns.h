@@ -8,7 +8,8 @@ namespace reduceops::cuda {
 class BulkColumnsPlan {
  public:
   static bool fits(const PlanInput& in) {
-    return in.bulk && !in.rows && in.inner().stride == 1 && in.groups.reduced.count == 1;
+    return in.task == Task::kExtreme && in.bulk && !in.rows && in.inner().stride == 1 &&
+           in.groups.reduced.count == 1;
   }
 
   // False where its ring needs more shared memory than there is.

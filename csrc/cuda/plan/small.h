@@ -1,6 +1,7 @@
 // small.cu: few elements, whatever their order.
 #pragma once
 
+#include "cuda/plan/fill.h"
 #include "cuda/plan/price.h"
 #include "cuda/plan/whole_columns.h"
 #include "cuda/plan/whole_rows.h"
@@ -12,12 +13,18 @@ struct SmallPlan {
   static bool fits(const PlanInput& in) {
     const Groups& groups = in.groups;
     const Dims &kept = groups.kept, &reduced = groups.reduced;
-    if (kept.count > 2 || reduced.count != 1 || groups.outputs * in.walk > kMaxPartExtent ||
+    if (FillPlan::fits(in)) return false;
+    if (kept.count > 2 || reduced.count > 1 || groups.outputs * in.walk > kMaxPartExtent ||
         groups.extent >> 31 != 0 || groups.outputs * groups.copies >> 31 != 0)
       return false;
-    int64_t last = (in.walk - 1) * in.along().stride;
-    for (int d = 0; d < kept.count; ++d) last += (kept.dim[d].size - 1) * kept.dim[d].stride;
-    return last >> 31 == 0;
+    int64_t last = 0, last_mask = 0;
+    for (const Dims* dims : {&kept, &reduced}) {
+      for (int d = 0; d < dims->count; ++d) {
+        last += (dims->dim[d].size - 1) * dims->dim[d].stride;
+        last_mask += (dims->dim[d].size - 1) * dims->dim[d].mask_stride;
+      }
+    }
+    return (last | last_mask) >> 31 == 0;
   }
 
   static bool usual(const PlanInput& in) {
@@ -47,7 +54,8 @@ struct SmallPlan {
   // Single elements, a few in flight; little before the loads and after them.
   static Work work(const PlanInput& in, const Plan& plan, const Traffic& traffic) {
     const auto pitch = [&](const Dim& dim) { return static_cast<double>(dim.stride * in.bytes); };
-    double sector = sectors_of(plan.lanes, pitch(in.along()), in.bytes);
+    double sector = kSectorBytes;
+    if (in.groups.reduced.count > 0) sector = sectors_of(plan.lanes, pitch(in.along()), in.bytes);
     if (in.groups.axes.count > 0)
       sector = std::min(sector, sectors_of(32. / plan.lanes, pitch(in.inner()), in.bytes));
     const int64_t loads = std::min(kSmallLoads, ceil_div(in.walk, plan.lanes));

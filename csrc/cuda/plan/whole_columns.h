@@ -8,8 +8,9 @@ namespace reduceops::cuda {
 struct WholeColumnsPlan {
   static bool fits(const PlanInput& in) {
     const Groups& groups = in.groups;
-    if (in.rows || groups.axes.count > kWholeDims || groups.reduced.count != 1 ||
-        in.inner().stride != 1 || in.inner().size % 4 != 0 || groups.outputs >> 32 != 0)
+    if (in.task != Task::kExtreme || in.rows || groups.axes.count > kWholeDims ||
+        groups.reduced.count != 1 || in.inner().stride != 1 || in.inner().size % 4 != 0 ||
+        groups.outputs >> 32 != 0)
       return false;
     if (in.walk < 2 || in.walk > std::min(in.tuning.whole_column, whole_column_rows(in.bytes)))
       return false;

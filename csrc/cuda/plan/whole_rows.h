@@ -8,8 +8,8 @@ namespace reduceops::cuda {
 struct WholeRowsPlan {
   static bool fits(const PlanInput& in) {
     const Groups& groups = in.groups;
-    if (!in.rows || groups.kept.count > kWholeDims || groups.reduced.count != 1 ||
-        in.along().stride != 1 || !in.tuning.whole_rows)
+    if (in.task != Task::kExtreme || !in.rows || groups.kept.count > kWholeDims ||
+        groups.reduced.count != 1 || in.along().stride != 1 || !in.tuning.whole_rows)
       return false;
     // From two vectors on, one is within the row wherever it begins.
     if (in.walk * in.bytes < (aligned(in) ? kLoadBytes : 2 * kLoadBytes)) return false;
