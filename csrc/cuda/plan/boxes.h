@@ -32,7 +32,7 @@ struct BoxesPlan {
     const double copied =
         traffic.outputs / static_cast<double>(box.columns) *
         (box.pieces ? box.group_bytes + kLoadBytes : std::max(box.group_pitch, box.group_bytes));
-    const PerBytes of_element = in.rows ? PerBytes{4.5, 5.5, 7, 10} : PerBytes{4.5, 4.5, 6, 9};
+    const PerBytes of_element = in.rows ? price::kBoxRow : price::kBoxColumn;
     return {.read = std::max(traffic.read, box.pieces ? 0 : copied),
             .sectors = copied,
             .instructions = of_bytes(of_element, in.bytes) * traffic.elements +

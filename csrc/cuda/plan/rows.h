@@ -58,7 +58,7 @@ struct RowsPlan {
     if (plan.vector)
       return {.read = 1.04 * traffic.read,  // each round of loads waits for the last
               .sectors = traffic.bytes + runs * kSectorBytes,
-              .instructions = of_bytes({3, 2.1, 3, 5}, in.bytes) * traffic.elements + overhead,
+              .instructions = of_bytes(price::kLoopedRow, in.bytes) * traffic.elements + overhead,
               .in_flight = in_flight(in, plan, resident, plan.loads * kLoadBytes),
               .extra = 0.6};
     // A thread's elements lie side by side with those of its neighbours, or of its next loads.
@@ -67,7 +67,7 @@ struct RowsPlan {
     const double sector = sectors_of(count, static_cast<double>(run.stride * in.bytes), in.bytes);
     return {.read = traffic.read,
             .sectors = traffic.elements * sector,
-            .instructions = 12 * traffic.elements + overhead,
+            .instructions = price::kScalarRow * traffic.elements + overhead,
             .in_flight = in_flight(in, plan, resident, kFewLoads * sector),
             .extra = 0.6};
   }

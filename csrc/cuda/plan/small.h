@@ -61,7 +61,8 @@ struct SmallPlan {
     const int64_t loads = std::min(kSmallLoads, ceil_div(in.walk, plan.lanes));
     return {.read = price::kScattered * traffic.read,
             .sectors = traffic.elements * sector,
-            .instructions = 12 * traffic.elements + (40 * plan.lanes + 50) * traffic.outputs,
+            .instructions =
+                price::kScalarRow * traffic.elements + (40 * plan.lanes + 50) * traffic.outputs,
             .in_flight = in_flight(in, plan, 16, static_cast<double>(loads) * sector),
             .extra = 1};
   }

@@ -34,7 +34,7 @@ struct WholeColumnsPlan {
     return {.read = traffic.read,
             .sectors = traffic.bytes,
             .instructions =
-                of_bytes({5, 3.4, 3.6, 5.5}, in.bytes) * traffic.elements + 20 * traffic.outputs,
+                of_bytes(price::kColumn, in.bytes) * traffic.elements + 20 * traffic.outputs,
             .in_flight = in_flight(in, plan, 6, in.walk * load)};
   }
 };
