@@ -1,5 +1,9 @@
-"""The plan a call would run with, without running it: for tests and bug reports."""
+"""The plan a call would run with, without running it: for tests and bug reports.
 
+python -m customops.explain 128 4096 4095 --dim 1 --dtype float32
+"""
+
+import argparse
 import ctypes
 import enum
 from collections.abc import Mapping, Sequence
@@ -205,3 +209,28 @@ def _ask(name: str, layout: tuple, rest: tuple, fields: int) -> tuple[list[int],
     ask = _function(name, ctypes.c_char_p)
     said = ask(ctypes.c_int64(ndim), sizes, strides, mask, *numbers, out)
     return list(out), said
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Prints the walks that a GPU could take, and what each is predicted to cost."""
+    parser = argparse.ArgumentParser(prog="python -m customops.explain", description=main.__doc__)
+    parser.add_argument("sizes", nargs="+", type=int, metavar="SIZE")
+    parser.add_argument("--strides", nargs="+", type=int, metavar="STRIDE", help="in elements")
+    parser.add_argument(
+        "--dim", type=int, action="append", help="reduced, or several (default: all)"
+    )
+    parser.add_argument("--dtype", default="float32")
+    options = parser.parse_args(arguments)
+    dtype = getattr(torch, options.dtype, None)
+    if not isinstance(dtype, torch.dtype):
+        parser.error(f"torch has no dtype {options.dtype}")
+    if options.strides and len(options.strides) != len(options.sizes):
+        parser.error("a stride for each size")
+    x = torch.empty(options.sizes, dtype=dtype, device="meta")
+    if options.strides:
+        x = x.new_empty_strided(options.sizes, options.strides)
+    print(explain(x, options.dim))
+
+
+if __name__ == "__main__":
+    main()

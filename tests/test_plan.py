@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_plans import random_case
 
-from customops.explain import BrokenPlan, Walk, cpu_plan, cuda_constants, cuda_plan, explain
+from customops.explain import BrokenPlan, Walk, cpu_plan, cuda_constants, cuda_plan, explain, main
 
 WORKSPACE = 1 << 20
 CPU_CANDIDATE = 16
@@ -344,3 +344,12 @@ def test_the_table_of_candidates_says_which_is_taken():
     header, first, *rest = explain(empty(128, 4096, 4095), 1).splitlines()
     assert header.split() == ["walk", "predicted", "blocks", "threads", "parts", "cluster"]
     assert first.startswith("bulk_columns") and first.endswith("taken, usual") and len(rest) == 1
+
+
+def test_the_table_of_candidates_is_printed(capsys):
+    main(["64", "1000", "--strides", "2000", "2", "--dim", "1", "--dtype", "bfloat16"])
+    x = empty(64, 2000, dtype=torch.bfloat16)[:, ::2]
+    assert capsys.readouterr().out == explain(x, 1) + "\n"
+    with pytest.raises(SystemExit):
+        main(["64", "--dtype", "quarter"])
+    assert "torch has no dtype" in capsys.readouterr().err

@@ -28,12 +28,6 @@ class Choice {
  public:
   explicit Choice(const PlanInput& in) : in_(in) {
     // The usual one is the first that is usual, and of these one always fits.
-    if (in.task != Task::kExtreme) {
-      add<SmallPlan>();
-      add<RowsPlan>();
-      add<ColumnsPlan>();
-      return;
-    }
     add<FillPlan>();
     if (count_ > 0) return;
     add<SmallPlan>();
@@ -60,8 +54,8 @@ class Choice {
 
   // Where it does not take prices to know, no prices need to be set.
   bool is_clear() const {
-    return count_ == 1 || in_.tuning.margin == 0 || in_.tuning.walk > 0 ||
-           candidates_[usual_].plan.walk == Walk::kSmall ||
+    return count_ == 1 || in_.task != Task::kExtreme || in_.tuning.margin == 0 ||
+           in_.tuning.walk > 0 || candidates_[usual_].plan.walk == Walk::kSmall ||
            candidates_[usual_].plan.walk == Walk::kExchange;
   }
   int chosen() const {

@@ -38,6 +38,14 @@ enum class Task : int {
   kSoftmax,  // softmax_max
 };
 
+// What is computed, as far as plans differ: all but kExtreme has kernels only of those walks that
+// fit every layout, kSmall, kRows and kColumns.
+enum class Task : int {
+  kExtreme,  // of the input alone
+  kMasked,   // of what a mask lets through
+  kSoftmax,  // softmax_max
+};
+
 struct Plan {
   Walk walk;
   bool vector;          // 16-byte loads: along the row, or over neighbouring columns; exchange:

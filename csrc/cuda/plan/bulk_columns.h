@@ -8,7 +8,8 @@ namespace reduceops::cuda {
 class BulkColumnsPlan {
  public:
   static bool fits(const PlanInput& in) {
-    return in.bulk && !in.rows && in.inner().stride == 1 && in.groups.reduced.count == 1;
+    return in.task == Task::kExtreme && in.bulk && !in.rows && in.inner().stride == 1 &&
+           in.groups.reduced.count == 1;
   }
 
   // False where its ring needs more shared memory than there is.
@@ -49,7 +50,7 @@ class BulkColumnsPlan {
     const double shares = traffic.outputs * static_cast<double>(plan.shares * plan.parts);
     return {.read = traffic.read / use,
             .sectors = traffic.bytes,
-            .instructions = of_bytes({5, 3.4, 3.6, 5.5}, in.bytes) * traffic.elements +
+            .instructions = of_bytes(price::kColumn, in.bytes) * traffic.elements +
                             90 * shares / static_cast<double>(slots_per_reader(in.bytes)),
             .extra = 1.5};
   }

@@ -61,7 +61,7 @@ struct ColumnsPlan {
     if (plan.vector)
       return {.read = read,
               .sectors = traffic.bytes,
-              .instructions = of_bytes({5, 3.4, 3.6, 5.5}, in.bytes) * traffic.elements +
+              .instructions = of_bytes(price::kColumn, in.bytes) * traffic.elements +
                               90 * shares * static_cast<double>(in.bytes) / kLoadBytes,
               .in_flight = in_flight(in, plan, resident, loads * kLoadBytes),
               .extra = extra};
@@ -69,7 +69,7 @@ struct ColumnsPlan {
                                      static_cast<double>(in.inner().stride * in.bytes), in.bytes);
     return {.read = price::kScattered * read,
             .sectors = traffic.elements * sector,
-            .instructions = 10 * traffic.elements + 90 * shares,
+            .instructions = price::kScalarColumn * traffic.elements + 90 * shares,
             .in_flight = in_flight(in, plan, resident, static_cast<double>(loads) * sector),
             .extra = extra};
   }

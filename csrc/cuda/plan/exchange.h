@@ -101,7 +101,7 @@ struct ExchangePlan {
   // Where results would be written in parts of sectors; make_exchange weighs that.
   static bool fits(const PlanInput& in) {
     const bool large = in.total + in.groups.outputs * 8 >= in.tuning.bulk_bytes;
-    return large && !in_order(in.groups);
+    return in.task == Task::kExtreme && large && !in_order(in.groups);
   }
   static bool usual(const PlanInput&) { return true; }
 

@@ -6,7 +6,9 @@
 namespace reduceops::cuda {
 
 struct FillPlan {
-  static bool fits(const PlanInput& in) { return is_single(in.groups); }
+  static bool fits(const PlanInput& in) {
+    return in.task == Task::kExtreme && is_single(in.groups);
+  }
   static bool usual(const PlanInput&) { return true; }
 
   static bool make(const PlanInput& in, Plan& plan) {

@@ -9,11 +9,11 @@ namespace reduceops::cuda {
 struct PlanInput {
   // `bytes` per element; `address` of the input (its alignment is what counts).
   PlanInput(const Groups& groups, int64_t bytes, int64_t address, Limits limits,
-            const Tuning& tuning, Task task)
+            const Tuning& tuning, Task task = Task::kExtreme)
       : groups(groups),
         tuning(tuning),
-        task(task),
         multiprocessors(limits.multiprocessors),
+        task(task),
         bulk(limits.bulk && tuning.bulk != 0),
         rows(is_rows(groups)),
         bytes(bytes),
@@ -23,8 +23,8 @@ struct PlanInput {
 
   const Groups& groups;
   const Tuning& tuning;
-  const Task task;
   const int64_t multiprocessors;
+  const Task task;
   const bool bulk;  // there are bulk copies and clusters
   const bool rows;  // the innermost dim is a reduced one
   const int64_t bytes, address;

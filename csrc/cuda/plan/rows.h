@@ -51,23 +51,23 @@ struct RowsPlan {
 
   static Work work(const PlanInput& in, const Plan& plan, const Traffic& traffic) {
     const double threads = traffic.outputs * static_cast<double>(plan.lanes * plan.parts);
-    const double runs = traffic.elements / static_cast<double>(in.along().size);
+    const Dim run = in.groups.reduced.count > 0 ? in.along() : Dim{1, 0, 0, 0};
+    const double runs = traffic.elements / static_cast<double>(run.size);
     const double resident = static_cast<double>(kRowLoads) / (kThreads * plan.loads);
     const double overhead = 110 * threads + 60 * runs * plan.lanes / plan.runs;
     if (plan.vector)
       return {.read = 1.04 * traffic.read,  // each round of loads waits for the last
               .sectors = traffic.bytes + runs * kSectorBytes,
-              .instructions = of_bytes({3, 2.1, 3, 5}, in.bytes) * traffic.elements + overhead,
+              .instructions = of_bytes(price::kLoopedRow, in.bytes) * traffic.elements + overhead,
               .in_flight = in_flight(in, plan, resident, plan.loads * kLoadBytes),
               .extra = 0.6};
     // A thread's elements lie side by side with those of its neighbours, or of its next loads.
     const double count = static_cast<double>(
-        std::min(std::max<int64_t>(plan.lanes / plan.runs, kFewLoads), in.along().size));
-    const double sector =
-        sectors_of(count, static_cast<double>(in.along().stride * in.bytes), in.bytes);
+        std::min(std::max<int64_t>(plan.lanes / plan.runs, kFewLoads), run.size));
+    const double sector = sectors_of(count, static_cast<double>(run.stride * in.bytes), in.bytes);
     return {.read = traffic.read,
             .sectors = traffic.elements * sector,
-            .instructions = 12 * traffic.elements + overhead,
+            .instructions = price::kScalarRow * traffic.elements + overhead,
             .in_flight = in_flight(in, plan, resident, kFewLoads * sector),
             .extra = 0.6};
   }

@@ -1,6 +1,7 @@
 // small.cu: few elements, whatever their order.
 #pragma once
 
+#include "cuda/plan/fill.h"
 #include "cuda/plan/price.h"
 #include "cuda/plan/whole_columns.h"
 #include "cuda/plan/whole_rows.h"
@@ -12,6 +13,7 @@ struct SmallPlan {
   static bool fits(const PlanInput& in) {
     const Groups& groups = in.groups;
     const Dims &kept = groups.kept, &reduced = groups.reduced;
+    if (FillPlan::fits(in)) return false;
     if (kept.count > 2 || reduced.count > 1 || groups.outputs * in.walk > kMaxPartExtent ||
         groups.extent >> 31 != 0 || groups.outputs * groups.copies >> 31 != 0)
       return false;
@@ -53,13 +55,15 @@ struct SmallPlan {
   // Single elements, a few in flight; little before the loads and after them.
   static Work work(const PlanInput& in, const Plan& plan, const Traffic& traffic) {
     const auto pitch = [&](const Dim& dim) { return static_cast<double>(dim.stride * in.bytes); };
-    double sector = sectors_of(plan.lanes, pitch(in.along()), in.bytes);
+    double sector = kSectorBytes;
+    if (in.groups.reduced.count > 0) sector = sectors_of(plan.lanes, pitch(in.along()), in.bytes);
     if (in.groups.axes.count > 0)
       sector = std::min(sector, sectors_of(32. / plan.lanes, pitch(in.inner()), in.bytes));
     const int64_t loads = std::min(kSmallLoads, ceil_div(in.walk, plan.lanes));
     return {.read = price::kScattered * traffic.read,
             .sectors = traffic.elements * sector,
-            .instructions = 12 * traffic.elements + (40 * plan.lanes + 50) * traffic.outputs,
+            .instructions =
+                price::kScalarRow * traffic.elements + (40 * plan.lanes + 50) * traffic.outputs,
             .in_flight = in_flight(in, plan, 16, static_cast<double>(loads) * sector),
             .extra = 1};
   }

@@ -8,8 +8,9 @@ namespace reduceops::cuda {
 struct WholeColumnsPlan {
   static bool fits(const PlanInput& in) {
     const Groups& groups = in.groups;
-    if (in.rows || groups.axes.count > kWholeDims || groups.reduced.count != 1 ||
-        in.inner().stride != 1 || in.inner().size % 4 != 0 || groups.outputs >> 32 != 0)
+    if (in.task != Task::kExtreme || in.rows || groups.axes.count > kWholeDims ||
+        groups.reduced.count != 1 || in.inner().stride != 1 || in.inner().size % 4 != 0 ||
+        groups.outputs >> 32 != 0)
       return false;
     if (in.walk < 2 || in.walk > std::min(in.tuning.whole_column, whole_column_rows(in.bytes)))
       return false;
@@ -33,7 +34,7 @@ struct WholeColumnsPlan {
     return {.read = traffic.read,
             .sectors = traffic.bytes,
             .instructions =
-                of_bytes({5, 3.4, 3.6, 5.5}, in.bytes) * traffic.elements + 20 * traffic.outputs,
+                of_bytes(price::kColumn, in.bytes) * traffic.elements + 20 * traffic.outputs,
             .in_flight = in_flight(in, plan, 6, in.walk * load)};
   }
 };

@@ -8,8 +8,8 @@ namespace reduceops::cuda {
 struct WholeRowsPlan {
   static bool fits(const PlanInput& in) {
     const Groups& groups = in.groups;
-    if (!in.rows || groups.kept.count > kWholeDims || !is_run(groups.reduced) ||
-        !in.tuning.whole_rows)
+    if (in.task != Task::kExtreme || !in.rows || groups.kept.count > kWholeDims ||
+        !is_run(groups.reduced) || !in.tuning.whole_rows)
       return false;
     if (is_mapped(in) && (groups.reduced.count > kMappedDims || groups.extent >> 32 != 0))
       return false;
@@ -67,11 +67,11 @@ struct WholeRowsPlan {
     const double threads = traffic.outputs * static_cast<double>(plan.lanes * plan.parts);
     const int lanes_log2 = std::bit_width(static_cast<unsigned>(plan.lanes));
     const double of_thread = 55 + 8 * lanes_log2 + (plan.vector ? 0 : 25);
-    return {
-        .read = traffic.read,
-        .sectors = traffic.bytes + (plan.vector ? 0 : traffic.outputs * kSectorBytes),
-        .instructions = of_bytes({2, 1.4, 2, 4}, in.bytes) * traffic.elements + of_thread * threads,
-        .in_flight = in_flight(in, plan, 1536. / plan.threads, plan.loads * kLoadBytes)};
+    return {.read = traffic.read,
+            .sectors = traffic.bytes + (plan.vector ? 0 : traffic.outputs * kSectorBytes),
+            .instructions =
+                of_bytes(price::kHeldRow, in.bytes) * traffic.elements + of_thread * threads,
+            .in_flight = in_flight(in, plan, 1536. / plan.threads, plan.loads * kLoadBytes)};
   }
 
  private:
