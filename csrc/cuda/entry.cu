@@ -186,7 +186,8 @@ void run(Reduction& r) {
   arrange(r.groups, r.dtype->bytes);
   const auto address = reinterpret_cast<int64_t>(r.input);
   const Device& device = device_of(r.device_index);
-  const Plan plan = make_plan(r.groups, r.dtype->bytes, address, device.limits, tuning());
+  const int64_t stores = (r.indices != nullptr) + (r.values != nullptr);
+  const Plan plan = make_plan(r.groups, r.dtype->bytes, address, device.limits, tuning(), stores);
   std::optional<Tensor> workspace;
   if (plan.split()) {
     const int64_t size = r.groups.outputs * plan.candidates() * plan.candidate_bytes, stride = 1;

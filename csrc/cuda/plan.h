@@ -121,13 +121,16 @@ inline void arrange(Groups& groups, int64_t bytes) {
 
 class Planner {
  public:
-  // `bytes` per element; `address` of the input (its alignment is what counts).
-  Planner(const Groups& groups, int64_t bytes, int64_t address, Limits limits, const Tuning& tuning)
+  // `bytes` per element; `address` of the input (its alignment is what counts); `stores` of a
+  // result.
+  Planner(const Groups& groups, int64_t bytes, int64_t address, Limits limits, const Tuning& tuning,
+          int64_t stores)
       : groups_(groups),
         tuning_(tuning),
         limits_{limits.multiprocessors, limits.bulk && tuning.bulk != 0},
         bytes_(bytes),
         address_(address),
+        stores_(stores),
         walk_(walk_extent(groups.reduced)),
         total_(groups.outputs * walk_ * bytes) {}
 
@@ -321,7 +324,7 @@ class Planner {
   std::optional<Exchange> exchanged() const {
     const bool large = total_ + groups_.outputs * 8 >= tuning_.bulk_bytes;
     if (!large || in_order(groups_)) return {};
-    return make_exchange(groups_, bytes_, tuning_.exchange_bytes, tuning_.tile_bytes);
+    return make_exchange(groups_, bytes_, tuning_.exchange_bytes, tuning_.tile_bytes, stores_);
   }
 
   void exchange(Plan& plan, const Exchange& exchange) const {
@@ -558,12 +561,12 @@ class Planner {
   const Groups& groups_;
   const Tuning& tuning_;
   const Limits limits_;
-  const int64_t bytes_, address_, walk_, total_;
+  const int64_t bytes_, address_, stores_, walk_, total_;
 };
 
 inline Plan make_plan(const Groups& groups, int64_t bytes, int64_t address, Limits limits,
-                      const Tuning& tuning = {}) {
-  return Planner(groups, bytes, address, limits, tuning).plan();
+                      const Tuning& tuning = {}, int64_t stores = 1) {
+  return Planner(groups, bytes, address, limits, tuning, stores).plan();
 }
 
 }  // namespace reduceops::cuda

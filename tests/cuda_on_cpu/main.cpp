@@ -181,7 +181,7 @@ void run(const Case& c) {
   arrange(r.groups, bytes);
   const auto address = reinterpret_cast<int64_t>(r.input);
   const Limits limits{c.multiprocessors, c.bulk};
-  const Plan plan = make_plan(r.groups, bytes, address, limits, c.tuning);
+  const Plan plan = make_plan(r.groups, bytes, address, limits, c.tuning, c.indices + c.values);
   if (const char* promise = broken_promise(plan, r.groups, bytes, address, limits)) {
     std::printf("a plan breaks '%s'\n", promise);
     ++wrong;
