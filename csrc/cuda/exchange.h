@@ -126,8 +126,9 @@ inline std::optional<Exchange> make_exchange(const Groups& groups, int64_t bytes
   const bool aligned =
       plan.by_row && plan.piece_bytes % kSectorBytes == 0 && row % kSectorBytes == 0;
   const double read = pieces * (plan.piece_bytes + (aligned ? 0 : 24));
-  const double instructions =
-      35 + 10.0 * double(stores) + 5.0 * double(rows) + pieces * (12 + 0.75 * plan.piece_bytes);
+  const double of_element = inner.stride == 1 ? 5 : 10;
+  const double instructions = 35 + 10.0 * double(stores) + of_element * double(rows) +
+                              pieces * (12 + 0.75 * plan.piece_bytes);
   const double then =
       std::max({static_cast<double>(column_bytes + 8) / kDram, (read + 12.0 * double(stores)) / kL2,
                 instructions / kInstructions});

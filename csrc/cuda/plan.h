@@ -113,8 +113,8 @@ inline void arrange(Groups& groups, int64_t bytes) {
   if (!is_rows(groups)) {
     order_by_index(groups.reduced);
   } else if (groups.reduced.count == 1 && groups.reduced.dim[0].stride == 1 && !in_order(groups) &&
-             groups.reduced.dim[0].size * bytes >= kSectorBytes) {
-    // Rows of whole sectors are read as well in any order, and results written best in theirs.
+             groups.reduced.dim[0].size * bytes >= kBurstBytes) {
+    // Rows that long are read as well in any order, and results written best in theirs.
     order_by_result(groups);
   }
 }
