@@ -187,7 +187,9 @@ void run(Reduction& r) {
   const auto address = reinterpret_cast<int64_t>(r.input);
   const Device& device = device_of(r.device_index);
   const Task task = r.mask ? Task::kMasked : r.softmax ? Task::kSoftmax : Task::kExtreme;
-  const Plan plan = make_plan(r.groups, r.dtype->bytes, address, device.limits, tuning(), task);
+  const int64_t stores = (r.indices != nullptr) + (r.values != nullptr);
+  const Plan plan =
+      make_plan(r.groups, r.dtype->bytes, address, device.limits, tuning(), task, stores);
   std::optional<Tensor> workspace;
   if (plan.split()) {
     const int64_t size = r.groups.outputs * plan.candidates() * plan.candidate_bytes, stride = 1;

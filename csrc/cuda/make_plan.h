@@ -112,8 +112,8 @@ class Choice {
 };
 
 inline Plan make_plan(const Groups& groups, int64_t bytes, int64_t address, Limits limits,
-                      const Tuning& tuning = {}, Task task = Task::kExtreme) {
-  const PlanInput in(groups, bytes, address, limits, tuning, task);
+                      const Tuning& tuning = {}, Task task = Task::kExtreme, int64_t stores = 1) {
+  const PlanInput in(groups, bytes, address, limits, tuning, task, stores);
   if (tuning.walk == 0 && SmallPlan::fits(in) && SmallPlan::usual(in)) {
     Plan plan;  // launched as fast as it is planned, so no time for others
     SmallPlan::make(in, plan);

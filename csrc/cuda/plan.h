@@ -38,14 +38,6 @@ enum class Task : int {
   kSoftmax,  // softmax_max
 };
 
-// What is computed, as far as plans differ: all but kExtreme has kernels only of those walks that
-// fit every layout, kSmall, kRows and kColumns.
-enum class Task : int {
-  kExtreme,  // of the input alone
-  kMasked,   // of what a mask lets through
-  kSoftmax,  // softmax_max
-};
-
 struct Plan {
   Walk walk;
   bool vector;          // 16-byte loads: along the row, or over neighbouring columns; exchange:
@@ -99,8 +91,8 @@ inline void arrange(Groups& groups, int64_t bytes) {
   if (!is_rows(groups)) {
     order_by_index(groups.reduced);
   } else if (is_run(groups.reduced) && !in_order(groups) &&
-             walk_extent(groups.reduced) * bytes >= kSectorBytes) {
-    // Rows of whole sectors are read as well in any order, and results written best in theirs.
+             walk_extent(groups.reduced) * bytes >= kBurstBytes) {
+    // Rows that long are read as well in any order, and results written best in theirs.
     order_by_result(groups);
   }
 }

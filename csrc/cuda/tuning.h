@@ -26,7 +26,7 @@ struct Tuning {
   int64_t work_bytes = 128 << 10;     // input of each
   int64_t short_row_bytes = 4 << 10;  // longest row that is taken in tiles of many
   int64_t small_group_bytes = 12 << 10;  // the same of a group of columns
-  int64_t exchange_bytes = 96;           // largest group of which the results are exchanged
+  int64_t exchange_bytes = 256;          // largest group of which the results are exchanged
   // Walks by plain loads.
   int64_t small_elements = 1 << 20;        // of the largest input that is taken as a small one
   int64_t small_loads = 32;                // most loads of a lane there

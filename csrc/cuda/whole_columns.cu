@@ -3,7 +3,8 @@
 //
 // Bound by memory, for which there are as many bytes to write as to read, and more: so two
 // neighbouring lanes exchange indices until each store of theirs fills a sector of 32 bytes (0.93
-// of the bandwidth over two rows of float32; 0.85 with a store to each half).
+// of the bandwidth over two rows of float32; 0.85 with a store to each half). Four indices of fewer
+// than 8 bytes are one store as they are.
 #include "cuda/device.cuh"
 
 namespace reduceops::cuda {

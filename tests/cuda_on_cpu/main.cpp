@@ -272,7 +272,8 @@ void run(const Case& c) {
   const auto address = reinterpret_cast<int64_t>(r.input);
   const Limits limits{c.multiprocessors, c.bulk};
   const Task task = r.mask ? Task::kMasked : r.softmax ? Task::kSoftmax : Task::kExtreme;
-  const Plan plan = make_plan(r.groups, bytes, address, limits, c.tuning, task);
+  const Plan plan =
+      make_plan(r.groups, bytes, address, limits, c.tuning, task, c.indices + c.values);
   if (const char* promise = broken_promise(plan, r.groups, bytes, address, limits, task)) {
     std::printf("a plan breaks '%s'\n", promise);
     ++wrong;

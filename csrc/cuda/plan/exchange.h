@@ -6,9 +6,10 @@
 namespace reduceops::cuda {
 
 // The tiles of groups over one reduced dim; none where what is there is as good. A column has at
-// most `most` bytes, a tile some `tile_bytes`.
+// most `most` bytes, a tile some `tile_bytes`; `stores` of each result: of its index, its value or
+// both.
 inline std::optional<Exchange> make_exchange(const Groups& groups, int64_t bytes, int64_t most,
-                                             int64_t tile_bytes) {
+                                             int64_t tile_bytes, int64_t stores) {
   using E = Exchange;
   if (groups.reduced.count != 1 || groups.kept.count < 2 || groups.kept.count > kBoxDims) return {};
   const Dim along = groups.reduced.dim[0], inner = groups.kept.dim[0];
@@ -38,7 +39,7 @@ inline std::optional<Exchange> make_exchange(const Groups& groups, int64_t bytes
     const int64_t last = plan.by_row ? (rows - 1) * pitch : 0;
     int64_t room = round_up(kLoadBytes - 1 + last + piece, kLoadBytes);
     if (room % 32 == 0) room += kLoadBytes;  // neighbours begin in other banks
-    if (room * E::kLeastNeighbours > box::kMostBytes) return false;
+    if (room * std::min(group_count, E::kLeastNeighbours) > box::kMostBytes) return false;
     plan.piece_bytes = static_cast<int>(piece);
     plan.row_pitch = static_cast<int>(pitch);
     plan.column_pitch = static_cast<int>(column);
@@ -54,9 +55,14 @@ inline std::optional<Exchange> make_exchange(const Groups& groups, int64_t bytes
     return true;
   };
   const int64_t wide = std::max<int64_t>(1, E::kPieceBytes / column);
-  if (!cut(inner.size * column <= 2 * E::kPieceBytes ? inner.size : wide) || plan.groups < 32) {
+  const int64_t enough = std::min<int64_t>(32, group_count);
+  if (!cut(inner.size * column <= 2 * E::kPieceBytes ? inner.size : wide) || plan.groups < enough) {
     if (!cut(std::min(inner.size, ceil_div(wide, 2)))) return {};
   }
+  // Where there are few groups, a tile is as large with more columns.
+  const int64_t times = tile_bytes / (plan.groups * plan.group_pitch);
+  if (plan.groups == group_count && times > 1 && !cut(std::min(inner.size, times * plan.columns)))
+    return {};
   if (plan.groups < std::min(group_count, E::kLeastNeighbours)) return {};
   // Neighbouring columns continue where groups end.
   const int64_t side_by_side = neighbours <= plan.groups && inner.step == neighbours
@@ -68,7 +74,8 @@ inline std::optional<Exchange> make_exchange(const Groups& groups, int64_t bytes
   // no sector takes one of L2, and of DRAM, too, where the next to the same comes too late.
   constexpr double kDram = 4.55, kL2 = 6.5, kInstructions = 23.4;
   constexpr double kOpenBytes = 8 << 20;
-  const int64_t column_bytes = rows * bytes, store = std::min(kSectorBytes, 8 * inner.step);
+  const int64_t column_bytes = rows * bytes,
+                store = stores * std::min(kSectorBytes, 8 * inner.step);
   auto between = static_cast<double>(column_bytes + 8);  // two neighbours: what moves
   for (int d = 0; d < groups.kept.count; ++d) {
     if (groups.kept.dim[d].stride < outer.dim[0].stride)
@@ -81,9 +88,12 @@ inline std::optional<Exchange> make_exchange(const Groups& groups, int64_t bytes
   const bool aligned =
       plan.by_row && plan.piece_bytes % kSectorBytes == 0 && row % kSectorBytes == 0;
   const double read = pieces * (plan.piece_bytes + (aligned ? 0 : 24));
-  const double instructions = 45 + 5.0 * double(rows) + pieces * (12 + 0.75 * plan.piece_bytes);
-  const double then = std::max({static_cast<double>(column_bytes + 8) / kDram, (read + 12) / kL2,
-                                instructions / kInstructions});
+  const double of_element = inner.stride == 1 ? 5 : 10;
+  const double instructions = 35 + 10.0 * double(stores) + of_element * double(rows) +
+                              pieces * (12 + 0.75 * plan.piece_bytes);
+  const double then =
+      std::max({static_cast<double>(column_bytes + 8) / kDram, (read + 12.0 * double(stores)) / kL2,
+                instructions / kInstructions});
   if (then * 1.1 > now) return {};
 
   plan.copy_lanes =
@@ -106,8 +116,8 @@ struct ExchangePlan {
   static bool usual(const PlanInput&) { return true; }
 
   static bool make(const PlanInput& in, Plan& plan) {
-    const auto found =
-        make_exchange(in.groups, in.bytes, in.tuning.exchange_bytes, in.tuning.tile_bytes);
+    const auto found = make_exchange(in.groups, in.bytes, in.tuning.exchange_bytes,
+                                     in.tuning.tile_bytes, in.stores);
     if (!found) return false;
     plan = in.empty_plan(Walk::kExchange);
     keep_whole(plan, in);

@@ -9,11 +9,12 @@ namespace reduceops::cuda {
 struct PlanInput {
   // `bytes` per element; `address` of the input (its alignment is what counts).
   PlanInput(const Groups& groups, int64_t bytes, int64_t address, Limits limits,
-            const Tuning& tuning, Task task = Task::kExtreme)
+            const Tuning& tuning, Task task = Task::kExtreme, int64_t stores = 1)
       : groups(groups),
         tuning(tuning),
         multiprocessors(limits.multiprocessors),
         task(task),
+        stores(stores),
         bulk(limits.bulk && tuning.bulk != 0),
         rows(is_rows(groups)),
         bytes(bytes),
@@ -25,8 +26,9 @@ struct PlanInput {
   const Tuning& tuning;
   const int64_t multiprocessors;
   const Task task;
-  const bool bulk;  // there are bulk copies and clusters
-  const bool rows;  // the innermost dim is a reduced one
+  const int64_t stores;  // of a result: of its index, its value or both
+  const bool bulk;       // there are bulk copies and clusters
+  const bool rows;       // the innermost dim is a reduced one
   const int64_t bytes, address;
   const int64_t walk;   // elements of a group
   const int64_t total;  // bytes of all of them
