@@ -96,11 +96,14 @@ struct SoftmaxLanes {
   }
   static REDUCEOPS_INLINE V all(Compute value) { return V{} + value; }
 
-  // Of n vectors, a power of 2; in pairs, for that rounds the least.
+  // Of n vectors; in pairs, for that rounds the least.
   template <int n>
   static REDUCEOPS_INLINE V sum_of_exp(const V* v, V base) {
-    if constexpr (n == 1) return exp_of<Compute>(v[0] - base);
-    return sum_of_exp<n / 2>(v, base) + sum_of_exp<(n + 1) / 2>(v + n / 2, base);
+    if constexpr (n == 1) {
+      return exp_of<Compute>(v[0] - base);
+    } else {
+      return sum_of_exp<n / 2>(v, base) + sum_of_exp<n - n / 2>(v + n / 2, base);
+    }
   }
 
   // Takes n vectors. Where they have a new largest, `find(improved, largest, at)` says which of

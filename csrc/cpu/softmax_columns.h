@@ -2,9 +2,9 @@
 // says what folding is; those that do not lie so are gathered (gather.h).
 //
 // A tile of columns keeps for each of them the largest element so far, its row and the sum, while
-// eight rows to a pass stream by. No row comes twice: what does not fill a pass is taken by smaller
-// ones, and a last vector that overlaps the one before has states of its own, which are moved
-// together at the end. Bound by memory with wide vectors, by exp() with narrow ones.
+// eight rows to a pass stream by. No row comes twice: the last pass is as long as what is left, and
+// a last vector that overlaps the one before has states of its own, which are moved together at the
+// end. Bound by memory with wide vectors, by exp() with narrow ones.
 #pragma once
 
 #include <new>
@@ -93,18 +93,12 @@ struct SoftmaxColumns : SoftmaxWalk<Format> {
     }
   }
 
-  template <bool kFirst>
+  template <bool kFirst, int kMost = kRows>
   static void pass(int n, const Key* const* row, Number number, int64_t width, States& states) {
-    switch (n) {
-      case 8:
-        return pass<8, kFirst>(row, number, width, states);
-      case 4:
-        return pass<4, kFirst>(row, number, width, states);
-      case 2:
-        return pass<2, kFirst>(row, number, width, states);
-      default:
-        return pass<1, kFirst>(row, number, width, states);
+    if constexpr (kMost > 1) {
+      if (n < kMost) return pass<kFirst, kMost - 1>(n, row, number, width, states);
     }
+    pass<kMost, kFirst>(row, number, width, states);
   }
 
   // The states of `width` columns over positions [j, stop) of a walk, and the results that `rows`
@@ -118,13 +112,12 @@ struct SoftmaxColumns : SoftmaxWalk<Format> {
       rows.begin(start, block);
       if (start != j) std::fill_n(states.at, lanes + kLanes, Number(0));
       const Key* row[kRows];
-      int n = kRows;
-      for (int64_t i = 0; i < block; i += n) {
-        while (n > block - i) n /= 2;
+      for (int64_t i = 0, n; i < block; i += n) {
+        n = least<int64_t>(kRows, block - i);
         for (int u = 0; u < n; ++u) row[u] = rows.next();
         const auto number = static_cast<Number>(i + 1);
-        start == j&& i == 0 ? pass<true>(n, row, number, lanes, states)
-                            : pass<false>(n, row, number, lanes, states);
+        start == j&& i == 0 ? pass<true>(static_cast<int>(n), row, number, lanes, states)
+                            : pass<false>(static_cast<int>(n), row, number, lanes, states);
       }
       together(states.at, lanes);
       if (start == j) {

@@ -35,7 +35,7 @@ struct SoftmaxRows : SoftmaxWalk<Format> {
   static constexpr int64_t kBlock = kBlockVectors * kLanes;
   static constexpr int64_t kRun = int64_t(1) << 30;  // positions in it fit a lane
   static constexpr int64_t kCopied = 4096 / sizeof(Key);
-  static constexpr int kAhead = 6144;  // bytes
+  static constexpr int kAhead = 12288;  // bytes
 
   const Plainly plainly;  // finds the first NaN
 
@@ -83,7 +83,7 @@ struct SoftmaxRows : SoftmaxWalk<Format> {
       V v[kBlockVectors];
       for (int u = 0; u < kBlockVectors; ++u) {
         v[u] = Lanes::load(p + i + u * kLanes);
-        prefetch(p + i + u * kLanes, kAhead);
+        prefetch<kIntoL2>(p + i + u * kLanes, kAhead);
       }
       take.template operator()<kBlockVectors>(v, i);
     }
@@ -191,6 +191,26 @@ struct SoftmaxRows : SoftmaxWalk<Format> {
     return group;
   }
 
+  // Positions [j, stop) of the walk, its runs where they lie.
+  Softmax apart(const Key* base, int64_t j, int64_t stop) const {
+    const Dims& reduced = r.groups.reduced;
+    const Dim inner = reduced.dim[0];
+    Cursor outer(reduced, 1, j / inner.size);
+    SoftmaxSum all;
+    int64_t n;
+    for (int64_t start = j % inner.size; j < stop; start = 0, outer.next(), j += n) {
+      n = least(inner.size - start, stop - j);
+      const Place at = outer.place();
+      const Key* p = base + at.offset + start * inner.stride;
+      const bool whole = inner.stride == 1 && n >= kLanes && n <= kRun;
+      Softmax part = whole ? run(p, n) : run(p, n, inner.stride);
+      part.index = at.step + (start + part.index) * inner.step;
+      if (whole && reduced.count == 1) return part;
+      all.add(part);
+    }
+    return all.group();
+  }
+
   // The lanes of a short row that its largest is in, as rows.h has them: their negatives.
   static REDUCEOPS_INLINE Partial largest_lanes(const Key* p, int64_t n) {
     const Index numbers = Wide::lane_numbers();
@@ -248,15 +268,22 @@ struct SoftmaxRows : SoftmaxWalk<Format> {
     const int64_t n = reduced.size;
     const Key* last = input + n - 1;  // of all elements
     for (int d = 0; d < kept.count; ++d) last += (kept.dim[d].size - 1) * kept.dim[d].stride;
-    const Compute weight = this->weight();
+    const V weight = Lanes::all(this->weight());
+    const bool in_place =
+        reduced.step == 1 && (kept.count == 0 || (kept.count == 1 && kept.dim[0].step == 1));
     Key copied[kLanes][kLanes];
     Cursor cursor(kept, 0, begin);
     while (begin < end) {
       const Key* row[kLanes];
       Place at[kLanes];
       const int count = static_cast<int>(least<int64_t>(kLanes, end - begin));
-      for (int i = 0; i < count; ++i, cursor.next()) {
-        at[i] = cursor.place();
+      if (kept.count == 1) {
+        const Dim& dim = kept.dim[0];
+        for (int i = 0; i < count; ++i) at[i] = {(begin + i) * dim.stride, (begin + i) * dim.step};
+      } else {
+        for (int i = 0; i < count; ++i, cursor.next()) at[i] = cursor.place();
+      }
+      for (int i = 0; i < count; ++i) {
         row[i] = input + at[i].offset;
         if (n >= kLanes || last - row[i] >= kLanes - 1) continue;
         std::memcpy(copied[i], row[i], n * sizeof(Key));  // a vector would reach beyond the end
@@ -264,23 +291,30 @@ struct SoftmaxRows : SoftmaxWalk<Format> {
       }
       const Partial bests =
           Wide::transposed(count, [&](int i) { return largest_lanes(row[i], n); });
-      Compute largest[kLanes], sum[kLanes];
+      Compute largest[kLanes], probability[kLanes];
       Number position[kLanes];
       put(largest, -bests.best);
       put(position, bests.at);
-      const auto sums = Wide::transposed(
-          count, [&](int i) { return typename Wide::Sum{sum_lanes(row[i], n, largest[i])}; });
-      put(sum, sums.lanes);
-      if (any(Wide::nan(sums.lanes))) [[unlikely]] {  // a NaN, or an infinite largest
+      const V sums = Wide::transposed(count, [&](int i) {
+                       return typename Wide::Sum{sum_lanes(row[i], n, largest[i])};
+                     }).lanes;
+      put(probability, Lanes::all(1) / (sums * weight));
+      const V odd = bests.best - bests.best;  // NaN where the largest is not finite
+      if (any(Wide::nan(sums + odd))) [[unlikely]] {
         for (int i = 0; i < count; ++i) {
-          if (sum[i] == sum[i]) continue;
-          position[i] = static_cast<Number>(first_in(row[i], n));
-          largest[i] = Format::decode(get<Key>(row[i] + position[i]));
+          if (probability[i] != probability[i]) position[i] = first_in(row[i], n);
+          if (std::isinf(largest[i])) probability[i] = NAN;
         }
       }
-      for (int i = 0; i < count; ++i) {
-        const Key value = Lanes::probability(largest[i], Compute(1), sum[i] * weight);
-        this->store(at[i], value, static_cast<int64_t>(position[i]) * reduced.step);
+      if (in_place) {
+        int64_t* indices = r.indices64() + begin;
+        Key* values = static_cast<Key*>(r.values) + begin;
+        for (int i = 0; i < count; ++i) indices[i] = position[i];
+        for (int i = 0; i < count; ++i) values[i] = Format::encode(probability[i]);
+      } else {
+        for (int i = 0; i < count; ++i)
+          this->store(at[i], Format::encode(probability[i]),
+                      static_cast<int64_t>(position[i]) * reduced.step);
       }
       begin += count;
     }
@@ -292,7 +326,6 @@ struct SoftmaxRows : SoftmaxWalk<Format> {
         job.plan.parts == 1) {
       return whole(begin, end);
     }
-    const Dim inner = reduced.count ? reduced.dim[0] : Dim{1, 1, 0};
     const int64_t walk = walk_extent(reduced), parts = job.plan.parts;
     Cursor kept(r.groups.kept, 0, begin / parts);
     int64_t part = begin % parts;
@@ -300,25 +333,12 @@ struct SoftmaxRows : SoftmaxWalk<Format> {
       int64_t j = part * job.plan.part_extent;
       const int64_t stop = least(walk, j + job.plan.part_extent);
       const Place at = kept.place();
-      SoftmaxSum all;
-      if (job.plan.joins) {
-        all.add(joined(input + at.offset, j, stop));
-        j = stop;
-      }
-      Cursor outer(reduced, 1, j / inner.size);
-      for (int64_t start = j % inner.size; j < stop; start = 0, outer.next()) {
-        const int64_t n = least(inner.size - start, stop - j);
-        const Place run_at = outer.place();
-        Softmax here =
-            run(input + at.offset + run_at.offset + start * inner.stride, n, inner.stride);
-        here.index = run_at.step + (start + here.index) * inner.step;
-        all.add(here);
-        j += n;
-      }
+      const Softmax group =
+          job.plan.joins ? joined(input + at.offset, j, stop) : apart(input + at.offset, j, stop);
       if (job.candidates) {
-        this->store_candidate(item, all.group());
+        this->store_candidate(item, group);
       } else {
-        this->store(at, all.group());
+        this->store(at, group);
       }
       if (++part == parts) {
         part = 0;
