@@ -21,6 +21,7 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 
 # Before torch is imported: idle threads of one process leave the cores to the others.
@@ -33,7 +34,7 @@ import torch  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 from opspec import OPS, as_tuple, assert_same  # noqa: E402
 from random_plans import random_tuning, written  # noqa: E402
-from reference import bits, to_numpy, truth, wrapped  # noqa: E402
+from reference import bits, masked, to_numpy, truth, wrapped  # noqa: E402
 
 import customops  # noqa: E402
 
@@ -51,10 +52,37 @@ STORAGE_BYTES = 32 << 20  # about
 FILLS = ("bits", "random", "ties", "special", "few", "smooth", "ascending", "descending")
 SCALES = (-1.5, 1.0, 0.0, -0.0, 2.0**-20, 3e4, math.inf, -math.inf, math.nan)
 THREADS = (1, 2, 3, 8)
+MASKED = ("argmin", "argmax", "min", "max")  # these take a mask and an index_dtype
+PRESENT = (0.5, 0.5, 0.02, 0.98, 0.0, 1.0)  # shares of a mask that are True
+INDEX_DTYPES = (None, None, torch.int64, torch.int32, torch.uint16, torch.uint8)
 
 
 class Mismatch(AssertionError):
     pass
+
+
+@dataclass(frozen=True)
+class Mask:
+    """A mask of True as any byte but 0, which broadcasts to the input."""
+
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int = 0
+    present: float = 0.5
+
+    def make(self, seed):
+        generator = np.random.default_rng(seed)
+        true = generator.random(elements(self.sizes, self.strides, self.offset)) < self.present
+        raw = generator.integers(1, 256, true.shape, dtype=np.uint8) * true
+        return from_numpy(raw, torch.bool).as_strided(self.sizes, self.strides, self.offset)
+
+
+def elements(sizes, strides, offset):
+    """Of a storage."""
+    if 0 in sizes:
+        return offset
+    steps = zip(sizes, strides, strict=True)
+    return offset + 1 + sum((size - 1) * stride for size, stride in steps)
 
 
 @dataclass(frozen=True, repr=False)
@@ -75,6 +103,8 @@ class Case:
     python: bool = False  # through customops.* instead of torch.ops
     device: str = "cpu"
     threads: int = 1
+    mask: Mask | None = None
+    index_dtype: torch.dtype | None = None
 
     def __repr__(self):
         values = {field: getattr(self, field.name) for field in fields(self)}
@@ -88,10 +118,7 @@ class Case:
     @property
     def elements(self):
         """Of the storage."""
-        if 0 in self.sizes:
-            return self.offset
-        steps = zip(self.sizes, self.strides, strict=True)
-        return self.offset + 1 + sum((size - 1) * stride for size, stride in steps)
+        return elements(self.sizes, self.strides, self.offset)
 
     def input(self):
         storage = contents(self.elements, self.dtype, self.fill, self.seed)
@@ -115,6 +142,12 @@ class Case:
         spec, dim = self.spec, list(self.dim) if isinstance(self.dim, tuple) else self.dim
         arguments = spec.arguments(dim, self.keepdim)
         call = spec.function if self.python else spec.overload(dim)
+        mask, options = None, self.mask or self.index_dtype
+        if options:
+            call = getattr(torch.ops.reduceops, self.op)
+            mask = self.mask and self.mask.make(self.seed)
+            there_mask = None if mask is None else moved(mask, self.device)
+            call = partial(call, mask=there_mask, index_dtype=self.index_dtype)
         empty = any(x.dim() and x.size(d) == 0 for d in wrapped(x, dim))
         use_threads(self.threads)
         try:
@@ -129,12 +162,23 @@ class Case:
             raise Mismatch(f"{self!r} changes its input")
         if not all(r.is_contiguous() for r in result):
             raise Mismatch(f"{self!r}: a result is not contiguous")
-        expected = tuple(map(truth, as_tuple(spec.reference(x, *arguments))))
+        if options:
+            present = torch.ones((), dtype=torch.bool) if mask is None else mask
+            expected = masked(self.op, x, dim, self.keepdim, present, self.index_dtype)
+        else:
+            expected = spec.reference(x, *arguments)
+        expected = tuple(map(truth, as_tuple(expected)))
         result = tuple(map(truth, result))
         try:
             assert_same(result, expected, spec.tolerance)
         except AssertionError as error:
             raise Mismatch(f"{self!r} is {result}, not {expected}") from error
+
+
+def moved(view, device):
+    """The same view of a copy of its storage."""
+    storage = view.as_strided((view.untyped_storage().nbytes(),), (1,), 0).to(device)
+    return storage.as_strided(view.shape, view.stride(), view.storage_offset())
 
 
 def use_threads(count):
@@ -228,17 +272,37 @@ def draw_dim(draw, spec, rank):
     return draw(one)
 
 
+def draw_options(draw, spec, sizes, dim):
+    """A mask and a dtype of the indices; mostly neither."""
+    if spec.name not in MASKED or draw(st.integers(0, 2)):
+        return None, None
+    dims = wrapped(torch.empty(sizes, device="meta"), dim)
+    extent = math.prod(sizes[d] for d in dims) if sizes else 1
+    index_dtype = _pick(draw, INDEX_DTYPES)
+    if index_dtype and extent > torch.iinfo(index_dtype).max:
+        index_dtype = None
+    if draw(st.integers(0, 3)) == 0:
+        return None, index_dtype
+    some = sizes[draw(st.integers(0, len(sizes))) :] if draw(st.booleans()) else sizes
+    own = [1 if draw(st.integers(0, 3)) == 3 else size for size in some]
+    strides = draw_strides(draw, own, 1)
+    present = _pick(draw, PRESENT)
+    return Mask(tuple(own), tuple(strides), _pick(draw, (0, 0, 1, 3)), present), index_dtype
+
+
 @st.composite
 def cases(draw, devices=("cpu",), elements=ELEMENTS):
     spec = _pick(draw, OPS)
     dtype = _pick(draw, spec.dtypes)
     sizes = draw_sizes(draw, _pick(draw, elements))
+    dim = draw_dim(draw, spec, len(sizes))
+    mask, index_dtype = draw_options(draw, spec, sizes, dim)
     return Case(
         op=spec.name,
         dtype=dtype,
         sizes=tuple(sizes),
         strides=tuple(draw_strides(draw, sizes, dtype.itemsize)),
-        dim=draw_dim(draw, spec, len(sizes)),
+        dim=dim,
         keepdim=draw(st.booleans()),
         offset=_pick(draw, (0, 0, 0, 1, 3, 16)),
         leading=tuple(_pick(draw, SCALES) if isinstance(a, float) else a for a in spec.leading),
@@ -248,6 +312,8 @@ def cases(draw, devices=("cpu",), elements=ELEMENTS):
         python=draw(st.booleans()),
         device=_pick(draw, devices),
         threads=_pick(draw, THREADS),
+        mask=mask,
+        index_dtype=index_dtype,
     )
 
 
@@ -315,7 +381,7 @@ def command(case, variables):
     said = "".join(f"{name}={value} " for name, value in variables.items() if value)
     return (
         f"{said}PYTHONPATH=.:tests .venv/bin/python -c "
-        f'"import torch; from math import inf, nan; from fuzz import Case; {case}.check()"'
+        f'"import torch; from math import inf, nan; from fuzz import Case, Mask; {case}.check()"'
     )
 
 

@@ -114,8 +114,9 @@ class MaskedColumns {
     typename Gather<uint8_t>::Scratch gathered_marks;
     alignas(kVectorBytes) Key copied[Kernel::kRows * kPitch];
     alignas(kVectorBytes) Key absent[kSingle + kLanes];
-    uint8_t marks[kSingle + kLanes + kSplat];
+    uint8_t padded_marks[kSplat + kSingle + kLanes + kSplat];
     uint8_t unsettled[Kernel::kTile + kVectorBytes];
+    uint8_t* marks() { return padded_marks + kSplat; }
   };
 
   MaskedColumns(const Walk<Element>& walk, Scratch& scratch)
@@ -208,10 +209,10 @@ class MaskedColumns {
     const Key* segment(Row row, int64_t c, int64_t width, Key* to, Row ahead) {
       if (!row.elements) return source_.scratch_.absent;
       if (kPlain && !row.marks) return row.elements + c;
-      const uint8_t* marks = source_.scratch_.marks;
+      const uint8_t* marks = source_.scratch_.marks();
       const uint8_t* marks_ahead = marks;
       if (!row.marks) {
-        std::memset(source_.scratch_.marks, 1, width);
+        std::memset(source_.scratch_.marks(), 1, width);
       } else if (across_ == 1 && (shape_.fold == 1 || down_ == shape_.inner)) {
         marks = row.marks + c;
         marks_ahead = ahead.marks;
@@ -224,20 +225,20 @@ class MaskedColumns {
 
     // The marks of columns [c, c + width) of a folded row, or of ones whose marks have gaps.
     void spread(const uint8_t* marks, int64_t c, int64_t width) {
+      uint8_t* to = source_.scratch_.marks();
+      uint8_t* const end = to + width;
       int64_t i = c % shape_.inner;
       marks += c / shape_.inner * down_;
-      for (int64_t done = 0; done < width; i = 0, marks += down_) {
-        const int64_t n = least(shape_.inner - i, width - done);
-        uint8_t* to = source_.scratch_.marks + done;
-        if (across_) {
-          copy_run(to, marks + i * across_, n, across_);
-        } else if (n <= kSplat) {
-          typedef uint8_t Splat __attribute__((vector_size(kSplat)));
-          put(to, Splat{} + *marks);
-        } else {
-          std::memset(to, *marks, n);
-        }
-        done += n;
+      if (across_ == 0 && shape_.inner <= kSplat) {
+        typedef uint8_t Splat __attribute__((vector_size(kSplat)));
+        // What is written behind the end of a row is written again with the one that follows.
+        for (to -= i; to < end; to += shape_.inner, marks += down_) put(to, Splat{} + *marks);
+        return;
+      }
+      for (; to < end; i = 0, marks += down_) {
+        const int64_t n = least(shape_.inner - i, end - to);
+        copy_run(to, marks + i * across_, n, across_);
+        to += n;
       }
     }
 

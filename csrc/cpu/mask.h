@@ -144,15 +144,14 @@ struct Masking {
   static REDUCEOPS_INLINE bool any_set(const uint8_t* marks) {
     Vector<uint8_t> all{};
     for (int64_t c = 0; c < kMarks; c += kVectorBytes) all |= get<Vector<uint8_t>>(marks + c);
-    return any(all != 0);
+    return any_marked(all);
   }
 
   // One vector.
   REDUCEOPS_INLINE void take(Key* to, const Key* from, const uint8_t* marks) const {
-    const auto set = set_lanes<Key>(marks);
     V v = get<V>(from);
     if constexpr (std::is_same_v<Element, MarkedBool>) v = (v != 0) & MarkedBool::kTrue;
-    put(to, set ? v : V{} + absent);
+    put(to, marked_lanes<Key>(marks, v, V{} + absent));
   }
 };
 

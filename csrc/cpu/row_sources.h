@@ -61,6 +61,8 @@ class StoredRows {
   // Corrects their positions.
   void settle(const Key* const*, int, int64_t, int64_t*) const {}
 
+  // Whether nothing of a run is present, as far as one mark tells.
+  bool absent(const Run<Key>&) const { return false; }
   // Whether chunks of a run of n elements are copied, of at most kChunk; else they may overlap, and
   // have at most Kernel::kRun.
   bool copies(const Run<Key>& run, int64_t n) const { return run.stride != 1 || n < kLanes; }
@@ -128,8 +130,7 @@ class MaskedRows {
     const int64_t pitch = std::max(n, kLanes);
     for (int i = 0; i < count; ++i) {
       const Run<Key> run{input_ + at[i].offset, inner.stride, marks_[i], mark_stride_};
-      row[i] = mark_stride_ == 0 && !*marks_[i] ? scratch_.absent
-                                                : copied(scratch_.copied + i * pitch, run, n);
+      row[i] = absent(run) ? scratch_.absent : marked(scratch_.copied + i * pitch, run, n);
     }
   }
   void settle(const Key* const* row, int count, int64_t n, int64_t* positions) const {
@@ -140,10 +141,11 @@ class MaskedRows {
     }
   }
 
+  bool absent(const Run<Key>& run) const { return run.mark_stride == 0 && !*run.marks; }
   bool copies(const Run<Key>& run, int64_t n) const {
     return run.stride != 1 || n < kLanes || !kPlain || run.mark_stride;
   }
-  const Key* chunk(const Run<Key>& run, int64_t n) { return copied(scratch_.copied, run, n); }
+  const Key* chunk(const Run<Key>& run, int64_t n) { return marked(scratch_.copied, run, n); }
   void append(int64_t i, const Run<Key>& run, int64_t n) {
     copy_run(scratch_.copied + i, run.elements, n, run.stride);
     copy_run(scratch_.marks + i, run.marks, n, run.mark_stride);
@@ -168,8 +170,8 @@ class MaskedRows {
   };
   static_assert(alignof(Scratch) <= kScratchAlignment);
 
-  // A run with its marks taken into account; itself, where all of it is present.
-  const Key* copied(Key* to, const Run<Key>& run, int64_t n) {
+  // A run with its marks taken into account; itself, where all of it has one that is set.
+  const Key* marked(Key* to, const Run<Key>& run, int64_t n) {
     if (!copies(run, n)) return run.elements;
     const Key* from = run.elements;
     const uint8_t* marks = run.marks;

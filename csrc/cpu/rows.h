@@ -33,6 +33,7 @@ struct Rows : Walk<Element> {
 
   // The first smallest of n elements, stride apart; the index is the position.
   Best<int64_t> best_of(Source& source, const Run<Key>& run, int64_t n) const {
+    if (source.absent(run)) return {std::numeric_limits<Key>::max(), 0};
     const bool copies = source.copies(run, n);
     const int64_t step = copies ? Source::kChunk : Kernel::kRun;
     Best<int64_t> best{};

@@ -307,7 +307,7 @@ struct SoftmaxRows : SoftmaxWalk<Format> {
         }
       }
       if (in_place) {
-        int64_t* indices = r.indices64() + begin;
+        int64_t* indices = static_cast<int64_t*>(r.indices) + begin;
         Key* values = static_cast<Key*>(r.values) + begin;
         for (int i = 0; i < count; ++i) indices[i] = position[i];
         for (int i = 0; i < count; ++i) values[i] = Format::encode(probability[i]);

@@ -189,14 +189,69 @@ REDUCEOPS_INLINE Asked<Lane> asked_nan(Vector<Lane> v) {
 }
 #endif
 
-// As a comparison of lanes: where the marks, a byte for each lane, are not zero.
-template <class Lane>
-REDUCEOPS_INLINE auto set_lanes(const uint8_t* marks) {
-  typedef uint8_t Bytes __attribute__((vector_size(kVectorBytes / sizeof(Lane))));
+// Lanes of v where the marks, a byte for each lane, are not zero, and those of `other` where they
+// are; and whether any of a vector of marks is. The compiler makes scalars of vectors so narrow.
+#if defined(__AVX512BW__)
+template <class Key>
+REDUCEOPS_INLINE Vector<Key> marked_lanes(const uint8_t* marks, Vector<Key> v, Vector<Key> other) {
+  const auto x = reinterpret_cast<__m512i>(v), y = reinterpret_cast<__m512i>(other);
+  if constexpr (sizeof(Key) == 1) {
+    const __m512i m = _mm512_loadu_si512(marks);
+    return reinterpret_cast<Vector<Key>>(_mm512_mask_blend_epi8(_mm512_test_epi8_mask(m, m), y, x));
+  } else if constexpr (sizeof(Key) == 2) {
+    const __m256i m = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(marks));
+    return reinterpret_cast<Vector<Key>>(
+        _mm512_mask_blend_epi16(_mm256_test_epi8_mask(m, m), y, x));
+  } else if constexpr (sizeof(Key) == 4) {
+    const __m128i m = _mm_loadu_si128(reinterpret_cast<const __m128i*>(marks));
+    return reinterpret_cast<Vector<Key>>(_mm512_mask_blend_epi32(_mm_test_epi8_mask(m, m), y, x));
+  } else {
+    const __m128i m = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(marks));
+    return reinterpret_cast<Vector<Key>>(
+        _mm512_mask_blend_epi64(static_cast<__mmask8>(_mm_test_epi8_mask(m, m)), y, x));
+  }
+}
+REDUCEOPS_INLINE bool any_marked(Vector<uint8_t> marks) {
+  const auto m = reinterpret_cast<__m512i>(marks);
+  return _mm512_test_epi8_mask(m, m) != 0;
+}
+#else
+template <class Key>
+REDUCEOPS_INLINE Vector<Key> marked_lanes(const uint8_t* marks, Vector<Key> v, Vector<Key> other) {
+  constexpr int kLanes = kVectorBytes / sizeof(Key);
+#if defined(__AVX2__)
+  __m256i set;
+  if constexpr (sizeof(Key) == 1) {
+    set = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(marks));
+  } else if constexpr (sizeof(Key) == 2) {
+    set = _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(marks)));
+  } else if constexpr (sizeof(Key) == 4) {
+    set = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(marks)));
+  } else {
+    int32_t few;
+    std::memcpy(&few, marks, kLanes);
+    set = _mm256_cvtepu8_epi64(_mm_cvtsi32_si128(few));
+  }
+  return reinterpret_cast<Vector<Key>>(set) == 0 ? other : v;
+#elif defined(__SSE2__)
+  uint64_t few[2] = {};
+  std::memcpy(few, marks, kLanes);
+  __m128i set = _mm_set_epi64x(static_cast<int64_t>(few[1]), static_cast<int64_t>(few[0]));
+  // Each mark becomes all bytes of its lane.
+  if constexpr (sizeof(Key) >= 2) set = _mm_unpacklo_epi8(set, set);
+  if constexpr (sizeof(Key) >= 4) set = _mm_unpacklo_epi16(set, set);
+  if constexpr (sizeof(Key) >= 8) set = _mm_unpacklo_epi32(set, set);
+  const auto unset = reinterpret_cast<Vector<Key>>(_mm_cmpeq_epi8(set, _mm_setzero_si128()));
+  return (unset & other) | (~unset & v);
+#else
+  typedef uint8_t Bytes __attribute__((vector_size(kLanes)));
   Bytes bytes;
   std::memcpy(&bytes, marks, sizeof(bytes));
-  return __builtin_convertvector(bytes, Vector<std::make_unsigned_t<Lane>>) != 0;
+  return __builtin_convertvector(bytes, Vector<Key>) == 0 ? other : v;
+#endif
 }
+REDUCEOPS_INLINE bool any_marked(Vector<uint8_t> marks) { return any(marks != 0); }
+#endif
 
 // Half a vector of float16 as a vector of float, and back, rounded to nearest; only where kHalves.
 #if defined(__AVX512BW__)

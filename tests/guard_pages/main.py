@@ -42,6 +42,17 @@ def shapes(random):
     return tuple(shape)
 
 
+def masks(random, x):
+    """One of a shape that broadcasts, itself with no byte to spare."""
+    shape = [1 if random.random() < 0.2 else size for size in x.shape]
+    layout = random.choice(["contiguous", "transposed", "offset"])
+    if layout == "transposed":
+        return torch.randint(0, 2, shape[::-1]).bool().permute(*reversed(range(x.dim())))
+    if layout == "offset":
+        return torch.randint(0, 2, (torch.Size(shape).numel() + 1,)).bool()[1:].view(shape)
+    return torch.randint(0, 2, shape, dtype=torch.uint8).bool()[0 if random.random() < 0.1 else ...]
+
+
 def main(library, seed, examples):
     guard = ctypes.CDLL(library)
     guard.install()
@@ -59,9 +70,14 @@ def main(library, seed, examples):
         x = LAYOUTS[layout](x)
         dim = rng.randrange(x.dim())
         case = (spec.name, dtype, shape, layout, dim, torch.get_num_threads())
+        options = {}
+        if spec.name in ("argmin", "argmax", "min", "max") and rng.random() < 0.5:
+            options["mask"] = mask = masks(rng, x)
+            options["index_dtype"] = index_dtype = rng.choice([torch.int64, torch.int32])
+            print("mask of", tuple(mask.shape), mask.stride(), index_dtype, end=" ")
         print(*case, flush=True)
-        result = as_tuple(spec.op(x, *spec.arguments(dim, False)))
-        if result[-1].dtype == torch.int64:
+        result = as_tuple(spec.op(x, *spec.arguments(dim, False), **options))
+        if "scale" not in spec.name:
             assert result[-1].min() >= 0 and result[-1].max() < x.size(dim), case
 
 
