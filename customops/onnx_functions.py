@@ -79,8 +79,7 @@ def _functions(extreme):
         return _converted(index, index_dtype)
 
     def values_and_indices(self, dim, keepdim=False, mask=None, index_dtype=None):
-        x = _at_least_1d(self)
-        values, index = _select(extreme, self, x, dim, keepdim, _expanded(mask, x))
+        values, index = _select(extreme, self, _at_least_1d(self), dim, keepdim, mask)
         return values, _converted(index, index_dtype)
 
     def scaled_and_indices(self, scale, dim=1, keepdim=True):
@@ -93,11 +92,11 @@ def _functions(extreme):
 
 
 def _select(extreme, self, x, dim, keepdim, mask=None):
-    """(values, indices) of `x`, which has the dtype of `self` and its shape if not 0-d; the mask is
-    of that shape."""
+    """(values, indices) of `x`, which has the dtype of `self` and its shape if not 0-d."""
     dtype, rank = self.dtype, len(self.shape)
     axis = checks.wrap_dim(extreme, rank, dim)
     comparable = _comparable(x, dtype)
+    mask = _expanded(mask, comparable)  # runtimes have no Shape of some dtypes
     index = _index(extreme, comparable, dtype, axis, mask)
     # Runtimes have nothing but conversions for float8.
     values = op.GatherElements(comparable if dtype in FLOAT8 else x, index, axis=axis)
@@ -184,8 +183,8 @@ def _or_else(condition, x, other):
     """`x` where the condition holds, else the one element of `other`. Runtimes have Where for few
     dtypes, and not for the sign of a zero."""
     elements = op.Concat(op.Reshape(x, [-1]), op.Constant(value=other), axis=0)
-    count = op.Size(x)
-    places = op.Reshape(op.Range(0, count, 1), op.Shape(x))
+    count = op.Size(condition)
+    places = op.Reshape(op.Range(0, count, 1), op.Shape(condition))
     return op.Gather(elements, op.Where(condition, places, count), axis=0)
 
 
