@@ -79,8 +79,7 @@ def _functions(extreme):
         return _converted(index, index_dtype)
 
     def values_and_indices(self, dim, keepdim=False, mask=None, index_dtype=None):
-        x = _at_least_1d(self)
-        values, index = _select(extreme, self, x, dim, keepdim, _expanded(mask, x))
+        values, index = _select(extreme, self, _at_least_1d(self), dim, keepdim, mask)
         return values, _converted(index, index_dtype)
 
     def scaled_and_indices(self, scale, dim=1, keepdim=True):
@@ -93,17 +92,18 @@ def _functions(extreme):
 
 
 def _select(extreme, self, x, dim, keepdim, mask=None):
-    """(values, indices) of `x`, which has the dtype of `self` and its shape if not 0-d; the mask is
-    of that shape."""
+    """(values, indices) of `x`, which has the dtype of `self` and its shape if not 0-d."""
     dtype, rank = self.dtype, len(self.shape)
     axis = checks.wrap_dim(extreme, rank, dim)
     comparable = _comparable(x, dtype)
+    mask = _expanded(mask, comparable)  # runtimes have no Shape of some dtypes
     index = _index(extreme, comparable, dtype, axis, mask)
+    # Runtimes have nothing but conversions for float8.
+    values = op.GatherElements(comparable if dtype in FLOAT8 else x, index, axis=axis)
     if mask is not None:
-        values = op.GatherElements(_masked(extreme, comparable, dtype, mask), index, axis=axis)
-        values = _original(values, dtype)
-    else:  # runtimes have nothing but conversions for float8
-        values = op.GatherElements(comparable if dtype in FLOAT8 else x, index, axis=axis)
+        of = DType.FLOAT if dtype in FLOAT8 else dtype
+        none = ir.tensor([_least(extreme, dtype)], dtype=of)
+        values = _or_else(op.GatherElements(mask, index, axis=axis), values, none)
     values = _restore(values, rank, axis, keepdim)
     if dtype in FLOAT8:
         values = opset19.Cast(values, to=dtype, saturate=0)  # infinity stays infinity
@@ -158,33 +158,34 @@ def _converted(index, index_dtype):
     return op.Cast(index, to=INDEX_DTYPES.get(index_dtype, index_dtype))
 
 
-def _identity(extreme, dtype):
-    """What every element of `dtype` beats, in the form that these have with a mask."""
+def _least(extreme, dtype):
+    """What every element of `dtype` beats."""
     if dtype == DType.BOOL:
-        value = int(extreme == "min")
-    elif dtype in FLOATING:
+        return extreme == "min"
+    if dtype in FLOATING:
         value = 448.0 if dtype == DType.FLOAT8E4M3FN else math.inf  # it has no infinity
-        value = value if extreme == "min" else -value
-    else:
-        info = torch.iinfo(getattr(torch, dtype.name.lower()))
-        value = info.max if extreme == "min" else info.min
-        if dtype == DType.UINT64:  # its sign bit is flipped
-            value -= 1 << 63
-    return op.Constant(value=ir.tensor(value, dtype=MASKED_AS.get(dtype, dtype)))
+        return value if extreme == "min" else -value
+    info = torch.iinfo(getattr(torch, dtype.name.lower()))
+    return info.max if extreme == "min" else info.min
 
 
 def _masked(extreme, x, dtype, mask):
     """`x`, a comparable form of a tensor of `dtype`, with what every element beats where it takes
-    no part."""
+    no part. (Zeros may lose their sign.)"""
     x = op.Cast(x, to=DType.INT32) if dtype == DType.INT8 else x
-    return op.Where(mask, x, _identity(extreme, dtype))
+    # The sign bit of uint64 is flipped.
+    least = _least(extreme, dtype) - (dtype == DType.UINT64) * (1 << 63)
+    least = ir.tensor(least, dtype=MASKED_AS.get(dtype, dtype))
+    return op.Where(mask, x, op.Constant(value=least))
 
 
-def _original(x, dtype):
-    """What is in a form that is compared in `dtype` again."""
-    if dtype == DType.UINT64:
-        return op.BitwiseXor(op.Cast(x, to=dtype), ir.tensor(1 << 63, dtype=dtype))
-    return x if dtype in FLOAT8 else op.Cast(x, to=dtype)
+def _or_else(condition, x, other):
+    """`x` where the condition holds, else the one element of `other`. Runtimes have Where for few
+    dtypes, and not for the sign of a zero."""
+    elements = op.Concat(op.Reshape(x, [-1]), op.Constant(value=other), axis=0)
+    count = op.Size(condition)
+    places = op.Reshape(op.Range(0, count, 1), op.Shape(condition))
+    return op.Gather(elements, op.Where(condition, places, count), axis=0)
 
 
 def _comparable(x, dtype):

@@ -5,8 +5,6 @@ numpy's argmin and argmax have the order the SPEC asks for (first NaN, else the 
 float8 and argmin of bool. test_reference.py compares the two where torch can.
 """
 
-import math
-
 import numpy as np
 import torch
 
@@ -182,47 +180,12 @@ def softmax_max(x, dim, keepdim=False):
     return tuple(r if keepdim else r.squeeze(dim) for r in (probability, index))
 
 
-def identity(dtype, largest):
-    """What no element loses to: of min the largest value of the dtype, of max the smallest."""
-    if dtype == torch.bool:
-        return torch.tensor([not largest])
-    if dtype.is_floating_point:
-        most = 448.0 if dtype == torch.float8_e4m3fn else math.inf
-        return torch.tensor([-most if largest else most]).to(dtype)
-    limits = np.iinfo(str(dtype).removeprefix("torch."))
-    return torch.from_numpy(np.array([limits.min if largest else limits.max], limits.dtype))
-
-
-def first_of_present(array, present, largest):
-    """For each row the place of its first extreme present element, -1 where there is none."""
-    nan = present & (array != array)
-    number = present & ~nan
-    worst = np.inf
-    if array.dtype.kind != "f":
-        worst = True if array.dtype == bool else np.iinfo(array.dtype).max
-        if largest:
-            worst = False if array.dtype == bool else np.iinfo(array.dtype).min
-    elif largest:
-        worst = -np.inf
-    extreme = (np.max if largest else np.min)(np.where(number, array, array.dtype.type(worst)), 1)
-    found = np.where(nan.any(1, keepdims=True), nan, number & (array == extreme[:, None]))
-    return np.where(found.any(1), found.argmax(1), -1)
-
-
 def masked(name, x, dim, keepdim, mask, index_dtype=None):
     """What argmin, argmax, min or max of the elements where `mask` is True is to answer."""
-    largest = "max" in name
-    present = (bits(mask) != 0).expand(x.shape)
-    dims = wrapped(x, dim) if x.dim() else []
-    kept = [d for d in range(x.dim()) if d not in dims]
-    shape = math.prod(x.size(d) for d in kept), math.prod(x.size(d) for d in dims)
-    array = to_numpy(x).transpose(kept + dims).reshape(shape)
-    best = first_of_present(array, present.permute(kept + dims).reshape(shape).numpy(), largest)
-    index = torch.from_numpy(np.maximum(best, 0))
-    values = bits(x).permute(kept + dims).reshape(shape).gather(1, index[:, None])[:, 0]
-    values[torch.from_numpy(best < 0)] = bits(identity(x.dtype, largest))
+    kind = index_dtype or torch.int64
+    if name.startswith("arg"):
+        return arg_masked(name[-3:], x, mask, dim, keepdim).to(kind)
+    values, index = extreme_masked(name, x, mask, dim, keepdim)
     if x.dtype == torch.bool:
-        values = (values != 0).to(torch.uint8)
-    sizes = [1 if d in dims else x.size(d) for d in range(x.dim()) if keepdim or d not in dims]
-    index = index.to(index_dtype or torch.int64).reshape(sizes)
-    return index if "arg" in name else (values.view(x.dtype).reshape(sizes), index)
+        values = bits(values) != 0  # True is 1, whatever byte it was
+    return values, index.to(kind)

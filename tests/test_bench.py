@@ -71,7 +71,8 @@ def test_a_case_is_read_as_it_is_written(suite):
     ["sum (3,) dim=0", "argmin 3 dim=0", "argmin () dim=0", "argmin (3,) dim=1"]
     + ["argmin (0,) dim=0", "argmin (3,)", "argmin (3,) dim=0 float31"]
     + ["argmin (3,) dim=0 int8 int8", "argmin (3,) dim=0 channels_last"]
-    + ["min (3,) dim=None", "scale_min (3,) dim=0 int8"],
+    + ["min (3,) dim=None", "scale_min (3,) dim=0 int8", "softmax_max (3,) dim=0 int8"]
+    + ["scale_min (3,) dim=0 mask=full", "argmax (300,) dim=0 index=uint8", "min (3,) dim=0 mask"],
 )
 def test_what_is_no_case(text, capsys):
     with pytest.raises(SystemExit):
@@ -125,6 +126,55 @@ def test_every_cpu_peer_but_the_compiled_is_right_about_a_tiny_case(op):
             assert op in ("min", "max") and name in ("torch.max", "numpy")
         else:
             assert peers.is_right(contender.answer(contender.call()), expected), name
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            f"{op} (4, 6, 5) dim=1 float32 mask={mask}"
+            for op in ("argmin", "max")
+            for mask in cases.MASKS
+        ),
+        *(f"argmax (40, 6) dim=0 {dtype} mask=full" for dtype in ("uint8", "bfloat16", "int64")),
+        *(f"min (40, 6) dim=0 float32 index={dtype}" for dtype in cases.INDEX_DTYPES),
+        "argmax (40, 6) dim=None float32 mask=last index=uint8",
+        *(
+            f"softmax_max (40, 60) dim={dim} {dtype}"
+            for dim in (0, 1)
+            for dtype in ("float32", "float64")
+        ),
+    ],
+)
+def test_peers_of_options_are_right_about_a_tiny_case(text):
+    case = Case.parse(text)
+    assert str(case) == text.replace(" index=int64", "")
+    x = case.make_input("cpu")
+    expected = peers.reference(case, x)
+    for name in (peers.OURS, peers.OPERATOR, "torch", "torch.max", peers.OURS_MAX):
+        try:
+            contender = peers.CONTENDERS[name](case, x)
+        except peers.Unavailable:
+            continue
+        answer = contender.answer(contender.call())
+        if answer is None:
+            assert name == peers.OURS_MAX or case.dim is None
+        elif isinstance(answer, torch.Tensor) and isinstance(expected, tuple):
+            assert peers.is_right(answer, expected[1]), name
+        else:
+            assert peers.is_right(answer, expected, case.tolerance), name
+
+
+def test_the_limit_of_options_is_what_has_to_be_read_and_written(tmp_path):
+    path = tmp_path / "figures.json"
+    case = "max (64, 1000) dim=1 float32 mask=full index=uint16"
+    arguments = ["--case", case, "--peers", "torch,torch.max", "--seconds", "0"]
+    assert bench.main([*arguments, "--json", str(path)]) == 0
+    (row,) = json.loads(path.read_text())["cases"]
+    assert row["mask_bytes"] == 64000 and row["output_bytes"] == 64 * (4 + 2)
+    moved = row["input_bytes"] + row["mask_bytes"] + row["output_bytes"]
+    assert row["limit_seconds"] == pytest.approx(moved / row["read_bytes_per_second"])
+    assert row["contenders"]["ours"]["right"] is True
 
 
 @pytest.mark.parametrize("dtype", cases.DTYPES)

@@ -1,8 +1,10 @@
 """mask= and index_dtype= of argmin, argmax, min and max, in every mode."""
 
 import itertools
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import data
 import graphs
@@ -901,3 +903,13 @@ def test_the_library_without_the_package():
     command = [sys.executable, "-W", "ignore", "-c", WITHOUT_PYTHON]
     done = subprocess.run([*command, customops.libraries.cpu.path], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_documentation_runs():
+    text = (Path(__file__).parent.parent / "docs/options.md").read_text()
+    namespace = {}
+    exec("\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL)), namespace)
+    token, allowed = namespace["token"], namespace["allowed"]
+    right = namespace["logits"].masked_fill(~allowed, -torch.inf).argmax(-1)
+    assert torch.equal(token, right) and namespace["labels"].dtype == torch.uint8
+    assert namespace["probability"].shape == namespace["label"].shape == (1, 64, 64)

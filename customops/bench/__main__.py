@@ -33,7 +33,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--only", action="append", metavar="TEXT", help="cases with this, or another, in their name"
     )
-    parser.add_argument("--op", choices=cases.OPS, action="append", help="this instead of a case's")
+    parser.add_argument(
+        "--op",
+        choices=(*cases.OPS, cases.SOFTMAX),
+        action="append",
+        help="this instead of a case's",
+    )
     parser.add_argument("--dtype", choices=cases.DTYPES, help="this instead of a case's")
     known = [name for name in peers.CONTENDERS if name not in (peers.OURS, peers.OPERATOR)]
     parser.add_argument(
@@ -222,7 +227,8 @@ def main(arguments: list[str] | None = None) -> int:
     device = options.device
     seconds = 1.0 if options.seconds is None else options.seconds
     chosen = _listed(options, parser)
-    others = peers.PEERS[device] if options.peers is None else options.peers
+    usual = peers.PEERS_OF_OPTIONS if options.suite == "options" else peers.PEERS[device]
+    others = usual if options.peers is None else options.peers
     counts = _thread_counts(options.threads, device, parser)
 
     suite = "cases" if options.case else options.suite

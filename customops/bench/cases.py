@@ -1,5 +1,6 @@
 """What is measured: the cases of each suite, and how their inputs are made."""
 
+import functools
 import math
 import re
 from collections.abc import Collection, Iterator
@@ -17,9 +18,13 @@ DTYPES = {
     )
 }
 OPS = ("argmin", "argmax", "min", "max", "scale_min", "scale_max")
+SOFTMAX = "softmax_max"
 LAYOUTS = ("contiguous", "channels_last", "transposed")
 DATA = ("random", "sorted", "reversed", "constant", "nan")
 TIMINGS = ("auto", "graph", "host")
+# The shape of a mask: that of the input, of its last dim, or 1 in the reduced dim.
+MASKS = ("full", "last", "kept")
+INDEX_DTYPES = ("int64", "int32", "uint16", "uint8")
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,8 @@ class Case:
     layout: str = "contiguous"  # of LAYOUTS
     data: str = "random"  # of DATA: sorted, reversed (along dim), constant, nan (all)
     timing: str = "auto"  # on a GPU: auto, graph (replayed, warm L2) or host (the Python call)
+    mask: str = ""  # of MASKS; half of it is True
+    index: str = "int64"  # of INDEX_DTYPES
     group: str = ""  # the line of a scaling plot
 
     def __str__(self) -> str:
@@ -38,14 +45,16 @@ class Case:
         for value, usual in ((self.layout, "contiguous"), (self.data, "random")):
             said += [value] * (value != usual)
         said += [self.timing] * (self.timing != "auto")
+        said += [f"mask={self.mask}"] * (self.mask != "")
+        said += [f"index={self.index}"] * (self.index != "int64")
         return " ".join(said)
 
     @classmethod
     def parse(cls, text: str) -> "Case":
         """The case that is written so: `argmax (2, 21, 64, 64) dim=1 float32 channels_last`. All
         but the operator, the shape and the dim has a default. Raises ValueError."""
-        head = re.fullmatch(r"(\w+) \(([\d, ]+)\) dim=(-?\d+|None)((?: \w+)*)", text.strip())
-        if not head or head[1] not in OPS:
+        head = re.fullmatch(r"(\w+) \(([\d, ]+)\) dim=(-?\d+|None)((?: [\w=]+)*)", text.strip())
+        if not head or head[1] not in (*OPS, SOFTMAX):
             raise ValueError(f"{text!r} is not like 'argmax (64, 1000) dim=-1 float32'")
         shape = tuple(int(size) for size in head[2].split(",") if size.strip())
         dim = None if head[3] == "None" else int(head[3])
@@ -53,11 +62,15 @@ class Case:
             raise ValueError(f"{text!r}: dim is out of range, or a size is 0")
         options = {}
         known = {"dtype": DTYPES, "layout": LAYOUTS, "data": DATA, "timing": TIMINGS}
+        known |= {
+            "mask": [f"mask={word}" for word in MASKS],
+            "index": [f"index={word}" for word in INDEX_DTYPES],
+        }
         for word in head[4].split():
             kind = next((kind for kind, words in known.items() if word in words), None)
             if kind is None or kind in options:
                 raise ValueError(f"{text!r}: {word!r} is one too many, or not known")
-            options[kind] = word
+            options[kind] = word.removeprefix(f"{kind}=")
         case = cls(head[1], shape, dim, **options)
         if case.layout == "channels_last" and len(shape) != 4:
             raise ValueError(f"{text!r}: channels_last needs four sizes")
@@ -83,11 +96,38 @@ class Case:
     def input_bytes(self) -> int:
         return math.prod(self.shape) * DTYPES[self.dtype].itemsize
 
+    @property
+    def mask_shape(self) -> tuple[int, ...] | None:
+        if not self.mask:
+            return None
+        if self.mask == "last":
+            return self.shape[-1:]
+        reduced = range(len(self.shape))[self.dim] if self.mask == "kept" else None
+        return tuple(1 if d == reduced else size for d, size in enumerate(self.shape))
+
+    @property
+    def mask_bytes(self) -> int:
+        return 0 if self.mask_shape is None else math.prod(self.mask_shape)
+
+    @property
+    def index_bytes(self) -> int:
+        return getattr(torch, self.index).itemsize
+
+    @property
+    def tolerance(self) -> float:
+        """Of a right result, relative: what is computed is rounded somewhere."""
+        return 4 * torch.finfo(DTYPES[self.dtype]).eps if self.op == SOFTMAX else 0.0
+
     def makes_sense(self) -> bool:
-        if self.dim is None and not self.op.startswith("arg"):
+        if self.dim is None and (self.mask == "kept" or not self.op.startswith("arg")):
+            return False
+        if (self.mask or self.index != "int64") and (self.scaled or self.op == SOFTMAX):
+            return False
+        extent = math.prod(self.shape) if self.dim is None else self.shape[self.dim]
+        if extent > torch.iinfo(getattr(torch, self.index)).max + 1:
             return False
         floating = DTYPES[self.dtype].is_floating_point
-        return floating or not (self.scaled or self.data == "nan")
+        return floating or not (self.scaled or self.op == SOFTMAX or self.data == "nan")
 
     def make_input(self, device: str) -> Tensor:
         """The same input every time, of the case's layout."""
@@ -103,6 +143,9 @@ class Case:
         tail = x.dim() - 1 - (self.dim or 0) % x.dim()
         return x.copy_(ramp.reshape(extent, *[1] * tail).expand(x.shape))
 
+    def make_mask(self, device: str) -> Tensor | None:
+        return None if self.mask_shape is None else _make_mask(self.mask_shape, device)
+
     def empty(self, device: str) -> Tensor:
         """Of the case's layout, without contents."""
         options = {"device": device, "dtype": DTYPES[self.dtype]}
@@ -111,6 +154,12 @@ class Case:
         if self.layout == "channels_last":
             return torch.empty(self.shape, memory_format=torch.channels_last, **options)
         return torch.empty(self.shape, **options)
+
+
+@functools.lru_cache(1)  # every contender takes the same
+def _make_mask(shape: tuple[int, ...], device: str) -> Tensor:
+    torch.manual_seed(1)
+    return torch.empty(shape, dtype=torch.bool, device=device).random_(0, 2)
 
 
 def _fill_randomly(x: Tensor) -> Tensor:
@@ -275,4 +324,32 @@ def _scaling(device: str, free_bytes: int) -> Iterator[Case]:
         yield Case("argmax", (side, side), 0, group="columns of a square")
 
 
-SUITES = {"seeds": _seeds, "sweep": _sweep, "latency": _latency, "scaling": _scaling}
+def _options(device: str, free_bytes: int) -> Iterator[Case]:
+    """Masks, dtypes of indices, and softmax_max; smaller on a CPU."""
+    on_gpu = device == "cuda"
+    rows, columns = ((64, 151936), (65536, 1000)), ((8, 64, 254, 254),)
+    columns = ((32, 4096, 4096), *columns) if on_gpu else ((2, 4096, 4096), *columns)
+    for dtype in ("float32", "bfloat16", "uint8"):
+        for op in ("argmax", "max"):
+            for mask in ("full", "last"):
+                for shape in rows:
+                    yield Case(op, shape, -1, dtype, mask=mask)
+            for mask in ("full", "last", "kept"):
+                for shape in columns:
+                    yield Case(op, shape, 1, dtype, mask=mask)
+    for index in INDEX_DTYPES:
+        yield Case("argmax", (2, 256, 256, 256), 0, index=index)
+        for classes in (19, 150):
+            yield Case("argmax", (8 if on_gpu else 1, classes, 512, 512), 1, index=index)
+    for dtype in ("float32", "bfloat16"):
+        for shape, dim in (
+            *((shape, -1) for shape in ((256, 151936), (65536, 1000))),
+            *((shape, 1) for shape in (columns[0], (8, 64, 254, 254), (8, 150, 512, 512))),
+        ):
+            yield Case(SOFTMAX, shape, dim, dtype)
+
+
+SUITES = {
+    **{"seeds": _seeds, "sweep": _sweep, "latency": _latency, "scaling": _scaling},
+    "options": _options,
+}

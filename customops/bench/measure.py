@@ -50,6 +50,7 @@ def measure(
     row = {
         "name": str(case),
         **{key: getattr(case, key) for key in ("op", "shape", "dim", "dtype", "layout", "data")},
+        **{"mask": case.mask, "index": case.index, "mask_bytes": case.mask_bytes},
         **{"group": case.group, "threads": threads, "input_bytes": case.input_bytes},
     }
     torch.compiler.reset()
@@ -58,13 +59,16 @@ def measure(
     x = case.make_input(device)
     expected = peers.reference(case, x)
     outputs = expected if isinstance(expected, tuple) else (expected,)
-    output_bytes = sum(output.nbytes for output in outputs)
+    output_bytes = sum(
+        output.numel() * (output.itemsize if output.dtype != torch.int64 else case.index_bytes)
+        for output in outputs
+    )
 
     figures, samplers = {}, {}
     for name in names:
         try:
             contender = peers.CONTENDERS[name](case, x)
-            figures[name] = {"right": _check(contender, expected)}
+            figures[name] = {"right": _check(contender, expected, case.tolerance)}
             figures[name]["workspace_bytes"] = _workspace(contender, device, output_bytes)
             samplers[name], figures[name]["method"] = _sampler(contender, case, device)
         except Exception as error:
@@ -81,7 +85,7 @@ def measure(
     if bound_by_memory:
         ceiling = case.input_bytes / median(read) if read else ceiling
         row["read_bytes_per_second"] = ceiling
-        row["limit_seconds"] = (case.input_bytes + output_bytes) / ceiling
+        row["limit_seconds"] = (case.input_bytes + case.mask_bytes + output_bytes) / ceiling
         for name in samples:
             figures[name]["share"] = row["limit_seconds"] / figures[name]["seconds"]
     return row | {"contenders": figures, **compare(figures)}
@@ -126,10 +130,10 @@ def reader(x: Tensor) -> Callable[[], object]:
     return read_on_stream
 
 
-def _check(contender: Contender, expected) -> bool | None:
+def _check(contender: Contender, expected, tolerance: float) -> bool | None:
     """Whether the answer is right, None where there is none. The first call: it warms up too."""
     answer = contender.answer(contender.call())
-    return None if answer is None else peers.is_right(answer, expected)
+    return None if answer is None else peers.is_right(answer, expected, tolerance)
 
 
 def _workspace(contender: Contender, device: str, output_bytes: int) -> int | None:

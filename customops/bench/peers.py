@@ -1,6 +1,7 @@
 """Who is measured: a way to run a case for every contender, and the answer they are held to."""
 
 import importlib.metadata
+import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,15 +13,17 @@ from torch import Tensor
 
 import customops
 
-from .cases import SCALE, Case
+from .cases import SCALE, SOFTMAX, Case
 from .strided import Strided
 
 # Ours, as a Python function and as the operator below it; the second where the call itself counts.
 OURS, OPERATOR = "ours", "torch.ops"
+OURS_MAX = "ours: max"  # what softmax_max does besides is the rest of its time
 PEERS = {
     "cpu": ("torch", "torch.max", "numpy", "compile"),
     "cuda": ("torch", "torch.max", "compile", "autotune", "cupy", "jax"),
 }
+PEERS_OF_OPTIONS = (OURS_MAX, "torch", "torch.max", "compile")
 
 
 COMPILED = ("compile", "autotune")
@@ -52,18 +55,40 @@ def reference(case: Case | Strided, x: Tensor) -> Tensor | tuple[Tensor, Tensor]
     function = getattr(torch, case.extreme)
     if case.scaled:
         return function(x * SCALE, case.dim, keepdim=True)[0]
+    if isinstance(case, Case) and case.op == SOFTMAX:
+        indices = x.max(case.dim)[1]
+        probability = torch.softmax(x, case.dim).gather(case.dim, indices.unsqueeze(case.dim))
+        return probability.squeeze(case.dim), indices
+    if isinstance(case, Case):
+        x = _with_mask(case, x, case.make_mask(x.device.type))
     x, dim = with_one_dim(case, x)
     # Not argmax of all dims: it takes no bool.
     values, indices = function(x.flatten(), 0) if dim is None else function(x, dim)
     return indices if case.op.startswith("arg") else (values, indices)
 
 
-def is_right(answer: Any, expected: Tensor | tuple[Tensor, Tensor]) -> bool:
+def _with_mask(case: Case, x: Tensor, mask: Tensor | None) -> Tensor:
+    """What does not take part filled with what every element beats."""
+    if mask is None:
+        return x
+    low, high = -math.inf, math.inf
+    if not x.dtype.is_floating_point:
+        low, high = torch.iinfo(x.dtype).min, torch.iinfo(x.dtype).max
+    return x.masked_fill(~mask, high if case.extreme == "min" else low)
+
+
+def is_right(answer: Any, expected: Tensor | tuple[Tensor, Tensor], tolerance: float = 0.0) -> bool:
     if isinstance(expected, tuple):
-        return all(map(is_right, answer, expected))
+        pairs = zip(answer, expected, strict=True)
+        return all(is_right(*pair, tolerance) for pair in pairs)
     answer = as_tensor(answer).to(expected.device)
     if answer.shape != expected.shape:
         return False
+    if tolerance and expected.dtype.is_floating_point:
+        answer, expected = answer.double(), expected.double()
+        return torch.allclose(answer, expected, rtol=tolerance, atol=0, equal_nan=True)
+    if expected.dtype == torch.int64:
+        answer = answer.long()  # of some dtypes nothing else is implemented
     return bool(((answer == expected) | ((answer != answer) & (expected != expected))).all())
 
 
@@ -77,16 +102,47 @@ def as_tensor(result: Any) -> Tensor:
 
 def _ours(case: Case | Strided, x: Tensor) -> Contender:
     function = getattr(customops, case.op)
-    return Contender(partial(function, x, *_arguments(case)))
+    return Contender(partial(function, x, *_arguments(case), **_options(case, x)))
 
 
 def _operator(case: Case | Strided, x: Tensor) -> Contender:
     function = getattr(torch.ops.reduceops, case.op)
-    return Contender(partial(function, x, *_arguments(case)))
+    return Contender(partial(function, x, *_arguments(case), **_options(case, x)))
+
+
+def _ours_max(case: Case | Strided, x: Tensor) -> Contender:
+    if case.op != SOFTMAX:
+        raise Unavailable("another operator")
+    return Contender(partial(customops.max, x, case.dim), answer=lambda result: None)
 
 
 def _arguments(case: Case | Strided) -> tuple:
     return (SCALE, case.dim) if case.scaled else (case.dim,)
+
+
+def _options(case: Case | Strided, x: Tensor) -> dict[str, Any]:
+    if not _has_options(case):
+        return {}
+    return {"mask": case.make_mask(x.device.type), "index_dtype": getattr(torch, case.index)}
+
+
+def _has_options(case: Case | Strided) -> bool:
+    return isinstance(case, Case) and (case.mask != "" or case.index != "int64")
+
+
+def _by_torch(case: Case, function: Callable) -> Callable:
+    """What one writes without our options, as a function of the input and the mask."""
+    if case.op == SOFTMAX:
+        return lambda x, mask: torch.softmax(x, case.dim).max(case.dim)
+    dtype = getattr(torch, case.index)
+
+    def run(x, mask):
+        result = function(_with_mask(case, x, mask), case.dim)
+        if isinstance(result, Tensor):
+            return result.to(dtype)
+        return result[0], result[1].to(dtype)
+
+    return run
 
 
 def _scaled_extreme(case: Case | Strided) -> Callable[[Tensor], Tensor]:
@@ -97,7 +153,10 @@ def _scaled_extreme(case: Case | Strided) -> Callable[[Tensor], Tensor]:
 def _torch(case: Case | Strided, x: Tensor) -> Contender:
     if case.scaled:
         return Contender(partial(_scaled_extreme(case), x))
-    return Contender(_on_one_dim(getattr(torch, case.op), case, x))
+    function = getattr(torch, case.op, None)
+    if _has_options(case) or case.op == SOFTMAX:
+        return Contender(partial(_by_torch(case, function), x, case.make_mask(x.device.type)))
+    return Contender(_on_one_dim(function, case, x))
 
 
 def _on_one_dim(function: Callable, case: Case | Strided, x: Tensor) -> Callable[[], Any]:
@@ -118,6 +177,9 @@ def _torch_max(case: Case | Strided, x: Tensor) -> Contender:
     if not case.op.startswith("arg"):
         raise Unavailable("the same as torch")
     function = getattr(torch, case.extreme)
+    if _has_options(case) and case.dim is not None:
+        call = partial(_by_torch(case, function), x, case.make_mask(x.device.type))
+        return Contender(call, answer=lambda result: result[1])
     if case.dim is None:
         return Contender(partial(function, x), answer=lambda result: None)
     return Contender(_on_one_dim(function, case, x), answer=lambda result: result[1])
@@ -125,12 +187,17 @@ def _torch_max(case: Case | Strided, x: Tensor) -> Contender:
 
 def _compiled(case: Case | Strided, x: Tensor, mode: str | None = None) -> Contender:
     function = getattr(torch, case.op, None)
+    if _has_options(case) or case.op == SOFTMAX:
+        run = torch.compile(_by_torch(case, function), fullgraph=True, mode=mode)
+        return Contender(partial(run, x, case.make_mask(x.device.type)))
     run = _scaled_extreme(case) if case.scaled else lambda x: function(*with_one_dim(case, x))
     return Contender(partial(torch.compile(run, fullgraph=True, mode=mode), x))
 
 
 def _array_function(case: Case | Strided, np: Any) -> Callable:
     """The case in NumPy's vocabulary, which CuPy and JAX share."""
+    if _has_options(case) or case.op == SOFTMAX:
+        raise Unavailable("no one function does this")
     if case.scaled:
         function = getattr(np, case.extreme)
         return lambda a: function(a * a.dtype.type(SCALE), axis=case.dim, keepdims=True)
@@ -183,6 +250,7 @@ def _jax(case: Case | Strided, x: Tensor) -> Contender:
 CONTENDERS: dict[str, Callable[[Case | Strided, Tensor], Contender]] = {
     OURS: _ours,
     OPERATOR: _operator,
+    OURS_MAX: _ours_max,
     "torch": _torch,
     "torch.max": _torch_max,
     "numpy": _numpy,

@@ -1,9 +1,10 @@
 """What is shown and written: a table, a summary and JSON.
 
 The JSON has the machine, the versions, the command line, a summary, and a row for each case: what
-it is, `limit_seconds` = (input + output bytes) / `read_bytes_per_second`, and for each contender
-`seconds` (median; `quartiles`, `samples`), `share` = limit / seconds, `right` (null: it gives no
-index), `workspace_bytes` (at the peak, besides input and output), `method`, or `error`.
+it is, `limit_seconds` = (input + mask + output bytes) / `read_bytes_per_second`, and for each
+contender `seconds` (median; `quartiles`, `samples`), `share` = limit / seconds, `right` (null: it
+gives something less), `workspace_bytes` (at the peak, besides input and output), `method`, or
+`error`.
 Ratios are times of a peer over ours: above 1, ours is faster.
 """
 
@@ -32,9 +33,9 @@ from .peers import OURS
 
 LARGE_BYTES = 64_000_000
 LEGEND = (
-    "share: of the time that reading the input and writing the output takes at the measured read "
-    "bandwidth (limit). ratio: the fastest right peer's time over ours.\n"
-    "† wrong result. ‡ finds the value only, not compared with. – see --json for the reason."
+    "share: of the time that reading the input (and mask) and writing the output takes at the "
+    "measured read bandwidth (limit). ratio: the fastest right peer's time over ours.\n"
+    "† wrong result. ‡ finds something less, not compared with. – see --json for the reason."
 )
 
 
