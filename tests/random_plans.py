@@ -2,7 +2,7 @@
 
 import math
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -25,10 +25,15 @@ class Case:
     multiprocessors: int
     bulk: bool
     tuning: tuple[tuple[str, int], ...]
+    mask: tuple[int, ...] | None = None  # the strides of one
+    softmax: bool = False
 
     def plan(self) -> CudaPlan:
         """Raises BrokenPlan where the plan is not one that its kernel can take."""
         x = torch.empty_strided(self.sizes, self.strides, dtype=self.dtype, device="meta")
+        mask = None
+        if self.mask is not None:
+            mask = torch.empty_strided(self.sizes, self.mask, dtype=torch.bool, device="meta")
         return cuda_plan(
             x,
             self.dims,
@@ -36,6 +41,8 @@ class Case:
             address=self.address,
             bulk=self.bulk,
             tuning=dict(self.tuning),
+            mask=mask,
+            softmax=self.softmax,
         )
 
 
@@ -67,6 +74,15 @@ def random_strides(rng: random.Random, sizes: list[int]) -> list[int]:
         strides[d] = 0 if rng.random() < odd / 3 else stride
         stride = max(stride, stride * sizes[d])
     return strides
+
+
+def random_mask_strides(rng: random.Random, case: Case) -> list[int]:
+    """Like those of the input, or of any others, and 0 along some dims."""
+    strides = list(case.strides)
+    if rng.random() < 0.5:
+        strides = random_strides(rng, list(case.sizes))
+    broadcast = rng.choice((0, 0.5))
+    return [0 if rng.random() < broadcast else stride for stride in strides]
 
 
 def random_tuning(rng: random.Random) -> dict[str, int]:
@@ -105,4 +121,8 @@ def random_case(seed: int) -> Case:
     address = rng.choice((0, 0, bytes_ * rng.randrange(256 // bytes_)))
     tuning = tuple(random_tuning(rng).items())
     layout = (tuple(sizes), tuple(strides), tuple(dims))
-    return Case(*layout, DTYPES[bytes_], address, multiprocessors, bulk, tuning)
+    case = Case(*layout, DTYPES[bytes_], address, multiprocessors, bulk, tuning)
+    task = rng.random()
+    if task < 0.2:
+        return replace(case, mask=tuple(random_mask_strides(rng, case)))
+    return replace(case, softmax=task < 0.3)

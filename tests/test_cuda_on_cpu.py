@@ -43,6 +43,6 @@ def test_kernels_are_right_and_stay_within_their_input(tmp_path):
     *counts, in_subtiles = first
     for *taken, parts, clusters in tasks:  # masked, softmax_max
         generic = {Walk.SMALL, Walk.ROWS, Walk.COLUMNS}
-        assert min(parts, clusters, *(taken[walk] for walk in generic)) > 5, done.stdout
+        assert min(taken[walk] for walk in generic) > 5 and min(parts, clusters) > 1, done.stdout
         assert sum(taken) == sum(taken[walk] for walk in generic), done.stdout
     assert min(counts) > 5 and in_subtiles > 0, done.stdout

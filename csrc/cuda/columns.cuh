@@ -52,17 +52,17 @@ __device__ void combine_shares(const Problem& p, const Source& source, const Red
 }
 
 // The results of neighbouring columns, from output number `output` on, that are each a thread's
-// alone: `state_of(c)`, of positions from `begin` on.
-template <int kWidth, class Source, class Reducer, class StateOf>
+// alone, of positions from `begin` on.
+template <int kWidth, class Source, class Reducer, class State>
 __device__ void put_alone(const Problem& p, const Source& source, const Reducer& reducer,
                           const typename Source::Key* first, int64_t output, int64_t part,
-                          int64_t begin, StateOf state_of) {
+                          int64_t begin, const State (&states)[kWidth]) {
   using Key = typename Source::Key;
   const int64_t stride = p.axes()[0].stride, step = p.reduced()[0].step;
   const auto emit_each = [&] {
 #pragma unroll
     for (int c = 0; c < kWidth; ++c) {
-      const auto state = state_of(c);
+      const State& state = states[c];
       typename Reducer::template State<Key, int64_t> found;
       if (!state.none()) found = widen(state, (begin + state.index) * step);
       emit(p, source, reducer, output + c, first + c * stride, part, found);
@@ -79,12 +79,12 @@ __device__ void put_alone(const Problem& p, const Source& source, const Reducer&
     if (results.only_indices()) {
       uint32_t found[kWidth];
 #pragma unroll
-      for (int c = 0; c < kWidth; ++c) found[c] = static_cast<uint32_t>(reducer.index(state_of(c)));
+      for (int c = 0; c < kWidth; ++c) found[c] = static_cast<uint32_t>(reducer.index(states[c]));
       return results.put_indices(found);
     }
 #pragma unroll
     for (int c = 0; c < kWidth; ++c) {
-      const auto state = state_of(c);
+      const State& state = states[c];
       const Key key = state.none() ? std::numeric_limits<Key>::max() : state.key;
       results.put(source.element, c, key, reducer.index(state));
     }
@@ -99,7 +99,7 @@ __device__ typename Slots<Element>::Slot slot_of(Key element) {
 }
 
 // kVector: a thread takes as many columns as 16 bytes hold.
-template <bool kVector, int kBlocks, class Source, class Reducer>
+template <bool kVector, int kLoads, int kBlocks, class Source, class Reducer>
 __global__ void __launch_bounds__(kThreads, kBlocks)
     columns(const __grid_constant__ Problem p, const Source source, const Reducer reducer) {
   using Element = typename Source::Element;
@@ -108,7 +108,6 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   using State = typename Reducer::template State<Key, uint32_t>;
   constexpr int kWidth = kVector ? Vector<Key>::kWidth : 1;
   constexpr int kSlots = kVector ? kLoadBytes / sizeof(typename S::Slot) : 1;
-  constexpr int kLoads = Source::column_loads(kVector);
   auto* states = reinterpret_cast<State*>(dynamic_shared());
   if (p.candidates) let_next_launch();
   const uint32_t lanes = p.plan.lanes, shares = p.plan.shares;  // shares: a power of two
@@ -201,18 +200,20 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
       });
     }
     tracker.finish();
-    const auto state_of = [&](int c) {
-      State state;
-      with_turns([&](auto at) {
-        state = tracker.state(source, c, turns,
-                              [&](uint32_t turn) { return source.along(at(turn), inner, c); });
-      });
-      return state;
-    };
+    // As if each thread had a column; those that have none do not use it.
+    State found[kWidth];
+    tracker.states(
+        source, turns,
+        [&](uint32_t turn, int c) {
+          const int64_t position = begin + share + int64_t(turn) * shares;
+          const auto at = source.along(base, inner, c);
+          return source.move(at, p.reduced(), p.reduced_count, position).at;
+        },
+        found);
     if (alone(p)) {
       if (inside) {
         put_alone<kWidth>(p, source, reducer, base.input, outer * inner.size + column, part, begin,
-                          state_of);
+                          found);
       }
       continue;
     }
@@ -222,7 +223,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
 #pragma unroll
     for (int c = 0; c < kWidth; ++c) {
       State state;
-      if (any) state = state_of(c);
+      if (any) state = found[c];
       if (!state.none()) state.index = share + state.index * shares;
       states[c * kPitch + threadIdx.x] = state;
     }
@@ -237,11 +238,11 @@ void launch_columns_of(const Problem& p, const Source& source, const Reducer& re
                        void* stream) {
   using Key = typename Source::Key;
   using State = typename Reducer::template State<Key, uint32_t>;
-  constexpr int kBlocks =
-      std::min(Source::column_blocks(kVector), Reducer::template column_blocks<Key>(kVector));
+  constexpr Room kRoom = Reducer::template column_room<Source>(kVector);
   const size_t columns_of_thread = kVector ? Vector<Key>::kWidth : 1;
   const size_t shared = alone(p) ? 0 : columns_of_thread * kPitch * sizeof(State);
-  enqueue(columns<kVector, kBlocks, Source, Reducer>, p.plan, stream, shared, p, source, reducer);
+  const auto kernel = columns<kVector, kRoom.loads, kRoom.blocks, Source, Reducer>;
+  enqueue(kernel, p.plan, stream, shared, p, source, reducer);
 }
 
 }  // namespace reduceops::cuda

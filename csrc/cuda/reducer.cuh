@@ -126,48 +126,66 @@ struct Extreme {
       tracker_.take(source.element, slots, turn);
     }
     __device__ void finish() { tracker_.finish(); }
-    __device__ Key key(const Source& source, int column) const {
-      return tracker_.key(source.element, column / kElements, column % kElements);
-    }
-    // The index is a turn; `turns` of them have been taken, of which the elements are `at(turn)`.
-    template <class At>
-    __device__ Near<Key> state(const Source& source, int column, uint32_t turns, At at) const {
-      const uint32_t turn = tracker_.turn(column / kElements, column % kElements);
-      const Near<Key> found{key(source, column), turn};
-      if constexpr (Source::kMasked) {
-        if (found.key == source.element.key(source.absent()))
-          return first_present(source, found.key, turns, at);
+    // Of each column, with a turn as its index; `turns` have been taken, of elements `at(turn, c)`.
+    template <int kWidth, class At>
+    __device__ void states(const Source& source, uint32_t turns, At at,
+                           Near<Key> (&states)[kWidth]) const {
+#pragma unroll
+      for (int c = 0; c < kWidth; ++c) {
+        const int u = c / kElements, e = c % kElements;
+        states[c] = {tracker_.key(source.element, u, e), tracker_.turn(u, e)};
       }
-      return found;
+      if constexpr (Source::kMasked) {
+        uint32_t unsure = 0;  // a bit to a column
+#pragma unroll
+        for (int c = 0; c < kWidth; ++c) {
+          if (states[c].key == source.element.key(source.absent())) unsure |= 1u << c;
+        }
+        if (unsure) find_present(unsure, turns, at, states);
+      }
     }
 
    private:
     // Where all that are present equal absent ones. (Rare, so it may read the mask once more.)
-    template <class At>
-    static __device__ Near<Key> first_present(const Source& source, Key key, uint32_t turns,
-                                              At at) {
+    template <int kWidth, class At>
+    static __device__ void find_present(uint32_t unsure, uint32_t turns, At at,
+                                        Near<Key> (&states)[kWidth]) {
       constexpr int kAtOnce = 8;
-      for (uint32_t turn = 0; turn < turns; turn += kAtOnce) {
-        uint32_t first = kNowhere;
-        bool present[kAtOnce];
+      uint32_t first[kWidth];
+      REDUCEOPS_ROLLED
+      for (int c = 0; c < kWidth; ++c) {
+        first[c] = kNowhere;
+        if (!(unsure >> c & 1)) continue;
+        REDUCEOPS_ROLLED
+        for (uint32_t turn = 0; turn < turns && first[c] == kNowhere; turn += kAtOnce) {
+          bool present[kAtOnce];
 #pragma unroll
-        for (int i = 0; i < kAtOnce; ++i) present[i] = *at(std::min(turn + i, turns - 1)).mask;
+          for (int i = 0; i < kAtOnce; ++i)
+            present[i] = *at(std::min(turn + i, turns - 1), c).mask != 0;
 #pragma unroll
-        for (int i = kAtOnce - 1; i >= 0; --i) {
-          if (present[i]) first = std::min(turn + i, turns - 1);
+          for (int i = kAtOnce - 1; i >= 0; --i) {
+            if (present[i]) first[c] = std::min(turn + i, turns - 1);
+          }
         }
-        if (first != kNowhere) return {key, first};
       }
-      return {};
+#pragma unroll
+      for (int c = 0; c < kWidth; ++c) {
+        if (!(unsure >> c & 1)) continue;
+        states[c] = first[c] == kNowhere ? Near<Key>() : Near<Key>{states[c].key, first[c]};
+      }
     }
 
     Tracker<Element, kSlots> tracker_;
   };
 
-  // Of columns, that shall find room in a multiprocessor.
-  template <class Key>
-  static constexpr int column_blocks(bool) {
-    return 4;
+  // What finds room in a multiprocessor, as far as it is up to the Reducer.
+  template <class Source>
+  static constexpr Room row_room(bool many) {
+    return Source::row_room(many);
+  }
+  template <class Source>
+  static constexpr Room column_room(bool vector) {
+    return Source::column_room(vector);
   }
 
   template <class State>
@@ -224,6 +242,21 @@ __device__ typename Format::Compute number_of(Key key) {
   Key bits;
   bits_of<true>(key, Order<Key>{-1, kBias, Key(kBias - kInfinity<Format> - 1)}, bits);
   return Format::decode(bits);
+}
+
+// The elements of a pack. (Those of 16 bits out of words, lest each be held in a register.)
+template <class Format, int kWidth, class Key = typename Format::Key>
+__device__ void numbers_of(Vector<Key> vector, typename Format::Compute (&x)[kWidth]) {
+  if constexpr (sizeof(Key) == 2) {
+    uint32_t words[kLoadBytes / 4];
+    memcpy(words, &vector, kLoadBytes);
+#pragma unroll
+    for (int e = 0; e < kWidth; ++e)
+      x[e] = Format::decode(static_cast<Key>(words[e / 2] >> (16 * (e % 2))));
+  } else {
+#pragma unroll
+    for (int e = 0; e < kWidth; ++e) x[e] = Format::decode(vector.at[e]);
+  }
 }
 
 // exp(a - b) of their keys, b being the larger. (The difference of two infinities is none.)
@@ -290,10 +323,16 @@ class ExpSum {
   __device__ Sum of(const Sum (&x)[kCount]) const {
     // Of nothing but -infinity, the difference would be NaN.
     const Sum base = largest_ == -std::numeric_limits<Sum>::infinity() ? 0 : largest_;
-    Sum some = 0;
+    Sum terms[kCount];
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) some += exponential(x[i] - base);
-    return some;
+    for (int i = 0; i < kCount; ++i) terms[i] = exponential(x[i] - base);
+    // By twos, which is exact where adding one after the other is not.
+#pragma unroll
+    for (int apart = 1; apart < kCount; apart *= 2) {
+#pragma unroll
+      for (int i = 0; i + apart < kCount; i += 2 * apart) terms[i] += terms[i + apart];
+    }
+    return terms[0];
   }
   __device__ void add(Sum some) {
     const Sum exact = some - lost_, sum = sum_ + exact;
@@ -361,10 +400,8 @@ struct SoftmaxMax {
       Sum some = 0;
 #pragma unroll
       for (int i = 0; i < kPacks; ++i) {
-        const auto bits = source.bits(packs[i]);
         Sum x[kWidth];
-#pragma unroll
-        for (int e = 0; e < kWidth; ++e) x[e] = F::decode(bits.at[e]);
+        numbers_of<F>(source.bits(packs[i]), x);
         some += sum_.of(x);
       }
       sum_.add(some);
@@ -402,10 +439,14 @@ struct SoftmaxMax {
       }
     }
     __device__ void finish() {}
-    template <class At>
-    __device__ Summed<F, uint32_t> state(const Source& source, int column, uint32_t, At) const {
-      const ExpSum<F>& sum = sums_[column];
-      return {{source.element.key(F::encode(sum.largest())), turns_[column]}, sum.sum()};
+    template <int kWidth, class At>
+    __device__ void states(const Source& source, uint32_t, At,
+                           Summed<F, uint32_t> (&states)[kWidth]) const {
+#pragma unroll
+      for (int c = 0; c < kWidth; ++c) {
+        const Key key = source.element.key(F::encode(sums_[c].largest()));
+        states[c] = {{key, turns_[c]}, sums_[c].sum()};
+      }
     }
 
    private:
@@ -432,9 +473,18 @@ struct SoftmaxMax {
     uint32_t turns_[kSlots * kElements] = {};
   };
 
-  template <class Key>
-  static constexpr int column_blocks(bool vector) {
-    return vector && sizeof(Key) == 2 ? 3 : 4;  // eight columns, each with a sum
+  // Sums take registers, and those of 64 bits, whose exponential is long, twice as many.
+  template <class Source>
+  static constexpr Room row_room(bool many) {
+    if (sizeof(Sum) == 8) return {4, 3};
+    if (sizeof(typename F::Key) == 2) return {8, 2};
+    return many ? Room{16, 2} : Room{8, 3};
+  }
+  template <class Source>
+  static constexpr Room column_room(bool vector) {
+    if (sizeof(Sum) == 8) return {4, 3};
+    if (vector) return sizeof(typename F::Key) == 2 ? Room{8, 2} : Room{4, 4};
+    return {8, 4};
   }
 
   template <class State>

@@ -161,12 +161,11 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
 // kVector: in 16-byte loads, of which the plan may want many.
 template <bool kVector, class Source, class Reducer>
 void launch_rows_of(const Problem& p, const Source& source, const Reducer& reducer, void* stream) {
-  constexpr int kFew = kVector ? Source::row_loads(false) : 0;
-  constexpr int kMany = kVector ? Source::row_loads(true) : 0;
-  constexpr int kFewBlocks = kVector ? Source::row_blocks(false) : kRowLoads / kThreads / kFewLoads;
-  constexpr int kManyBlocks = kVector ? Source::row_blocks(true) : kFewBlocks;
-  const auto kernel = p.plan.loads == kManyLoads ? rows<kMany, kManyBlocks, Source, Reducer>
-                                                 : rows<kFew, kFewBlocks, Source, Reducer>;
+  constexpr Room kScalar{0, Stored<typename Source::Element>::row_room(false).blocks};
+  constexpr Room kFew = kVector ? Reducer::template row_room<Source>(false) : kScalar;
+  constexpr Room kMany = kVector ? Reducer::template row_room<Source>(true) : kScalar;
+  const auto kernel = p.plan.loads == kManyLoads ? rows<kMany.loads, kMany.blocks, Source, Reducer>
+                                                 : rows<kFew.loads, kFew.blocks, Source, Reducer>;
   enqueue(kernel, p.plan, stream, 0, p, source, reducer);
 }
 

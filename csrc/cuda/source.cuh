@@ -27,6 +27,11 @@ struct Moved {
   int64_t step;  // Place::step
 };
 
+// Loads of a thread in flight, and blocks that shall find room in a multiprocessor beside them.
+struct Room {
+  int loads, blocks;
+};
+
 // The input alone.
 template <class E>
 struct Stored {
@@ -69,13 +74,15 @@ struct Stored {
   }
   static __device__ void fill(Item& item, Key bits) { item = bits; }
 
-  // Loads of a thread of rows, and blocks that shall find room in a multiprocessor beside them.
-  static constexpr int row_loads(bool many) { return many ? kManyLoads : kFewLoads; }
-  static constexpr int row_blocks(bool many) { return kRowLoads / kThreads / row_loads(many); }
-  static constexpr int column_loads(bool vector) {
-    return vector ? sizeof(Key) == 1 ? 8 : 4 : sizeof(Key) == 8 ? 8 : 16;
+  // Of rows, where the plan may want many loads, and of columns.
+  static constexpr Room row_room(bool many) {
+    const int64_t loads = many ? kManyLoads : kFewLoads;
+    return {int(loads), int(kRowLoads / kThreads / loads)};
   }
-  static constexpr int column_blocks(bool vector) { return vector && sizeof(Key) == 1 ? 2 : 4; }
+  static constexpr Room column_room(bool vector) {
+    if (vector) return sizeof(Key) == 1 ? Room{8, 2} : Room{4, 4};
+    return {sizeof(Key) == 8 ? 8 : 16, 4};
+  }
 };
 
 // The input and a mask, with strides of its own: bools that say which elements take part.
@@ -187,19 +194,16 @@ struct Masked {
   }
 
   // Fewer than of Stored, for there is more to each of them.
-  static constexpr int row_loads(bool many) {
-    if (!kWords) return sizeof(Key) == 8 ? 8 : sizeof(Key) == 1 ? 2 : 4;
-    return (sizeof(Key) < 4 ? 4 : 8) * (many ? 2 : 1);
+  static constexpr Room row_room(bool many) {
+    if (!kWords) return sizeof(Key) == 8 ? Room{8, 3} : sizeof(Key) == 1 ? Room{2, 4} : Room{4, 3};
+    if (sizeof(Key) < 4) return many ? Room{8, 2} : Room{4, 3};
+    return {many ? 12 : 8, 2};
   }
-  static constexpr int row_blocks(bool many) {
-    if (!kWords) return sizeof(Key) == 8 || sizeof(Key) == 2 ? 3 : 4;
-    return many ? 2 : sizeof(Key) < 4 ? 4 : 3;
+  static constexpr Room column_room(bool vector) {
+    if (!vector) return {sizeof(Key) == 8 ? 8 : 16, 4};
+    if (!kWords) return {sizeof(Key) < 4 ? 2 : 4, 4};
+    return sizeof(Key) == 1 ? Room{8, 2} : Room{4, 4};
   }
-  static constexpr int column_loads(bool vector) {
-    if (!kWords && vector) return sizeof(Key) < 4 ? 2 : 4;
-    return vector ? sizeof(Key) == 1 ? 8 : 4 : sizeof(Key) == 8 ? 8 : 16;
-  }
-  static constexpr int column_blocks(bool vector) { return vector && sizeof(Key) == 1 ? 2 : 4; }
 
  private:
   static __device__ bool mask_of(const Pack& pack, int i) {
