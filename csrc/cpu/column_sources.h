@@ -113,7 +113,7 @@ class MaskedColumns {
     typename Gather<Key>::Scratch gathered;
     typename Gather<uint8_t>::Scratch gathered_marks;
     alignas(kVectorBytes) Key copied[Kernel::kRows * kPitch];
-    alignas(kVectorBytes) Key absent[kSingle + kLanes];
+    alignas(kVectorBytes) Key absent[Kernel::kTile + kLanes];
     uint8_t padded_marks[kSplat + kSingle + kLanes + kSplat];
     uint8_t unsettled[Kernel::kTile + kVectorBytes];
     uint8_t* marks() { return padded_marks + kSplat; }
@@ -129,7 +129,9 @@ class MaskedColumns {
         gather_(walk.input, groups_.axes, groups_.reduced, scratch.gathered),
         mark_gather_(marks_, axes_, reduced_, scratch.gathered_marks),
         scratch_(scratch) {
-    std::fill_n(scratch_.absent, kSingle + kLanes, masking_.absent);
+    // One mark decides a whole row only where it is that of all columns.
+    if (axes_.dim[0].stride == 0)
+      std::fill_n(scratch_.absent, walk.job.plan.tile + kLanes, masking_.absent);
   }
   MaskedColumns(const MaskedColumns&) = delete;
 
@@ -178,8 +180,9 @@ class MaskedColumns {
     template <class F>
     void hand(const Row* row, int n, int64_t lanes, Row following, F f) {
       const Key* part[Kernel::kRows];
-      if (kPlain && all_present(row, n)) {
-        for (int u = 0; u < n; ++u) part[u] = row[u].elements;
+      if (kPlain && no_marks(row, n)) {
+        for (int u = 0; u < n; ++u)
+          part[u] = row[u].elements ? row[u].elements : source_.scratch_.absent;
         return f(part, following.elements ? following.elements : part[0], 0, lanes);
       }
       const int64_t most = n == 1 ? kSingle : kSegment;
@@ -199,10 +202,8 @@ class MaskedColumns {
    private:
     static constexpr bool kPlain = !std::is_same_v<Element, MarkedBool>;
 
-    static bool all_present(const Row* row, int n) {
-      bool all = true;
-      for (int u = 0; u < n; ++u) all &= row[u].elements && !row[u].marks;
-      return all;
+    static bool no_marks(const Row* row, int n) {
+      return std::all_of(row, row + n, [](const Row& one) { return !one.marks; });
     }
 
     // Asks for the next elements, `ahead` of the row's first, and their marks.

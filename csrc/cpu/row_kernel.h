@@ -198,7 +198,7 @@ struct RowKernel : Lanes<Element> {
     int i = 0;
     for (; i < count; ++i) carry<1>(pending, row = reduced(i), i);
     for (; i & (i - 1); ++i) carry<1>(pending, row, i);  // as if the last row came again
-    return widened<1>(pending[std::countr_zero(unsigned(i))], i);
+    return widened<1>(pending[std::countr_zero(unsigned(i | kLanes))], i);
   }
   template <int kHalf, class Row>
   static REDUCEOPS_INLINE void carry(Row* pending, const Row& row, int i) {
