@@ -144,6 +144,8 @@ SMALL = (
     Shape((500, 15), (1,)),
     Shape((500, 20), (1,)),
     Shape((500, 9), (1,), gap=40),
+    Shape((500, 3, 7), (1, 2), gap=1),
+    Shape((500, 3, 5), (1, 2), torch.int8, order=(0, 2, 1)),
     Shape((500, 9), (1,), torch.bfloat16, step=3),
     Shape((40, 1), (1,), torch.float64),
     Shape((30, 7, 1), (2,), torch.int8, order=(1, 0, 2)),
@@ -208,7 +210,7 @@ def branches(shape: Shape, plan: CudaPlan) -> set[tuple]:
         found.add((walk, f"{extent + extent % 2 if extent > 4 else extent} rows"))
     elif walk == Walk.BOXES:
         scanned = "a lane to a row" if plan.lanes == 1 else "lanes to a row"
-        reading = {-2: "elements", -1: "columns", 0: scanned}
+        reading = {-3: "scattered", -2: "elements", -1: "columns", 0: scanned}
         found.add((walk, reading.get(plan.reading, f"{plan.reading} vectors held")))
         found.add((walk, "pieces" if plan.pieces else "a span"))
     elif walk in (Walk.COLUMNS, Walk.BULK_COLUMNS):
@@ -237,6 +239,7 @@ BRANCHES = {
         "lanes to a row",
         "columns",
         "elements",
+        "scattered",
         "a span",
         "pieces",
     ),

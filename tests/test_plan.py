@@ -229,6 +229,19 @@ def test_reduced_dims_side_by_side_are_one_row_in_whatever_order(sizes, strides,
     assert not in_order.mapped
 
 
+@pytest.mark.parametrize(
+    "sizes, strides, dims, dtype",
+    [
+        ((300_000, 5, 7), (35, 1, 5), (1, 2), torch.float32),  # in another order
+        ((300_000, 5, 7), (60, 12, 1), (1, 2), torch.float32),  # with gaps
+        ((30_000, 3, 5, 33), (495, 33, 99, 1), (1, 2), torch.float32),  # of columns
+    ],
+)
+def test_small_groups_over_several_dims_are_boxes(sizes, strides, dims, dtype):
+    x = torch.empty_strided(sizes, strides, dtype=dtype, device="meta")
+    assert cuda_plan(x, dims).walk == Walk.BOXES
+
+
 @pytest.mark.parametrize("kind", WALKS, ids=lambda kind: f"{kind[0].name.lower()}, {kind[1]}")
 def test_shapes_of_the_reliability_tests_take_every_walk(kind):
     plan = WALKS[kind].plan()

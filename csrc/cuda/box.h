@@ -5,14 +5,16 @@
 #include <cstdint>
 
 #include "cuda/sizes.h"
+#include "order.h"
 
 namespace reduceops::cuda {
 
 struct Box {
   // How outputs are read; else the vectors of a row in a span that a thread holds, 0 for any
   // number.
-  static constexpr int kColumns = -1;   // a thread to a slot of neighbouring columns
-  static constexpr int kElements = -2;  // some lanes to an output, element by element
+  static constexpr int kColumns = -1;    // a thread to a slot of neighbouring columns
+  static constexpr int kElements = -2;   // some lanes to an output, element by element
+  static constexpr int kScattered = -3;  // the same, where a table says where elements are
   int reading;
   bool of_columns;   // the innermost axis is a kept one
   int64_t columns;   // its size, else 1
@@ -22,14 +24,16 @@ struct Box {
   bool pieces;       // each group is copied by itself; else a tile is one span of memory
   int copy_lanes;    // to a piece
   int group_bytes;   // from the first byte of a group to its last
-  int row_pitch;     // bytes between reduced positions,
+  int row_pitch;     // bytes between reduced positions of one dim,
   int column_pitch;  // columns,
   int group_pitch;   // and groups, in shared memory
   int lead_bytes;    // of shared memory before the groups: where each begins, if they are pieces
   int stage_bytes;   // of shared memory for the groups
+  int table_bytes;   // of shared memory for the table
 };
 
-// Bytes of shared memory; a span has a barrier behind it.
-inline int64_t shared_bytes(const Box& box) { return box.lead_bytes + box.stage_bytes + 16; }
+// Bytes of shared memory; a span has a barrier behind it, before the table.
+REDUCEOPS_HD int table_begin(const Box& box) { return box.lead_bytes + box.stage_bytes + 16; }
+inline int64_t shared_bytes(const Box& box) { return table_begin(box) + box.table_bytes; }
 
 }  // namespace reduceops::cuda

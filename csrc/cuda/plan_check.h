@@ -238,16 +238,24 @@ class PlanCheck {
     const Box& box = plan_.box;
     const bool rows = is_rows(groups_);
     const int64_t column_stride = rows ? 1 : inner().stride;
-    const int64_t last = (walk_ - 1) * box.row_pitch + (box.columns - 1) * box.column_pitch;
+    const bool scattered = groups_.reduced.count > 1;
+    int64_t last = (box.columns - 1) * box.column_pitch;
+    for (int d = 0; d < groups_.reduced.count; ++d)
+      last += (groups_.reduced.dim[d].size - 1) * groups_.reduced.dim[d].stride * bytes_;
     require_grid();
     require_one_part();
     require(plan_.blocks == box.tiles, "a block has a tile");
     require(plan_.threads == kGroupThreads, "a block as the kernel is compiled for");
-    require(groups_.reduced.count == 1 && groups_.axes.count >= 1 && groups_.kept.count <= kBoxDims,
+    require(1 <= groups_.reduced.count && groups_.reduced.count <= kBoxReduced &&
+                groups_.axes.count >= 1 && groups_.kept.count <= kBoxDims,
             "there are dims that the kernel takes");
+    require(scattered == (box.reading == Box::kScattered), "several dims have a table");
+    require(!scattered || (box.table_bytes >= 2 * walk_ && box.group_bytes >> 16 == 0),
+            "the table has room for all offsets");
     require(box.of_columns != rows && box.columns == (rows ? 1 : inner().size),
             "an axis of columns is the innermost");
-    require(box.row_pitch == along().stride * bytes_ && box.column_pitch == column_stride * bytes_,
+    require((scattered || box.row_pitch == along().stride * bytes_) &&
+                box.column_pitch == column_stride * bytes_,
             "a group lies in shared memory as it does in memory");
     require(last + bytes_ == box.group_bytes, "all of a group is copied");
     require(is_power_of_two(box.lanes) && box.lanes <= 32, "the lanes of an output are of a warp");
@@ -284,7 +292,7 @@ class PlanCheck {
     if (box.reading == Box::kColumns) {
       require(column_stride == 1, "columns lie side by side");
       past = (round_up(box.columns, elements_) - box.columns) * bytes_ + behind_slots();
-    } else if (box.reading != Box::kElements) {
+    } else if (box.reading != Box::kElements && !scattered) {
       require(rows && along().stride == 1, "rows are contiguous");
       require(box.reading == 0 || (!box.pieces && box.lanes == 1 && box.reading <= 4 &&
                                    box.reading == ceil_div(walk_ * bytes_, kLoadBytes)),

@@ -102,7 +102,8 @@ struct Case {
 };
 
 std::mt19937_64 random_bits(1);
-int taken[8], in_batches, in_parts, in_clusters, in_subtiles, mapped, mapped_batches, wrong;
+int taken[8], in_batches, in_parts, in_clusters, in_subtiles, mapped, mapped_batches;
+int scattered, wrong;
 
 struct Free {
   void operator()(char* memory) const { operator delete(memory, std::align_val_t(kLoadBytes)); }
@@ -188,6 +189,7 @@ void run(const Case& c) {
   in_subtiles += plan.tile > plan.subtile && plan.subtile > 0;
   mapped += plan.mapped;
   mapped_batches += plan.mapped && plan.batches > 1;
+  scattered += plan.walk == Walk::kBoxes && plan.box.reading == Box::kScattered;
   const int64_t results = r.groups.outputs * r.groups.copies;
   r.index_bytes = c.index_bytes;
   std::vector<char> indices(results * r.index_bytes, -1);
@@ -249,6 +251,7 @@ Case random_case() {
   const uint64_t reduced[] = {1, 2, 2, 4, 4, 3, 5, 7};
   c.reduced = reduced[below(8)];
   const int64_t kind = below(8);
+  const bool permuted = kind == 3 || kind == 4, large = permuted && below(2);
   if (kind == 0) {  // long rows
     c.sizes[0] = 1 + below(12);
     c.sizes[1] = 1;
@@ -259,12 +262,12 @@ Case random_case() {
     c.sizes[1] = 2 + below(4);
     c.sizes[2] = 4 + 4 * below(200);
     c.reduced = 2;
-  } else if (kind == 3) {  // reduced dims side by side, in any order
+  } else if (permuted) {  // reduced dims side by side, in any order
     const int64_t longest[] = {6, 40, 40};
     for (int d = 0; d < 3; ++d) c.sizes[d] = 2 + below(longest[d]);
-    if (below(2)) c.sizes[1 + below(2)] += below(1000);
+    if (large) c.sizes[1 + below(2)] += 500 + below(1000);
     c.reduced = below(2) ? 6 : 7;
-    c.gap = c.offset = 0;
+    c.gap = below(2) ? 0 : 1 + below(4);
   }
   c.largest = below(2);
   c.scaled = c.dtype.max_magnitude && c.dtype.bytes > 1 && below(4) == 0;
@@ -276,7 +279,7 @@ Case random_case() {
   while (c.index_bytes < 8 && (extent - 1) >> 8 * c.index_bytes) c.index_bytes *= 2;
   c.fill = static_cast<Fill>(below(3));
   c.bulk = below(2);
-  if (kind == 3) {
+  if (permuted) {
     std::shuffle(c.order, c.order + (c.reduced == 7 ? 3 : 2), random_bits);
     c.offset = below(2) ? below(16) : 0;
   } else {
@@ -284,8 +287,9 @@ Case random_case() {
     if (below(4) == 0) c.step = 2 + below(3);
   }
   if (below(8) == 0) c.repeated = below(8);
-  c.multiprocessors = 1 + below(8);
+  c.multiprocessors = large ? 1 : 1 + below(8);
   c.tuning = random_tuning();
+  if (large) c.tuning.whole_rows = 1;
   return c;
 }
 
@@ -320,7 +324,8 @@ int main(int count, char** arguments) {
   if (count > 2) random_bits.seed(std::atoi(arguments[2]));
   for (int i = 0; i < cases; ++i) run(random_case());
   for (int count : taken) std::printf("%d ", count);
-  for (int count : {in_batches, in_parts, in_clusters, mapped, mapped_batches, in_subtiles})
+  for (int count :
+       {in_batches, in_parts, in_clusters, mapped, mapped_batches, scattered, in_subtiles})
     std::printf("%d ", count);
   std::puts("");
   return wrong > 0;

@@ -13,7 +13,8 @@ constexpr int64_t kSlack = 32;            // bytes that reading a slot or vector
 constexpr int64_t kLeastSpan = 4096;      // bytes; smaller spans are not worth a block
 constexpr int64_t kMostLanes = 32;        // to an output
 constexpr int64_t kHeldVectors = 4;       // of a row that a thread holds, at most
-constexpr int64_t kMostBytes = 40 << 10;  // of a tile: a block has 48 KiB without asking for more
+constexpr int64_t kMostBytes = 40 << 10;  // of a tile
+constexpr int64_t kMostShared = 48 << 10;  // of a block without asking for more
 
 // Whether memory of which `bytes` every `pitch` bytes are wanted is read with the gaps.
 inline bool without_gaps(int64_t pitch, int64_t bytes) {
@@ -22,35 +23,51 @@ inline bool without_gaps(int64_t pitch, int64_t bytes) {
 
 }  // namespace box
 
-// The box of groups over one reduced dim, `bytes` per element; none where a group is larger than
-// `most` bytes. A block copies some `tile_bytes`.
+// Bytes from the first element of a group to its last, if each dim begins about where the ones
+// inside it end, else more than `most`. `run`: bytes of one reduced position.
+inline int64_t bytes_of_group(const Dims& reduced, int64_t bytes, int64_t run, int64_t most) {
+  Dims dims;
+  for (int d = 0; d < reduced.count; ++d) insert(dims, reduced.dim[d]);
+  for (int d = 0; d < dims.count; ++d) {
+    const Dim& dim = dims.dim[d];
+    if (dim.size > most || dim.stride > most || !box::without_gaps(dim.stride * bytes, run))
+      return most + 1;
+    run += (dim.size - 1) * dim.stride * bytes;
+    if (run > most) return most + 1;
+  }
+  return run;
+}
+
+// The box of groups, `bytes` per element; none where a group is larger than `most` bytes. A block
+// copies some `tile_bytes`.
 inline std::optional<Box> make_box(const Groups& groups, int64_t bytes, bool rows, int64_t most,
                                    int64_t tile_bytes) {
   using namespace box;
   most = std::min(most, kMostBytes);
   tile_bytes = std::clamp(tile_bytes, most, kMostBytes);
-  if (groups.reduced.count != 1 || groups.axes.count == 0 || groups.kept.count > kBoxDims)
+  if (groups.reduced.count > kBoxReduced || groups.axes.count == 0 || groups.kept.count > kBoxDims)
     return {};
   const Dim along = groups.reduced.dim[0];
+  const bool scattered = groups.reduced.count > 1;
+  const int64_t walk = walk_extent(groups.reduced);
+  if (scattered && walk > kBoxTable) return {};
   const Dims& axes = groups.axes;
   Box plan{};
   plan.of_columns = !rows;
   plan.columns = rows ? 1 : axes.dim[0].size;
   const int64_t column_stride = rows ? 1 : axes.dim[0].stride;
-  if (along.size > most || plan.columns > most || along.stride > most || column_stride > most)
-    return {};
+  if (plan.columns > most || column_stride > most) return {};
+  // Gaps in a group are read with it: those that leave few sectors out.
+  if (!without_gaps(column_stride * bytes, bytes)) return {};
   const int64_t run = ((plan.columns - 1) * column_stride + 1) * bytes;  // of one reduced position
-  const int64_t group = (along.size - 1) * along.stride * bytes + run;
-  plan.row_pitch = static_cast<int>(along.stride * bytes);
+  const int64_t group = bytes_of_group(groups.reduced, bytes, run, most);
+  if (group > most) return {};
+  plan.row_pitch = scattered ? 0 : static_cast<int>(along.stride * bytes);
   plan.column_pitch = static_cast<int>(column_stride * bytes);
   const int first = plan.of_columns;
   const Dim axis = first < axes.count ? axes.dim[first] : Dim{1, 0, 1};
   const int64_t count = groups.outputs / plan.columns, pitch = axis.stride * bytes;
   const bool one_axis = axes.count <= first + 1;
-  // Gaps in a group are read with it: those that leave few sectors out.
-  const int64_t element_pitch = rows ? plan.row_pitch : plan.column_pitch;
-  if (group > most || !without_gaps(element_pitch, bytes)) return {};
-  if (!rows && !without_gaps(plan.row_pitch, run)) return {};
   const int64_t in_tile = std::min(axis.size, tile_bytes / std::max<int64_t>(1, pitch));
   const bool span =
       count == 1 || (without_gaps(pitch, group) && (one_axis || in_tile * pitch >= kLeastSpan));
@@ -71,12 +88,16 @@ inline std::optional<Box> make_box(const Groups& groups, int64_t bytes, bool row
   // As many lanes to an output as there are threads to spare.
   const int64_t outputs = plan.tile * plan.columns;
   const auto lanes_for = [&](int64_t items) {
-    const int64_t most_lanes = std::min(kMostLanes, ceil_pow2(along.size));
+    const int64_t most_lanes = std::min(kMostLanes, ceil_pow2(walk));
     return static_cast<int>(std::min(most_lanes, ceil_pow2(ceil_div(kGroupThreads, items))));
   };
   const int64_t slot = std::max<int64_t>(4, bytes), slots = ceil_div(plan.columns * bytes, slot);
   plan.lanes = 1;
-  if (!rows && column_stride == 1 && plan.tile * slots * 4 >= 3 * kGroupThreads) {
+  if (scattered) {
+    plan.reading = Box::kScattered;
+    plan.lanes = lanes_for(outputs);
+    plan.table_bytes = static_cast<int>(2 * walk);
+  } else if (!rows && column_stride == 1 && plan.tile * slots * 4 >= 3 * kGroupThreads) {
     plan.reading = Box::kColumns;
   } else if (rows && along.stride == 1) {
     plan.lanes = lanes_for(plan.tile);
@@ -99,16 +120,21 @@ inline std::optional<Box> make_box(const Groups& groups, int64_t bytes, bool row
         static_cast<int>(round_up(plan.tile * plan.group_pitch + kLoadBytes + kSlack, kLineBytes));
     plan.tiles = ceil_div(count, plan.tile);
   }
-  if (plan.tiles > kMaxBlocks) return {};
+  if (plan.tiles > kMaxBlocks || shared_bytes(plan) > kMostShared) return {};
   return plan;
 }
 
 struct BoxesPlan {
-  static bool fits(const PlanInput& in) { return in.groups.reduced.count == 1; }
-  static bool usual(const PlanInput& in) { return in.large(); }
+  static bool fits(const PlanInput& in) { return in.groups.reduced.count > 0; }
+  // Columns over several dims are read by vectors where they are aligned.
+  static bool usual(const PlanInput& in) {
+    return in.large() &&
+           (in.rows || in.groups.reduced.count == 1 || !in.columns_aligned(kLoadBytes));
+  }
 
   static bool make(const PlanInput& in, Plan& plan) {
-    const int64_t most = in.rows ? in.tuning.short_row_bytes : in.tuning.small_group_bytes;
+    const bool is_row = in.rows && in.groups.reduced.count == 1;
+    const int64_t most = is_row ? in.tuning.short_row_bytes : in.tuning.small_group_bytes;
     const auto box = make_box(in.groups, in.bytes, in.rows, most, in.tuning.tile_bytes);
     if (!box) return false;
     plan = in.empty_plan(Walk::kBoxes);
