@@ -10,9 +10,9 @@
 namespace {
 
 reduceops::Groups groups_of(int64_t ndim, const int64_t* sizes, const int64_t* strides,
-                            uint64_t reduced_mask) {
+                            uint64_t reduced_mask, const int64_t* mask_strides = nullptr) {
   reduceops::Groups groups;
-  reduceops::make_groups(ndim, sizes, strides, reduced_mask, groups);
+  reduceops::make_groups(ndim, sizes, strides, reduced_mask, groups, mask_strides);
   return groups;
 }
 
@@ -28,6 +28,7 @@ REDUCEOPS_EXPORT const char* reduceops_cuda_constant(int64_t i, int64_t* value) 
   return kTunables[i].name;
 }
 
+// mask_strides: of a mask in the shape of the input; null if there is none
 // constants: the value of each, in that order
 // out: walk, vector, lanes, loads, batches, shares, threads, cluster, blocks, parts, part_extent,
 // candidate_bytes, tile, tiles, across, subtile, contiguous, stage_rows, stage_pitch, stage_bytes,
@@ -38,13 +39,16 @@ REDUCEOPS_EXPORT const char* reduceops_cuda_plan(int64_t ndim, const int64_t* si
                                                  const int64_t* strides, uint64_t reduced_mask,
                                                  int64_t bytes, int64_t address,
                                                  int64_t multiprocessors, int64_t bulk,
+                                                 const int64_t* mask_strides, int64_t softmax,
                                                  const int64_t* constants, int64_t* out) {
+  using reduceops::cuda::Task;
   reduceops::cuda::Tuning tuning;
   for (const auto& tunable : reduceops::cuda::kTunables) set(tuning, tunable, *constants++);
-  auto groups = groups_of(ndim, sizes, strides, reduced_mask);
+  const Task task = mask_strides ? Task::kMasked : softmax ? Task::kSoftmax : Task::kExtreme;
+  auto groups = groups_of(ndim, sizes, strides, reduced_mask, mask_strides);
   reduceops::cuda::arrange(groups, bytes);
   const reduceops::cuda::Limits limits{multiprocessors, bulk != 0};
-  const auto plan = reduceops::cuda::make_plan(groups, bytes, address, limits, tuning);
+  const auto plan = reduceops::cuda::make_plan(groups, bytes, address, limits, tuning, task);
   const int64_t fields[] = {static_cast<int64_t>(plan.walk),
                             plan.vector,
                             plan.lanes,
@@ -72,7 +76,7 @@ REDUCEOPS_EXPORT const char* reduceops_cuda_plan(int64_t ndim, const int64_t* si
                             plan.box.pieces,
                             plan.mapped};
   std::copy(std::begin(fields), std::end(fields), out);
-  return reduceops::cuda::broken_promise(plan, groups, bytes, address, limits);
+  return reduceops::cuda::broken_promise(plan, groups, bytes, address, limits, task);
 }
 
 // out: rows, tile, tiles, units, parts, part_extent, grain

@@ -100,9 +100,10 @@ REDUCEOPS_HD int64_t offset_of(const Dim* reduced, int count, int64_t index) {
 }
 
 // Whether the innermost dim of all is a reduced one (the walk goes along rows) or a kept one (it
-// goes over columns).
+// goes over columns). Along a kept dim of stride 0, which a mask makes differ, nothing is read.
 inline bool is_rows(const Groups& groups) {
   if (groups.reduced.count == 0 || groups.kept.count == 0) return true;
+  if (groups.axes.dim[0].stride == 0) return true;
   return groups.reduced.dim[0].stride <= groups.axes.dim[0].stride;
 }
 

@@ -85,11 +85,14 @@ def cuda_plan(
     address: int = 0,
     bulk: bool = True,
     tuning: Mapping[str, int] | None = None,
+    mask: torch.Tensor | None = None,
+    softmax: bool = False,
 ) -> CudaPlan:
     """The plan for reducing `dim` (None: all) of a tensor like `self`, which is not empty; its
     device does not matter, a meta tensor will do. `address` stands for the address of its first
     element in bytes, `bulk` for a GPU that has bulk copies (Hopper on), `tuning` for what
     REDUCEOPS_CUDA_TUNING sets: from 0 on, and where a value would be no use, the nearest that is.
+    `mask` is like that of the call, `softmax` for softmax_max.
     Raises BrokenPlan if the kernel could not rely on the plan."""
     constants = cuda_constants()
     if unknown := set(tuning or ()) - set(constants):
@@ -98,7 +101,11 @@ def cuda_plan(
         if not 0 <= value < 1 << 63:
             raise ValueError(f"{name} is {value}; it takes 0 to 2**63 - 1")
     values = list((constants | dict(tuning or {})).values())
-    limits = (address, multiprocessors, bulk, (ctypes.c_int64 * len(values))(*values))
+    constants = (ctypes.c_int64 * len(values))(*values)
+    strides = None
+    if mask is not None:
+        strides = (ctypes.c_int64 * max(self.dim(), 1))(*mask.expand(self.shape).stride())
+    limits = (address, multiprocessors, bulk, strides, softmax, constants)
     fields, broken = _ask("reduceops_cuda_plan", _layout(self, dim), limits, 26)
     plan = CudaPlan(*fields)
     plan = replace(
@@ -147,10 +154,11 @@ def _function(name: str, result: type | None):
 
 
 def _ask(name: str, layout: tuple, rest: tuple, fields: int) -> tuple[list[int], bytes | None]:
-    """The plan's fields, and what the function returns. `rest`: numbers and arrays of them."""
+    """The plan's fields, and what the function returns. `rest`: numbers, and arrays of them or
+    None."""
     out = (ctypes.c_int64 * fields)()
     ndim, sizes, strides, mask, bytes_ = layout
-    numbers = [x if isinstance(x, ctypes.Array) else ctypes.c_int64(x) for x in (bytes_, *rest)]
+    numbers = [ctypes.c_int64(x) if isinstance(x, int) else x for x in (bytes_, *rest)]
     ask = _function(name, ctypes.c_char_p)
     said = ask(ctypes.c_int64(ndim), sizes, strides, mask, *numbers, out)
     return list(out), said

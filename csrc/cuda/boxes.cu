@@ -9,6 +9,7 @@
 // Bound by reading memory: so many blocks find room that some always copy. Rows of 8- and 16-bit
 // types by instructions: 190 of them for a row of 21 that a thread holds.
 #include "cuda/async.cuh"
+#include "cuda/combine.cuh"
 #include "cuda/trackers.cuh"
 
 namespace reduceops::cuda {
@@ -176,7 +177,7 @@ __device__ Near<Key> scan_row(Element element, const char* tile, uint32_t row, u
   }
   for (uint32_t i = count * S::kElements + lane; i < n; i += lanes)
     best.take(element.key(reinterpret_cast<const Key*>(tile + row)[i]), i);
-  return warp_best(best, lanes);
+  return warp_combine(best, lanes);
 }
 
 // The same of a row of kVectors vectors, the last of which may go past its end: one thread holds
@@ -289,7 +290,7 @@ __device__ void read_elements(const Boxes& p, Element element, const Tile& tile)
         best.take(element.key(*reinterpret_cast<const Key*>(from)), position(u));
       }
     }
-    best = warp_best(best, lanes);
+    best = warp_combine(best, lanes);
     if (lane != 0 || mine >= outputs) continue;
     if (p.only_indices) {
       p.out.put_index(tile.first * p.columns + o, best.index);

@@ -178,14 +178,14 @@ void launch_walk(const Reduction& r, const Problem& problem, void* stream) {
 }
 
 void run(Reduction& r) {
-  if (r.mask || r.softmax) throw std::runtime_error("reduceops: not there yet");
   const DeviceGuard guard(r.device_index);
   void* stream = nullptr;
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(r.device_index, &stream));
   arrange(r.groups, r.dtype->bytes);
   const auto address = reinterpret_cast<int64_t>(r.input);
   const Device& device = device_of(r.device_index);
-  const Plan plan = make_plan(r.groups, r.dtype->bytes, address, device.limits, tuning());
+  const Task task = r.mask ? Task::kMasked : r.softmax ? Task::kSoftmax : Task::kExtreme;
+  const Plan plan = make_plan(r.groups, r.dtype->bytes, address, device.limits, tuning(), task);
   std::optional<Tensor> workspace;
   if (plan.split()) {
     const int64_t size = r.groups.outputs * plan.candidates() * plan.candidate_bytes, stride = 1;
@@ -193,8 +193,18 @@ void run(Reduction& r) {
                                     aoti_torch_device_type_cuda(), r.device_index));
   }
   const Problem problem = make_problem(r, plan, workspace ? workspace->mutable_data() : nullptr);
-  launch_walk(r, problem, stream);
-  if (workspace) launch_combine(r, problem, device.early_launch, stream);
+  switch (task) {
+    case Task::kExtreme:
+      launch_walk(r, problem, stream);
+      if (workspace) launch_combine(r, problem, device.early_launch, stream);
+      break;
+    case Task::kMasked:
+      launch_masked(r, problem, device.early_launch, stream);
+      break;
+    case Task::kSoftmax:
+      launch_softmax(r, problem, device.early_launch, stream);
+      break;
+  }
   if (r.groups.copies > 1 && plan.walk != Walk::kFill) launch_repeat(r, stream);
 }
 

@@ -22,9 +22,13 @@ bool make_usual(const PlanInput& in, Plan& plan) {
 }
 
 inline Plan make_plan(const Groups& groups, int64_t bytes, int64_t address, Limits limits,
-                      const Tuning& tuning = {}) {
-  const PlanInput in(groups, bytes, address, limits, tuning);
+                      const Tuning& tuning = {}, Task task = Task::kExtreme) {
+  const PlanInput in(groups, bytes, address, limits, tuning, task);
   Plan plan;
+  if (task != Task::kExtreme) {
+    make_usual<SmallPlan, RowsPlan, ColumnsPlan>(in, plan);
+    return plan;
+  }
   make_usual<FillPlan, SmallPlan, WholeRowsPlan, WholeColumnsPlan, BoxesPlan, BulkColumnsPlan,
              RowsPlan, ColumnsPlan>(in, plan);
   return plan;

@@ -28,6 +28,14 @@ enum class Walk : int {
   kFill,          // every group is one element
 };
 
+// What is computed, as far as plans differ: all but kExtreme has kernels only of those walks that
+// fit every layout, kSmall, kRows and kColumns.
+enum class Task : int {
+  kExtreme,  // of the input alone
+  kMasked,   // of what a mask lets through
+  kSoftmax,  // softmax_max
+};
+
 struct Plan {
   Walk walk;
   bool vector;          // 16-byte loads: along the row, or over neighbouring columns
@@ -42,7 +50,8 @@ struct Plan {
   int64_t blocks;       // of the whole grid, parts included
   int64_t parts;        // of the reduced extent
   int64_t part_extent;  // reduced positions in a part
-  int candidate_bytes;  // of the best of an output in a part: 8 if key and index fit, else 16
+  int candidate_bytes;  // of an output's state in a part: 8 if key and index fit, else 16; 24 if
+                        // there is a sum
   // Walks by bulk copies:
   int64_t tile;     // groups, or columns, in a tile
   int64_t tiles;    // of one part
@@ -69,6 +78,12 @@ inline int64_t shared_bytes(const Plan& plan) { return ring_bytes(plan) + plan.s
 
 // Puts dims in the order that the kernels go over them.
 inline void arrange(Groups& groups, int64_t bytes) {
+  // Where only the mask has a stride, memory is no reason for a dim to be the innermost.
+  for (Dims* dims : {&groups.kept, &groups.axes, &groups.reduced}) {
+    if (dims->count > 1 && dims->dim[0].stride == 0)
+      std::stable_partition(dims->dim, dims->dim + dims->count,
+                            [](const Dim& dim) { return dim.stride != 0; });
+  }
   if (!is_rows(groups)) {
     order_by_index(groups.reduced);
   } else if (is_run(groups.reduced) && !in_order(groups) &&

@@ -12,10 +12,12 @@ namespace reduceops::cuda {
 
 class PlanCheck {
  public:
-  PlanCheck(const Plan& plan, const Groups& groups, int64_t bytes, int64_t address, Limits limits)
+  PlanCheck(const Plan& plan, const Groups& groups, int64_t bytes, int64_t address, Limits limits,
+            Task task)
       : plan_(plan),
         groups_(groups),
         limits_(limits),
+        task_(task),
         bytes_(bytes),
         address_(address),
         walk_(walk_extent(groups.reduced)),
@@ -78,6 +80,9 @@ class PlanCheck {
 
   void all_walks() {
     const Plan& p = plan_;
+    require(task_ == Task::kExtreme || p.walk == Walk::kSmall || p.walk == Walk::kRows ||
+                p.walk == Walk::kColumns,
+            "there is a kernel of the walk");
     require(1 <= p.threads && p.threads <= 1024 && p.threads % 32 == 0,
             "a block is of whole warps, at most 1024 threads");
     require(p.lanes >= 1 && p.shares >= 1 && int64_t(p.lanes) * p.shares <= p.threads,
@@ -95,8 +100,11 @@ class PlanCheck {
     if (p.split()) {
       require(groups_.outputs * p.candidates() * p.candidate_bytes <= kWorkspaceBytes,
               "the candidates fit the workspace");
-      require(p.candidate_bytes == 16 || (bytes_ <= 4 && groups_.extent >> 32 == 0),
+      require(p.candidate_bytes == 16 || task_ == Task::kSoftmax ||
+                  (bytes_ <= 4 && groups_.extent >> 32 == 0),
               "a candidate has room for key and index");
+      require(p.candidate_bytes == 24 || task_ != Task::kSoftmax,
+              "a candidate has room for a sum as well");
     }
   }
 
@@ -121,8 +129,14 @@ class PlanCheck {
     require(plan_.blocks * plan_.threads >= groups_.outputs * plan_.lanes &&
                 (plan_.blocks - 1) * plan_.threads < groups_.outputs * plan_.lanes,
             "the blocks cover the outputs once");
-    int64_t last = reduced.count ? (walk_ - 1) * along().stride : 0;
-    for (int d = 0; d < kept.count; ++d) last += (kept.dim[d].size - 1) * kept.dim[d].stride;
+    int64_t last = 0, last_mask = 0;
+    for (const Dims* dims : {&kept, &reduced}) {
+      for (int d = 0; d < dims->count; ++d) {
+        last += (dims->dim[d].size - 1) * dims->dim[d].stride;
+        last_mask += (dims->dim[d].size - 1) * dims->dim[d].mask_stride;
+      }
+    }
+    require(last_mask >> 32 == 0, "offsets in the mask fit 32 bits");
     require((plan_.blocks * plan_.threads - 1) >> 32 == 0 && last >> 32 == 0 &&
                 groups_.extent >> 32 == 0 && (walk_ + 8 * plan_.lanes) >> 32 == 0,
             "numbers, offsets and indices fit 32 bits");
@@ -358,6 +372,7 @@ class PlanCheck {
   const Plan& plan_;
   const Groups& groups_;
   const Limits limits_;
+  const Task task_;
   const int64_t bytes_, address_, walk_;
   const int64_t width_;       // elements of a load
   const int64_t elements_;    // of a slot
@@ -366,8 +381,8 @@ class PlanCheck {
 };
 
 inline const char* broken_promise(const Plan& plan, const Groups& groups, int64_t bytes,
-                                  int64_t address, Limits limits) {
-  return PlanCheck(plan, groups, bytes, address, limits).violation();
+                                  int64_t address, Limits limits, Task task = Task::kExtreme) {
+  return PlanCheck(plan, groups, bytes, address, limits, task).violation();
 }
 
 }  // namespace reduceops::cuda

@@ -26,13 +26,15 @@ struct Candidates {
   __device__ Best<int64_t> get(int64_t at) const {
     if (!packed) return static_cast<const Best<int64_t>*>(workspace)[at];
     const int64_t both = static_cast<const int64_t*>(workspace)[at];
-    return {both >> 32, static_cast<uint32_t>(both)};
+    const auto index = static_cast<uint32_t>(both);  // all bits: that of no element
+    return {both >> 32, index == ~0u ? std::numeric_limits<int64_t>::max() : index};
   }
 };
 
 struct Problem {
   Plan plan;
   const char* input;
+  const uint8_t* mask;       // may be null
   const char* whole_blocks;  // the end of the last 16-byte block that lies in the input altogether
   Outputs out;
   Candidates candidates;
@@ -62,6 +64,7 @@ inline Problem make_problem(const Reduction& r, const Plan& plan, void* workspac
   p.plan = plan;
   p.input = static_cast<const char*>(r.input);
   p.out = outputs_of(r);
+  p.mask = static_cast<const uint8_t*>(r.mask);
   p.candidates = {workspace, plan.candidate_bytes == 8};
   p.outputs = r.groups.outputs;
   p.walk = walk_extent(r.groups.reduced);
@@ -92,6 +95,9 @@ void launch_boxes(const Reduction& r, const Problem& problem, void* stream);
 void launch_bulk_columns(const Reduction& r, const Problem& problem, void* stream);
 // `early`: it may begin before what the stream does before it has ended, for which it then waits.
 void launch_combine(const Reduction& r, const Problem& problem, bool early, void* stream);
+// Rows, columns or small, and what combines their parts, of reductions that have only those.
+void launch_masked(const Reduction& r, const Problem& problem, bool early, void* stream);
+void launch_softmax(const Reduction& r, const Problem& problem, bool early, void* stream);
 // Of groups of one element, and of the results that repeats copy.
 void launch_fill(const Reduction& r, void* stream);
 void launch_repeat(const Reduction& r, void* stream);

@@ -10,6 +10,7 @@
 //
 // Bound by reading memory: the registers are so few that a multiprocessor is full of threads, and
 // the chain of instructions before the loads and after them is short.
+#include "cuda/combine.cuh"
 #include "cuda/keys.cuh"
 
 namespace reduceops::cuda {
@@ -235,29 +236,17 @@ __global__ void __launch_bounds__(kWholeThreads, whole_blocks(sizeof(typename El
       index = std::min(index, head + vector(from + at / kWidth) * kWidth + at % kWidth);
     }
   }
-  best = {key, warp_min(index, lanes)};
-  if (threads > 32) {
-    __shared__ Near<Key> warps[kWholeThreads / 32];
-    const uint32_t warp = threadIdx.x / 32;
-    if (threadIdx.x % 32 == 0) warps[warp] = best;
-    __syncthreads();
-    if (thread < 32) best = warp_best(thread < threads / 32 ? warps[warp + thread] : Near<Key>());
-  }
-  Best<Key> result{best.key, Rows::kMapped ? best.index : begin + best.index};
+  __shared__ Near<Key> warps[kWholeThreads / 32];
+  best = combine_warps(Near<Key>{key, warp_min(index, lanes)}, thread, threads, warps);
+  Far<Key> result{best.key, Rows::kMapped ? best.index : begin + best.index};
   if constexpr (kBatches) {
     if (p.candidates) {
-      if (thread == 0) p.candidates.put(blockIdx.x, {result.key, result.index * p.step});
+      result.index *= p.step;
+      if (thread == 0) put(p.candidates, blockIdx.x, result);
       return;
     }
-    if (p.cluster > 1) {
-      __shared__ Best<Key> parts[kCluster];
-      cluster_wait();  // every block is there to be written to
-      if (thread == 0) *in_block(&parts[part], 0) = result;
-      cluster_arrive();
-      cluster_wait();
-      if (part > 0) return;
-      if (thread < 32) result = warp_best(thread < p.cluster ? parts[thread] : no_best<Key>());
-    }
+    __shared__ Far<Key> parts[kCluster];
+    if (p.cluster > 1 && !cluster_combine(result, part, p.cluster, parts)) return;
   }
   if (thread > 0 || row >= p.rows) return;
   p.out.put(p.result_of_row(row), result.index * p.step, [&] {

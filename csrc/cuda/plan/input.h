@@ -9,9 +9,10 @@ namespace reduceops::cuda {
 struct PlanInput {
   // `bytes` per element; `address` of the input (its alignment is what counts).
   PlanInput(const Groups& groups, int64_t bytes, int64_t address, Limits limits,
-            const Tuning& tuning)
+            const Tuning& tuning, Task task)
       : groups(groups),
         tuning(tuning),
+        task(task),
         multiprocessors(limits.multiprocessors),
         bulk(limits.bulk && tuning.bulk != 0),
         rows(is_rows(groups)),
@@ -22,6 +23,7 @@ struct PlanInput {
 
   const Groups& groups;
   const Tuning& tuning;
+  const Task task;
   const int64_t multiprocessors;
   const bool bulk;  // there are bulk copies and clusters
   const bool rows;  // the innermost dim is a reduced one
@@ -62,8 +64,11 @@ struct PlanInput {
     plan.candidate_bytes = bytes_of_candidate();
     return plan;
   }
-  // 8 if key and index fit.
-  int bytes_of_candidate() const { return bytes <= 4 && groups.extent >> 32 == 0 ? 8 : 16; }
+  // 8 if key and index fit; a sum needs 24.
+  int bytes_of_candidate() const {
+    if (task == Task::kSoftmax) return 24;
+    return bytes <= 4 && groups.extent >> 32 == 0 ? 8 : 16;
+  }
 };
 
 inline void keep_whole(Plan& plan, const PlanInput& in) {

@@ -12,16 +12,22 @@ struct SmallPlan {
   static bool fits(const PlanInput& in) {
     const Groups& groups = in.groups;
     const Dims &kept = groups.kept, &reduced = groups.reduced;
-    if (kept.count > 2 || reduced.count != 1 || groups.outputs * in.walk > kMaxPartExtent ||
+    if (kept.count > 2 || reduced.count > 1 || groups.outputs * in.walk > kMaxPartExtent ||
         groups.extent >> 31 != 0 || groups.outputs * groups.copies >> 31 != 0)
       return false;
-    int64_t last = (in.walk - 1) * in.along().stride;
-    for (int d = 0; d < kept.count; ++d) last += (kept.dim[d].size - 1) * kept.dim[d].stride;
-    return last >> 31 == 0;
+    int64_t last = 0, last_mask = 0;
+    for (const Dims* dims : {&kept, &reduced}) {
+      for (int d = 0; d < dims->count; ++d) {
+        last += (dims->dim[d].size - 1) * dims->dim[d].stride;
+        last_mask += (dims->dim[d].size - 1) * dims->dim[d].mask_stride;
+      }
+    }
+    return (last | last_mask) >> 31 == 0;
   }
 
   static bool usual(const PlanInput& in) {
-    const bool whole = WholeRowsPlan::usual(in) || WholeColumnsPlan::fits(in);
+    const bool whole =
+        in.task == Task::kExtreme && (WholeRowsPlan::usual(in) || WholeColumnsPlan::fits(in));
     const int64_t most =
         std::min(in.tuning.small_elements, whole ? in.tuning.small_whole_elements : kMaxPartExtent);
     const int64_t longest = in.rows ? in.tuning.small_row : lanes(in) * in.tuning.small_loads;
