@@ -173,6 +173,7 @@ SMALL = (
     Shape((2, 540_000), (0,), torch.int8),
     Shape((264, 3, 5761), (1,), torch.int8),  # its last subtile is not a whole one
     Shape((300, 4095), (0,), torch.bfloat16),
+    Shape((300, 4, 70), (0, 1), order=(1, 0, 2)),
     Shape((300, 4095), (0,), torch.float64),
     Shape((3, 33_000), (1,)),
     Shape((140, 16_501), (1,), torch.bfloat16),
@@ -218,6 +219,7 @@ def branches(shape: Shape, plan: CudaPlan) -> set[tuple]:
     if walk == Walk.BULK_COLUMNS:
         found.add((walk, "one span" if plan.contiguous else "a span to a row"))
         found |= {(walk, "subtiles")} if plan.tile > plan.subtile else set()
+        found |= {(walk, "mapped")} if plan.mapped else set()
     return found
 
 
@@ -244,7 +246,7 @@ BRANCHES = {
         "pieces",
     ),
     Walk.BULK_COLUMNS: ("vector", "no vector", "alone", "shared", "one span", "a span to a row")
-    + ("subtiles",),
+    + ("subtiles", "mapped"),
 }
 ALL_BRANCHES = {(walk, branch) for walk, names in BRANCHES.items() for branch in names} | set(WALKS)
 ALL_BRANCHES |= {("candidates", "packed"), ("candidates", "not packed")}

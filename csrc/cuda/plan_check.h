@@ -236,7 +236,6 @@ class PlanCheck {
   void require_ring() {
     const Plan& p = plan_;
     require(limits_.bulk, "only GPUs that have bulk copies are asked for them");
-    require(groups_.reduced.count == 1, "there is one reduced dim");
     require(p.stages >= 1 && p.stage_bytes > 0 && p.scratch_bytes >= 0, "there is a ring");
     require(p.stage_bytes % kLineBytes == 0, "each stage begins where a line does");
     require(shared_bytes(p) <= kSharedBytes, "a block has that much shared memory");
@@ -329,6 +328,12 @@ class PlanCheck {
     const int64_t rows = std::min<int64_t>(p.stage_rows, p.part_extent);
     const bool one_stage = p.stage_rows >= p.part_extent;
     require_ring();
+    const Dims reduced = by_stride(groups_.reduced);
+    const int64_t pitch = reduced.dim[0].stride;
+    require(is_one_in_memory(reduced), "the reduced dims are one in memory");
+    require(p.mapped == (reduced.count > 1), "positions are indices where they can be");
+    require(!p.mapped || (p.split() && p.cluster == 1 && reduced.dim[0].size % p.part_extent == 0),
+            "indices of a part rise");
     require(inner().stride == 1, "the columns lie side by side");
     require(32 <= readers && readers <= kReaders, "a block as the kernel is compiled for");
     require(int64_t(p.lanes) * p.shares <= readers, "all who share a column read");
@@ -347,14 +352,13 @@ class PlanCheck {
         p.stage_rows >= 1 && (one_stage || p.stage_rows % (rows_at_once(bytes_) * p.shares) == 0),
         "the batches and shares of a stage are whole");
 
-    require(!p.contiguous || (p.across == 1 && along().stride == inner().size &&
-                              p.stage_pitch == along().stride * bytes_),
+    require(!p.contiguous ||
+                (p.across == 1 && pitch == inner().size && p.stage_pitch == pitch * bytes_),
             "what comes in one copy is contiguous");
     require(p.contiguous || p.stage_pitch >= p.tile * bytes_ + 2 * (kLoadBytes - 1),
             "rows that are copied one by one are apart");
-    require(
-        p.stage_pitch % bytes_ == 0 && (p.stage_pitch - along().stride * bytes_) % kLoadBytes == 0,
-        "rows lie in a stage as they do in a block of a load");
+    require(p.stage_pitch % bytes_ == 0 && (p.stage_pitch - pitch * bytes_) % kLoadBytes == 0,
+            "rows lie in a stage as they do in a block of a load");
     const int64_t last_row = (rows - 1) * p.stage_pitch;
     require_stage(last_row + p.tile * bytes_ + kLoadBytes - 1,
                   "a stage holds what is copied to it");

@@ -4,6 +4,7 @@
 // were masked, and how many of softmax_max, took each walk and were in parts and clusters.
 #include <cmath>
 #include <cstdio>
+#include <numeric>
 #include <random>
 
 #include "cuda/device.cuh"
@@ -116,7 +117,7 @@ struct Case {
 
 std::mt19937_64 random_bits(1);
 int taken[8], in_batches, in_parts, in_clusters, in_subtiles, mapped, mapped_batches;
-int scattered, wrong;
+int mapped_columns, scattered, wrong;
 struct Counts {
   int taken[8], in_parts, in_clusters;
 } with_mask, of_softmax;
@@ -283,7 +284,8 @@ void run(const Case& c) {
   in_parts += plan.split();
   in_clusters += plan.cluster > 1;
   in_subtiles += plan.tile > plan.subtile && plan.subtile > 0;
-  mapped += plan.mapped;
+  mapped += plan.mapped && plan.walk == Walk::kWholeRows;
+  mapped_columns += plan.mapped && plan.walk == Walk::kBulkColumns;
   mapped_batches += plan.mapped && plan.batches > 1;
   scattered += plan.walk == Walk::kBoxes && plan.box.reading == Box::kScattered;
   const int64_t results = r.groups.outputs * r.groups.copies;
@@ -327,6 +329,7 @@ Tuning random_tuning() {
   if (below(2)) tuning.whole_vectors = 0;
   if (below(2)) tuning.whole_row_bytes = 0;
   if (below(8)) tuning.bulk_bytes = 0;
+  if (below(4)) tuning.mapped_part_bytes = below(1000);
   if (below(2)) {  // short rings of narrow tiles
     tuning.stage_bytes = 64 << below(10);
     tuning.tile_bytes = 64 << below(10);
@@ -365,7 +368,8 @@ Case random_case() {
     const int64_t longest[] = {6, 40, 40};
     for (int d = 0; d < 3; ++d) c.sizes[d] = 2 + below(longest[d]);
     if (large) c.sizes[1 + below(2)] += 500 + below(1000);
-    c.reduced = below(2) ? 6 : 7;
+    const uint64_t side_by_side[] = {6, 7, 3};
+    c.reduced = side_by_side[below(3)];
     c.gap = below(2) ? 0 : 1 + below(4);
   }
   c.largest = below(2);
@@ -379,7 +383,7 @@ Case random_case() {
   c.fill = static_cast<Fill>(below(3));
   c.bulk = below(2);
   if (permuted) {
-    std::shuffle(c.order, c.order + (c.reduced == 7 ? 3 : 2), random_bits);
+    std::shuffle(c.order + (c.reduced == 3), c.order + (c.reduced == 6 ? 2 : 3), random_bits);
     c.offset = below(2) ? below(16) : 0;
   } else {
     if (below(3) == 0) std::shuffle(c.order, c.order + 3, random_bits);
@@ -428,6 +432,29 @@ Case random_task(Case c, bool masked) {
   return c;
 }
 
+// Reduced dims that are one in memory, in any order: of rows in batches, or of columns.
+Case mapped_case(bool columns) {
+  Case c = random_case();
+  c.sizes[0] = 2 + below(6);
+  c.sizes[1] = 2 + below(columns ? 200 : 40);
+  c.sizes[2] = columns ? 9 + below(60) : 500 + below(1000);
+  c.reduced = columns ? 3 : 7;
+  c.gap = c.repeated = 0;
+  c.index_bytes = 8;
+  c.step = 1;
+  std::iota(c.order, c.order + 3, 0);
+  std::swap(c.order[0], c.order[2]);
+  columns ? std::swap(c.order[1], c.order[2]) : std::shuffle(c.order, c.order + 3, random_bits);
+  c.bulk = columns || c.bulk;
+  c.multiprocessors = 1;
+  c.tuning = Tuning{};
+  Tuning& t = c.tuning;
+  t.small_elements = t.whole_vectors = t.whole_column = t.bulk_bytes = 0;
+  t.small_group_bytes = t.mapped_part_bytes = 0;
+  t.column_walk_8 = t.column_walk_16 = t.column_walk_32 = 1 << 20;
+  return c;
+}
+
 // One row in parts, the last of which is shorter than a vector, that begin between vectors.
 Case short_last_part() {
   Case c{kDTypes[7], {1, 1, 263 * 8320 + 1}, 0, 1, 4, false, false, true, true, Fill::kFew, {}};
@@ -461,10 +488,12 @@ int main(int count, char** arguments) {
     run(random_case());
     run(random_task(random_case(), true));
     run(random_task(random_case(), false));
+    if (i % 32 == 0) run(mapped_case(false));
+    if (i % 32 == 0) run(mapped_case(true));
   }
   for (int count : taken) std::printf("%d ", count);
-  for (int count :
-       {in_batches, in_parts, in_clusters, mapped, mapped_batches, scattered, in_subtiles})
+  for (int count : {in_batches, in_parts, in_clusters, mapped, mapped_batches, scattered,
+                    mapped_columns, in_subtiles})
     std::printf("%d ", count);
   std::puts("");
   for (const Counts& counts : {with_mask, of_softmax}) {

@@ -26,8 +26,7 @@ inline bool without_gaps(int64_t pitch, int64_t bytes) {
 // Bytes from the first element of a group to its last, if each dim begins about where the ones
 // inside it end, else more than `most`. `run`: bytes of one reduced position.
 inline int64_t bytes_of_group(const Dims& reduced, int64_t bytes, int64_t run, int64_t most) {
-  Dims dims;
-  for (int d = 0; d < reduced.count; ++d) insert(dims, reduced.dim[d]);
+  const Dims dims = by_stride(reduced);
   for (int d = 0; d < dims.count; ++d) {
     const Dim& dim = dims.dim[d];
     if (dim.size > most || dim.stride > most || !box::without_gaps(dim.stride * bytes, run))
