@@ -107,18 +107,20 @@ inline bool is_rows(const Groups& groups) {
   return groups.reduced.dim[0].stride <= groups.axes.dim[0].stride;
 }
 
-// Whether dims in the order of memory are one run of it without gaps, in whatever order the index
-// counts them. `place` takes a position in the run to its index.
-inline bool is_run(const Dims& dims) {
-  if (dims.count == 0 || dims.dim[0].stride != 1) return false;
+// Whether dims in the order of memory are one dim in it, in whatever order the index counts them.
+// `place` takes a position along that to its index.
+inline bool is_one_in_memory(const Dims& dims) {
   for (int d = 1; d < dims.count; ++d) {
     const Dim &inner = dims.dim[d - 1], &outer = dims.dim[d];
     if (outer.stride != inner.stride * inner.size ||
         outer.mask_stride != inner.mask_stride * inner.size)
       return false;
   }
-  return true;
+  return dims.count > 0;
 }
+
+// Whether they are one run of memory without gaps.
+inline bool is_run(const Dims& dims) { return is_one_in_memory(dims) && dims.dim[0].stride == 1; }
 
 // Whether the results follow each other as their groups do in memory.
 inline bool in_order(const Groups& groups) {

@@ -41,6 +41,13 @@ inline Dims by_step(const Dims& dims) {
   return ordered;
 }
 
+// And the other way round.
+inline Dims by_stride(const Dims& dims) {
+  Dims ordered;
+  for (int d = 0; d < dims.count; ++d) insert(ordered, dims.dim[d]);
+  return ordered;
+}
+
 inline void order_by_index(Dims& reduced) { reduced = by_step(reduced); }
 
 // All dims of the results, repeats among them, in the order of the results.

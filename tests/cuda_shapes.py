@@ -150,6 +150,8 @@ SMALL = (
     Shape((500, 15), (1,)),
     Shape((500, 20), (1,)),
     Shape((500, 9), (1,), gap=40),
+    Shape((500, 3, 7), (1, 2), gap=1),
+    Shape((500, 3, 5), (1, 2), torch.int8, order=(0, 2, 1)),
     Shape((500, 9), (1,), torch.bfloat16, step=3),
     Shape((40, 1), (1,), torch.float64),
     Shape((30, 7, 1), (2,), torch.int8, order=(1, 0, 2)),
@@ -177,6 +179,7 @@ SMALL = (
     Shape((2, 540_000), (0,), torch.int8),
     Shape((264, 3, 5761), (1,), torch.int8),  # its last subtile is not a whole one
     Shape((300, 4095), (0,), torch.bfloat16),
+    Shape((300, 4, 70), (0, 1), order=(1, 0, 2)),
     Shape((300, 4095), (0,), torch.float64),
     Shape((3, 33_000), (1,)),
     Shape((140, 16_501), (1,), torch.bfloat16),
@@ -214,15 +217,16 @@ def branches(shape: Shape, plan: CudaPlan) -> set[tuple]:
         found.add((walk, f"{extent + extent % 2 if extent > 4 else extent} rows"))
     elif walk == Walk.BOXES:
         scanned = "a lane to a row" if plan.lanes == 1 else "lanes to a row"
-        reading = {-2: "elements", -1: "columns", 0: scanned}
+        reading = {-3: "scattered", -2: "elements", -1: "columns", 0: scanned}
         found.add((walk, reading.get(plan.reading, f"{plan.reading} vectors held")))
         found.add((walk, "pieces" if plan.pieces else "a span"))
     elif walk in (Walk.COLUMNS, Walk.BULK_COLUMNS):
         found.add((walk, "alone" if plan.shares == 1 else "shared"))
     if walk in (Walk.BULK_COLUMNS, Walk.EXCHANGE):
         found.add((walk, "one span" if plan.contiguous else "a span to a row"))
-    if walk == Walk.BULK_COLUMNS and plan.tile > plan.subtile:
-        found.add((walk, "subtiles"))
+    if walk == Walk.BULK_COLUMNS:
+        found |= {(walk, "subtiles")} if plan.tile > plan.subtile else set()
+        found |= {(walk, "mapped")} if plan.mapped else set()
     return found
 
 
@@ -244,12 +248,13 @@ BRANCHES = {
         "lanes to a row",
         "columns",
         "elements",
+        "scattered",
         "a span",
         "pieces",
     ),
     Walk.EXCHANGE: ("vector", "no vector", "one span", "a span to a row"),
     Walk.BULK_COLUMNS: ("vector", "no vector", "alone", "shared", "one span", "a span to a row")
-    + ("subtiles",),
+    + ("subtiles", "mapped"),
 }
 ALL_BRANCHES = {(walk, branch) for walk, names in BRANCHES.items() for branch in names} | set(WALKS)
 ALL_BRANCHES |= {("candidates", "packed"), ("candidates", "not packed")}

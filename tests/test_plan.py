@@ -233,6 +233,29 @@ def test_reduced_dims_side_by_side_are_one_row_in_whatever_order(sizes, strides,
     assert not in_order.mapped
 
 
+@pytest.mark.parametrize(
+    "sizes, strides, dims, dtype",
+    [
+        ((300_000, 5, 7), (35, 1, 5), (1, 2), torch.float32),  # in another order
+        ((300_000, 5, 7), (60, 12, 1), (1, 2), torch.float32),  # with gaps
+        ((30_000, 3, 5, 33), (495, 33, 99, 1), (1, 2), torch.float32),  # of columns
+    ],
+)
+def test_small_groups_over_several_dims_are_boxes(sizes, strides, dims, dtype):
+    x = torch.empty_strided(sizes, strides, dtype=dtype, device="meta")
+    assert cuda_plan(x, dims).walk == Walk.BOXES
+
+
+def test_columns_over_dims_that_are_one_in_memory_are_read_in_its_order():
+    x = torch.empty_strided((4096, 57, 1024), (57, 1, 233472), device="meta")
+    plan = cuda_plan(x, (0, 2))
+    assert plan.walk == Walk.BULK_COLUMNS and plan.mapped and plan.parts == 1024
+    assert not cuda_plan(empty(1024, 4096, 57), (0, 1)).mapped
+    # So many parts that their candidates do not fit the workspace.
+    x = torch.empty_strided((512, 57, 65536), (57, 1, 29184), device="meta")
+    assert cuda_plan(x, (0, 2)).walk == Walk.COLUMNS
+
+
 @pytest.mark.parametrize("kind", WALKS, ids=lambda kind: f"{kind[0].name.lower()}, {kind[1]}")
 def test_shapes_of_the_reliability_tests_take_every_walk(kind):
     plan = WALKS[kind].plan()

@@ -2,7 +2,9 @@
 // gaps in them: short rows (channels_last channels, say), or a short reduced dim outside a short
 // kept one. A thread, or a few lanes for a longer group, takes each output. Groups may lie at any
 // pitch, in any order of the results, and their elements apart from each other. A tile is one span
-// of memory where there is little between the groups; else each group is copied by itself.
+// of memory where there is little between the groups; else each group is copied by itself. Several
+// reduced dims that lie close together are such a group too, in whatever order the index counts
+// them.
 //
 // Bound by reading memory: so many blocks find room that some always copy. Rows of 8- and 16-bit
 // types by instructions: 190 of them for a row of 21 that a thread holds.
@@ -48,6 +50,38 @@ struct BoxProblem {
     tiles_of_axis = ceil_div(in_axis, box.tile);
     in_order = p.in_order;
     only_indices = in_order && !out.values && index_step == 1;
+  }
+
+  // Where a reduced position lies in a group in shared memory, and its index.
+  __device__ uint32_t offset_of_row(uint32_t row) const { return row * box.row_pitch; }
+  __device__ int64_t index_of_row(uint32_t row) const { return row * index_step; }
+};
+
+// Groups over several reduced dims, whose positions are counted as the index counts them.
+struct ScatteredBoxes : BoxProblem {
+  int reduced_count;
+  Dim reduced[kBoxReduced];  // the innermost of the index first
+
+  ScatteredBoxes(const Problem& p, const Groups& groups_of)
+      : BoxProblem(p, groups_of), reduced_count(p.reduced_count) {
+    const Dims dims = by_step(groups_of.reduced);
+    std::copy_n(dims.dim, reduced_count, reduced);
+    only_indices = in_order && !out.values && groups_of.weight == 1;
+  }
+
+  // A table behind the groups, for to divide a position takes long.
+  __device__ uint16_t* offsets() const {
+    return reinterpret_cast<uint16_t*>(dynamic_shared() + table_begin(box));
+  }
+  template <class Key>
+  __device__ void write_offsets() const {
+    for (uint32_t row = threadIdx.x; row < rows; row += kGroupThreads)
+      offsets()[row] =
+          static_cast<uint16_t>(place(reduced, reduced_count, row).offset * sizeof(Key));
+  }
+  __device__ uint32_t offset_of_row(uint32_t row) const { return offsets()[row]; }
+  __device__ int64_t index_of_row(uint32_t row) const {
+    return place(reduced, reduced_count, row).step;
   }
 };
 
@@ -104,13 +138,13 @@ __device__ Tile load_tile(const BoxProblem& p, char* shared) {
 }
 
 // The result of an output, whose best element is row `row` of what lies `at` in the tile.
-template <class Element>
-__device__ void store(const BoxProblem& p, Element element, const Tile& tile, int64_t output,
+template <class Boxes, class Element>
+__device__ void store(const Boxes& p, Element element, const Tile& tile, int64_t output,
                       uint32_t at, uint32_t row) {
   using Key = typename Element::Key;
   const int64_t to = p.in_order ? output : place(p.kept, p.kept_count, output).step;
-  p.out.put(to, row * p.index_step, [&] {
-    const auto* bits = reinterpret_cast<const Key*>(dynamic_shared() + at + row * p.box.row_pitch);
+  p.out.put(to, p.index_of_row(row), [&] {
+    const auto* bits = reinterpret_cast<const Key*>(dynamic_shared() + at + p.offset_of_row(row));
     return element.value(*bits);
   });
 }
@@ -236,8 +270,8 @@ __device__ void read_columns(const BoxProblem& p, Element element, const Tile& t
 }
 
 // A few lanes to an output, an element at a time to each of them, wherever in the tile these lie.
-template <class Element>
-__device__ void read_elements(const BoxProblem& p, Element element, const Tile& tile) {
+template <class Boxes, class Element>
+__device__ void read_elements(const Boxes& p, Element element, const Tile& tile) {
   using Key = typename Element::Key;
   constexpr int kAtOnce = 4;
   const uint32_t lanes = p.box.lanes, lane = threadIdx.x & (lanes - 1);
@@ -252,7 +286,7 @@ __device__ void read_elements(const BoxProblem& p, Element element, const Tile& 
       const auto position = [&](int u) { return std::min(j + u * lanes, p.rows - 1); };
 #pragma unroll
       for (int u = 0; u < kAtOnce; ++u) {
-        const char* from = dynamic_shared() + at + position(u) * p.box.row_pitch;
+        const char* from = dynamic_shared() + at + p.offset_of_row(position(u));
         best.take(element.key(*reinterpret_cast<const Key*>(from)), position(u));
       }
     }
@@ -266,11 +300,16 @@ __device__ void read_elements(const BoxProblem& p, Element element, const Tile& 
   }
 }
 
-template <int kReading, class Element>
+template <int kReading, class Boxes, class Element>
 __global__ void __launch_bounds__(kGroupThreads, kGroupBlocks)
-    boxes(const __grid_constant__ BoxProblem p, const Element element) {
-  const Tile tile = load_tile<typename Element::Key>(p, dynamic_shared());
-  if constexpr (kReading == Box::kElements) {
+    boxes(const __grid_constant__ Boxes p, const Element element) {
+  using Key = typename Element::Key;
+  if constexpr (kReading == Box::kScattered) p.template write_offsets<Key>();
+  const Tile tile = load_tile<Key>(p, dynamic_shared());
+  if constexpr (kReading == Box::kScattered) {
+    __syncthreads();
+    read_elements(p, element, tile);
+  } else if constexpr (kReading == Box::kElements) {
     read_elements(p, element, tile);
   } else if constexpr (kReading == Box::kColumns) {
     read_columns(p, element, tile);
@@ -285,13 +324,20 @@ void launch_boxes(const Reduction& r, const Problem& problem, void* stream) {
   visit_device_element(r, [&](auto element) {
     using Element = decltype(element);
     using Kernel = void (*)(BoxProblem, Element);
-    constexpr Kernel kOfRows[] = {boxes<0, Element>, boxes<1, Element>, boxes<2, Element>,
-                                  boxes<3, Element>, boxes<4, Element>};
-    const Box& box = problem.plan.box;
-    const Kernel kernel = box.reading == Box::kElements  ? boxes<Box::kElements, Element>
-                          : box.reading == Box::kColumns ? boxes<Box::kColumns, Element>
+    constexpr Kernel kOfRows[] = {boxes<0, BoxProblem, Element>, boxes<1, BoxProblem, Element>,
+                                  boxes<2, BoxProblem, Element>, boxes<3, BoxProblem, Element>,
+                                  boxes<4, BoxProblem, Element>};
+    const Plan& plan = problem.plan;
+    const Box& box = plan.box;
+    if (box.reading == Box::kScattered) {
+      const auto kernel = boxes<Box::kScattered, ScatteredBoxes, Element>;
+      const ScatteredBoxes parameters(problem, r.groups);
+      return launch(kernel, plan, parameters, element, stream, shared_bytes(box));
+    }
+    const Kernel kernel = box.reading == Box::kElements ? boxes<Box::kElements, BoxProblem, Element>
+                          : box.reading == Box::kColumns ? boxes<Box::kColumns, BoxProblem, Element>
                                                          : kOfRows[box.reading];
-    launch(kernel, problem.plan, BoxProblem(problem, r.groups), element, stream, shared_bytes(box));
+    launch(kernel, plan, BoxProblem(problem, r.groups), element, stream, shared_bytes(box));
   });
 }
 

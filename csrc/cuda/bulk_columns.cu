@@ -3,6 +3,10 @@
 // so their pitch need not suit 16-byte loads. Where a tile is narrow, threads share its columns by
 // turns; where tiles are few, the reduced extent is cut into parts.
 //
+// Several reduced dims that are one in memory, but not in the order of the index, are cut into
+// parts within which it rises (mapped columns): read in its order, rows of columns would lie far
+// apart.
+//
 // Bound by reading memory; short columns by the work per output.
 #include "cuda/results.cuh"
 #include "cuda/ring.cuh"
@@ -44,9 +48,9 @@ struct Item {
   // Positions count from the begin of the cluster's first part.
   template <class Element>
   __device__ Results<Element> results(const Problem& p) const {
-    return {p,     offset,
-            1,     outer * p.axes()[0].size + column,
-            group, group * p.plan.cluster * p.plan.part_extent};
+    const int64_t first = group * p.plan.cluster * p.plan.part_extent;
+    const int64_t output = outer * p.axes()[0].size + column;
+    return {p, offset, 1, output, group, place(p.reduced(), p.reduced_count, first).step};
   }
 };
 
@@ -256,9 +260,8 @@ __global__ void __launch_bounds__(kReaders + kProducers, 2)
 #endif
 }
 
-}  // namespace
-
-void launch_bulk_columns(const Reduction& r, const Problem& problem, void* stream) {
+// Reduced dims are in the order of memory.
+void launch_in_memory(const Reduction& r, const Problem& problem, void* stream) {
   visit_device_element(r, [&](auto element) {
     using Element = decltype(element);
     constexpr int kSlots = slots_per_reader(sizeof(typename Element::Key));
@@ -268,6 +271,16 @@ void launch_bulk_columns(const Reduction& r, const Problem& problem, void* strea
       launch_ring<bulk_columns<1, Element>>(r, problem, element, stream);
     }
   });
+}
+
+}  // namespace
+
+void launch_bulk_columns(const Reduction& r, const Problem& problem, void* stream) {
+  if (!problem.plan.mapped) return launch_in_memory(r, problem, stream);
+  Problem in_memory = problem;
+  const Dims reduced = by_stride(r.groups.reduced);
+  std::copy_n(reduced.dim, reduced.count, in_memory.dims + in_memory.kept_count);
+  launch_in_memory(r, in_memory, stream);
 }
 
 }  // namespace reduceops::cuda

@@ -75,7 +75,7 @@ __device__ void put_alone(const Problem& p, const Source& source, const Reducer&
     const bool may_be_none = Source::kMasked && p.candidates;
     if (may_be_none) return emit_each();
     const int64_t offset = first - reinterpret_cast<const Key*>(p.input);
-    const Results<typename Source::Element> results(p, offset, stride, output, part, begin);
+    const Results<typename Source::Element> results(p, offset, stride, output, part, begin * step);
     if (results.only_indices()) {
       uint32_t found[kWidth];
 #pragma unroll

@@ -45,7 +45,7 @@ struct Plan {
   int lanes;            // rows: threads per row; columns: threads side by side over columns
   int loads;            // rows: in flight of a thread
   int64_t batches;      // whole rows: of so many loads, in a part; 0: a row is held at once
-  bool mapped;          // whole rows: the index does not follow the order of memory
+  bool mapped;          // whole rows, bulk columns: the index does not follow the order of memory
   int shares;           // columns: threads that share a column
   int runs;             // rows: of the innermost reduced dim, that the lanes take side by side
   int threads;          // per block

@@ -239,7 +239,6 @@ class PlanCheck {
   void require_ring() {
     const Plan& p = plan_;
     require(limits_.bulk, "only GPUs that have bulk copies are asked for them");
-    require(groups_.reduced.count == 1, "there is one reduced dim");
     require(p.stages >= 1 && p.stage_bytes > 0 && p.scratch_bytes >= 0, "there is a ring");
     require(p.stage_bytes % kLineBytes == 0, "each stage begins where a line does");
     require(shared_bytes(p) <= kSharedBytes, "a block has that much shared memory");
@@ -255,16 +254,24 @@ class PlanCheck {
     const Box& box = plan_.box;
     const bool rows = is_rows(groups_);
     const int64_t column_stride = rows ? 1 : inner().stride;
-    const int64_t last = (walk_ - 1) * box.row_pitch + (box.columns - 1) * box.column_pitch;
+    const bool scattered = groups_.reduced.count > 1;
+    int64_t last = (box.columns - 1) * box.column_pitch;
+    for (int d = 0; d < groups_.reduced.count; ++d)
+      last += (groups_.reduced.dim[d].size - 1) * groups_.reduced.dim[d].stride * bytes_;
     require_grid();
     require_one_part();
     require(plan_.blocks == box.tiles, "a block has a tile");
     require(plan_.threads == kGroupThreads, "a block as the kernel is compiled for");
-    require(groups_.reduced.count == 1 && groups_.axes.count >= 1 && groups_.kept.count <= kBoxDims,
+    require(1 <= groups_.reduced.count && groups_.reduced.count <= kBoxReduced &&
+                groups_.axes.count >= 1 && groups_.kept.count <= kBoxDims,
             "there are dims that the kernel takes");
+    require(scattered == (box.reading == Box::kScattered), "several dims have a table");
+    require(!scattered || (box.table_bytes >= 2 * walk_ && box.group_bytes >> 16 == 0),
+            "the table has room for all offsets");
     require(box.of_columns != rows && box.columns == (rows ? 1 : inner().size),
             "an axis of columns is the innermost");
-    require(box.row_pitch == along().stride * bytes_ && box.column_pitch == column_stride * bytes_,
+    require((scattered || box.row_pitch == along().stride * bytes_) &&
+                box.column_pitch == column_stride * bytes_,
             "a group lies in shared memory as it does in memory");
     require(last + bytes_ == box.group_bytes, "all of a group is copied");
     require(is_power_of_two(box.lanes) && box.lanes <= 32, "the lanes of an output are of a warp");
@@ -301,7 +308,7 @@ class PlanCheck {
     if (box.reading == Box::kColumns) {
       require(column_stride == 1, "columns lie side by side");
       past = (round_up(box.columns, elements_) - box.columns) * bytes_ + behind_slots();
-    } else if (box.reading != Box::kElements) {
+    } else if (box.reading != Box::kElements && !scattered) {
       require(rows && along().stride == 1, "rows are contiguous");
       require(box.reading == 0 || (!box.pieces && box.lanes == 1 && box.reading <= 4 &&
                                    box.reading == ceil_div(walk_ * bytes_, kLoadBytes)),
@@ -360,6 +367,12 @@ class PlanCheck {
     const int64_t rows = std::min<int64_t>(p.stage_rows, p.part_extent);
     const bool one_stage = p.stage_rows >= p.part_extent;
     require_ring();
+    const Dims reduced = by_stride(groups_.reduced);
+    const int64_t pitch = reduced.dim[0].stride;
+    require(is_one_in_memory(reduced), "the reduced dims are one in memory");
+    require(p.mapped == (reduced.count > 1), "positions are indices where they can be");
+    require(!p.mapped || (p.split() && p.cluster == 1 && reduced.dim[0].size % p.part_extent == 0),
+            "indices of a part rise");
     require(inner().stride == 1, "the columns lie side by side");
     require(32 <= readers && readers <= kReaders, "a block as the kernel is compiled for");
     require(int64_t(p.lanes) * p.shares <= readers, "all who share a column read");
@@ -378,14 +391,13 @@ class PlanCheck {
         p.stage_rows >= 1 && (one_stage || p.stage_rows % (rows_at_once(bytes_) * p.shares) == 0),
         "the batches and shares of a stage are whole");
 
-    require(!p.contiguous || (p.across == 1 && along().stride == inner().size &&
-                              p.stage_pitch == along().stride * bytes_),
+    require(!p.contiguous ||
+                (p.across == 1 && pitch == inner().size && p.stage_pitch == pitch * bytes_),
             "what comes in one copy is contiguous");
     require(p.contiguous || p.stage_pitch >= p.tile * bytes_ + 2 * (kLoadBytes - 1),
             "rows that are copied one by one are apart");
-    require(
-        p.stage_pitch % bytes_ == 0 && (p.stage_pitch - along().stride * bytes_) % kLoadBytes == 0,
-        "rows lie in a stage as they do in a block of a load");
+    require(p.stage_pitch % bytes_ == 0 && (p.stage_pitch - pitch * bytes_) % kLoadBytes == 0,
+            "rows lie in a stage as they do in a block of a load");
     const int64_t last_row = (rows - 1) * p.stage_pitch;
     require_stage(last_row + p.tile * bytes_ + kLoadBytes - 1,
                   "a stage holds what is copied to it");

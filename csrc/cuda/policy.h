@@ -44,6 +44,8 @@ constexpr int64_t whole_column_rows(int64_t bytes) { return bytes == 4 ? 8 : 4; 
 
 // boxes.cu
 constexpr int kBoxDims = 6;             // kept ones, at most
+constexpr int kBoxReduced = 4;          // reduced ones, at most
+constexpr int64_t kBoxTable = 4096;     // reduced positions of which a table says where they lie
 constexpr int64_t kGroupThreads = 128;  // of a block
 constexpr int64_t kGroupBlocks = 8;     // that shall find room in a multiprocessor
 

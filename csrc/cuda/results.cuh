@@ -11,15 +11,16 @@ class Results {
 
  public:
   // Outputs `stride` elements apart in memory, the first of which begins at `offset` and is number
-  // `output` in the order of memory, each from reduced position `begin` on.
+  // `output` in the order of memory, along one reduced dim; `first`: the index of position 0, which
+  // is index 0 where no candidates are wanted.
   __device__ Results(const Problem& p, int64_t offset, int64_t stride, int64_t output, int64_t part,
-                     int64_t begin)
+                     int64_t first)
       : p_(p),
         input_(reinterpret_cast<const Key*>(p.input) + offset),
         stride_(stride),
         output_(output),
         part_(part),
-        begin_(begin),
+        first_(first),
         along_(p.reduced()[0]) {}
 
   // Whether indices are all that is wanted, side by side: those of positions that count from the
@@ -40,7 +41,7 @@ class Results {
   }
 
   __device__ void put(Element element, uint32_t here, Key key, int64_t position) const {
-    const int64_t index = (begin_ + position) * along_.step;
+    const int64_t index = first_ + position * along_.step;
     if (p_.candidates) {
       p_.candidates.put((output_ + here) * p_.plan.candidates() + part_, {key, index});
       return;
@@ -48,7 +49,7 @@ class Results {
     p_.out.put(p_.result(output_ + here), index, [&] {
       Key value;
       if (!element.value_of_key(key, value))
-        value = element.value(input_[here * stride_ + (begin_ + position) * along_.stride]);
+        value = element.value(input_[here * stride_ + position * along_.stride]);
       return value;
     });
   }
@@ -56,7 +57,7 @@ class Results {
  private:
   const Problem& p_;
   const Key* input_;
-  const int64_t stride_, output_, part_, begin_;
+  const int64_t stride_, output_, part_, first_;
   const Dim along_;
 };
 

@@ -22,6 +22,7 @@ struct Tuning {
   int64_t least_segment_bytes = 1 << 10;  // narrowest that is copied row by row
   int64_t full_segment_bytes = 2 << 10;   // narrowest that is read at full speed
   int64_t split_segment_bytes = 1 << 10;  // narrowest that tiles are made to be more of them
+  int64_t mapped_part_bytes = 16 << 10;   // shortest part of mapped columns
   int64_t waves_bytes = 384 << 20;    // input from which on there are more blocks than fit at once
   int64_t work_bytes = 128 << 10;     // input of each
   int64_t short_row_bytes = 4 << 10;  // longest row that is taken in tiles of many
@@ -73,6 +74,7 @@ inline constexpr Tunable kTunables[] = {
     {"least_segment_bytes", &Tuning::least_segment_bytes},
     {"full_segment_bytes", &Tuning::full_segment_bytes},
     {"split_segment_bytes", &Tuning::split_segment_bytes},
+    {"mapped_part_bytes", &Tuning::mapped_part_bytes},
     {"waves_bytes", &Tuning::waves_bytes},
     {"work_bytes", &Tuning::work_bytes, 1},
     {"short_row_bytes", &Tuning::short_row_bytes, 0, 48 << 10},

@@ -118,7 +118,8 @@ struct Case {
 };
 
 std::mt19937_64 random_bits(1);
-int taken[9], in_batches, in_parts, in_clusters, in_subtiles, mapped, mapped_batches, wrong;
+int taken[9], in_batches, in_parts, in_clusters, in_subtiles, mapped, mapped_batches;
+int mapped_columns, scattered, wrong;
 struct Counts {
   int taken[9], in_parts, in_clusters;
 } with_mask, of_softmax;
@@ -290,8 +291,10 @@ void run(const Case& c) {
   in_parts += plan.split();
   in_clusters += plan.cluster > 1;
   in_subtiles += plan.tile > plan.subtile && plan.subtile > 0;
-  mapped += plan.mapped;
+  mapped += plan.mapped && plan.walk == Walk::kWholeRows;
+  mapped_columns += plan.mapped && plan.walk == Walk::kBulkColumns;
   mapped_batches += plan.mapped && plan.batches > 1;
+  scattered += plan.walk == Walk::kBoxes && plan.box.reading == Box::kScattered;
   const int64_t results = r.groups.outputs * r.groups.copies;
   r.index_bytes = c.index_bytes;
   std::vector<char> indices(results * r.index_bytes, -1);
@@ -335,6 +338,7 @@ Tuning random_tuning() {
   if (below(2)) tuning.whole_vectors = 0;
   if (below(2)) tuning.whole_row_bytes = 0;
   if (below(8)) tuning.bulk_bytes = 0;
+  if (below(4)) tuning.mapped_part_bytes = below(1000);
   if (below(2)) {  // short rings of narrow tiles
     tuning.stage_bytes = 64 << below(10);
     tuning.tile_bytes = 64 << below(10);
@@ -361,6 +365,7 @@ Case random_case() {
   const uint64_t reduced[] = {1, 2, 4, 4, 8, 8, 6, 9, 10, 15};
   c.reduced = reduced[below(std::size(reduced))];
   const int64_t kind = below(8);
+  const bool permuted = kind == 4 || kind == 5, large = permuted && below(2);
   if (kind == 0) {  // long rows
     std::fill_n(c.sizes, kDims, 1);
     c.sizes[0] = 1 + below(12);
@@ -378,12 +383,13 @@ Case random_case() {
     c.sizes[d] = 2 + below(5);
     c.reduced = 1 << d;
     std::shuffle(c.order, c.order + kDims, random_bits);
-  } else if (kind == 4) {  // reduced dims side by side, in any order
+  } else if (permuted) {  // reduced dims side by side, in any order
     const int64_t longest[] = {1, 6, 40, 40};
     for (int d = 0; d < kDims; ++d) c.sizes[d] = 1 + (d > 0) + below(longest[d]);
-    if (below(2)) c.sizes[2 + below(2)] += below(1000);
-    c.reduced = below(2) ? 12 : 14;
-    c.gap = c.offset = 0;
+    if (large) c.sizes[2 + below(2)] += 500 + below(1000);
+    const uint64_t side_by_side[] = {12, 14, 6};
+    c.reduced = side_by_side[below(3)];
+    c.gap = below(2) ? 0 : 1 + below(4);
   }
   c.largest = below(2);
   c.scaled = c.dtype.max_magnitude && c.dtype.bytes > 1 && below(4) == 0;
@@ -395,16 +401,17 @@ Case random_case() {
   while (c.index_bytes < 8 && (extent - 1) >> 8 * c.index_bytes) c.index_bytes *= 2;
   c.fill = static_cast<Fill>(below(3));
   c.bulk = below(2);
-  if (kind == 4) {
-    std::shuffle(c.order, c.order + (c.reduced == 14 ? 3 : 2), random_bits);
+  if (permuted) {
+    std::shuffle(c.order + (c.reduced == 6), c.order + (c.reduced == 12 ? 2 : 3), random_bits);
     c.offset = below(2) ? below(16) : 0;
   } else {
     if (below(3) == 0) std::shuffle(c.order, c.order + kDims, random_bits);
     if (below(4) == 0) c.step = 2 + below(3);
   }
   if (below(8) == 0) c.repeated = below(1 << kDims);
-  c.multiprocessors = 1 + below(8);
+  c.multiprocessors = large ? 1 : 1 + below(8);
   c.tuning = random_tuning();
+  if (large) c.tuning.whole_rows = 1;
   return c;
 }
 
@@ -444,6 +451,30 @@ Case random_task(Case c, bool masked) {
   return c;
 }
 
+// Reduced dims that are one in memory, in any order: of rows in batches, or of columns.
+Case mapped_case(bool columns) {
+  Case c = random_case();
+  c.sizes[0] = 1;
+  c.sizes[1] = 2 + below(6);
+  c.sizes[2] = 2 + below(columns ? 200 : 40);
+  c.sizes[3] = columns ? 9 + below(60) : 500 + below(1000);
+  c.reduced = columns ? 6 : 14;
+  c.gap = c.repeated = 0;
+  c.index_bytes = 8;
+  c.step = 1;
+  std::iota(c.order, c.order + kDims, 0);
+  std::reverse(c.order, c.order + kDims);
+  columns ? std::swap(c.order[1], c.order[2]) : std::shuffle(c.order, c.order + 3, random_bits);
+  c.bulk = columns || c.bulk;
+  c.multiprocessors = 1;
+  c.tuning = Tuning{};
+  Tuning& t = c.tuning;
+  t.small_elements = t.whole_vectors = t.whole_column = t.bulk_bytes = 0;
+  t.small_group_bytes = t.mapped_part_bytes = 0;
+  t.column_walk_8 = t.column_walk_16 = t.column_walk_32 = 1 << 20;
+  return c;
+}
+
 // One row in parts, the last of which is shorter than a vector, that begin between vectors.
 Case short_last_part() {
   Case c{kDTypes[7], {1, 1, 1, 263 * 8320 + 1}, 0, 1, 8, false, false, true, true, Fill::kFew, {}};
@@ -478,9 +509,12 @@ int main(int count, char** arguments) {
     run(random_case());
     run(random_task(random_case(), true));
     run(random_task(random_case(), false));
+    if (i % 32 == 0) run(mapped_case(false));
+    if (i % 32 == 0) run(mapped_case(true));
   }
   for (int count : taken) std::printf("%d ", count);
-  for (int count : {in_batches, in_parts, in_clusters, mapped, mapped_batches, in_subtiles})
+  for (int count : {in_batches, in_parts, in_clusters, mapped, mapped_batches, scattered,
+                    mapped_columns, in_subtiles})
     std::printf("%d ", count);
   std::puts("");
   for (const Counts& counts : {with_mask, of_softmax}) {

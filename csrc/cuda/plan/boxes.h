@@ -6,14 +6,135 @@
 
 namespace reduceops::cuda {
 
+namespace box {
+
+constexpr int64_t kSlack = 32;            // bytes that reading a slot or vector may go past a group
+constexpr int64_t kLeastSpan = 4096;      // bytes; smaller spans are not worth a block
+constexpr int64_t kMostLanes = 32;        // to an output
+constexpr int64_t kHeldVectors = 4;       // of a row that a thread holds, at most
+constexpr int64_t kMostBytes = 40 << 10;  // of a tile
+constexpr int64_t kMostShared = 48 << 10;  // of a block without asking for more
+
+// Whether memory of which `bytes` every `pitch` bytes are wanted is read with the gaps.
+inline bool without_gaps(int64_t pitch, int64_t bytes) {
+  return pitch <= bytes + std::max<int64_t>(32, bytes / 4);
+}
+
+}  // namespace box
+
+// Bytes from the first element of a group to its last, if each dim begins about where the ones
+// inside it end, else more than `most`. `run`: bytes of one reduced position.
+inline int64_t bytes_of_group(const Dims& reduced, int64_t bytes, int64_t run, int64_t most) {
+  const Dims dims = by_stride(reduced);
+  for (int d = 0; d < dims.count; ++d) {
+    const Dim& dim = dims.dim[d];
+    if (dim.size > most || dim.stride > most || !box::without_gaps(dim.stride * bytes, run))
+      return most + 1;
+    run += (dim.size - 1) * dim.stride * bytes;
+    if (run > most) return most + 1;
+  }
+  return run;
+}
+
+// The box of groups, `bytes` per element; none where a group is larger than `most` bytes. A block
+// copies some `tile_bytes`.
+inline std::optional<Box> make_box(const Groups& groups, int64_t bytes, bool rows, int64_t most,
+                                   int64_t tile_bytes) {
+  using namespace box;
+  most = std::min(most, kMostBytes);
+  tile_bytes = std::clamp(tile_bytes, most, kMostBytes);
+  if (groups.reduced.count > kBoxReduced || groups.axes.count == 0 || groups.kept.count > kBoxDims)
+    return {};
+  const Dim along = groups.reduced.dim[0];
+  const bool scattered = groups.reduced.count > 1;
+  const int64_t walk = walk_extent(groups.reduced);
+  if (scattered && walk > kBoxTable) return {};
+  const Dims& axes = groups.axes;
+  Box plan{};
+  plan.of_columns = !rows;
+  plan.columns = rows ? 1 : axes.dim[0].size;
+  const int64_t column_stride = rows ? 1 : axes.dim[0].stride;
+  if (plan.columns > most || column_stride > most) return {};
+  // Gaps in a group are read with it: those that leave few sectors out.
+  if (!without_gaps(column_stride * bytes, bytes)) return {};
+  const int64_t run = ((plan.columns - 1) * column_stride + 1) * bytes;  // of one reduced position
+  const int64_t group = bytes_of_group(groups.reduced, bytes, run, most);
+  if (group > most) return {};
+  plan.row_pitch = scattered ? 0 : static_cast<int>(along.stride * bytes);
+  plan.column_pitch = static_cast<int>(column_stride * bytes);
+  const int first = plan.of_columns;
+  const Dim axis = first < axes.count ? axes.dim[first] : Dim{1, 0, 1};
+  const int64_t count = groups.outputs / plan.columns, pitch = axis.stride * bytes;
+  const bool one_axis = axes.count <= first + 1;
+  const int64_t in_tile = std::min(axis.size, tile_bytes / std::max<int64_t>(1, pitch));
+  const bool span =
+      count == 1 || (without_gaps(pitch, group) && (one_axis || in_tile * pitch >= kLeastSpan));
+  plan.pieces = !span;
+  plan.group_bytes = static_cast<int>(group);
+  if (span) {
+    plan.group_pitch = static_cast<int>(pitch);
+    plan.tile =
+        count == 1 ? 1 : std::clamp<int64_t>((tile_bytes - group) / pitch + 1, 1, axis.size);
+  } else {
+    // Room for a group wherever in a block of 16 bytes it begins; neighbours begin in other banks.
+    int64_t room = round_up(group + kLoadBytes - 1, kLoadBytes);
+    if (room % 32 == 0) room += kLoadBytes;
+    plan.group_pitch = static_cast<int>(room);
+    plan.tile = std::clamp<int64_t>(tile_bytes / room, 1, count);
+    plan.copy_lanes = static_cast<int>(std::min<int64_t>(32, ceil_pow2(group / kLoadBytes + 1)));
+  }
+  // As many lanes to an output as there are threads to spare.
+  const int64_t outputs = plan.tile * plan.columns;
+  const auto lanes_for = [&](int64_t items) {
+    const int64_t most_lanes = std::min(kMostLanes, ceil_pow2(walk));
+    return static_cast<int>(std::min(most_lanes, ceil_pow2(ceil_div(kGroupThreads, items))));
+  };
+  const int64_t slot = std::max<int64_t>(4, bytes), slots = ceil_div(plan.columns * bytes, slot);
+  plan.lanes = 1;
+  if (scattered) {
+    plan.reading = Box::kScattered;
+    plan.lanes = lanes_for(outputs);
+    plan.table_bytes = static_cast<int>(2 * walk);
+  } else if (!rows && column_stride == 1 && plan.tile * slots * 4 >= 3 * kGroupThreads) {
+    plan.reading = Box::kColumns;
+  } else if (rows && along.stride == 1) {
+    plan.lanes = lanes_for(plan.tile);
+    const int64_t vectors = ceil_div(group, kLoadBytes);
+    if (span && plan.lanes == 1 && vectors <= kHeldVectors)
+      plan.reading = static_cast<int>(vectors);
+    const int64_t at_once = kGroupThreads / plan.lanes;  // groups
+    if (plan.tile > at_once) plan.tile = plan.tile / at_once * at_once;
+  } else {
+    plan.reading = Box::kElements;
+    plan.lanes = lanes_for(outputs);
+  }
+  if (span) {
+    const int64_t copied = (plan.tile - 1) * plan.group_pitch + group;
+    plan.stage_bytes = static_cast<int>(round_up(copied + kLineBytes + kSlack, kLineBytes));
+    plan.tiles = count / axis.size * ceil_div(axis.size, plan.tile);
+  } else {
+    plan.lead_bytes = static_cast<int>(round_up(2 * plan.tile, kLineBytes));
+    plan.stage_bytes =
+        static_cast<int>(round_up(plan.tile * plan.group_pitch + kLoadBytes + kSlack, kLineBytes));
+    plan.tiles = ceil_div(count, plan.tile);
+  }
+  if (plan.tiles > kMaxBlocks || shared_bytes(plan) > kMostShared) return {};
+  return plan;
+}
+
 struct BoxesPlan {
   static bool fits(const PlanInput& in) {
-    return in.task == Task::kExtreme && in.groups.reduced.count == 1;
+    return in.task == Task::kExtreme && in.groups.reduced.count > 0;
   }
-  static bool usual(const PlanInput& in) { return in.large(); }
+  // Columns over several dims are read by vectors where they are aligned.
+  static bool usual(const PlanInput& in) {
+    return in.large() &&
+           (in.rows || in.groups.reduced.count == 1 || !in.columns_aligned(kLoadBytes));
+  }
 
   static bool make(const PlanInput& in, Plan& plan) {
-    const int64_t most = in.rows ? in.tuning.short_row_bytes : in.tuning.small_group_bytes;
+    const bool is_row = in.rows && in.groups.reduced.count == 1;
+    const int64_t most = is_row ? in.tuning.short_row_bytes : in.tuning.small_group_bytes;
     const auto box = make_box(in.groups, in.bytes, in.rows, most, in.tuning.tile_bytes);
     if (!box) return false;
     plan = in.empty_plan(Walk::kBoxes);

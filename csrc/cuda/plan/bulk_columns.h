@@ -8,8 +8,8 @@ namespace reduceops::cuda {
 class BulkColumnsPlan {
  public:
   static bool fits(const PlanInput& in) {
-    return in.task == Task::kExtreme && in.bulk && !in.rows && in.inner().stride == 1 &&
-           in.groups.reduced.count == 1;
+    if (in.task != Task::kExtreme || !in.bulk || in.rows || in.inner().stride != 1) return false;
+    return in.groups.reduced.count == 1 || mapped_part(in) > 0;
   }
 
   // False where its ring needs more shared memory than there is.
@@ -25,8 +25,7 @@ class BulkColumnsPlan {
     const Tuning& tuning = in.tuning;
     const int64_t row_bytes = in.inner().size * in.bytes;
     if (!in.large()) return false;
-    if (in.along().stride != in.inner().size && row_bytes < tuning.least_segment_bytes)
-      return false;
+    if (pitch(in) != in.inner().size && row_bytes < tuning.least_segment_bytes) return false;
     const int64_t shortest = in.bytes == 1   ? tuning.column_walk_8
                              : in.bytes == 2 ? tuning.column_walk_16
                              : in.bytes == 4 ? tuning.column_walk_32
@@ -67,7 +66,9 @@ class BulkColumnsPlan {
         units_(ceil_div(columns_, unit_)),
         widest_(std::min(in.tuning.segment_bytes / in.bytes, kReaders * per_reader_ * per_slot_)),
         resident_(in.multiprocessors * in.tuning.bulk_blocks),
-        gapless_(in.along().stride == columns_),
+        mapped_part_(in.groups.reduced.count > 1 ? mapped_part(in) : 0),
+        row_pitch_(pitch(in)),
+        gapless_(row_pitch_ == columns_),
         columns_used_(static_cast<double>(outer_ * columns_) / static_cast<double>(resident_)),
         begin_(static_cast<double>(in.tuning.stage_bytes) /
                static_cast<double>(in.walk * in.bytes)),
@@ -75,10 +76,38 @@ class BulkColumnsPlan {
     plan = in.empty_plan(Walk::kBulkColumns);
   }
 
+  // Elements from a row of columns to the next.
+  static int64_t pitch(const PlanInput& in) {
+    int64_t pitch = in.along().stride;
+    for (int d = 1; d < in.groups.reduced.count; ++d)
+      pitch = std::min(pitch, in.groups.reduced.dim[d].stride);
+    return pitch;
+  }
+
+  // Rows of a part of several reduced dims that are one in memory: of the innermost, whose rows
+  // follow each other in the index too, or of a fraction of it, if more parts are to fill the GPU.
+  // 0 where parts are too short, or too many for the workspace.
+  static int64_t mapped_part(const PlanInput& in) {
+    const Dims reduced = by_stride(in.groups.reduced);
+    if (!is_one_in_memory(reduced)) return 0;
+    const int64_t row_bytes = in.inner().size * in.bytes;
+    const int64_t tiles =
+        ceil_div(row_bytes, in.tuning.segment_bytes) * (in.groups.outputs / in.inner().size);
+    const int64_t most = kWorkspaceBytes / (in.bytes_of_candidate() * in.groups.outputs);
+    const auto fits = [&](int64_t rows) {
+      return in.walk / rows <= most && rows * row_bytes >= in.tuning.mapped_part_bytes;
+    };
+    int64_t rows = reduced.dim[0].size;
+    while (rows % 2 == 0 && fits(rows / 2) &&
+           (rows > kMaxPartExtent || in.walk / rows * tiles < in.multiprocessors))
+      rows /= 2;
+    return fits(rows) && rows <= kMaxPartExtent ? rows : 0;
+  }
+
   static int64_t bytes_of_best(const PlanInput& in) { return in.bytes == 8 ? 16 : 8; }
 
   int64_t pitch_of(int64_t tile) const {
-    const int64_t pitch = in_.along().stride * in_.bytes;
+    const int64_t pitch = row_pitch_ * in_.bytes;
     if (tile >= columns_ && gapless_) return pitch;
     // As in memory, from one offset in a line to the next.
     const int64_t room = tile * in_.bytes + 2 * kLoadBytes;
@@ -185,6 +214,14 @@ class BulkColumnsPlan {
     return best;
   }
 
+  // In the parts that the index allows.
+  Choice widest() const {
+    Choice choice;
+    choice.units = ceil_div(units_, ceil_div(columns_, widest_));
+    choice.parts = in_.walk / mapped_part_;
+    return choice;
+  }
+
   // More blocks than fit the GPU at once let fast multiprocessors take more of them; each begins
   // with an empty ring, though.
   int64_t blocks_for(int64_t items) const {
@@ -205,8 +242,9 @@ class BulkColumnsPlan {
 
   void make() {
     Plan& plan = plan_;
-    const Choice choice = choose();
+    const Choice choice = mapped_part_ ? widest() : choose();
     const int64_t walk = in_.walk, parts = choice.parts;
+    plan.mapped = mapped_part_ > 0;
     plan.cluster = choice.cluster;
     plan.subtile = plan.tile = std::min(choice.units * unit_, columns_);
     // Short columns: as many side by side as fill a stage.
@@ -238,6 +276,7 @@ class BulkColumnsPlan {
     ring(plan.stage_rows * plan.stage_pitch + past * in_.slot_bytes() + past_tile * in_.bytes);
     plan.part_extent =
         std::min(round_up(ceil_div(walk, parts), parts > 1 ? plan.stage_rows : 1), kMaxPartExtent);
+    if (plan.mapped) plan.part_extent = mapped_part_;
     plan.parts = round_up(ceil_div(walk, plan.part_extent), plan.cluster);
     plan.blocks = plan.tiles * plan.parts;
     if (plan.cluster == 1) plan.blocks = blocks_for(plan.blocks);
@@ -251,6 +290,8 @@ class BulkColumnsPlan {
   const int64_t units_;        // of all columns
   const int64_t widest_;       // tile
   const int64_t resident_;     // blocks of the GPU at once
+  const int64_t mapped_part_;  // rows of a part of mapped columns, else 0
+  const int64_t row_pitch_;    // elements
   const bool gapless_;         // rows of columns follow each other in memory
   const double columns_used_;  // of all, by a block
   const double begin_;

@@ -19,8 +19,9 @@ struct WholeRowsPlan {
   }
 
   static bool usual(const PlanInput& in) {
-    return fits(in) &&
-           (in.walk * in.bytes >= in.tuning.whole_row_bytes || aligned(in) || is_mapped(in));
+    // Short rows are for boxes. Mapped ones that are no box would be read in their runs.
+    return fits(in) && (in.walk * in.bytes >= in.tuning.whole_row_bytes || aligned(in) ||
+                        (is_mapped(in) && !in.large()));
   }
 
   // Whether rows begin and end where vectors do.
