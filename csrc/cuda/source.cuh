@@ -201,8 +201,9 @@ struct Masked {
   }
   static constexpr Room column_room(bool vector) {
     if (!vector) return {sizeof(Key) == 8 ? 8 : 16, 4};
-    if (!kWords) return {sizeof(Key) < 4 ? 2 : 4, 4};
-    return sizeof(Key) == 1 ? Room{8, 2} : Room{4, 4};
+    if (sizeof(Key) == 1) return {kWords ? 4 : 2, 2};
+    if (sizeof(Key) == 2) return {kWords ? 4 : 2, 3};
+    return {4, kWords ? 4 : 3};
   }
 
  private:
