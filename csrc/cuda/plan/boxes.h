@@ -1,6 +1,9 @@
 // boxes.cu: small groups, by tiles of many in shared memory, whatever lies between them.
 #pragma once
 
+#include <algorithm>
+#include <optional>
+
 #include "cuda/box.h"
 #include "cuda/plan/price.h"
 
