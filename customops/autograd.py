@@ -117,6 +117,7 @@ class Raise(torch.Tensor):
 
 
 in_python = {}  # the operators by name, all of autograd in Python
+of_subclass = {}  # how an operator is computed with a gradient, by (operator, subclass of Tensor)
 
 
 def _select_if_needed(op, select):
@@ -129,7 +130,7 @@ def _select_if_needed(op, select):
             or _torch_private.is_forward_mode()
             or are_transforms_active()
         ):
-            return select(self, *args)
+            return of_subclass.get((op, type(self)), select)(self, *args)
         return below_autograd(op, self, *args)
 
     return decide

@@ -9,9 +9,11 @@
 #include <stdexcept>
 
 #include "cpu/kernels.h"
+#include "cpu/pack.h"
 #include "cpu/parallel.h"
 #include "cpu/repeat.h"
 #include "cpu/settings.h"
+#include "distributed.h"
 #include "operators.h"
 #include "switch.h"
 
@@ -107,7 +109,10 @@ void run(Reduction& reduction) {
 
 }  // namespace
 
-STABLE_TORCH_LIBRARY_IMPL(reduceops, CPU, m) { Operators<run>::implement(m); }
+STABLE_TORCH_LIBRARY_IMPL(reduceops, CPU, m) {
+  Operators<run>::implement(m);
+  DistributedOperators<run, pack_pairs, unpack_pairs>::implement(m);
+}
 
 }  // namespace reduceops::cpu
 

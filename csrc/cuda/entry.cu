@@ -11,6 +11,8 @@
 #include <string_view>
 
 #include "cuda/device.cuh"
+#include "cuda/pack.h"
+#include "distributed.h"
 #include "operators.h"
 #include "switch.h"
 
@@ -198,9 +200,28 @@ void run(Reduction& r) {
   if (r.groups.copies > 1 && plan.walk != Walk::kFill) launch_repeat(r, stream);
 }
 
+void* current_stream(int32_t device) {
+  void* stream = nullptr;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(device, &stream));
+  return stream;
+}
+
+void pack_pairs(const Packing& packing, const DType& dtype, int32_t device) {
+  const DeviceGuard guard(device);
+  launch_pack(packing, dtype, current_stream(device));
+}
+
+void unpack_pairs(const Unpacking& unpacking, const Reduction& order) {
+  const DeviceGuard guard(order.device_index);
+  launch_unpack(unpacking, order, current_stream(order.device_index));
+}
+
 }  // namespace
 
-STABLE_TORCH_LIBRARY_IMPL(reduceops, CUDA, m) { Operators<run>::implement(m); }
+STABLE_TORCH_LIBRARY_IMPL(reduceops, CUDA, m) {
+  Operators<run>::implement(m);
+  DistributedOperators<run, pack_pairs, unpack_pairs>::implement(m);
+}
 
 }  // namespace reduceops::cuda
 
