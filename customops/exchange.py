@@ -7,8 +7,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 _ops = torch.ops.reduceops
-_all_gather_single = getattr(dist, "all_gather_single", None)  # its name from torch 2.13 on
-_all_gather_single = _all_gather_single or dist.all_gather_into_tensor
+all_gather_single = getattr(dist, "all_gather_single", None)  # its name from torch 2.13 on
+all_gather_single = all_gather_single or dist.all_gather_into_tensor
 
 
 def reduce_shard(
@@ -48,7 +48,7 @@ def _all_gather(words: Tensor, group: dist.ProcessGroup) -> Tensor:
         gathered = functional.all_gather_into_tensor(words, ranks, group.group_name)
         return functional.wait_tensor(gathered)
     gathered = words.new_empty((ranks * words.size(0), words.size(1)))
-    _all_gather_single(gathered, words, group=group)
+    all_gather_single(gathered, words, group=group)
     return gathered
 
 

@@ -4,10 +4,14 @@ The checks run in one group of processes for each backend and size, and each is 
 """
 
 import itertools
+import json
 import os
 import re
+import subprocess
+import sys
 import traceback
 from contextlib import contextmanager
+from pathlib import Path
 
 import data
 import pytest
@@ -24,6 +28,12 @@ import customops
 from customops import distributed
 from customops.distributed import _Call, _problem
 
+NO_GLOO = pytest.mark.skipif(not dist.is_gloo_available(), reason="this torch has no gloo")
+NO_NCCL = pytest.mark.skipif(
+    not dist.is_nccl_available() or torch.cuda.device_count() < 2, reason="there are no two GPUs"
+)
+
+ROOT = Path(__file__).parent.parent
 OPS = ("argmin", "argmax", "min", "max")
 REFERENCES = {op: getattr(reference, op if op.startswith("arg") else f"{op}_") for op in OPS}
 _ops = torch.ops.reduceops
@@ -131,6 +141,24 @@ def test_words_that_are_none(device):
     for start, size in (([1, 2], []), ([1], [4]), ([], [4]), ([-1], [])):
         with pytest.raises(RuntimeError, match="start|lie"):
             _ops._pairs(x, [1], True, None, start, size)
+
+
+@NO_GLOO
+def test_bench(tmp_path):
+    figures, picture = tmp_path / "figures.json", tmp_path / "picture.png"
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    command += ["-m", "customops.bench.distributed", "--batch", "2,3", "--vocabulary", "501"]
+    command += ["--dtype", "float32", "--samples", "2", "--json", figures, "--plot", picture]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    figures = json.loads(figures.read_text())
+    assert figures["ranks"] == 2 and picture.stat().st_size > 0
+    assert [(row["batch"], row["vocabulary"]) for row in figures["cases"]] == [(2, 500), (3, 500)]
+    for row in figures["cases"]:
+        contenders = row["contenders"]
+        assert all(f["right"] and f["samples"] == 2 for f in contenders.values()), contenders
+        received = [contenders[name]["wire_bytes"] for name in ("ours", "all-gather + torch")]
+        assert received == [8 + 8 * row["batch"], row["batch"] * 250 * 4]
 
 
 CALL = _Call("argmax", "float32", "cpu", 1, [4], 8, None, "")
@@ -258,8 +286,11 @@ def check_errors(rank, world, device):
         distributed.min(distribute_tensor(x, mesh, [Shard(1)]), 1, offset=0)
 
 
-def check_gradient(rank, world, device, prepare=lambda f: f):
-    for uneven, dim, offset in itertools.product((False, True), (0, 1), (False, True)):
+GRADIENTS = tuple(itertools.product((False, True), (0, 1), (False, True)))
+
+
+def check_gradient(rank, world, device, cases=GRADIENTS, prepare=lambda f: f):
+    for uneven, dim, offset in cases:
         x = data.make((16, 3) if dim == 0 else (3, 16), torch.float64, "smooth").to(device)
         begin, end = split_of(rank, world, 16, uneven)
         shard = narrowed(x, dim, begin, end).clone().requires_grad_()
@@ -436,7 +467,7 @@ def check_compiled(rank, world, device):
     """One graph with one collective; a second one for all other batch sizes."""
     x = data.make((3, 16), torch.float32, "ties").to(device)
     begin, end = split_of(rank, world, 16, uneven=True)
-    for op, offset in itertools.product(OPS, (None, begin)):
+    for op, offset in (("argmin", None), ("max", begin)):
         with graphs() as (found, backend):
 
             @torch.compile(fullgraph=True, backend=backend)
@@ -458,14 +489,14 @@ def check_compiled_gradient(rank, world, device):
         torch._dynamo.reset()
         return torch.compile(f, fullgraph=True, backend="aot_eager")
 
-    check_gradient(rank, world, device, prepare)
+    check_gradient(rank, world, device, ((True, 1, False), (False, 0, True)), prepare)
 
 
 def check_compiled_dtensor(rank, world, device):
     x = data.make((4, 6, 8), torch.float32, "ties").to(device)
     for mesh in meshes(world, device):
-        for placement in PLACEMENTS:
-            placements = [placement] * (mesh.ndim - 1) + [Shard(1)]
+        for placement in (Shard(0), Shard(1)):
+            placements = [placement, Shard(1)][: mesh.ndim]
             sharded = distribute_tensor(x, mesh, placements).requires_grad_()
             with graphs() as (found, backend):
 
@@ -525,12 +556,6 @@ def worker(rank, world, backend, folder):
         (folder / name).touch()
     dist.barrier()
     dist.destroy_process_group()
-
-
-NO_GLOO = pytest.mark.skipif(not dist.is_gloo_available(), reason="this torch has no gloo")
-NO_NCCL = pytest.mark.skipif(
-    not dist.is_nccl_available() or torch.cuda.device_count() < 2, reason="there are no two GPUs"
-)
 
 
 @pytest.fixture(
