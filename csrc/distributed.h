@@ -7,7 +7,55 @@
 namespace reduceops {
 
 using Pack = void (*)(const Packing&, const DType&, int32_t device_index);
-using Unpack = void (*)(const Unpacking&, const Reduction&);
+// The reduction has dtype, direction and device.
+using Unpack = void (*)(const Unpacking&, const Gathered&, const Reduction&);
+
+// Fills the stack with (values, indices) of the words of one rank or more, (rows, length): calls
+// `run` with what there is to unpack, with the words and their rows. Of `self`, a shard, only dtype
+// and shape matter.
+template <class F>
+void unpack_words(const char* op, StableIValue* stack, const Tensor& words, const Input& self,
+                  const std::vector<int64_t>& dims, bool keepdim, bool largest, F run) {
+  const DType& dtype = check_dtype(op, self.dtype, false);
+  const uint64_t mask = check_dims(op, dims.data(), dims.size(), self.ndim);
+
+  Unpacking u{};
+  u.count = 1;
+  int64_t ndim = 0, sizes[kMaxDims], strides[kMaxDims];
+  for (int64_t d = 0; d < self.ndim; ++d) {
+    const bool reduced = mask >> d & 1;
+    if (!reduced || keepdim) sizes[ndim++] = reduced ? 1 : self.sizes[d];
+  }
+  for (int64_t d = ndim - 1; d >= 0; --d) {
+    strides[d] = std::max<int64_t>(u.count, 1);
+    u.count *= sizes[d];
+  }
+  const int32_t device_type = self.tensor.device_type();
+  const int32_t device_index = self.tensor.device_index();
+  const int64_t *given = words.sizes(), *apart = words.strides();
+  u.wide = words.ndim() == 2 && u.count > 0 && given[1] == 1 + 2 * u.count;
+  if (words.ndim() != 2 || words.dtype() != aoti_torch_dtype_int64() || given[0] < 1 ||
+      given[1] != 1 + (u.wide ? 2 : 1) * u.count || words.device_type() != device_type ||
+      words.device_index() != device_index)
+    fail(op, "the words are not those of the ranks of this reduction");
+  if ((given[0] > 1 && apart[0] != given[1]) || (given[1] > 1 && apart[1] != 1))
+    fail(op, "the words are not contiguous");
+  const auto allocate = [&](int32_t code) {
+    return Tensor::empty(ndim, sizes, strides, code, device_type, device_index);
+  };
+  Tensor values = allocate(self.dtype), indices = allocate(aoti_torch_dtype_int64());
+  const Gathered gathered{static_cast<const int64_t*>(words.data()), given[1]};
+  u.ranks = given[0];
+  u.values = values.mutable_data();
+  u.indices = static_cast<int64_t*>(indices.mutable_data());
+  Reduction order{};  // the dtype's
+  order.dtype = &dtype;
+  order.largest = largest;
+  order.device_index = device_index;
+  if (u.count > 0) run(u, gathered, order);
+  stack[0] = values.release();
+  stack[1] = indices.release();
+}
 
 template <Run run, Pack pack, Unpack unpack>
 struct DistributedOperators {
@@ -75,54 +123,17 @@ struct DistributedOperators {
     stack[0] = words.release();
   }
 
-  // (words, self, dims, keepdim, largest) -> (values, indices): of all ranks' words, as
-  // (ranks, length). Of `self`, a shard, only dtype and shape matter.
+  // (words, self, dims, keepdim, largest) -> (values, indices), of all ranks' words
   static void unpacked(StableIValue* stack, uint64_t, uint64_t) {
     constexpr const char* op = "_unpack";
     const Tensor words(stack[0]);
     const Input self(stack[1]);
     const auto dims = argument<std::vector<int64_t>>(stack[2]);
     const bool keepdim = argument<bool>(stack[3]), largest = argument<bool>(stack[4]);
-    const DType& dtype = check_dtype(op, self.dtype, false);
-    const uint64_t mask = check_dims(op, dims.data(), dims.size(), self.ndim);
-
-    Unpacking u{};
-    u.count = 1;
-    int64_t ndim = 0, sizes[kMaxDims], strides[kMaxDims];
-    for (int64_t d = 0; d < self.ndim; ++d) {
-      const bool reduced = mask >> d & 1;
-      if (!reduced || keepdim) sizes[ndim++] = reduced ? 1 : self.sizes[d];
-    }
-    for (int64_t d = ndim - 1; d >= 0; --d) {
-      strides[d] = std::max<int64_t>(u.count, 1);
-      u.count *= sizes[d];
-    }
-    const int32_t device_type = self.tensor.device_type();
-    const int32_t device_index = self.tensor.device_index();
-    const int64_t *given = words.sizes(), *apart = words.strides();
-    u.wide = words.ndim() == 2 && u.count > 0 && given[1] == 1 + 2 * u.count;
-    if (words.ndim() != 2 || words.dtype() != aoti_torch_dtype_int64() || given[0] < 1 ||
-        given[1] != 1 + (u.wide ? 2 : 1) * u.count || words.device_type() != device_type ||
-        words.device_index() != device_index)
-      fail(op, "the words are not those of the ranks of this reduction");
-    if ((given[0] > 1 && apart[0] != given[1]) || (given[1] > 1 && apart[1] != 1))
-      fail(op, "the words are not contiguous");
-    const auto allocate = [&](int32_t code) {
-      return Tensor::empty(ndim, sizes, strides, code, device_type, device_index);
-    };
-    Tensor values = allocate(self.dtype), indices = allocate(aoti_torch_dtype_int64());
-    u.words = static_cast<const int64_t*>(words.data());
-    u.ranks = given[0];
-    u.length = given[1];
-    u.values = values.mutable_data();
-    u.indices = static_cast<int64_t*>(indices.mutable_data());
-    Reduction order{};  // the dtype's
-    order.dtype = &dtype;
-    order.largest = largest;
-    order.device_index = device_index;
-    if (u.count > 0) unpack(u, order);
-    stack[0] = values.release();
-    stack[1] = indices.release();
+    unpack_words(op, stack, words, self, dims, keepdim, largest,
+                 [](const Unpacking& u, const Gathered& gathered, const Reduction& order) {
+                   unpack(u, gathered, order);
+                 });
   }
 
   static void implement(torch::stable::detail::StableLibrary& m) {

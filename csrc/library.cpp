@@ -47,6 +47,9 @@ STABLE_TORCH_LIBRARY(reduceops, m) {
   m.def(
       "_unpack(Tensor words, Tensor self, int[] dim, bool keepdim, bool largest) -> (Tensor "
       "values, Tensor indices)");
+  m.def(
+      "_exchange(Tensor words, Tensor self, int[] dim, bool keepdim, bool largest, Tensor buffers, "
+      "Tensor(a!) state, int rank, int capacity, int timeout) -> (Tensor values, Tensor indices)");
 
   // What autograd.cpp goes on with where a gradient may be needed; implemented in
   // customops/autograd.py.

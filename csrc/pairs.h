@@ -51,16 +51,18 @@ struct Pair {
     pairs[i] = static_cast<int64_t>(raw);
     pairs[count + i] = index;
   }
-  static REDUCEOPS_HD Pair get(const int64_t* pairs, int64_t count, bool wide, int64_t i) {
+  // `word(i)` is a rank's i-th word after the header.
+  template <class Word>
+  static REDUCEOPS_HD Pair get(Word word, int64_t count, bool wide, int64_t i) {
     if constexpr (kIndexBits > 0) {
       if (!wide) {
-        const auto word = static_cast<uint64_t>(pairs[i]);
-        const uint64_t mask = (uint64_t(1) << kIndexBits) - 1, index = word & mask;
-        return {static_cast<Key>(word >> kIndexBits),
+        const auto both = static_cast<uint64_t>(word(i));
+        const uint64_t mask = (uint64_t(1) << kIndexBits) - 1, index = both & mask;
+        return {static_cast<Key>(both >> kIndexBits),
                 index == mask ? kAbsent : static_cast<int64_t>(index)};
       }
     }
-    return {static_cast<Key>(pairs[i]), pairs[count + i]};
+    return {static_cast<Key>(word(i)), word(count + i)};
   }
 };
 
@@ -121,16 +123,25 @@ REDUCEOPS_HD void pack(const Packing& p, int64_t i) {
 
 // All ranks' pairs to combine.
 struct Unpacking {
-  const int64_t* words;
-  int64_t ranks, length;  // words of each
-  int64_t count;
+  int64_t ranks, count;
   bool wide;
   void* values;
   int64_t* indices;
 };
 
-template <class Element>
-REDUCEOPS_HD void unpack(const Unpacking& u, Element element, int64_t i) {
+// The words of all ranks, gathered in memory.
+struct Gathered {
+  const int64_t* words;
+  int64_t length;  // of one rank's
+
+  REDUCEOPS_HD int64_t operator()(int64_t rank, int64_t i) const {
+    return words[rank * length + i];
+  }
+};
+
+// `word(rank, i)` is a word of a rank.
+template <class Element, class Word>
+REDUCEOPS_HD void unpack(const Unpacking& u, Element element, int64_t i, Word word) {
   using Key = typename Element::Key;
   using Limits = std::numeric_limits<int64_t>;
   Best<Key> best{std::numeric_limits<Key>::max(), Limits::max()};
@@ -145,9 +156,9 @@ REDUCEOPS_HD void unpack(const Unpacking& u, Element element, int64_t i) {
       headers[r] = 0;
       pairs[r] = {0, Pair<Key>::kAbsent};
       if (first + r >= u.ranks) continue;
-      const int64_t* words = u.words + (first + r) * u.length;
-      headers[r] = words[0];
-      pairs[r] = Pair<Key>::get(words + 1, u.count, u.wide, i);
+      headers[r] = word(first + r, 0);
+      pairs[r] =
+          Pair<Key>::get([&](int64_t at) { return word(first + r, 1 + at); }, u.count, u.wide, i);
     }
     REDUCEOPS_UNROLLED
     for (int r = 0; r < kAtOnce; ++r) {

@@ -26,7 +26,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from . import checks, ops
+from . import checks, ops, symmetric
 from .exchange import reduce_shard
 
 if not dist.is_available():
@@ -67,6 +67,22 @@ def max(
 ) -> tuple[Tensor, Tensor]:
     """The largest elements over a sharded dim and their indices; see :func:`argmin`."""
     return _reduce("max", x, dim, keepdim, group, offset)
+
+
+def enable_symmetric_memory(group: Group = None, *, timeout: float = 600.0) -> bool:
+    """Lets the calls with this group exchange in one kernel, without a collective; whether it can.
+
+    All ranks of the group call it, each with its GPU as the current device. It can where the GPUs
+    are in one host and reach each other's memory. A group's calls have to come one after another on
+    the device: on one stream, or on streams that wait for each other, replays of CUDA graphs among
+    them. A kernel that waits for a rank for `timeout` seconds ends with a CUDA error.
+    """
+    return symmetric.enable(_check_group("enable_symmetric_memory", group), timeout)
+
+
+def disable_symmetric_memory(group: Group = None) -> None:
+    """Undoes it, on all ranks; not before the last replay of a CUDA graph that has such a call."""
+    symmetric.disable(_check_group("disable_symmetric_memory", group))
 
 
 def _reduce(

@@ -6,6 +6,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from . import _torch_private, symmetric
+
 _ops = torch.ops.reduceops
 all_gather_single = getattr(dist, "all_gather_single", None)  # its name from torch 2.13 on
 all_gather_single = all_gather_single or dist.all_gather_into_tensor
@@ -29,13 +31,26 @@ def reduce_shard(
     and the extent of all shards; both may be empty, and `size` alone, if there is one dim.
     """
     words = _ops._pairs(x, dims, largest, scale, start, size)
-    for group in groups:
-        words = _all_gather(words, group)
-    values, indices = _ops._unpack(words, x, dims, keepdim, largest)
-    if x.requires_grad and torch.is_grad_enabled() and not indices_only:
+    has_gradient = x.requires_grad and torch.is_grad_enabled() and not indices_only
+    # Where this rank's shard begins, a gradient may have to learn from the words of the others.
+    exchange = None
+    if not is_traced(words) and not (has_gradient and not start):
+        exchange = symmetric.of_call(groups, words)
+    if exchange is not None:
+        values, indices = exchange(words, x, dims, keepdim, largest)
+    else:
+        for group in groups:
+            words = _all_gather(words, group)
+        values, indices = _ops._unpack(words, x, dims, keepdim, largest)
+    if has_gradient:
         begin = start[0] if start else _begin(words, dist.get_rank(groups[0]))
         values = _Select.apply(x, values, indices - begin, dims[0], keepdim, scale)
     return values, indices
+
+
+def is_traced(words: Tensor) -> bool:
+    """Whether the call is to be a part of a graph."""
+    return torch.compiler.is_compiling() or type(words) is not Tensor
 
 
 def _all_gather(words: Tensor, group: dist.ProcessGroup) -> Tensor:
@@ -43,10 +58,8 @@ def _all_gather(words: Tensor, group: dist.ProcessGroup) -> Tensor:
     ranks = dist.get_world_size(group)
     if ranks == 1:
         return words
-    if torch.compiler.is_compiling() or type(words) is not Tensor:
-        functional = torch.ops._c10d_functional
-        gathered = functional.all_gather_into_tensor(words, ranks, group.group_name)
-        return functional.wait_tensor(gathered)
+    if is_traced(words):
+        return _torch_private.functional_all_gather(words, group)
     gathered = words.new_empty((ranks * words.size(0), words.size(1)))
     all_gather_single(gathered, words, group=group)
     return gathered

@@ -198,6 +198,15 @@ def test_offsets_that_overlap_or_leave_holes(shards, problem):
     assert _problem([CALL._replace(offset=o, extent=n) for o, n in shards]) == problem
 
 
+def test_rules_come_with_dtensor():
+    """In either order of the imports, and without importing what the program does not use."""
+    first = "import sys, customops; assert 'torch.distributed.tensor' not in sys.modules"
+    second = "import torch.distributed.tensor"
+    check = "import customops.autograd; assert customops.autograd.of_subclass"
+    for lines in ((first, second, check), (second, "import customops", check)):
+        subprocess.run([sys.executable, "-c", "\n".join(lines)], check=True, cwd=ROOT)
+
+
 def test_without_a_group():
     with pytest.raises(RuntimeError, match="init_process_group"):
         distributed.argmax(torch.zeros(3), 0)
@@ -532,10 +541,53 @@ def check_cuda_graph(rank, world, device):
         assert_same(result, REFERENCES[op](x, 1))
 
 
+def check_symmetric_memory(rank, world, device):
+    """One kernel in place of collective and unpack; not on a CPU, and not for large calls."""
+    os.environ.setdefault("TORCH_SYMM_MEM_DISABLE_MULTICAST", "1")  # it is not needed
+    possible = distributed.enable_symmetric_memory(timeout=60)
+    assert possible == (device.type == "cuda" and torch.cuda.can_device_access_peer(0, 1))
+    if possible:
+        check_plain(rank, world, device)
+        check_ties_and_nans(rank, world, device)
+        check_gradient(rank, world, device)
+        check_dtensor(rank, world, device)
+        check_symmetric_replays(rank, world, device)
+    distributed.disable_symmetric_memory()
+    check_ties_and_nans(rank, world, device)
+
+
+def check_symmetric_replays(rank, world, device):
+    """Many calls behind each other, of changing sizes and in graphs, while ranks run apart."""
+    if device.type == "cpu":
+        return
+    graphs = []
+    for batch in (1, 3, 128, 129, 1000, 4095, 5000):
+        x = data.make((batch, 8 * world), torch.bfloat16, "ties", seed=batch).to(device)
+        shard = x[:, 8 * rank : 8 * rank + 8].contiguous()
+        distributed.max(shard, 1)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            result = distributed.max(shard, 1)
+        graphs.append((graph, result, shard, x))
+    for i in range(500):
+        graph, result, shard, x = graphs[i % len(graphs)]
+        shard.copy_(shard.neg())  # the next answer is another one
+        x.neg_()
+        graph.replay()
+        if i % 7 == rank:
+            torch.cuda.synchronize()
+        eager = distributed.max(shard, 1)
+        if i % 50 < len(graphs):
+            expected = REFERENCES["max"](x, 1)
+            assert_same(result, expected, context=(i,))
+            assert_same(eager, expected, context=(i,))
+
+
 CHECKS = {
     name.removeprefix("check_"): check
     for name, check in list(globals().items())
-    if name.startswith("check_") and name != "check_placements"
+    if name.startswith("check_") and name not in ("check_placements", "check_symmetric_replays")
 }
 
 

@@ -37,9 +37,9 @@ inline void pack_pairs(const Packing& p, const DType& dtype, int32_t) {
   }
 }
 
-inline void unpack_pairs(const Unpacking& u, const Reduction& order) {
+inline void unpack_pairs(const Unpacking& u, const Gathered& words, const Reduction& order) {
   visit_element(order, [&](auto element) {
-    for_each_pair(u.count, [&](int64_t i) { unpack(u, element, i); });
+    for_each_pair(u.count, [&](int64_t i) { unpack(u, element, i, words); });
   });
 }
 

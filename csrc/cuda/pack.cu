@@ -18,10 +18,10 @@ __global__ void __launch_bounds__(kPairThreads) pack_kernel(const __grid_constan
 
 template <class Element>
 __global__ void __launch_bounds__(kPairThreads)
-    unpack_kernel(const __grid_constant__ Unpacking u, Element element) {
+    unpack_kernel(const __grid_constant__ Unpacking u, Gathered words, Element element) {
   const int64_t threads = int64_t(gridDim.x) * kPairThreads;
   const int64_t first = blockIdx.x * int64_t(kPairThreads) + threadIdx.x;
-  for (int64_t i = first; i < u.count; i += threads) unpack(u, element, i);
+  for (int64_t i = first; i < u.count; i += threads) unpack(u, element, i, words);
 }
 
 template <class... Parameters, class... Arguments>
@@ -50,9 +50,10 @@ void launch_pack(const Packing& p, const DType& dtype, void* stream) {
   }
 }
 
-void launch_unpack(const Unpacking& u, const Reduction& order, void* stream) {
+void launch_unpack(const Unpacking& u, const Gathered& words, const Reduction& order,
+                   void* stream) {
   visit_element(order, [&](auto element) {
-    launch_pairs(u.count, stream, unpack_kernel<decltype(element)>, u, element);
+    launch_pairs(u.count, stream, unpack_kernel<decltype(element)>, u, words, element);
   });
 }
 

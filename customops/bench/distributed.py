@@ -18,6 +18,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -42,8 +43,9 @@ class Contender(NamedTuple):
     wire_bytes: int  # received by a rank
 
 
-def contenders(shard: Tensor, world: int, mesh) -> dict[str, Contender]:
-    """By name, ours first; `shard` is (batch, vocabulary / world)."""
+def contenders(shard: Tensor, world: int, mesh, direct) -> dict[str, Contender]:
+    """By name, ours first; `shard` is (batch, vocabulary / world). `direct`: a group that has
+    symmetric memory, or None."""
     batch, own = shard.shape
     gathered = shard.new_empty((world * batch, own))
     by_rank = gathered.view(world, batch, own).movedim(0, 1)
@@ -61,8 +63,11 @@ def contenders(shard: Tensor, world: int, mesh) -> dict[str, Contender]:
 
     pairs = (world - 1) * 8 * (1 + batch * (2 if shard.element_size() == 8 else 1))
     logits = (world - 1) * shard.nbytes
-    return {
-        OURS: Contender(lambda: distributed.argmax(shard, -1), pairs),
+    ours = {OURS: Contender(lambda: distributed.argmax(shard, -1), pairs)}
+    if direct is not None:
+        call = partial(distributed.argmax, shard, -1, group=direct)
+        ours["ours, symmetric memory"] = Contender(call, 2 * pairs)  # each word is sent as two
+    return ours | {
         "ours, DTensor": Contender(of_dtensor(customops.argmax), pairs),
         "all-gather + torch": Contender(gather_then_torch, logits),
         "all-gather + ours": Contender(gather_then_ours, logits),
@@ -132,7 +137,7 @@ def slowest(seconds: list[float], device: torch.device) -> list[float]:
     return times.tolist()
 
 
-def measured(shape, dtype, mode: str, samples: int, device, mesh) -> dict:
+def measured(shape, dtype, mode: str, samples: int, device, mesh, direct) -> dict:
     """A row of the figures."""
     batch, vocabulary = shape
     rank, world = dist.get_rank(), dist.get_world_size()
@@ -141,7 +146,7 @@ def measured(shape, dtype, mode: str, samples: int, device, mesh) -> dict:
     shard = whole.chunk(world, 1)[rank].clone(memory_format=torch.contiguous_format)
     del whole
     figures, samplers = {}, {}
-    for name, contender in contenders(shard, world, mesh).items():
+    for name, contender in contenders(shard, world, mesh, direct).items():
         try:
             for _ in range(WARMUP):
                 result = contender.call()
@@ -255,6 +260,9 @@ def main(arguments: list[str] | None = None) -> int:
 def _run(options: argparse.Namespace, modes: list[str], device, arguments: list[str]) -> int:
     world, first = dist.get_world_size(), dist.get_rank() == 0
     mesh = init_device_mesh(device.type, (world,))
+    direct = dist.new_group() if device.type == "cuda" else None
+    if direct is not None and not distributed.enable_symmetric_memory(direct, timeout=60):
+        direct = None
     dtype = getattr(torch, options.dtype)
     rows = []
     for mode in modes:
@@ -264,8 +272,10 @@ def _run(options: argparse.Namespace, modes: list[str], device, arguments: list[
                 if first:
                     print(f"({batch}, {vocabulary}) {mode}", file=sys.stderr, flush=True)
                 shape = (batch, vocabulary)
-                rows.append(measured(shape, dtype, mode, options.samples, device, mesh))
-    right = all(row["contenders"][OURS].get("right") for row in rows)
+                row = measured(shape, dtype, mode, options.samples, device, mesh, direct)
+                rows.append(row)
+    ours = (f for row in rows for name, f in row["contenders"].items() if "ours" in name)
+    right = all(figures.get("right") for figures in ours)
     if first:
         command = ["torchrun", "--nproc-per-node", str(world), "-m", "customops.bench.distributed"]
         header = report.header([], device.type) | {"command": shlex.join([*command, *arguments])}
