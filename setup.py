@@ -127,9 +127,9 @@ def write_cpu(ninja: Writer, flags: list[str], libs: list[str], sanitize: str) -
         flags += ["-Wframe-larger-than=32768", "-Werror=frame-larger-than=32768"]
         flags += ["-Wno-unknown-warning-option"]
     library = Library(ninja, "libreduceops", os.environ.get("CXX") or "c++")
-    kernels = ROOT / "csrc/cpu/kernels.cpp"
+    kernels = [ROOT / "csrc/cpu/kernels.cpp", ROOT / "csrc/cpu/softmax.cpp"]
     for source in sorted([*ROOT.glob("csrc/*.cpp"), *ROOT.glob("csrc/cpu/*.cpp")]):
-        if source != kernels:
+        if source not in kernels:
             library.compile(source, flags)
     # GCC's own headers of vector instructions make it warn of what they leave undefined on purpose.
     flags += ["-Wno-maybe-uninitialized"]
@@ -137,7 +137,8 @@ def write_cpu(ninja: Writer, flags: list[str], libs: list[str], sanitize: str) -
     flags += ["-fno-schedule-insns2"]
     # Oldest instruction set first: the linker keeps an inline function's first copy, for all users.
     for isa, march in ISAS.items():
-        library.compile(kernels, [*flags, f"-DREDUCEOPS_ISA={isa}", *march], f".{isa}")
+        for source in kernels:
+            library.compile(source, [*flags, f"-DREDUCEOPS_ISA={isa}", *march], f".{isa}")
     library.link(libs)
 
 

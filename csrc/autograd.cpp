@@ -7,6 +7,7 @@
 // Python sees anyway, pay for Python.
 #include <torch/csrc/stable/library.h>
 
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -68,16 +69,75 @@ int64_t size(const Tensor& self, int64_t dim) {
   return status == TORCH_SUCCESS ? torch::stable::detail::to<int64_t>(stack[0]) : 1;
 }
 
-// What went wrong in the nested call: the one mistake that was not ruled out, else the message,
+// The arguments after keepdim that the overloads of most operators have: none.
+struct NoOptions {
+  explicit NoOptions(StableIValue*) {}
+  bool seen_by_python() const { return false; }
+  void hand_over() {}
+  void check(const char*, const Tensor&, const std::vector<int64_t>&, int64_t) const {}
+};
+
+// mask and index_dtype, ours until the nested call takes them from the stack.
+class Options {
+ public:
+  explicit Options(StableIValue* stack)
+      : mask_(torch::stable::detail::to<StableIValue*>(stack[0])),
+        dtype_(torch::stable::detail::to<StableIValue*>(stack[1])) {
+    if (dtype_) index_dtype_ = torch::stable::detail::to<int32_t>(*dtype_);
+  }
+  Options(const Options&) = delete;
+  ~Options() {
+    if (mask_) const Tensor deleted(*mask_);
+    delete mask_;
+    delete dtype_;
+  }
+
+  bool seen_by_python() const { return mask_ && reduceops::seen_by_python(*mask_); }
+
+  void hand_over() {
+    if (mask_) {
+      const Tensor mask(*mask_);
+      kept_.emplace(mask.share());
+      *mask_ = mask.share().release();
+    }
+    mask_ = dtype_ = nullptr;
+  }
+
+  // After hand_over, as the kernels do.
+  void check(const char* op, const Tensor& self, const std::vector<int64_t>& sizes,
+             int64_t extent) const {
+    if (kept_) {
+      std::vector<int64_t> shape;
+      for (int64_t d = 0, ndim = kept_->ndim(); d < ndim; ++d) shape.push_back(size(*kept_, d));
+      const auto list = [](const std::vector<int64_t>& values) {
+        return List{values.data(), static_cast<int64_t>(values.size())};
+      };
+      check_mask(op, kept_->dtype(), list(shape), list(sizes));
+      check_mask_place(op, kept_->layout() == aoti_torch_layout_strided(),
+                       kept_->device_type() == self.device_type() &&
+                           kept_->device_index() == self.device_index());
+    }
+    if (index_dtype_) check_index_dtype(op, *index_dtype_, extent);
+  }
+
+ private:
+  StableIValue *mask_, *dtype_;  // null where not given
+  std::optional<Tensor> kept_;
+  std::optional<int32_t> index_dtype_;
+};
+
+// What went wrong in the nested call: a mistake that was not ruled out, else the message,
 // which torch keeps from 2.13 on, without what Python adds to it.
+template <class Rest>
 [[noreturn]] void explain(const char* op, const Tensor& self, int64_t ndim, int64_t dim,
-                          bool with_gradient) {
+                          bool with_gradient, const Rest& rest) {
   std::string text =
       torch_private::what ? torch_private::what() : "";  // before a failure here replaces it
   size(self, dim);  // what Python raised is still pending, and fails the first question
   std::vector<int64_t> sizes;
   for (int64_t d = 0; d < ndim; ++d) sizes.push_back(size(self, d));
   check_extent(op, mask_of(op, dim, ndim), ndim, sizes.data());
+  rest.check(op, self, sizes, ndim ? sizes[check_dim(op, dim, ndim)] : 1);
   const bool no_gradients =
       text.find("_autograd'") != text.npos || !dlsym(RTLD_DEFAULT, "Py_IsInitialized");
   if (with_gradient && no_gradients) {
@@ -132,13 +192,15 @@ void check_failed(const char* op, StableIValue* stack, int outputs) {
 
 // Argument number kDim is the dim. What is checked first can be asked of any tensor, fake and
 // symbolic ones too.
-template <bool kFloating, int kDim, int kOutputs>
-void forward(const char* op, const char* name, const char* in_python, StableIValue* stack) {
+template <bool kFloating, int kDim, int kOutputs, class Rest = NoOptions>
+void forward(const char* op, const char* name, const char* overload, const char* in_python,
+             StableIValue* stack) {
   Tensor self(stack[0]);
+  Rest rest(stack + kDim + 2);
   const int64_t dim = torch::stable::detail::to<int64_t>(stack[kDim]);
   const int64_t ndim = self.ndim();
   // Python gets to see the call whatever is wrong with it, and its errors have its types.
-  const bool seen = seen_by_python(stack[0]);
+  const bool seen = seen_by_python(stack[0]) || rest.seen_by_python();
   if (!seen) {
     check_dtype(op, self.dtype(), kFloating);
     mask_of(op, dim, ndim);
@@ -146,17 +208,18 @@ void forward(const char* op, const char* name, const char* in_python, StableIVal
   }
   const bool python = seen || !BelowAutograd::possible() || may_need_gradient(stack[0]);
   stack[0] = self.share().release();
-  const auto call = [stack](const char* name) {
-    return torch_call_dispatcher(name, "", stack, TORCH_ABI_VERSION) == TORCH_SUCCESS;
+  rest.hand_over();
+  const auto call = [stack](const char* name, const char* overload) {
+    return torch_call_dispatcher(name, overload, stack, TORCH_ABI_VERSION) == TORCH_SUCCESS;
   };
   bool done;
   if (python) {
-    done = call(in_python);
+    done = call(in_python, "");
   } else {
     const BelowAutograd guard;
-    done = call(name);
+    done = call(name, overload);
   }
-  if (!done) explain(op, self, ndim, dim, python);
+  if (!done) explain(op, self, ndim, dim, python, rest);
   if (python) check_failed(op, stack, kOutputs);
 }
 
@@ -169,13 +232,31 @@ void refuse_nested(const char* op, StableIValue* stack) {
        " tensor (supported: strided tensors on cpu and cuda)");
 }
 
+// Nothing here tells whether self is nested or its mask.
+void refuse_nested_options(const char* op, StableIValue* stack) {
+  const Tensor self(stack[0]);
+  const Options options(stack + 3);
+  fail(op, "got a nested ", dtype_name(self.dtype()),
+       " tensor or a nested mask (supported: strided tensors on cpu and cuda)");
+}
+
+#define REDUCEOPS_NESTED_OPTIONS(op) \
+  m.impl(#op ".options",             \
+         [](StableIValue* stack, uint64_t, uint64_t) { refuse_nested_options(#op, stack); })
+
 #define REDUCEOPS_NESTED(op) \
   m.impl(#op, [](StableIValue* stack, uint64_t, uint64_t) { refuse_nested(#op, stack); })
 
-#define REDUCEOPS_AUTOGRAD(op, floating, dim, outputs)                                      \
-  m.impl(#op, [](StableIValue* stack, uint64_t, uint64_t) {                                 \
-    forward<floating, dim, outputs>(#op, "reduceops::" #op, "reduceops::_" #op "_autograd", \
-                                    stack);                                                 \
+#define REDUCEOPS_AUTOGRAD(op, floating, dim, outputs)                                          \
+  m.impl(#op, [](StableIValue* stack, uint64_t, uint64_t) {                                     \
+    forward<floating, dim, outputs>(#op, "reduceops::" #op, "", "reduceops::_" #op "_autograd", \
+                                    stack);                                                     \
+  })
+
+#define REDUCEOPS_AUTOGRAD_OPTIONS(op)                                            \
+  m.impl(#op ".options", [](StableIValue* stack, uint64_t, uint64_t) {            \
+    forward<false, 1, 2, Options>(#op, "reduceops::" #op, "options",              \
+                                  "reduceops::_" #op "_options_autograd", stack); \
   })
 
 }  // namespace
@@ -183,6 +264,9 @@ void refuse_nested(const char* op, StableIValue* stack) {
 STABLE_TORCH_LIBRARY_IMPL(reduceops, Autograd, m) {
   REDUCEOPS_AUTOGRAD(min, false, 1, 2);
   REDUCEOPS_AUTOGRAD(max, false, 1, 2);
+  REDUCEOPS_AUTOGRAD_OPTIONS(min);
+  REDUCEOPS_AUTOGRAD_OPTIONS(max);
+  REDUCEOPS_AUTOGRAD(softmax_max, true, 1, 2);
   REDUCEOPS_AUTOGRAD(scale_min, true, 2, 1);
   REDUCEOPS_AUTOGRAD(scale_max, true, 2, 1);
 }
@@ -190,6 +274,9 @@ STABLE_TORCH_LIBRARY_IMPL(reduceops, Autograd, m) {
 STABLE_TORCH_LIBRARY_IMPL(reduceops, AutogradNestedTensor, m) {
   REDUCEOPS_NESTED(min);
   REDUCEOPS_NESTED(max);
+  REDUCEOPS_NESTED_OPTIONS(min);
+  REDUCEOPS_NESTED_OPTIONS(max);
+  REDUCEOPS_NESTED(softmax_max);
   REDUCEOPS_NESTED(scale_min);
   REDUCEOPS_NESTED(scale_max);
 }

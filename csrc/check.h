@@ -152,6 +152,12 @@ inline void check_mask(const char* op, int32_t code, List mask, List self) {
   if (!fits) fail(op, "a mask of shape ", mask, " does not broadcast to the input's ", self);
 }
 
+// A mask is read as the input is.
+inline void check_mask_place(const char* op, bool strided, bool on_device_of_self) {
+  if (!strided || !on_device_of_self)
+    fail(op, "mask must be a strided tensor on the device of self");
+}
+
 // No reduced dim may have size 0.
 inline void check_extent(const char* op, uint64_t reduced_mask, int64_t ndim,
                          const int64_t* sizes) {

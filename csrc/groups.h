@@ -23,7 +23,17 @@ struct Dim {
 // Innermost dim (smallest stride) first.
 struct Dims {
   int count = 0;
-  Dim dim[kMaxDims];
+  union {  // so that those beyond `count` are neither initialised nor copied
+    Dim dim[kMaxDims];
+  };
+
+  Dims() {}
+  Dims(const Dims& other) { *this = other; }
+  Dims& operator=(const Dims& other) {
+    count = other.count;
+    for (int d = 0; d < count; ++d) dim[d] = other.dim[d];
+    return *this;
+  }
 };
 
 struct Groups {
@@ -90,10 +100,24 @@ REDUCEOPS_HD int64_t offset_of(const Dim* reduced, int count, int64_t index) {
 }
 
 // Whether the innermost dim of all is a reduced one (the walk goes along rows) or a kept one (it
-// goes over columns).
+// goes over columns). Along a kept dim of stride 0, which a mask makes differ, nothing is read.
 inline bool is_rows(const Groups& groups) {
   if (groups.reduced.count == 0 || groups.kept.count == 0) return true;
+  if (groups.axes.dim[0].stride == 0) return true;
   return groups.reduced.dim[0].stride <= groups.axes.dim[0].stride;
+}
+
+// Whether dims in the order of memory are one run of it without gaps, in whatever order the index
+// counts them. `place` takes a position in the run to its index.
+inline bool is_run(const Dims& dims) {
+  if (dims.count == 0 || dims.dim[0].stride != 1) return false;
+  for (int d = 1; d < dims.count; ++d) {
+    const Dim &inner = dims.dim[d - 1], &outer = dims.dim[d];
+    if (outer.stride != inner.stride * inner.size ||
+        outer.mask_stride != inner.mask_stride * inner.size)
+      return false;
+  }
+  return true;
 }
 
 // Whether the results follow each other as their groups do in memory.

@@ -2,16 +2,17 @@
 #include <torch/csrc/stable/library.h>
 
 STABLE_TORCH_LIBRARY(reduceops, m) {
+  // torch tries the overloads of a name in this order, and each that does not fit takes 10 us.
   m.def("argmin(Tensor self, int? dim=None, bool keepdim=False) -> Tensor");
   m.def("argmax(Tensor self, int? dim=None, bool keepdim=False) -> Tensor");
+  m.def("argmin.dims(Tensor self, int[] dim, bool keepdim=False) -> Tensor");
+  m.def("argmax.dims(Tensor self, int[] dim, bool keepdim=False) -> Tensor");
   m.def(
       "argmin.options(Tensor self, int? dim=None, bool keepdim=False, *, Tensor? mask=None, "
       "ScalarType? index_dtype=None) -> Tensor");
   m.def(
       "argmax.options(Tensor self, int? dim=None, bool keepdim=False, *, Tensor? mask=None, "
       "ScalarType? index_dtype=None) -> Tensor");
-  m.def("argmin.dims(Tensor self, int[] dim, bool keepdim=False) -> Tensor");
-  m.def("argmax.dims(Tensor self, int[] dim, bool keepdim=False) -> Tensor");
   m.def(
       "argmin.dims_options(Tensor self, int[] dim, bool keepdim=False, *, Tensor? mask=None, "
       "ScalarType? index_dtype=None) -> Tensor");
@@ -48,7 +49,7 @@ STABLE_TORCH_LIBRARY(reduceops, m) {
       "_unpack(Tensor words, Tensor self, int[] dim, bool keepdim, bool largest) -> (Tensor "
       "values, Tensor indices)");
   m.def(
-      "_exchange(Tensor words, Tensor self, int[] dim, bool keepdim, bool largest, Tensor buffers, "
+      "_one_shot(Tensor words, Tensor self, int[] dim, bool keepdim, bool largest, Tensor buffers, "
       "Tensor(a!) state, int rank, int capacity, int timeout) -> (Tensor values, Tensor indices)");
 
   // What autograd.cpp goes on with where a gradient may be needed; implemented in

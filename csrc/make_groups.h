@@ -4,8 +4,6 @@
 // those of the mask, too, where there is one.
 #pragma once
 
-#include <algorithm>
-
 #include "groups.h"
 
 namespace reduceops {
@@ -87,8 +85,7 @@ inline void make_groups(int64_t ndim, const int64_t* sizes, const int64_t* strid
   merge(groups.kept);
   merge(groups.reduced);
   merge(groups.repeats);
-  groups.axes.count = groups.kept.count;
-  std::copy_n(groups.kept.dim, groups.kept.count, groups.axes.dim);
+  groups.axes = groups.kept;
   merge(groups.axes, true);
   if (groups.axes.count > kMaxAxes) groups.axes = groups.kept;
 }

@@ -21,8 +21,6 @@ struct Reduction {
   void* values;      // null where only indices are wanted
   int32_t device_index;
   Groups groups;  // outputs > 0 and extent > 0
-
-  int64_t* indices64() const { return static_cast<int64_t*>(indices); }  // if they have 8 bytes
 };
 
 }  // namespace reduceops

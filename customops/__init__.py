@@ -14,7 +14,7 @@ libraries.load()
 from . import autograd, fake, pairs, scale, unsupported, vmap  # noqa: E402, F401  (they register)
 from . import onnx as onnx  # noqa: E402
 from .after_import import after_import  # noqa: E402
-from .ops import argmax, argmin, max, min, scale_max, scale_min  # noqa: E402
+from .ops import argmax, argmin, max, min, scale_max, scale_min, softmax_max  # noqa: E402
 from .switch import disable, enable, enabled  # noqa: E402
 from .version import __version__  # noqa: E402
 
@@ -33,6 +33,7 @@ __all__ = [
     "min",
     "scale_max",
     "scale_min",
+    "softmax_max",
     "__version__",
 ]
 

@@ -44,8 +44,14 @@ def _refuse(what: str) -> Callable[..., NoReturn]:
     return refuse
 
 
+def _require(condition: bool, message: Callable[[], str]) -> None:
+    if not condition:
+        raise RuntimeError(message())
+
+
 _NO_GRADIENTS = "gradients and modes of Python do not work"
 _NO_TRANSFORMS = "gradients under torch.func do not work"
+_NO_MASKED_VMAP = "vmap of calls with a mask or an index_dtype does not work"
 
 AutoDispatchBelowAutograd = _find(
     "torch._C", "_AutoDispatchBelowAutograd", _refuse(_NO_GRADIENTS), _NO_GRADIENTS
@@ -71,9 +77,25 @@ if SingleLevelFunction is torch.autograd.Function:
 set_forward_gradients = _find(
     "torch.autograd.forward_ad", "_set_fwd_grad_enabled", _refuse(_NO_TRANSFORMS), _NO_TRANSFORMS
 )
+current_interpreter = _find(
+    *("torch._functorch.pyfunctorch", "retrieve_current_functorch_interpreter"),
+    *(_refuse(_NO_MASKED_VMAP), _NO_MASKED_VMAP),
+)
+vmap_helper = _find(
+    *("torch._functorch.autograd_function", "custom_function_call_vmap_helper"),
+    *(_refuse(_NO_MASKED_VMAP), _NO_MASKED_VMAP),
+)
+statically_known_true = _find(
+    *("torch.fx.experimental.symbolic_shapes", "statically_known_true", bool),
+    "a traced call with an index_dtype is compiled for one side of its limit",
+)
 guard_or_false = _find(
     *("torch.fx.experimental.symbolic_shapes", "guard_or_false", bool),
     "sizes that depend on data are errors when traced",
+)
+check = _find(
+    *("torch", "_check", lambda condition, message: _require(bool(condition), message)),
+    "a mask over sizes that depend on data is an error when traced",
 )
 make_wrapper_subclass = _find(
     *("torch", "Tensor._make_wrapper_subclass", _refuse("no exception can pass through C++")),

@@ -1,4 +1,5 @@
-"""Gradients: that of an extreme value goes to the element chosen, so only the indices are saved.
+"""Gradients: that of an extreme value goes to the element chosen, so only the indices are saved
+(and with a mask, which groups have one); that of a probability to all, so the input is.
 
 The C++ Autograd kernel of an operator goes on with `_min_autograd`, implemented here, where a
 gradient may be needed or where Python sees every call (a mode, a subclass). What is here goes on
@@ -6,26 +7,38 @@ below autograd with the public operator, or with one that has a gradient too, so
 these.
 """
 
+import functools
 from itertools import pairwise
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
-from . import _torch_private
+from . import _torch_private, checks
 from ._torch_private import are_transforms_active, guard_or_false
 
 _library = torch.library.Library("reduceops", "IMPL")
 
 
-def below_autograd(op, *args):
+def below_autograd(op, *args, **options):
     with _torch_private.AutoDispatchBelowAutograd():
-        return op(*args)
+        return op(*args, **options)
 
 
-class Select(_torch_private.SingleLevelFunction):
-    """(values, indices) by `op`, which takes a scale unless `scale` is None. Under transforms of
-    torch.func it is called once for each of their levels, as the operator is.
-    """
+def _for_outer_levels(jvp):
+    """A Function turns tangents off, also those that its own tangents have at outer levels."""
+
+    @functools.wraps(jvp)
+    def enabled(ctx, *tangents):
+        with _torch_private.set_forward_gradients(True):
+            return jvp(ctx, *tangents)
+
+    return enabled
+
+
+class OneLevel(_torch_private.SingleLevelFunction):
+    """Under transforms of torch.func it is called once for each of their levels, as the operator
+    is."""
 
     @classmethod
     def apply(cls, *args):
@@ -36,34 +49,49 @@ class Select(_torch_private.SingleLevelFunction):
             return super().apply(*args)
 
     @staticmethod
-    def forward(op, self, scale, dim, keepdim):
-        args = (dim, keepdim) if scale is None else (scale, dim, keepdim)
+    def call(op, *args):
         if not are_transforms_active():
-            return below_autograd(op, self, *args)
+            return below_autograd(op, *args)
         # A Function turns gradients of both kinds off, for the next transform too.
         with torch.enable_grad(), _torch_private.set_forward_gradients(True):
-            return below_autograd(op, self, *args)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        _, self, ctx.scale, ctx.dim, ctx.keepdim = inputs
-        _, indices = output
-        ctx.shape = self.shape
-        ctx.channels_last = 4 <= self.dim() <= 5 and _is_channels_last(self)
-        ctx.mark_non_differentiable(indices)
-        ctx.save_for_backward(indices)
-        ctx.save_for_forward(indices)
-        ctx.set_materialize_grads(False)
+            return below_autograd(op, *args)
 
     @staticmethod
     def _compiled_autograd_key(ctx):
         return (ctx._autograd_function_id,)
 
+
+class Select(OneLevel):
+    """(values, indices) by `op`, which takes a scale unless `scale` is None, and further `options`,
+    of which the first may be a mask."""
+
+    @staticmethod
+    def forward(op, self, scale, dim, keepdim, *options):
+        args = (dim, keepdim) if scale is None else (scale, dim, keepdim)
+        return OneLevel.call(op, self, *args, *options)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        _, self, ctx.scale, ctx.dim, ctx.keepdim, *options = inputs
+        _, indices = output
+        ctx.inputs = len(inputs)
+        ctx.shape = self.shape
+        ctx.channels_last = 4 <= self.dim() <= 5 and _is_channels_last(self)
+        ctx.mark_non_differentiable(indices)
+        mask = options[0] if options else None
+        present = None if mask is None else _has_elements(mask, indices, self, ctx.dim, ctx.keepdim)
+        ctx.save_for_backward(indices, present)
+        ctx.save_for_forward(indices, present)
+        ctx.set_materialize_grads(False)
+
     @staticmethod
     def backward(ctx, grad, _):
         if grad is None:
-            return (None,) * 5
-        (indices,) = ctx.saved_tensors
+            return (None,) * ctx.inputs
+        indices, present = ctx.saved_tensors
+        indices = indices.long()
+        if present is not None:
+            grad = grad.masked_fill(~present, 0)
         if ctx.scale is not None:
             grad = grad * ctx.scale
         if ctx.channels_last and not are_transforms_active() and type(grad) is type(indices):
@@ -78,16 +106,69 @@ class Select(_torch_private.SingleLevelFunction):
             grad = torch.ops.aten.value_selecting_reduction_backward(
                 grad, ctx.dim, indices, ctx.shape, ctx.keepdim
             )
-        return None, grad, None, None, None
+        return None, grad, *(None,) * (ctx.inputs - 2)
 
     @staticmethod
+    @_for_outer_levels
     def jvp(ctx, _op, tangent, *_):
-        (indices,) = ctx.saved_tensors
-        if ctx.keepdim or tangent.dim() == 0:
-            tangent = tangent.gather(ctx.dim, indices)
-        else:
-            tangent = tangent.gather(ctx.dim, indices.unsqueeze(ctx.dim)).squeeze(ctx.dim)
+        indices, present = ctx.saved_tensors
+        tangent = _gather(tangent, indices.long(), ctx.dim, ctx.keepdim)
+        if present is not None:
+            tangent = tangent.masked_fill(~present, 0)
         return tangent if ctx.scale is None else tangent * ctx.scale, None
+
+
+class SoftmaxMax(OneLevel):
+    """(probability, index). The gradient of a probability goes to every element, in the measure of
+    its own probability. So here the input is saved: indices say nothing of the others."""
+
+    @staticmethod
+    def forward(op, self, dim, keepdim):
+        return OneLevel.call(op, self, dim, keepdim)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        _, self, ctx.dim, ctx.keepdim = inputs
+        _, index = output
+        ctx.mark_non_differentiable(index)
+        ctx.save_for_backward(self, index)
+        ctx.save_for_forward(self, index)
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx, grad, _):
+        if grad is None:
+            return (None,) * 4
+        self, index = ctx.saved_tensors
+        aten, probabilities = torch.ops.aten, torch.softmax(self, ctx.dim)
+        chosen = aten.value_selecting_reduction_backward(
+            grad, ctx.dim, index, self.shape, ctx.keepdim
+        )
+        grad = aten._softmax_backward_data(chosen, probabilities, ctx.dim, self.dtype)
+        return None, grad, None, None
+
+    @staticmethod
+    @_for_outer_levels
+    def jvp(ctx, _op, tangent, *_):
+        self, index = ctx.saved_tensors
+        self = forward_ad.unpack_dual(self, level=0).primal
+        probabilities = torch.softmax(self, ctx.dim)
+        tangent = tangent - (probabilities * tangent).sum(ctx.dim, keepdim=True)
+        return _gather(probabilities * tangent, index, ctx.dim, ctx.keepdim), None
+
+
+def _gather(x: Tensor, indices: Tensor, dim: int, keepdim: bool) -> Tensor:
+    if keepdim or x.dim() == 0:
+        return x.gather(dim, indices)
+    return x.gather(dim, indices.unsqueeze(dim)).squeeze(dim)
+
+
+def _has_elements(mask: Tensor, indices: Tensor, self: Tensor, dim: int, keepdim: bool) -> Tensor:
+    """Of which groups an element takes part: the others have index 0, and it does not."""
+    dim = checks.wrap_dim("mask", self.dim(), dim) - (self.dim() - mask.dim())
+    if mask.dim() and dim >= 0:
+        mask = mask.narrow(dim, 0, 1) if keepdim else mask.select(dim, 0)
+    return indices.bool() | mask
 
 
 def _is_channels_last(self: Tensor) -> bool:
@@ -117,28 +198,28 @@ class Raise(torch.Tensor):
 
 
 in_python = {}  # the operators by name, all of autograd in Python
-of_subclass = {}  # how an operator is computed with a gradient, by (operator, subclass of Tensor)
+of_subclass = {}  # how an operator is computed with a gradient, by (its name, subclass of Tensor)
 
 
-def _select_if_needed(op, select):
+def _select_if_needed(name, op, select):
     """`select` where a gradient may be needed, else `op` below autograd."""
 
-    def decide(self, *args):
+    def decide(self, *args, **options):
         # (A compiled torch.func.jvp leaves no trace in forward_ad.)
         if (
             (self.requires_grad and torch.is_grad_enabled())
             or _torch_private.is_forward_mode()
             or are_transforms_active()
         ):
-            return of_subclass.get((op, type(self)), select)(self, *args)
-        return below_autograd(op, self, *args)
+            return of_subclass.get((name, type(self)), select)(self, *args, **options)
+        return below_autograd(op, self, *args, **options)
 
     return decide
 
 
-def _register(op, select) -> None:
-    name, outputs = op._opname, len(op._schema.returns)
-    decide = _select_if_needed(op, select)
+def _register(name, op, outputs, select) -> None:
+    """Of the operator or overload of this name; `op` calls it."""
+    decide = _select_if_needed(name, op, select)
 
     def decide_or_fail(*args):
         try:
@@ -147,15 +228,33 @@ def _register(op, select) -> None:
             failed = Raise(error)
         return (failed,) * outputs if outputs > 1 else failed
 
-    _library.impl(f"_{name}_autograd", decide_or_fail, "CompositeImplicitAutograd")
+    private = f"_{name.replace('.', '_')}_autograd"
+    _library.impl(private, decide_or_fail, "CompositeImplicitAutograd")
     in_python[name] = decide
 
 
-def _register_extreme(op) -> None:
-    def select(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-        return Select.apply(op, self, None, dim, keepdim)
+def _register_extreme(name) -> None:
+    packet = getattr(_ops, name)
 
-    _register(op, select)
+    def select(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+        return Select.apply(packet.default, self, None, dim, keepdim)
+
+    _register(name, packet.default, 2, select)
+
+    def with_options(self, dim, keepdim=False, mask=None, index_dtype=None):
+        return packet.options(self, dim, keepdim, mask=mask, index_dtype=index_dtype)
+
+    def select_with_options(self, dim, keepdim=False, mask=None, index_dtype=None):
+        return Select.apply(with_options, self, None, dim, keepdim, mask, index_dtype)
+
+    _register(f"{name}.options", with_options, 2, select_with_options)
+
+
+def _register_softmax(op) -> None:
+    def apply(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+        return SoftmaxMax.apply(op, self, dim, keepdim)
+
+    _register("softmax_max", op, 2, apply)
 
 
 def _register_scaled(op, with_indices) -> None:
@@ -165,17 +264,19 @@ def _register_scaled(op, with_indices) -> None:
     def select_with_indices(self, scale, dim, keepdim):
         return Select.apply(with_indices, self, scale, dim, keepdim)
 
-    _register(op, select)
+    _register(op._opname, op, 1, select)
     # What a graph holds that was recorded below autograd.
-    decide = _select_if_needed(with_indices, select_with_indices)
+    decide = _select_if_needed(with_indices._opname, with_indices, select_with_indices)
     _library.impl(with_indices._opname, decide, "Autograd")
 
 
 _ops = torch.ops.reduceops
-_register_extreme(_ops.min.default)
-_register_extreme(_ops.max.default)
+_register_extreme("min")
+_register_extreme("max")
+_register_softmax(_ops.softmax_max.default)
 _register_scaled(_ops.scale_min.default, _ops._scale_min_indices.default)
 _register_scaled(_ops.scale_max.default, _ops._scale_max_indices.default)
 
-for _op in ("argmin", "argmin.dims", "argmax", "argmax.dims"):  # integer results
-    _library.impl(_op, torch.library.fallthrough_kernel, "Autograd")
+for _op in ("argmin", "argmax"):  # integer results
+    for _overload in ("", ".dims", ".options", ".dims_options"):
+        _library.impl(_op + _overload, torch.library.fallthrough_kernel, "Autograd")

@@ -1,5 +1,6 @@
 """Argument checks in Python, for tracing: the errors of csrc/check.h, on symbolic sizes too."""
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -7,7 +8,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from . import _torch_private
-from ._torch_private import guard_or_false
+from ._torch_private import guard_or_false, statically_known_true
 
 SCALABLE = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 SUPPORTED = (
@@ -25,6 +26,13 @@ SUPPORTED = (
     torch.float8_e5m2,
 )
 
+# How many different indices each can hold.
+INDEX_LIMITS = {
+    torch.int64: 1 << 63,
+    torch.int32: 1 << 31,
+    torch.uint16: 1 << 16,
+    torch.uint8: 1 << 8,
+}
 
 MAX_DIMS = 64
 
@@ -104,6 +112,50 @@ def check_not_empty(op: str, shape: Sequence[int], dims: Sequence[int]) -> None:
                 f"reduceops::{op}: cannot reduce over dim {dim}, which has size 0 "
                 f"(input shape {list(shape)})"
             )
+
+
+def check_mask(op: str, mask: Tensor, self: Tensor) -> None:
+    if mask.dtype != torch.bool:
+        raise RuntimeError(f"reduceops::{op}: mask must be a bool tensor, got {_name(mask.dtype)}")
+    check_broadcast(op, mask.shape, self.shape)
+    if mask.layout != torch.strided or mask.device != self.device:
+        raise RuntimeError(MASK_PLACE.format(op))
+
+
+def check_broadcast(op: str, mask: Sequence[int], shape: Sequence[int]) -> None:
+    def text() -> str:
+        return (
+            f"reduceops::{op}: a mask of shape {list(mask)} does not broadcast to the input's "
+            f"{list(shape)}"
+        )
+
+    if len(mask) > len(shape):
+        raise RuntimeError(text())
+    for size, full in zip(reversed(mask), reversed(shape), strict=False):
+        if not guard_or_false(size == 1):
+            _torch_private.check(size == full, text)
+
+
+MASK_PLACE = "reduceops::{}: mask must be a strided tensor on the device of self"
+
+
+def check_index_dtype(
+    op: str, dtype: torch.dtype | None, shape: Sequence[int], dims: Sequence[int]
+) -> torch.dtype:
+    """The dtype of the indices. Without a guard on sizes: of symbols the kernel decides."""
+    dtype = torch.int64 if dtype is None else dtype
+    if dtype not in INDEX_LIMITS:
+        raise RuntimeError(
+            f"reduceops::{op}: index_dtype must be int64, int32, uint16 or uint8, "
+            f"got {_name(dtype)}"
+        )
+    extent = math.prod(shape[dim] for dim in dims if dim < len(shape))
+    if dtype != torch.int64 and statically_known_true(extent > INDEX_LIMITS[dtype]):
+        raise RuntimeError(
+            f"reduceops::{op}: index_dtype {_name(dtype)} cannot hold every index of {extent} "
+            "elements"
+        )
+    return dtype
 
 
 def reduced_shape(shape: Sequence[int], dims: Sequence[int], keepdim: bool) -> list[int]:

@@ -3,7 +3,7 @@
 import ctypes
 import enum
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 
 import torch
 
@@ -21,6 +21,7 @@ class Walk(enum.IntEnum):
     WHOLE_COLUMNS = 5
     SMALL = 6
     FILL = 7
+    EXCHANGE = 8
 
 
 @dataclass(frozen=True)
@@ -52,11 +53,27 @@ class CudaPlan:
     runs: int
     reading: int
     pieces: bool
+    mapped: bool
+    # The walks that fit, of which this is one; none in a candidate's plan.
+    candidates: "tuple[Candidate, ...]" = field(default=(), compare=False, repr=False)
 
     @property
-    def candidates(self) -> int:
+    def partial_results(self) -> int:
         """How many of an output go through a workspace to a second kernel, if more than one."""
         return self.parts // self.cluster
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A walk that fits, and what it would cost."""
+
+    plan: CudaPlan
+    microseconds: float  # predicted for an H200, to compare walks with (csrc/cuda/plan/price.h)
+    usual: bool  # what measurements found best for such inputs; another must win by a margin
+
+
+_FIELDS = len(CudaPlan.__annotations__) - 1  # but for the candidates
+MOST_CANDIDATES = 6
 
 
 class BrokenPlan(Exception):
@@ -84,11 +101,14 @@ def cuda_plan(
     address: int = 0,
     bulk: bool = True,
     tuning: Mapping[str, int] | None = None,
+    mask: torch.Tensor | None = None,
+    softmax: bool = False,
 ) -> CudaPlan:
     """The plan for reducing `dim` (None: all) of a tensor like `self`, which is not empty; its
     device does not matter, a meta tensor will do. `address` stands for the address of its first
     element in bytes, `bulk` for a GPU that has bulk copies (Hopper on), `tuning` for what
     REDUCEOPS_CUDA_TUNING sets: from 0 on, and where a value would be no use, the nearest that is.
+    `mask` is like that of the call, `softmax` for softmax_max.
     Raises BrokenPlan if the kernel could not rely on the plan."""
     constants = cuda_constants()
     if unknown := set(tuning or ()) - set(constants):
@@ -97,19 +117,51 @@ def cuda_plan(
         if not 0 <= value < 1 << 63:
             raise ValueError(f"{name} is {value}; it takes 0 to 2**63 - 1")
     values = list((constants | dict(tuning or {})).values())
-    limits = (address, multiprocessors, bulk, (ctypes.c_int64 * len(values))(*values))
-    fields, broken = _ask("reduceops_cuda_plan", _layout(self, dim), limits, 25)
-    plan = CudaPlan(*fields)
-    plan = replace(
-        plan,
-        walk=Walk(plan.walk),
-        vector=bool(plan.vector),
-        contiguous=bool(plan.contiguous),
-        pieces=bool(plan.pieces),
+    constants = (ctypes.c_int64 * len(values))(*values)
+    strides = None
+    if mask is not None:
+        strides = (ctypes.c_int64 * max(self.dim(), 1))(*mask.expand(self.shape).stride())
+    limits = (address, multiprocessors, bulk, strides, softmax, constants)
+    most = _FIELDS + 1 + MOST_CANDIDATES * (_FIELDS + 2)
+    numbers, broken = _ask("reduceops_cuda_plan", _layout(self, dim), limits, most)
+    chosen, (count, *rest) = numbers[:_FIELDS], numbers[_FIELDS:]
+    rows = (rest[i * (_FIELDS + 2) :] for i in range(count))
+    candidates = tuple(
+        Candidate(_plan(row[:_FIELDS]), row[_FIELDS] / 1e3, bool(row[_FIELDS + 1])) for row in rows
     )
+    plan = _plan(chosen, candidates)
     if broken:
         raise BrokenPlan(f"a bug: the kernel relies on '{broken.decode()}', but not so in {plan}")
     return plan
+
+
+def _plan(numbers: Sequence[int], candidates: tuple[Candidate, ...] = ()) -> CudaPlan:
+    kinds = {"walk": Walk, "vector": bool, "contiguous": bool, "pieces": bool, "mapped": bool}
+    named = dict(zip(CudaPlan.__annotations__, numbers, strict=False))
+    typed = {name: kinds.get(name, int)(number) for name, number in named.items()}
+    return CudaPlan(**typed, candidates=candidates)
+
+
+def explain(self: torch.Tensor, dim: int | Sequence[int] | None = None, **limits) -> str:
+    """A table of the walks that a GPU could take to reduce `dim` of a tensor like `self`, with the
+    time predicted for each; `limits` as of cuda_plan."""
+    plan = cuda_plan(self, dim, **limits)
+    rows = [("walk", "predicted", "blocks", "threads", "parts", "cluster", "")]
+    for candidate in sorted(plan.candidates, key=lambda candidate: candidate.microseconds):
+        p = candidate.plan
+        notes = ["taken"] * (p == plan) + ["usual"] * candidate.usual
+        figures = (p.blocks, p.threads, p.parts, p.cluster)
+        time = f"{candidate.microseconds:.1f} us"
+        rows.append((p.walk.name.lower(), time, *map(str, figures), ", ".join(notes)))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = (
+        "  ".join(
+            cell.ljust(width) if i in (0, 6) else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
+    )
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def cuda_constants() -> dict[str, int]:
@@ -125,8 +177,8 @@ def cpu_plan(
     self: torch.Tensor, dim: int | Sequence[int] | None = None, *, threads: int = 1
 ) -> CpuPlan:
     """The plan for reducing `dim` (None: all) of a tensor like `self` with so many threads."""
-    plan = CpuPlan(*_ask("reduceops_cpu_plan", _layout(self, dim), (threads,), 7)[0])
-    return replace(plan, rows=bool(plan.rows))
+    rows, *rest = _ask("reduceops_cpu_plan", _layout(self, dim), (threads,), 7)[0]
+    return CpuPlan(bool(rows), *rest)
 
 
 def _layout(self: torch.Tensor, dim: int | Sequence[int] | None) -> tuple:
@@ -145,10 +197,11 @@ def _function(name: str, result: type | None):
 
 
 def _ask(name: str, layout: tuple, rest: tuple, fields: int) -> tuple[list[int], bytes | None]:
-    """The plan's fields, and what the function returns. `rest`: numbers and arrays of them."""
+    """The plan's fields, and what the function returns. `rest`: numbers, and arrays of them or
+    None."""
     out = (ctypes.c_int64 * fields)()
     ndim, sizes, strides, mask, bytes_ = layout
-    numbers = [x if isinstance(x, ctypes.Array) else ctypes.c_int64(x) for x in (bytes_, *rest)]
+    numbers = [ctypes.c_int64(x) if isinstance(x, int) else x for x in (bytes_, *rest)]
     ask = _function(name, ctypes.c_char_p)
     said = ask(ctypes.c_int64(ndim), sizes, strides, mask, *numbers, out)
     return list(out), said

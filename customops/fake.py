@@ -17,22 +17,47 @@ def _shape(op: str, self: Tensor, dim: int | Sequence[int] | None, keepdim: bool
     return checks.reduced_shape(self.shape, dims, keepdim)
 
 
-def _register_arg(op: str) -> None:
-    def fake(self, dim=None, keepdim=False):
-        checks.check_dtype(op, self.dtype)
-        return self.new_empty(_shape(op, self, dim, keepdim), dtype=torch.int64)
+def _shape_and_index_dtype(
+    op: str,
+    self: Tensor,
+    dim: int | Sequence[int] | None,
+    keepdim: bool,
+    mask: Tensor | None,
+    index_dtype: torch.dtype | None,
+) -> tuple[list[int], torch.dtype]:
+    checks.check_dtype(op, self.dtype)
+    shape = _shape(op, self, dim, keepdim)
+    if mask is not None:
+        checks.check_mask(op, mask, self)
+    dims = checks.wrap_dims(op, self.dim(), dim)
+    return shape, checks.check_index_dtype(op, index_dtype, self.shape, dims)
 
-    torch.library.register_fake(f"reduceops::{op}", fake)
-    torch.library.register_fake(f"reduceops::{op}.dims", fake)
+
+def _register_arg(op: str) -> None:
+    def fake(self, dim=None, keepdim=False, *, mask=None, index_dtype=None):
+        shape, dtype = _shape_and_index_dtype(op, self, dim, keepdim, mask, index_dtype)
+        return self.new_empty(shape, dtype=dtype)
+
+    for overload in ("", ".dims", ".options", ".dims_options"):
+        torch.library.register_fake(f"reduceops::{op}{overload}", fake)
 
 
 def _register_extreme(op: str) -> None:
-    def fake(self, dim, keepdim=False):
-        checks.check_dtype(op, self.dtype)
-        shape = _shape(op, self, dim, keepdim)
-        return self.new_empty(shape), self.new_empty(shape, dtype=torch.int64)
+    def fake(self, dim, keepdim=False, *, mask=None, index_dtype=None):
+        shape, dtype = _shape_and_index_dtype(op, self, dim, keepdim, mask, index_dtype)
+        return self.new_empty(shape), self.new_empty(shape, dtype=dtype)
 
     torch.library.register_fake(f"reduceops::{op}", fake)
+    torch.library.register_fake(f"reduceops::{op}.options", fake)
+
+
+def _register_softmax() -> None:
+    def fake(self, dim, keepdim=False):
+        checks.check_scalable("softmax_max", self.dtype)
+        shape = _shape("softmax_max", self, dim, keepdim)
+        return self.new_empty(shape), self.new_empty(shape, dtype=torch.int64)
+
+    torch.library.register_fake("reduceops::softmax_max", fake)
 
 
 def _register_scaled(op: str) -> None:
@@ -69,14 +94,14 @@ def _register_lowerings() -> None:
 
 
 OPERATORS = (
-    *("argmin", "argmax", "min", "max", "scale_min", "scale_max"),
+    *("argmin", "argmax", "min", "max", "softmax_max", "scale_min", "scale_max"),
     *("_scale_min_indices", "_scale_max_indices"),
 )
 
 
 def _register_tags() -> None:
     """Lets Inductor hand over whatever strides it has: without this tag it would copy an input
-    back to the strides of eager mode. (The stable ABI takes tags from torch 2.12 on only.)"""
+    or a mask back to the strides of eager mode. (The stable ABI takes tags from 2.12 on only.)"""
     for name in OPERATORS:
         packet = getattr(torch.ops.reduceops, name)
         for overload in packet.overloads():
@@ -89,4 +114,5 @@ for _op in ("min", "max"):
     _register_extreme(_op)
 for _op in ("scale_min", "scale_max"):
     _register_scaled(_op)
+_register_softmax()
 _register_tags()

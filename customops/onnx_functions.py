@@ -4,6 +4,8 @@ The functions take what the operators take, with ONNX values for tensors, and ea
 a node to the graph. A value made here has no dtype yet, so the dtype is passed along.
 """
 
+import math
+
 import torch
 from onnxscript import ir, opset19
 from onnxscript import opset18 as op
@@ -25,6 +27,14 @@ COMPARED_AS = {
     DType.FLOAT8E4M3FN: DType.FLOAT,
     DType.FLOAT8E5M2: DType.FLOAT,
 }
+# With a mask: runtimes have Where for fewer.
+MASKED_AS = {**COMPARED_AS, DType.INT8: DType.INT32, DType.UINT64: DType.INT64}
+INDEX_DTYPES = {
+    torch.int64: DType.INT64,
+    torch.int32: DType.INT32,
+    torch.uint16: DType.UINT16,
+    torch.uint8: DType.UINT8,
+}
 
 
 def table():
@@ -32,26 +42,46 @@ def table():
     functions = {}
     for extreme in ("min", "max"):
         arg, values_and_indices, scaled, scaled_and_indices = _functions(extreme)
-        functions[getattr(ops, f"arg{extreme}").default] = arg
-        functions[getattr(ops, f"arg{extreme}").dims] = arg
+        for overload in ("default", "dims", "options", "dims_options"):
+            functions[getattr(getattr(ops, f"arg{extreme}"), overload)] = arg
         functions[getattr(ops, extreme).default] = values_and_indices
+        functions[getattr(ops, extreme).options] = values_and_indices
         functions[getattr(ops, f"scale_{extreme}").default] = scaled
         functions[getattr(ops, f"_scale_{extreme}_indices").default] = scaled_and_indices
+    functions[ops.softmax_max.default] = softmax_max
     return functions
+
+
+def softmax_max(self, dim, keepdim=False):
+    rank, dtype = len(self.shape), self.dtype
+    axis = checks.wrap_dim("softmax_max", rank, dim)
+    wide = DType.DOUBLE if dtype == DType.DOUBLE else DType.FLOAT
+    x = op.Cast(_at_least_1d(self), to=wide)
+    index = _index("max", x, dtype, axis)
+    powers = op.Exp(op.Sub(x, op.GatherElements(x, index, axis=axis)))
+    probability = op.Reciprocal(op.ReduceSum(powers, [axis], keepdims=1))
+    probability = op.Cast(probability, to=dtype)
+    return tuple(_restore(result, rank, axis, keepdim) for result in (probability, index))
 
 
 def _functions(extreme):
     """The four forms of an operator, for "min" or "max"."""
 
-    def arg(self, dim=None, keepdim=False):
+    def arg(self, dim=None, keepdim=False, mask=None, index_dtype=None):
         rank, x = len(self.shape), _comparable(_at_least_1d(self), self.dtype)
         dims = checks.wrap_dims(f"arg{extreme}", rank, dim) or [0]
+        mask = _expanded(mask, x)
         if len(dims) > 1:
-            return _index_of_several(extreme, x, self.dtype, rank, dims, keepdim)
-        return _restore(_index(extreme, x, self.dtype, dims[0]), rank, dims[0], keepdim)
+            index = _index_of_several(extreme, x, self.dtype, rank, dims, keepdim, mask)
+        else:
+            index = _index(extreme, x, self.dtype, dims[0], mask)
+            index = _restore(index, rank, dims[0], keepdim)
+        return _converted(index, index_dtype)
 
-    def values_and_indices(self, dim, keepdim=False):
-        return _select(extreme, self, _at_least_1d(self), dim, keepdim)
+    def values_and_indices(self, dim, keepdim=False, mask=None, index_dtype=None):
+        x = _at_least_1d(self)
+        values, index = _select(extreme, self, x, dim, keepdim, _expanded(mask, x))
+        return values, _converted(index, index_dtype)
 
     def scaled_and_indices(self, scale, dim=1, keepdim=True):
         return _select(extreme, self, _product(_at_least_1d(self), scale, self.dtype), dim, keepdim)
@@ -62,44 +92,99 @@ def _functions(extreme):
     return arg, values_and_indices, scaled, scaled_and_indices
 
 
-def _select(extreme, self, x, dim, keepdim):
-    """(values, indices) of `x`, which has the dtype of `self` and its shape if not 0-d."""
+def _select(extreme, self, x, dim, keepdim, mask=None):
+    """(values, indices) of `x`, which has the dtype of `self` and its shape if not 0-d; the mask is
+    of that shape."""
     dtype, rank = self.dtype, len(self.shape)
     axis = checks.wrap_dim(extreme, rank, dim)
     comparable = _comparable(x, dtype)
-    index = _index(extreme, comparable, dtype, axis)
-    # Runtimes have nothing but conversions for float8.
-    values = op.GatherElements(comparable if dtype in FLOAT8 else x, index, axis=axis)
+    index = _index(extreme, comparable, dtype, axis, mask)
+    if mask is not None:
+        values = op.GatherElements(_masked(extreme, comparable, dtype, mask), index, axis=axis)
+        values = _original(values, dtype)
+    else:  # runtimes have nothing but conversions for float8
+        values = op.GatherElements(comparable if dtype in FLOAT8 else x, index, axis=axis)
     values = _restore(values, rank, axis, keepdim)
     if dtype in FLOAT8:
         values = opset19.Cast(values, to=dtype, saturate=0)  # infinity stays infinity
     return values, _restore(index, rank, axis, keepdim)
 
 
-def _index(extreme, x, dtype, axis):
+def _index(extreme, x, dtype, axis, mask=None):
     """The index of the extreme of `x`, a comparable form of a tensor of `dtype`; `axis` is kept.
 
     ArgMin and ArgMax give the first of several extremes, as the operators do, but ONNX leaves open
     what they do with NaN. So where there is a NaN, its index is found apart.
     """
+    nan = op.IsNaN(x) if dtype in FLOATING else None
+    if mask is not None:
+        # Of those that equal the extreme the first that takes part is chosen: of none, index 0.
+        nan = op.And(mask, nan) if nan is not None else None
+        x = _masked(extreme, x, dtype, mask)
     index = (op.ArgMax if extreme == "max" else op.ArgMin)(x, axis=axis, keepdims=1)
-    if dtype not in FLOATING:
+    if mask is not None:
+        equal = op.And(mask, op.Equal(x, op.GatherElements(x, index, axis=axis)))
+        index = op.ArgMax(op.Cast(equal, to=DType.UINT8), axis=axis, keepdims=1)
+    if nan is None:
         return index
-    nan = op.IsNaN(x)
     first_nan = op.ArgMax(op.Cast(nan, to=DType.UINT8), axis=axis, keepdims=1)
     return op.Where(op.GatherElements(nan, first_nan, axis=axis), first_nan, index)
 
 
-def _index_of_several(extreme, x, dtype, rank, dims, keepdim):
+def _index_of_several(extreme, x, dtype, rank, dims, keepdim, mask=None):
     """The index into `dims` flattened: they are moved to the end and become one dim."""
     kept = [d for d in range(rank) if d not in dims]
-    x = op.Transpose(x, perm=kept + dims)
-    shape = op.ReduceProd(op.Shape(x, start=len(kept)))
-    if kept:
-        shape = op.Concat(op.Shape(x, end=len(kept)), shape, axis=0)
-    x = op.Reshape(x, shape, allowzero=1)
-    index = op.Squeeze(_index(extreme, x, dtype, len(kept)), [len(kept)])
+
+    def flattened(x):
+        x = op.Transpose(x, perm=kept + dims)
+        shape = op.ReduceProd(op.Shape(x, start=len(kept)))
+        if kept:
+            shape = op.Concat(op.Shape(x, end=len(kept)), shape, axis=0)
+        return op.Reshape(x, shape, allowzero=1)
+
+    mask = None if mask is None else flattened(mask)
+    index = op.Squeeze(_index(extreme, flattened(x), dtype, len(kept), mask), [len(kept)])
     return op.Unsqueeze(index, dims) if keepdim else index
+
+
+def _expanded(mask, x):
+    """In the shape of `x`, for it is gathered from."""
+    return None if mask is None else op.Expand(mask, op.Shape(x))
+
+
+def _converted(index, index_dtype):
+    if index_dtype in (None, torch.int64, DType.INT64):
+        return index
+    return op.Cast(index, to=INDEX_DTYPES.get(index_dtype, index_dtype))
+
+
+def _identity(extreme, dtype):
+    """What every element of `dtype` beats, in the form that these have with a mask."""
+    if dtype == DType.BOOL:
+        value = int(extreme == "min")
+    elif dtype in FLOATING:
+        value = 448.0 if dtype == DType.FLOAT8E4M3FN else math.inf  # it has no infinity
+        value = value if extreme == "min" else -value
+    else:
+        info = torch.iinfo(getattr(torch, dtype.name.lower()))
+        value = info.max if extreme == "min" else info.min
+        if dtype == DType.UINT64:  # its sign bit is flipped
+            value -= 1 << 63
+    return op.Constant(value=ir.tensor(value, dtype=MASKED_AS.get(dtype, dtype)))
+
+
+def _masked(extreme, x, dtype, mask):
+    """`x`, a comparable form of a tensor of `dtype`, with what every element beats where it takes
+    no part."""
+    x = op.Cast(x, to=DType.INT32) if dtype == DType.INT8 else x
+    return op.Where(mask, x, _identity(extreme, dtype))
+
+
+def _original(x, dtype):
+    """What is in a form that is compared in `dtype` again."""
+    if dtype == DType.UINT64:
+        return op.BitwiseXor(op.Cast(x, to=dtype), ir.tensor(1 << 63, dtype=dtype))
+    return x if dtype in FLOAT8 else op.Cast(x, to=dtype)
 
 
 def _comparable(x, dtype):

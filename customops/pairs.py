@@ -47,4 +47,4 @@ for _name, _fake in (("_pairs", _fake_pairs), ("_unpack", _fake_unpack)):
     _library.impl(_name, _refuse, "CompositeExplicitAutograd")
     # Any strides will do, as for the operators themselves.
     getattr(torch.ops.reduceops, _name).default.tags.append(torch.Tag.flexible_layout)
-_library.impl("_exchange", torch.library.fallthrough_kernel, "Autograd")
+_library.impl("_one_shot", torch.library.fallthrough_kernel, "Autograd")

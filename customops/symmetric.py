@@ -33,7 +33,7 @@ class Exchange(NamedTuple):
     def __call__(
         self, words: Tensor, x: Tensor, dims: Sequence[int], keepdim: bool, largest: bool
     ) -> tuple[Tensor, Tensor]:
-        return _ops._exchange(
+        return _ops._one_shot(
             *(words, x, dims, keepdim, largest),
             *(self.buffers, self.state, self.rank, CAPACITY, self.timeout),
         )

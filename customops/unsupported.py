@@ -1,8 +1,9 @@
 """Every layout and device without a kernel of its own: one error that says what is supported."""
 
 import torch
+from torch import Tensor
 
-from . import autograd, libraries
+from . import autograd, checks, libraries
 from ._torch_private import NestedTensor
 
 _library = torch.library.Library("reduceops", "IMPL")
@@ -10,6 +11,9 @@ _library = torch.library.Library("reduceops", "IMPL")
 
 def _register(name: str, op: str) -> None:
     def kernel(self, *args, **kwargs):
+        mask = kwargs.get("mask")
+        if mask is not None and _is_supported(self):
+            raise RuntimeError(checks.MASK_PLACE.format(op))
         if self.is_cuda and self.layout == torch.strided and not self.is_quantized:
             raise RuntimeError(
                 f"reduceops::{op}: got a tensor on {self.device}, but the CUDA library is not "
@@ -31,16 +35,21 @@ def _register(name: str, op: str) -> None:
         torch.library.register_torch_dispatch(
             f"reduceops::{name}",
             NestedTensor,
-            lambda mode, func, types, args, kwargs: kernel(*args),
+            lambda mode, func, types, args, kwargs: kernel(*args, **(kwargs or {})),
             lib=_library,
         )
 
 
+def _is_supported(self: Tensor) -> bool:
+    device = self.is_cpu or (self.is_cuda and libraries.cuda.loaded)
+    return device and self.layout == torch.strided and not (self.is_quantized or self.is_nested)
+
+
 for _op in ("argmin", "argmax"):
-    _register(_op, _op)
-    _register(f"{_op}.dims", _op)
-for _op in ("min", "max", "scale_min", "scale_max"):
-    _register(_op, _op)
+    for _overload in ("", ".dims", ".options", ".dims_options"):
+        _register(_op + _overload, _op)
+for _op in ("min", "max", "min.options", "max.options", "softmax_max", "scale_min", "scale_max"):
+    _register(_op, _op.partition(".")[0])
 for _op in ("scale_min", "scale_max"):
     _register(f"_{_op}_indices", _op)
 

@@ -1,11 +1,14 @@
 """vmap: the batch is one more kept dim, moved to the front as a view."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
 from . import checks
+from ._torch_private import current_interpreter, vmap_helper
+
+_library = torch.library.Library("reduceops", "IMPL")
 
 
 def batch_to_front(
@@ -21,6 +24,29 @@ def batch_to_front(
     return self, [dim + 1 for dim in dims], keepdim
 
 
+def options_to_front(
+    op: str,
+    in_dims: tuple[int | None, ...],
+    self: Tensor,
+    dim: int | Sequence[int] | None,
+    keepdim: bool,
+    mask: Tensor | None,
+) -> tuple[Tensor, list[int], bool, Tensor | None]:
+    """The same, and the mask for it, where either or both of `self` and `mask` are batched."""
+    of_self, of_mask = in_dims[0], in_dims[3]
+    if of_mask is not None:
+        mask = mask.movedim(of_mask, 0)
+    if of_self is None:  # every sample has the same elements
+        self, of_self = self.expand(len(mask), *self.shape), 0
+    sample = [size for dim, size in enumerate(self.shape) if dim != of_self % self.dim()]
+    self, dims, keepdim = batch_to_front(op, self, of_self, dim, keepdim)
+    if mask is not None:
+        checks.check_broadcast(op, mask.shape[of_mask is not None :], sample)
+    if of_mask is not None:  # between its batch and the dims it has: those it is expanded to
+        mask = mask[(slice(None), *(None,) * (self.dim() - mask.dim()))]
+    return self, dims, keepdim, mask
+
+
 def _register_arg(op: str) -> None:
     packet = getattr(torch.ops.reduceops, op)
 
@@ -34,8 +60,17 @@ def _register_arg(op: str) -> None:
         self, (dim,), keepdim = batch_to_front(op, self, in_dims[0], dim, keepdim)
         return packet.default(self, dim, keepdim), 0
 
+    def rule_with_options(info, in_dims, self, dim, keepdim, mask, index_dtype):
+        self, dims, keepdim, mask = options_to_front(op, in_dims, self, dim, keepdim, mask)
+        options = {"mask": mask, "index_dtype": index_dtype}
+        if len(dims) == 1:
+            return packet.options(self, *dims, keepdim, **options), 0
+        return packet.dims_options(self, dims, keepdim, **options), 0
+
     torch.library.register_vmap(f"reduceops::{op}", rule_one_dim)
     torch.library.register_vmap(f"reduceops::{op}.dims", rule)
+    _register_with_options(packet.options, rule_with_options)
+    _register_with_options(packet.dims_options, rule_with_options)
 
 
 def _register_extreme(op: str) -> None:
@@ -43,9 +78,30 @@ def _register_extreme(op: str) -> None:
 
     def rule(info, in_dims, self, dim, keepdim=False):
         self, (dim,), keepdim = batch_to_front(op, self, in_dims[0], dim, keepdim)
-        return packet(self, dim, keepdim), (0, 0)
+        return packet.default(self, dim, keepdim), (0, 0)
+
+    def rule_with_options(info, in_dims, self, dim, keepdim, mask, index_dtype):
+        self, (dim,), keepdim, mask = options_to_front(op, in_dims, self, dim, keepdim, mask)
+        return packet.options(self, dim, keepdim, mask=mask, index_dtype=index_dtype), (0, 0)
 
     torch.library.register_vmap(f"reduceops::{op}", rule)
+    if hasattr(packet, "options"):
+        _register_with_options(packet.options, rule_with_options)
+
+
+def _register_with_options(overload, rule: Callable) -> None:
+    """As torch.library.register_vmap does, which takes no tensor by keyword."""
+
+    def call(self, dim, keepdim, mask, index_dtype):
+        return overload(self, dim, keepdim, mask=mask, index_dtype=index_dtype)
+
+    def kernel(keys, self, dim=None, keepdim=False, *, mask=None, index_dtype=None):
+        arguments = (self, dim, keepdim, mask, index_dtype)
+        return vmap_helper(current_interpreter(), rule, call, *arguments)
+
+    _library.impl(
+        f"{overload._opname}.{overload._overloadname}", kernel, "FuncTorchBatched", with_keyset=True
+    )
 
 
 def _register_scaled(op: str) -> None:
@@ -64,7 +120,7 @@ def _register_scaled(op: str) -> None:
 
 for _op in ("argmin", "argmax"):
     _register_arg(_op)
-for _op in ("min", "max"):
+for _op in ("min", "max", "softmax_max"):
     _register_extreme(_op)
 for _op in ("scale_min", "scale_max"):
     _register_scaled(_op)

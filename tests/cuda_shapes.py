@@ -45,7 +45,7 @@ class Shape:
 
 def parts(plan: CudaPlan) -> str:
     """Who combines the parts of the reduced extent."""
-    if plan.candidates > 1:
+    if plan.partial_results > 1:
         return "clusters and workspace" if plan.cluster > 1 else "workspace"
     return "cluster" if plan.cluster > 1 else "one part"
 
@@ -66,6 +66,7 @@ WALKS = {
     (Walk.COLUMNS, "one part"): Shape((128, 64, 255), (1,)),
     (Walk.COLUMNS, "workspace"): Shape((5000, 300), (0,), torch.bfloat16),
     (Walk.BOXES, "one part"): Shape((200_001, 33), (1,)),
+    (Walk.EXCHANGE, "one part"): Shape((3, 40, 21, 1000), (0,), order=(2, 0, 3, 1)),
     (Walk.BULK_COLUMNS, "one part"): Shape((64, 257, 4095), (1,), torch.bfloat16),
     (Walk.BULK_COLUMNS, "cluster"): Shape((70, 300, 1001), (1,), torch.int8),
     (Walk.BULK_COLUMNS, "workspace"): Shape((1 << 20, 8), (0,)),
@@ -80,8 +81,12 @@ HUGE = {
     "short whole rows": (Shape((67_200_000, 32), (1,), torch.int8), Walk.WHOLE_ROWS),
     "rows with a step": (Shape((1 << 14, 140_001), (1,), torch.int8, step=2), Walk.ROWS),
     "rows over two dims": (Shape((7, 3, 102_261_127), (0, 2), torch.int8), Walk.ROWS),
+    "rows of two dims, swapped": (
+        Shape((3000, 10, 71_583), (0, 1), torch.int8, order=(2, 1, 0)),
+        Walk.WHOLE_ROWS,
+    ),
     "short rows": (Shape((65_100_000, 33), (1,), torch.int8), Walk.BOXES),
-    "small groups": (Shape((4_200_000, 16, 32), (1,), torch.int8), Walk.BOXES),
+    "small groups": (Shape((4_300_000, 17, 31), (1,), torch.int8), Walk.BOXES),
     "whole columns": (Shape((4, 540_000_000), (0,), torch.int8), Walk.WHOLE_COLUMNS),
     "columns": (Shape((16, 32_768, 4099), (1,), torch.int8), Walk.BULK_COLUMNS),
     "two tall columns": (Shape(((1 << 31) + 16, 2), (0,), torch.int8), Walk.BULK_COLUMNS),
@@ -90,17 +95,19 @@ HUGE = {
     "columns with a step": (Shape((46_341, 46_342), (0,), torch.int8, step=2), Walk.COLUMNS),
 }
 
-# REDUCEOPS_CUDA_TUNING that sends small inputs where the plan sends large ones.
+# REDUCEOPS_CUDA_TUNING that sends small inputs where the plan sends large ones, whatever else would
+# be cheaper for them.
 TUNINGS = {
-    "before Hopper": "small_elements=0,bulk=0",
-    "whole rows": "small_elements=0,bulk=0,whole_row_bytes=0",
-    "in parts": "small_elements=0,whole_rows=0,whole_column=0,bulk=0",
-    "batches": "small_elements=0,whole_row_bytes=0,whole_vectors=0",
-    "bulk copies": "small_elements=0,whole_rows=0,whole_column=0,bulk_bytes=0,short_row_bytes=64",
-    "short stages": "small_elements=0,whole_rows=0,whole_column=0,bulk_bytes=0,stage_bytes=256,"
-    "tile_bytes=256,segment_bytes=128,least_segment_bytes=16,split_segment_bytes=16,"
+    "before Hopper": "margin=0,small_elements=0,bulk=0",
+    "whole rows": "margin=0,small_elements=0,bulk=0,whole_row_bytes=0",
+    "in parts": "margin=0,small_elements=0,whole_rows=0,whole_column=0,bulk=0",
+    "batches": "margin=0,small_elements=0,whole_row_bytes=0,whole_vectors=0",
+    "bulk copies": "margin=0,small_elements=0,whole_rows=0,whole_column=0,bulk_bytes=0,"
+    "short_row_bytes=64",
+    "short stages": "margin=0,small_elements=0,whole_rows=0,whole_column=0,bulk_bytes=0,"
+    "stage_bytes=256,tile_bytes=256,segment_bytes=128,least_segment_bytes=16,split_segment_bytes=16,"
     "short_row_bytes=0",
-    "tiles of groups": "small_elements=0,whole_rows=0,whole_column=0,bulk_bytes=0,"
+    "tiles of groups": "margin=0,small_elements=0,whole_rows=0,whole_column=0,bulk_bytes=0,"
     "short_row_bytes=4096,small_group_bytes=49152,part_loads=64",
 }
 
@@ -132,6 +139,9 @@ SMALL = (
     Shape((2, 8), (0,), torch.bfloat16),
     Shape((17, 2, 8), (0,), order=(0, 2, 1)),
     Shape((90, 4), (1,)),
+    Shape((2, 100, 40), (0,), order=(1, 2, 0)),
+    Shape((2, 20, 40), (0,), torch.bfloat16, order=(1, 2, 0)),
+    Shape((3, 40, 20), (0,), order=(2, 1, 0)),
     Shape((6, 2, 5, 300), (1, 3)),
     Shape((3, 5, 1000), (0, 2), torch.bfloat16, step=2),
     Shape((500, 3), (1,)),
@@ -177,7 +187,7 @@ def branches(shape: Shape, plan: CudaPlan) -> set[tuple]:
     """What the kernel of the plan does, as the kernel's code distinguishes it."""
     walk = plan.walk
     found = {(walk, parts(plan))}
-    if plan.candidates > 1:
+    if plan.partial_results > 1:
         found.add(("candidates", "packed" if plan.candidate_bytes == 8 else "not packed"))
     if walk == Walk.SMALL:
         lanes = {1: "a lane", 32: "a warp", 64: "warps", plan.threads: "a block"}
@@ -192,6 +202,8 @@ def branches(shape: Shape, plan: CudaPlan) -> set[tuple]:
         else:
             found.add((walk, lanes.get(plan.lanes, some) + " to a row"))
             found.add((walk, f"{plan.loads} loads"))
+        if plan.mapped:
+            found.add((walk, "mapped batches" if plan.batches else "mapped"))
     elif walk == Walk.ROWS:
         lanes = {1: "a lane", 32: "a warp", plan.threads: "a block"}
         found.add((walk, lanes.get(plan.lanes, "lanes") + " to a row"))
@@ -207,9 +219,10 @@ def branches(shape: Shape, plan: CudaPlan) -> set[tuple]:
         found.add((walk, "pieces" if plan.pieces else "a span"))
     elif walk in (Walk.COLUMNS, Walk.BULK_COLUMNS):
         found.add((walk, "alone" if plan.shares == 1 else "shared"))
-    if walk == Walk.BULK_COLUMNS:
+    if walk in (Walk.BULK_COLUMNS, Walk.EXCHANGE):
         found.add((walk, "one span" if plan.contiguous else "a span to a row"))
-        found |= {(walk, "subtiles")} if plan.tile > plan.subtile else set()
+    if walk == Walk.BULK_COLUMNS and plan.tile > plan.subtile:
+        found.add((walk, "subtiles"))
     return found
 
 
@@ -218,7 +231,8 @@ BRANCHES = {
     Walk.ROWS: ("vector", "no vector", "a lane to a row", "lanes to a row", "a warp to a row")
     + ("a block to a row", "8 loads", "16 loads", "a run", "runs"),
     Walk.WHOLE_ROWS: ("vector", "no vector", "a lane to a row", "lanes to a row", "a warp to a row")
-    + ("warps to a row", "1 loads", "2 loads", "3 loads", "4 loads", "a batch", "batches"),
+    + ("warps to a row", "1 loads", "2 loads", "3 loads", "4 loads", "a batch", "batches")
+    + ("mapped", "mapped batches"),
     Walk.WHOLE_COLUMNS: ("2 rows", "3 rows", "4 rows", "6 rows", "8 rows"),
     Walk.COLUMNS: ("vector", "no vector", "alone", "shared"),
     Walk.BOXES: (
@@ -233,6 +247,7 @@ BRANCHES = {
         "a span",
         "pieces",
     ),
+    Walk.EXCHANGE: ("vector", "no vector", "one span", "a span to a row"),
     Walk.BULK_COLUMNS: ("vector", "no vector", "alone", "shared", "one span", "a span to a row")
     + ("subtiles",),
 }

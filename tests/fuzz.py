@@ -132,7 +132,7 @@ class Case:
         expected = tuple(map(truth, as_tuple(spec.reference(x, *arguments))))
         result = tuple(map(truth, result))
         try:
-            assert_same(result, expected, spec.exact_nans)
+            assert_same(result, expected, spec.tolerance)
         except AssertionError as error:
             raise Mismatch(f"{self!r} is {result}, not {expected}") from error
 

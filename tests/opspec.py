@@ -15,6 +15,18 @@ ops = torch.ops.reduceops
 
 
 @dataclass(frozen=True)
+class Tolerance:
+    """How far a floating-point result may be from the expected one."""
+
+    any_nan: bool = False  # its bits may be others
+    ulps: int = 0
+
+
+EXACT = Tolerance()
+ANY_NAN = Tolerance(any_nan=True)  # for those that are computed and not copied
+
+
+@dataclass(frozen=True)
 class OpSpec:
     name: str
     op: Callable  # torch.ops.reduceops.<name>
@@ -25,7 +37,8 @@ class OpSpec:
     leading: tuple = ()  # arguments between self and dim
     dims: bool = False  # takes None and several dims
     differentiable: bool = False
-    exact_nans: bool = True  # NaNs are copied, not computed
+    selects: bool = True  # a gradient goes to the element chosen, and a backward needs no more
+    tolerance: Tolerance = EXACT
     samples: tuple = field(default=(), repr=False)  # (shape, dim, keepdim)
 
     def __str__(self):
@@ -33,6 +46,10 @@ class OpSpec:
 
     def arguments(self, dim, keepdim):
         return (*self.leading, dim, keepdim)
+
+    @property
+    def only_floats(self):
+        return data.FLOATS == self.dtypes
 
     @property
     def overloads(self):
@@ -94,20 +111,37 @@ def _scaled(name):
         dtypes=data.FLOATS,
         leading=(-1.5,),
         differentiable=True,
-        exact_nans=False,
+        tolerance=ANY_NAN,
+        samples=_SAMPLES,
+    )
+
+
+def _softmax_max():
+    return OpSpec(
+        name="softmax_max",
+        op=ops.softmax_max,
+        function=customops.softmax_max,
+        reference=reference.softmax_max,
+        torch=lambda x, dim, keepdim=False: torch.softmax(x, dim).max(dim, keepdim),
+        dtypes=data.FLOATS,
+        differentiable=True,
+        selects=False,
+        tolerance=Tolerance(any_nan=True, ulps=4),
         samples=_SAMPLES,
     )
 
 
 OPS = (
     *(_arg("argmin"), _arg("argmax")),
-    *(_extreme("min"), _extreme("max")),
+    *(_extreme("min"), _extreme("max"), _softmax_max()),
     *(_scaled("scale_min"), _scaled("scale_max")),
 )
 DIFFERENTIABLE = tuple(spec for spec in OPS if spec.differentiable)
+SELECTING = tuple(spec for spec in DIFFERENTIABLE if spec.selects)
 
 each_op = pytest.mark.parametrize("spec", OPS, ids=str)
 each_differentiable_op = pytest.mark.parametrize("spec", DIFFERENTIABLE, ids=str)
+each_selecting_op = pytest.mark.parametrize("spec", SELECTING, ids=str)
 each_op_and_dtype = pytest.mark.parametrize(
     "spec, dtype",
     [(spec, dtype) for spec in OPS for dtype in spec.dtypes],
@@ -119,14 +153,19 @@ def as_tuple(result):
     return (result,) if isinstance(result, torch.Tensor) else tuple(result)
 
 
-def assert_same(actual, expected, exact_nans=True, context=()):
-    """Equal in every bit; where a NaN is computed, any NaN will do."""
+def assert_same(actual, expected, tolerance=EXACT, context=()):
+    """Equal in every bit, or as near as that."""
     actual, expected = as_tuple(actual), as_tuple(expected)
     for a, e in zip(actual, expected, strict=True):
         assert (a.shape, a.dtype, a.device) == (e.shape, e.dtype, e.device), context
-        same = bits(a.detach().contiguous()) == bits(e.detach().contiguous())
-        if not exact_nans:
-            same |= a.isnan() & e.isnan()
+        bits_of_a, bits_of_e = (bits(x.detach().contiguous()) for x in (a, e))
+        same = bits_of_a == bits_of_e
+        if a.dtype.is_floating_point:
+            if tolerance.ulps:  # of numbers of one sign
+                near = (bits_of_a.long() - bits_of_e.long()).abs() <= tolerance.ulps
+                same |= near & ~(a.isnan() | e.isnan())
+            if tolerance.any_nan:
+                same |= a.isnan() & e.isnan()
         assert same.all(), (context, a, e)
 
 
@@ -138,7 +177,7 @@ def check(spec, x, dim, keepdim=False, context=()):
     context = (spec.name, x.dtype, tuple(x.shape), x.stride(), dim, keepdim, *context)
     assert all(r.is_contiguous() for r in as_tuple(result)), context
     assert torch.equal(bits(x.contiguous()), bits(before.contiguous())), ("input changed", *context)
-    assert_same(result, spec.reference(x, *arguments), spec.exact_nans, context)
+    assert_same(result, spec.reference(x, *arguments), spec.tolerance, context)
 
 
 def all_dims(x):

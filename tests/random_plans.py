@@ -81,6 +81,8 @@ def random_tuning(rng: random.Random) -> dict[str, int]:
     for name in ("small_elements", "whole_rows", "whole_column", "bulk_bytes"):
         if rng.random() < 0.5:  # so that small inputs reach all walks
             tuning.setdefault(name, 0)
+    if rng.random() < 0.3:  # walks that are not the usual ones
+        tuning["walk" if rng.random() < 0.5 else "margin"] = rng.choice((*range(1, 9), 1000))
     return tuning
 
 

@@ -92,6 +92,55 @@ def extreme(extreme, x, dim, keepdim=False):
     return values if keepdim else values.squeeze(dim), indices
 
 
+def ranks(extreme, array):
+    """Of each element of a numpy array: from 1 on, the higher the more extreme."""
+    _, rank = np.unique(array, return_inverse=True)  # NaNs are the highest
+    rank = rank.reshape(array.shape)
+    if extreme == "min":
+        rank = rank.max(initial=0) - rank
+        if array.dtype.kind == "f":
+            rank = np.where(np.isnan(array), array.size, rank)
+    return rank + 1
+
+
+def identity(extreme, dtype):
+    """What every element beats, as a tensor of one element."""
+    if dtype == torch.bool:
+        return torch.tensor([extreme == "min"])
+    if not dtype.is_floating_point:
+        info = torch.iinfo(dtype)
+        return torch.tensor([info.max if extreme == "min" else info.min], dtype=dtype)
+    value = 448.0 if dtype == torch.float8_e4m3fn else np.inf  # it has no infinity
+    return torch.tensor([value if extreme == "min" else -value], dtype=torch.float64).to(dtype)
+
+
+def arg_masked(extreme, x, mask, dim=None, keepdim=False):
+    """The index of the first extreme element that takes part; 0 where there is none."""
+    return arg("max", _ranks_of_present(extreme, x, mask), dim, keepdim)
+
+
+def _ranks_of_present(extreme, x, mask):
+    """0 for those that do not take part."""
+    rank = np.where(to_numpy(mask.expand(x.shape)), ranks(extreme, to_numpy(x)), 0)
+    return torch.from_numpy(np.asarray(rank)).to(x.device)
+
+
+def extreme_masked(extreme, x, mask, dim, keepdim=False):
+    """(values, indices); the identity where none takes part."""
+    index = arg_masked(extreme, x, mask, dim, keepdim=True)
+    rank = _ranks_of_present(extreme, x, mask)
+    if x.dim() == 0:
+        values, none = x, rank == 0
+    else:
+        values = bits(x).gather(dim, index).view(x.dtype)
+        none = rank.gather(dim, index) == 0
+    none_there = bits(identity(extreme, x.dtype).to(x.device))[0]
+    values = torch.where(none, none_there, bits(values)).view(x.dtype)
+    if keepdim or not x.dim():
+        return values, index
+    return values.squeeze(dim), index.squeeze(dim)
+
+
 def argmin(x, dim=None, keepdim=False):
     return arg("min", x, dim, keepdim)
 
@@ -114,3 +163,18 @@ def scale_min(x, scale, dim=1, keepdim=True):
 
 def scale_max(x, scale, dim=1, keepdim=True):
     return extreme("max", x * scale, dim, keepdim)[0]
+
+
+def softmax_max(x, dim, keepdim=False):
+    """(probability, index), in more precision than the operator has."""
+    index = arg("max", x, dim, keepdim=True)
+    wide = to_numpy(x).astype(np.longdouble if x.dtype == torch.float64 else np.float64)
+    if x.dim() == 0:
+        wide, index, dim, keepdim = wide[None], index[None], 0, False
+    with np.errstate(all="ignore"):  # infinities and NaNs
+        largest = np.take_along_axis(wide, index.cpu().numpy(), dim)
+        probability = 1 / np.exp(wide - largest).sum(dim, keepdims=True)
+        if x.dtype == torch.float64:
+            probability = probability.astype(np.float64)
+    probability = torch.from_numpy(np.ascontiguousarray(probability)).to(x.dtype).to(x.device)
+    return tuple(r if keepdim else r.squeeze(dim) for r in (probability, index))

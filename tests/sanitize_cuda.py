@@ -49,7 +49,7 @@ def check(spec, dtype, sizes, strides, offset, dims, generator):
     result, expected = spec.overload(dims)(there, *arguments), spec.reference(x, *arguments)
     result, expected = (tuple(map(truth, as_tuple(each))) for each in (result, expected))
     context = (spec, dtype, sizes, strides, offset, dims)
-    assert_same(result, expected, spec.exact_nans, context)
+    assert_same(result, expected, spec.tolerance, context)
 
 
 def call_each(count, seed):

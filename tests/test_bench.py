@@ -422,6 +422,16 @@ def test_another_build_is_measured_in_a_process_of_its_own(tmp_path):
     assert row["best_peer"] == "torch"
 
 
+def test_a_listed_suite_against_another_build(tmp_path):
+    folder, path = str(libraries.cpu.path.parent), tmp_path / "figures.json"
+    case = "argmax (3, 40, 5, 6) dim=-3 int16 channels_last"
+    few = ["--seconds", "0.001", "--peers", "torch", "--json", str(path)]
+    assert bench.main(["--case", case, "--before", folder, *few]) == 0
+    (row,) = json.loads(path.read_text())["cases"]
+    assert row["name"] == "Strided('argmax', (3, 40, 5, 6), (1200, 1, 240, 40), 0, 'int16', 1)"
+    assert row["contenders"]["ours"]["right"] is True and row["before_ratio"] > 0
+
+
 def test_a_build_that_does_not_load_ends_the_run(tmp_path, capfd):
     (tmp_path / libraries.cpu.path.name).write_text("no library")
     with pytest.raises(RuntimeError, match="ended with status 1"):

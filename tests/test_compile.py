@@ -43,7 +43,7 @@ def test_fullgraph(spec, dynamic, public, device):
             fullgraph=True,
             dynamic=dynamic,
         )
-        assert_same(compiled(x), spec.reference(x, *arguments), spec.exact_nans, (dim, keepdim))
+        assert_same(compiled(x), spec.reference(x, *arguments), spec.tolerance, (dim, keepdim))
 
 
 @each_op
@@ -56,7 +56,7 @@ def test_another_batch_size_does_not_recompile(spec):
 
     for batch in (3, 4, 5, 17, 64):
         x = data.make((batch, 6, 5), torch.float32, "ties")
-        assert_same(compiled(x), spec.reference(x, *spec.arguments(1, True)))
+        assert_same(compiled(x), spec.reference(x, *spec.arguments(1, True)), spec.tolerance)
     # The second size makes it dynamic; no later one matters.
     assert counter.frame_count == 2
 
@@ -71,7 +71,7 @@ def test_dynamic_compiles_once(spec):
 
     for shape in ((3, 4, 5), (7, 6, 5), (2, 9, 11), (5, 5, 5)):
         x = data.make(shape, torch.float32, "ties")
-        assert_same(compiled(x), spec.reference(x, *spec.arguments(-1, False)))
+        assert_same(compiled(x), spec.reference(x, *spec.arguments(-1, False)), spec.tolerance)
     assert counter.frame_count == 1
 
 
@@ -116,7 +116,8 @@ def test_unbacked_sizes(spec):
     with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
         results = compiled(x, keep)
     for dim in (0, 1):
-        assert_same(results[dim], spec.reference(x[keep.bool()], *spec.arguments(dim, False)))
+        expected = spec.reference(x[keep.bool()], *spec.arguments(dim, False))
+        assert_same(results[dim], expected, spec.tolerance)
 
 
 @each_differentiable_op
@@ -133,16 +134,25 @@ def test_forward_and_backward_are_one_graph_each(spec, dynamic, device):
     weights = torch.randn(3, 1, 5, device=device)
     (compiled(x) * weights).sum().backward()
     (as_tuple(spec.torch(y, *spec.arguments(1, True)))[0] * weights).sum().backward()
-    assert torch.equal(x.grad, y.grad)
+    assert near(spec, x.grad, y.grad)
     assert len(recorder.fw_graphs) == len(recorder.bw_graphs) == 1
     called = f"_{spec.name}_indices" if spec.leading else spec.name
     called = f"reduceops.{called}.default"
     assert [c for c in graphs.calls(recorder.fw_graphs[0]) if "reduceops" in c] == [called]
+    if not spec.selects:
+        return
     # Nothing as large as the input goes from the forward to the backward.
     saved = [n.meta["val"] for n in recorder.bw_graphs[0].graph.find_nodes(op="placeholder")]
     saved = [v for v in saved if isinstance(v, torch.Tensor)]
     assert {v.dtype for v in saved} == {torch.int64, torch.float32} and len(saved) == 2
     assert all(v.size(1) == 1 for v in saved)
+
+
+def near(spec, actual, expected):
+    """Equal; where it is computed, near."""
+    if spec.selects:
+        return torch.equal(actual, expected)
+    return torch.allclose(actual, expected, rtol=1e-5, atol=1e-6)
 
 
 @needs_compiler
@@ -159,11 +169,11 @@ def test_inductor(spec, device):
     y = x.detach().clone().requires_grad_(spec.differentiable)
     result = torch.compile(lambda x: function(spec.function, x), fullgraph=True)(x)
     expected = function(spec.torch, y)
-    assert torch.equal(result, expected)
+    assert near(spec, result, expected)
     if spec.differentiable:
         result.sum().backward()
         expected.sum().backward()
-        assert torch.equal(x.grad, y.grad)
+        assert near(spec, x.grad, y.grad)
 
 
 @NO_CUDA
@@ -187,7 +197,7 @@ def test_cuda_graph_capture(spec):
     for seed in range(1, 4):
         x.copy_(data.make(x.shape, torch.float32, "smooth", seed))
         graph.replay()
-        assert_same(result, spec.reference(x, *arguments))
+        assert_same(result, spec.reference(x, *arguments), spec.tolerance)
 
 
 def model(x):

@@ -20,7 +20,9 @@ FLAGS += ["-fno-sanitize=shift,signed-integer-overflow", "-Wno-unknown-pragmas"]
 def test_kernels_are_right_and_stay_within_their_input(tmp_path):
     folder = ROOT / "tests" / "cuda_on_cpu"
     walks = [f"{walk.name.lower()}.cu" for walk in Walk]
-    sources = [ROOT / "csrc" / "cuda" / name for name in (*walks, "combine.cu")]
+    sources = [
+        ROOT / "csrc" / "cuda" / name for name in (*walks, "combine.cu", "masked.cu", "softmax.cu")
+    ]
     sources.append(folder / "main.cpp")
     compiler = [os.environ.get("CXX", "g++"), *FLAGS, f"-I{folder}", f"-I{ROOT / 'csrc'}"]
 
@@ -37,5 +39,10 @@ def test_kernels_are_right_and_stay_within_their_input(tmp_path):
     subprocess.run([*compiler, "-pthread", *objects, "-o", program], check=True)
     done = subprocess.run([program, CASES, SEED], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]
-    *by_walk, in_batches, in_parts, in_clusters, in_subtiles = map(int, done.stdout.split())
-    assert min(*by_walk, in_batches, in_parts, in_clusters) > 5 and in_subtiles > 0, done.stdout
+    first, *tasks = (list(map(int, line.split())) for line in done.stdout.splitlines())
+    *counts, in_subtiles = first
+    for *taken, parts, clusters in tasks:  # masked, softmax_max
+        generic = {Walk.SMALL, Walk.ROWS, Walk.COLUMNS}
+        assert min(parts, clusters, *(taken[walk] for walk in generic)) > 5, done.stdout
+        assert sum(taken) == sum(taken[walk] for walk in generic), done.stdout
+    assert min(counts) > 5 and in_subtiles > 0, done.stdout

@@ -8,7 +8,7 @@ import pytest
 import torch
 from conftest import NEEDS, needs_compiler
 from graphs import calls
-from opspec import assert_same
+from opspec import ANY_NAN, EXACT, assert_same
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.utils import counters
 from torch._functorch.aot_autograd import make_boxed_func
@@ -52,7 +52,7 @@ def run(function, *inputs, min_elements=0, **keywords):
     compiled = torch.compile(function, backend=backend, fullgraph=True, **keywords)
     results = compiled(*inputs)
     # A NaN's bits, which ours keep, are lost by some of torch's own kernels for GPUs.
-    assert_same(results, function(*inputs), exact_nans=not inputs[0].is_cuda)
+    assert_same(results, function(*inputs), tolerance=ANY_NAN if inputs[0].is_cuda else EXACT)
     ours = [name for name in backend.called if name.startswith("reduceops.")]
     torchs = [name for name in backend.called if name not in ours]
     assert [line.partition(" -> ")[2] for line in inductor.rewrites()] == [
@@ -195,7 +195,7 @@ def test_nans_of_a_product(device):
         backend = Rewriting()
         result = torch.compile(lambda x, s=scale: tuple((x * s).min(1)), backend=backend)(x)
         assert "reduceops._scale_min_indices.default" in backend.called
-        assert_same(result, expected, exact_nans=False)
+        assert_same(result, expected, tolerance=ANY_NAN)
 
 
 def test_layouts(device):

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import data
 import pytest
+import reference
 import torch
 from conftest import needs_compiler
-from opspec import OPS, as_tuple, assert_same, each_op
+from opspec import ANY_NAN, OPS, as_tuple, assert_same, each_op
 from reference import bits
 from torch import nn
 from torch.export import Dim
@@ -67,10 +68,10 @@ def calls(dtype, rank):
 
 
 def export(model, x, dynamic_shapes=None, **options):
-    """The model as an onnxruntime session."""
+    """The model, of one input or a tuple of them, as an onnxruntime session."""
     program = torch.onnx.export(
         model.eval(),
-        (x,),
+        x if isinstance(x, tuple) else (x,),
         dynamo=True,
         verbose=False,
         custom_translation_table=customops.onnx.translation_table(),
@@ -85,14 +86,16 @@ def export(model, x, dynamic_shapes=None, **options):
     )
 
 
-def run(session, x):
+def run(session, *inputs):
     """The outputs, read from memory: numpy lacks some of the dtypes."""
-    value = onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(
-        bits(x.contiguous()).numpy(), TYPES[x.dtype]
-    )
-    (name,) = (argument.name for argument in session.get_inputs())
+    values = {
+        argument.name: onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(
+            bits(x.contiguous()).numpy(), TYPES[x.dtype]
+        )
+        for argument, x in zip(session.get_inputs(), inputs, strict=True)
+    }
     results = []
-    for output in session.run_with_ort_values(None, {name: value}):
+    for output in session.run_with_ort_values(None, values):
         shape, dtype = output.shape(), DTYPES[output.element_type()]
         size = torch.Size(shape).numel() * dtype.itemsize
         raw = bytearray(ctypes.string_at(output.data_ptr(), size))
@@ -107,11 +110,11 @@ def check(session, calls, x):
         expected = as_tuple(spec.reference(x, *arguments))
         actual = [next(results) for _ in expected]
         # A float8 is converted, which may change the bits of a NaN.
-        exact = spec.exact_nans and x.dtype not in data.FLOAT8
+        tolerance = ANY_NAN if x.dtype in data.FLOAT8 else spec.tolerance
         if x.dtype in data.FLOAT8:
             expected = [widened(e) for e in expected]
             actual = [widened(a) for a in actual]
-        assert_same(actual, expected, exact, (spec.name, x.dtype, arguments, tuple(x.shape)))
+        assert_same(actual, expected, tolerance, (spec.name, x.dtype, arguments, tuple(x.shape)))
     assert next(results, None) is None
 
 
@@ -175,6 +178,57 @@ def test_products_round_as_in_torch(dtype):
     scales = (0.1, -3.3, 0.0, 1e30)
     chosen = [(spec, s, dim, False) for spec in scaled for s in scales for dim in (0, 1)]
     check(export(Calls(chosen), x), chosen, x)
+
+
+class Masked(nn.Module):
+    """Every operator that takes a mask, over one dim and several, with every dtype of indices."""
+
+    CALLS = [
+        ("argmin", 1, False, torch.int64),
+        ("argmax", -1, True, torch.uint8),
+        ("argmin", None, False, torch.int32),
+        ("argmax", [0, 2], True, torch.uint16),
+        ("min", 0, True, torch.int32),
+        ("max", 1, False, torch.uint8),
+    ]
+
+    def forward(self, x, mask):
+        results = []
+        for name, dim, keepdim, dtype in self.CALLS:
+            function = getattr(customops, name)
+            results += as_tuple(function(x, dim, keepdim, mask=mask, index_dtype=dtype))
+        # An index_dtype and no mask.
+        return *results, *customops.min(x, 1, index_dtype=torch.uint8)
+
+    def expected(self, x, mask):
+        every = torch.ones((), dtype=torch.bool)
+        calls = [(*call, mask) for call in self.CALLS] + [("min", 1, False, torch.uint8, every)]
+        for name, dim, keepdim, dtype, mask in calls:
+            if name.startswith("arg"):
+                yield reference.arg_masked(name[3:], x, mask, dim, keepdim).to(dtype)
+            else:
+                values, indices = reference.extreme_masked(name, x, mask, dim, keepdim)
+                yield from (values, indices.to(dtype))
+
+
+@pytest.mark.parametrize("dtype", data.DTYPES, ids=lambda d: str(d).removeprefix("torch."))
+@pytest.mark.parametrize("full", [True, False], ids=["", "broadcast"])
+def test_masks_and_index_dtypes(dtype, full):
+    generator = torch.Generator().manual_seed(0)
+
+    def inputs(shape, kind, density=0.3):
+        mask = torch.rand(shape if full else (shape[1], 1), generator=generator) < density
+        return data.make(shape, dtype, kind), mask
+
+    sizes = tuple({d: Dim.DYNAMIC for d in range(3)} for _ in range(2))
+    sizes = sizes if full else (sizes[0], {0: Dim.DYNAMIC})
+    session = export(Masked(), inputs((3, 4, 5), "random"), sizes)
+    for shape, kind in (((3, 4, 5), "ties"), ((7, 2, 33), "special"), ((2, 40, 3), "special")):
+        for density in (0.0, 0.1, 0.5, 1.0):
+            x, mask = inputs(shape, kind, density)
+            actual, expected = run(session, x, mask), list(Masked().expected(x, mask))
+            actual, expected = (list(map(widened, results)) for results in (actual, expected))
+            assert_same(actual, expected, ANY_NAN, (shape, kind, density))
 
 
 class Trained(nn.Module):

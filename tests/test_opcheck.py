@@ -18,6 +18,18 @@ SCHEMAS = {
     "argmax(Tensor self, int? dim=None, bool keepdim=False) -> Tensor",
     "argmin.dims(Tensor self, int[] dim, bool keepdim=False) -> Tensor",
     "argmax.dims(Tensor self, int[] dim, bool keepdim=False) -> Tensor",
+    *(
+        f"arg{end}.{overload}(Tensor self, {dim}, bool keepdim=False, *, Tensor? mask=None, "
+        "ScalarType? index_dtype=None) -> Tensor"
+        for end in ("min", "max")
+        for overload, dim in (("options", "int? dim=None"), ("dims_options", "int[] dim"))
+    ),
+    *(
+        f"{end}.options(Tensor self, int dim, bool keepdim=False, *, Tensor? mask=None, "
+        "ScalarType? index_dtype=None) -> (Tensor values, Tensor indices)"
+        for end in ("min", "max")
+    ),
+    "softmax_max(Tensor self, int dim, bool keepdim=False) -> (Tensor probability, Tensor index)",
     "min(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)",
     "max(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)",
     "scale_min(Tensor self, float scale, int dim=1, bool keepdim=True) -> Tensor",
@@ -43,7 +55,8 @@ def samples():
 def names(spec):
     """The operator and the private ones behind it, every one that is registered."""
     registered = {op.removeprefix("reduceops::") for op in NAMES}
-    return sorted(name for name in registered if name.removeprefix("_").startswith(spec.name))
+    private = (f"_{spec.name}_indices", f"_{spec.name}_autograd")
+    return sorted(registered & {spec.name, *private})
 
 
 SAMPLES = [

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_plans import random_case
 
-from customops.explain import BrokenPlan, Walk, cpu_plan, cuda_constants, cuda_plan
+from customops.explain import BrokenPlan, Walk, cpu_plan, cuda_constants, cuda_plan, explain
 
 WORKSPACE = 1 << 20
 CPU_CANDIDATE = 16
@@ -206,9 +206,28 @@ def test_cuda_plan_of_the_shapes_that_matter(shape, dims, dtype, walk):
         Walk.WHOLE_COLUMNS: Walk.WHOLE_COLUMNS,
         Walk.COLUMNS: Walk.COLUMNS,
         Walk.BOXES: Walk.BOXES,
+        Walk.EXCHANGE: Walk.EXCHANGE,
     }
     older[Walk.BULK_COLUMNS] = Walk.COLUMNS
     assert cuda_plan(x, dims, bulk=False).walk == older[walk]
+
+
+@pytest.mark.parametrize(
+    "sizes, strides, dims, dtype",
+    [
+        ((4, 420, 11, 4097), (1, 4, 1680, 18480), (0, 1, 2), torch.bool),
+        ((13, 7, 16, 65536), (1, 13, 91, 1456), (0, 1, 2), torch.bfloat16),
+        ((512, 64, 4096), (64, 1, 32768), (0, 1, 2), torch.float32),
+        ((512, 64, 4096), (1, 512, 32768), (0, 1), torch.float64),
+    ],
+)
+@pytest.mark.parametrize("bulk", [True, False])
+def test_reduced_dims_side_by_side_are_one_row_in_whatever_order(sizes, strides, dims, dtype, bulk):
+    x = torch.empty_strided(sizes, strides, dtype=dtype, device="meta")
+    plan = cuda_plan(x, dims, bulk=bulk)
+    assert plan.walk == Walk.WHOLE_ROWS and plan.mapped
+    in_order = cuda_plan(empty(*sizes, dtype=dtype), dims, bulk=bulk)
+    assert not in_order.mapped
 
 
 @pytest.mark.parametrize("kind", WALKS, ids=lambda kind: f"{kind[0].name.lower()}, {kind[1]}")
@@ -245,7 +264,7 @@ def test_cuda_plan_fills_the_gpu(shape, bulk):
 
 def test_few_rows_of_a_vocabulary_are_combined_by_clusters():
     plan = cuda_plan(empty(64, 151936), [1])
-    assert plan.cluster == plan.parts > 1 and plan.candidates == 1
+    assert plan.cluster == plan.parts > 1 and plan.partial_results == 1
 
 
 def test_an_unaligned_input_is_not_read_in_vectors_of_columns():
@@ -261,6 +280,13 @@ def test_channels_last_channels_are_rows():
     assert cpu_plan(x, [1]).rows
 
 
+def test_results_in_another_order_than_memory_are_exchanged_where_groups_are_short():
+    x = empty(64, 50, 768, 3, 21).permute(3, 1, 4, 0, 2)
+    assert cuda_plan(x, [0]).walk == Walk.EXCHANGE
+    assert cuda_plan(empty(2, 8192, 1024).transpose(1, 2), [0]).walk == Walk.EXCHANGE
+    assert cuda_plan(empty(100, 8192, 1024).transpose(1, 2), [0]).walk != Walk.EXCHANGE
+
+
 def test_a_transposed_matrix_is_walked_along_memory():
     assert cuda_plan(empty(5120, 256).t(), [1]).walk == Walk.COLUMNS
     assert cuda_plan(empty(5120, 256).t(), [0]).walk == Walk.WHOLE_ROWS
@@ -270,3 +296,51 @@ def test_cpu_plan_splits_a_flat_input_over_the_threads_and_a_small_one_not():
     assert cpu_plan(empty(1 << 26), [0], threads=16).parts == 16
     assert cpu_plan(empty(1 << 20, 64), [0], threads=16).parts >= 8
     assert cpu_plan(empty(1000), [0], threads=16).parts == 1
+
+
+def test_candidates_are_the_walks_that_fit_and_the_cheapest_is_taken():
+    plan = cuda_plan(empty(128, 4096, 4095), [1])
+    by_walk = {candidate.plan.walk: candidate for candidate in plan.candidates}
+    assert set(by_walk) == {Walk.COLUMNS, Walk.BULK_COLUMNS}
+    assert plan == min(plan.candidates, key=lambda candidate: candidate.microseconds).plan
+    assert [c.plan.walk for c in plan.candidates if c.usual] == [Walk.BULK_COLUMNS]
+    # 8.6 GB at 4.55 TB/s, and little else
+    assert 1888 < by_walk[Walk.BULK_COLUMNS].microseconds < 1888 * 1.1
+
+
+def test_what_is_reduced_away_has_one_candidate():
+    (candidate,) = cuda_plan(empty(7, 1, 5), [1]).candidates
+    assert candidate.plan.walk == Walk.FILL and candidate.usual
+
+
+@pytest.mark.parametrize("walk", Walk)
+def test_a_walk_is_taken_where_it_fits_if_it_is_asked_for(walk):
+    shapes = [(64, 100, 512), (90, 33, 5), (4096, 4099), (2, 3_000_004), (1 << 20, 1, 8)]
+    taken = set()
+    for x in map(lambda shape: empty(*shape), shapes):
+        for dim in range(x.dim()):
+            plan = cuda_plan(x, [dim], tuning={"walk": walk + 1})
+            fits = walk in [candidate.plan.walk for candidate in plan.candidates]
+            assert (plan.walk == walk) == fits
+            taken.add(plan.walk)
+    assert walk in taken
+
+
+def test_another_walk_than_the_usual_one_must_be_cheaper_by_the_margin():
+    changed = 0
+    for seed in range(400):
+        case = random_case(seed)
+        x = torch.empty_strided(case.sizes, case.strides, dtype=case.dtype, device="meta")
+        plan = cuda_plan(x, case.dims)
+        (usual,) = (c for c in plan.candidates if c.usual)
+        assert cuda_plan(x, case.dims, tuning={"margin": 0}) == usual.plan
+        (taken,) = (c for c in plan.candidates if c.plan == plan)
+        assert taken.usual or taken.microseconds < usual.microseconds * 0.9501
+        changed += not taken.usual
+    assert 0 < changed < 40
+
+
+def test_the_table_of_candidates_says_which_is_taken():
+    header, first, *rest = explain(empty(128, 4096, 4095), 1).splitlines()
+    assert header.split() == ["walk", "predicted", "blocks", "threads", "parts", "cluster"]
+    assert first.startswith("bulk_columns") and first.endswith("taken, usual") and len(rest) == 1

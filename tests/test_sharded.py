@@ -424,6 +424,35 @@ def check_dtensor_gradient(rank, world, device):
                 torch.testing.assert_close(gradient.full_tensor(), whole.grad)
 
 
+def check_dtensor_options(rank, world, device):
+    """mask=, index_dtype= and softmax_max, of any placement and with a gradient."""
+    x = data.make((4, 5, 6), torch.float32, "smooth").to(device)
+    mask = (torch.arange(30, device=device) % 3 == 1).view(5, 6)
+    options = ({"index_dtype": torch.uint8}, {"mask": mask}, {"mask": mask[:1]})
+    calls = [(getattr(customops, op), given) for op, given in itertools.product(OPS, options)] + [
+        (customops.softmax_max, {})
+    ]
+    for mesh in meshes(world, device):
+        for placements in itertools.product(PLACEMENTS, repeat=mesh.ndim):
+            sharded = distribute_tensor(x, mesh, placements).requires_grad_()
+            whole = x.clone().requires_grad_()
+            for call, given in calls:
+                of_mesh = dict(given)
+                if "mask" in given:
+                    of_mesh["mask"] = distribute_tensor(given["mask"], mesh)
+                results, expected = call(sharded, 1, **of_mesh), call(whole, 1, **given)
+                results = results if isinstance(results, tuple) else (results,)
+                expected = expected if isinstance(expected, tuple) else (expected,)
+                gathered = [r.full_tensor() for r in results]
+                assert_same(gathered, expected, context=(call, given, placements))
+                if expected[0].requires_grad:
+                    results[0].square().sum().backward()
+                    expected[0].square().sum().backward()
+            torch.testing.assert_close(sharded.grad.full_tensor(), whole.grad)
+    with pytest.raises(RuntimeError, match="self and mask must be DTensors"):
+        customops.argmin(sharded, 1, mask=mask)
+
+
 def check_dtensor_modes(rank, world, device):
     """Below autograd too, and as torch.ops."""
     x = data.make((3, 8), torch.float32, "ties").to(device)

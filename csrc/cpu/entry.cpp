@@ -12,6 +12,7 @@
 #include "cpu/pack.h"
 #include "cpu/parallel.h"
 #include "cpu/repeat.h"
+#include "cpu/results.h"
 #include "cpu/settings.h"
 #include "distributed.h"
 #include "operators.h"
@@ -51,13 +52,18 @@ void reduce_groups(Reduction& reduction, const Kernels& kernels, bool streams) {
   const int64_t walk = walk_extent(groups.reduced);
   const bool small = groups.outputs * walk <= kGrainBytes / reduction.dtype->bytes;
   const int64_t threads = small ? 1 : torch::stable::get_num_threads();
-  const Plan plan = make_plan(groups, walk, reduction.dtype->bytes, threads);
+  const int64_t candidate_bytes = kCandidateBytes + (reduction.softmax ? sizeof(double) : 0);
+  const Plan plan = make_plan(groups, walk, reduction.dtype->bytes, threads, candidate_bytes);
   if (!plan.rows || plan.joins) order_by_index(groups.reduced);
   if (plan.gathers) order_for_gather(groups);
   std::unique_ptr<Candidate[]> candidates;
-  if (plan.parts > 1)
+  std::unique_ptr<double[]> sums;
+  if (plan.parts > 1) {
     candidates = std::make_unique_for_overwrite<Candidate[]>(groups.outputs * plan.parts);
-  const Job job{reduction, plan, candidates.get(), streams};
+    if (reduction.softmax)
+      sums = std::make_unique_for_overwrite<double[]>(groups.outputs * plan.parts);
+  }
+  const Job job{reduction, plan, candidates.get(), streams, sums.get()};
   in_parallel(plan.units * plan.parts, plan.grain,
               [&](int64_t begin, int64_t end) { kernels.run(job, begin, end); });
   if (candidates) kernels.combine(job);
@@ -69,42 +75,27 @@ void fill(const Reduction& reduction, const Kernels& kernels) {
               [&](int64_t begin, int64_t end) { kernels.fill(job, begin, end); });
 }
 
-template <class T>
-void repeat(void* results, const Groups& groups) {
-  in_parallel(groups.outputs * groups.copies, kGrainBytes / sizeof(T),
-              [&](int64_t begin, int64_t end) {
-                repeat_results(static_cast<T*>(results), groups.repeats, begin, end);
-              });
-}
-
-void repeat(const Reduction& reduction) {
-  if (reduction.indices) repeat<int64_t>(reduction.indices64(), reduction.groups);
-  if (!reduction.values) return;
-  switch (reduction.dtype->bytes) {
-    case 1:
-      return repeat<int8_t>(reduction.values, reduction.groups);
-    case 2:
-      return repeat<int16_t>(reduction.values, reduction.groups);
-    case 4:
-      return repeat<int32_t>(reduction.values, reduction.groups);
-    default:
-      return repeat<int64_t>(reduction.values, reduction.groups);
-  }
+void repeat(void* data, int bytes, const Groups& groups) {
+  if (!data) return;
+  in_parallel(groups.outputs * groups.copies, kGrainBytes / bytes, [&](int64_t begin, int64_t end) {
+    visit_results(data, bytes,
+                  [&](auto* results) { repeat_results(results, groups.repeats, begin, end); });
+  });
 }
 
 void run(Reduction& reduction) {
   if (!settings.error.empty()) [[unlikely]]
     throw std::runtime_error("reduceops: " + settings.error);
-  if (reduction.mask || reduction.softmax || reduction.index_bytes != 8)
-    throw std::runtime_error("reduceops: not there yet");
   const Kernels& kernels = *settings.variant->kernels;
   const Groups& groups = reduction.groups;
   const int64_t results = groups.outputs * groups.copies;
-  bool streams = prepare(reduction.indices, results * sizeof(int64_t));
+  bool streams = prepare(reduction.indices, results * reduction.index_bytes);
   streams |= prepare(reduction.values, results * reduction.dtype->bytes);
   if (is_single(groups)) return fill(reduction, kernels);
   reduce_groups(reduction, kernels, streams);
-  if (groups.copies > 1) repeat(reduction);
+  if (groups.copies == 1) return;
+  repeat(reduction.indices, reduction.index_bytes, groups);
+  repeat(reduction.values, reduction.dtype->bytes, groups);
 }
 
 }  // namespace

@@ -62,8 +62,8 @@ class Gather {
     int64_t index[kMostRows];
   };
 
-  Gather(const Key* input, const Groups& groups, Scratch& scratch)
-      : input_(input), axes_(groups.axes), reduced_(groups.reduced), scratch_(scratch) {
+  Gather(const Key* input, const Dims& axes, const Dims& reduced, Scratch& scratch)
+      : input_(input), axes_(axes), reduced_(reduced), scratch_(scratch) {
     for (const Dims* dims : {&axes_, &reduced_})
       for (int d = 0; d < dims->count; ++d) end_ += (dims->dim[d].size - 1) * dims->dim[d].stride;
     const Dim& inner = axes_.dim[0];
@@ -147,7 +147,9 @@ class Gather {
     next_ += pitch_;
     return row;
   }
-  int64_t result(int64_t, int64_t number) const { return scratch_.index[number - 1]; }
+  // A row of those that were copied, with room for whole vectors; the index of its elements.
+  Key* row(int64_t u) { return scratch_.buffer + u * pitch_; }
+  int64_t index(int64_t u) const { return scratch_.index[u]; }
 
  private:
   // A run at once, or in turns of kBytes: what is copied behind its end is written again with the

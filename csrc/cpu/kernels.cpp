@@ -3,26 +3,49 @@
 #include "cpu/kernels.h"
 
 #include "cpu/columns.h"
+#include "cpu/combine.h"
 #include "cpu/fill.h"
 #include "cpu/rows.h"
 
 namespace reduceops::cpu {
 namespace {
 
+// Calls f with the element reader of a reduction and whether there is a mask; scaled elements have
+// none.
+template <class F>
+void visit(const Reduction& r, F&& f) {
+  if (!r.mask) return visit_element(r, [&](auto element) { f(element, std::false_type()); });
+  if (r.dtype->is_bool()) return f(MarkedBool(r.largest), std::true_type());
+  visit_element(r, [&]<class Element>(Element element) {
+    if constexpr (std::is_same_v<Element, Plain<typename Element::Key, true>> ||
+                  std::is_same_v<Element, Plain<typename Element::Key, false>>)
+      f(element, std::true_type());
+  });
+}
+
 void run(const Job& job, int64_t begin, int64_t end) {
-  visit_element(job.reduction, [&](auto element) {
-    job.plan.rows ? Rows<decltype(element)>(job, element)(begin, end)
-                  : Columns<decltype(element)>(job, element)(begin, end);
+  if (job.reduction.softmax) return REDUCEOPS_OF_ISA(softmax).run(job, begin, end);
+  visit(job.reduction, [&]<class Element>(Element element, auto masked) {
+    using Row = std::conditional_t<masked, MaskedRows<Element>, StoredRows<Element>>;
+    using Column = std::conditional_t<masked, MaskedColumns<Element>, StoredColumns<Element>>;
+    job.plan.rows ? Rows<Element, Row>(job, element)(begin, end)
+                  : Columns<Element, Column>(job, element)(begin, end);
   });
   if (job.streams) end_streams();
 }
 
 void combine(const Job& job) {
-  visit_element(job.reduction, [&](auto element) { Walk(job, element).combine(); });
+  if (job.reduction.softmax) return REDUCEOPS_OF_ISA(softmax).combine(job);
+  visit(job.reduction, [&]<class Element>(Element element, auto masked) {
+    Combine<Element, masked>(job, element)();
+  });
 }
 
 void fill(const Job& job, int64_t begin, int64_t end) {
-  visit_element(job.reduction, [&](auto element) { Fill(job, element)(begin, end); });
+  if (job.reduction.softmax) return REDUCEOPS_OF_ISA(softmax).fill(job, begin, end);
+  visit(job.reduction, [&]<class Element>(Element element, auto masked) {
+    Fill<Element, masked>(job, element)(begin, end);
+  });
 }
 
 uint64_t read(const uint64_t* words, int64_t n) {
@@ -33,9 +56,6 @@ uint64_t read(const uint64_t* words, int64_t n) {
 
 }  // namespace
 
-#define REDUCEOPS_KERNELS_OF(isa) kernels_##isa
-#define REDUCEOPS_KERNELS(isa) REDUCEOPS_KERNELS_OF(isa)
-extern const Kernels REDUCEOPS_KERNELS(REDUCEOPS_ISA);
-const Kernels REDUCEOPS_KERNELS(REDUCEOPS_ISA) = {run, combine, fill, read};
+const Kernels REDUCEOPS_OF_ISA(kernels) = {run, combine, fill, read};
 
 }  // namespace reduceops::cpu

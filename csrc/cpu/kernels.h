@@ -19,7 +19,13 @@ struct Job {
   Candidate*
       candidates;  // [outputs in walk order][parts], or null: the results are written at once
   bool streams;    // results without gaps go past the caches
+  double* sums = nullptr;  // of softmax_max: the candidates', whose keys are the largest elements
 };
+
+// A name of its own for each instruction set.
+#define REDUCEOPS_NAME_OF(name, isa) name##_##isa
+#define REDUCEOPS_NAME(name, isa) REDUCEOPS_NAME_OF(name, isa)
+#define REDUCEOPS_OF_ISA(name) REDUCEOPS_NAME(name, REDUCEOPS_ISA)
 
 struct Kernels {
   // Items [begin, end) of the plan; item i is part i % parts of unit i / parts.
@@ -32,9 +38,18 @@ struct Kernels {
   uint64_t (*read)(const uint64_t* words, int64_t n);
 };
 
+// Those of softmax_max, which the kernels call.
+struct SoftmaxKernels {
+  void (*run)(const Job& job, int64_t begin, int64_t end);
+  void (*combine)(const Job& job);
+  void (*fill)(const Job& job, int64_t begin, int64_t end);
+};
+
 extern const Kernels kernels_baseline;
+extern const SoftmaxKernels softmax_baseline;
 #ifdef __x86_64__
 extern const Kernels kernels_avx2, kernels_avx512;
+extern const SoftmaxKernels softmax_avx2, softmax_avx512;
 #endif
 
 }  // namespace reduceops::cpu

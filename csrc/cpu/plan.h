@@ -48,10 +48,12 @@ inline Walks choose_walk(const Groups& groups, int64_t walk, int64_t bytes) {
     int64_t few = bytes == 1 ? 32 : bytes == 2 ? 17 : bytes == 4 ? 11 : 4;
     if (!in_order(groups)) few *= 2;
     if (!whole) few = groups.reduced.count == 1 ? 40 : 128;
+    // Marks that lie along the outputs instead would each cost a line.
+    if (inner.mask_stride > kCopyBytes) return Walks::kGather;
     return inner.size < few ? Walks::kGather : Walks::kRows;
   }
   const Dim inner = groups.axes.dim[0];
-  if (inner.stride == 1) {
+  if (inner.stride == 1 && inner.mask_stride <= 1) {
     const int64_t vectors = inner.size * bytes / kCopyBytes;
     const bool dense = groups.reduced.count == 1 && groups.reduced.dim[0].stride == inner.size;
     if (vectors * walk >= 128 || (dense && inner.size * walk * bytes >= 8192))
@@ -74,7 +76,8 @@ inline void order_for_gather(Groups& groups) {
 }
 
 // `walk` is the number of positions a walk over the reduced dims visits.
-inline Plan make_plan(const Groups& groups, int64_t walk, int64_t bytes, int64_t threads) {
+inline Plan make_plan(const Groups& groups, int64_t walk, int64_t bytes, int64_t threads,
+                      int64_t candidate_bytes = kCandidateBytes) {
   const auto ceil_div = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
   Plan plan{};
   const Walks chosen = choose_walk(groups, walk, bytes);
@@ -105,7 +108,7 @@ inline Plan make_plan(const Groups& groups, int64_t walk, int64_t bytes, int64_t
   }
   plan.parts = 1;
   if (plan.units < useful) {
-    const int64_t fits = kWorkspaceBytes / (kCandidateBytes * groups.outputs);
+    const int64_t fits = kWorkspaceBytes / (candidate_bytes * groups.outputs);
     plan.parts = std::max<int64_t>(1, std::min({ceil_div(useful, plan.units), walk, fits}));
   }
   plan.part_extent = ceil_div(walk, plan.parts);

@@ -1,297 +1,46 @@
 // Rows: the reduced dim is innermost.
 //
-// A row ends as one vector of best lanes and one of their positions; as many such rows as a vector
-// has lanes are transposed while they are combined, as they come, which leaves one row to a lane.
-// Long rows are read in blocks: the smallest of a block is compared once with the best, and where
-// in the winning block it is is looked up at the end. Nothing depends on the data, except that a
-// long row ends at its first NaN. What is read twice may have changed meanwhile: a position never
-// depends on finding an element again. Bound by reading memory once; rows of a few dozen bytes by
-// the work per row.
+// For rows of any length and with any gaps: as many as fill a vector's lanes together, where they
+// are contiguous; else runs of them one after the other, short ones joined. Bound by reading memory
+// once; rows of a few dozen bytes by the work per row.
 #pragma once
 
-#include "cpu/vector.h"
-#include "cpu/walk.h"
+#include "cpu/row_sources.h"
 
 namespace reduceops::cpu {
 namespace {
 
-template <class Element>
-struct Rows : Walk<Element>, Lanes<Element> {
+template <class Element, class Source>
+struct Rows : Walk<Element> {
   using Base = Walk<Element>;
-  using Vectors = Lanes<Element>;
-  using Base::input, Base::job, Base::r;
-  using typename Vectors::Index;
-  using typename Vectors::Key;
-  using typename Vectors::Lane;
-  using typename Vectors::V;
-  using Vectors::element, Vectors::kFloats, Vectors::kLanes;
-  using Number = std::make_unsigned_t<Key>;  // of an element or a block, in a lane
+  using Kernel = RowKernel<Element>;
+  using Base::element, Base::input, Base::job, Base::r;
+  using typename Base::Key;
+  using GroupMarks = typename Source::GroupMarks;
+  static constexpr int64_t kLanes = Kernel::kLanes;
 
-  // Rows up to here are not read in blocks; positions in them fit a lane.
-  static constexpr int64_t kShort = sizeof(Key) == 1 ? 256 : 16 * kLanes;
-  static constexpr int64_t kBlock = least<int64_t>(8 * kLanes, kShort);
-  static constexpr int kBlockVectors = kBlock / kLanes;
-  static constexpr int kAhead = 6144;     // bytes
-  static constexpr int kGroupsAhead = 8;  // of rows that are decided at once
-  // Longer runs are cut up, so that the blocks' numbers fit a lane.
-  static constexpr int64_t kRun =
-      sizeof(Key) > 2 ? int64_t(1) << 34 : (int64_t(1) << 8 * sizeof(Key)) * kBlock;
+  const Kernel kernel;
 
-  // The lanes of a row that is being reduced: their bests, and the positions (of short rows) or
-  // blocks these are from.
-  struct Partial {
-    V best;
-    Index at;
-  };
+  Rows(const Job& job, Element element)
+      : Base(job, element), kernel(element, *job.reduction.dtype) {}
 
-  Rows(const Job& job, Element element) : Base(job, element), Vectors{element} {}
-
-  static Index lane_numbers() {
-    return []<Number... i>(std::integer_sequence<Number, i...>) {
-      return Index{i...};
-    }(std::make_integer_sequence<Number, kLanes>());
-  }
-
-  // Where the first NaN of n elements is, n if there is none.
-  int64_t first_nan(const Key* p, int64_t n) const {
-    int64_t i = 0;
-    for (; i + kLanes <= n; i += kLanes) {
-      const V v = this->load(p + i);
-      const auto nan = Vectors::nan(v);
-      if (any(nan)) return i + first<Key>(nan);
-    }
-    while (i < n && this->lane(get<Key>(p + i)) == this->lane(get<Key>(p + i))) ++i;
-    return i;
-  }
-
-  // The lanes of a row of up to kShort elements, of which kLanes are read at least. Where a NaN is
-  // among them `sum` has become one.
-  Partial reduce_short(const Key* p, int64_t n, V& sum) const {
-    const Index numbers = lane_numbers();
-    Partial row;
-    if (n < kLanes) {
-      const auto inside = numbers < static_cast<Number>(n);
-      row = {inside ? this->load(p) : Vectors::all(Vectors::kLast), inside ? numbers : Index{}};
-    } else {
-      row = {this->load(p), numbers};
-    }
-    prefetch<kIntoL2>(p, kAhead);
-    V elements = row.best;
-    const auto take = [&](int64_t i, Index positions) {
-      const V v = this->load(p + i);
-      prefetch<kIntoL2>(p + i, kAhead);
-      row.at = v >= row.best ? row.at : positions;
-      row.best = smaller(v, row.best);
-      if constexpr (kFloats) elements += v;
-    };
-    Index positions = numbers;
-    int64_t i = kLanes;
-    for (; i + kLanes <= n; i += kLanes) take(i, positions += Number(kLanes));
-    if (i < n) take(n - kLanes, numbers + Number(n - kLanes));  // overlaps the one before
-    if constexpr (kFloats) sum += elements;
-    return row;
-  }
-
-  static int64_t block_start(int64_t block, int64_t n) {
-    return least(block * kBlock, n - kBlock);  // the last block overlaps the one before
-  }
-
-  // Where the first vector of a row decides it, by an element that no other beats; n if it does
-  // not.
-  int64_t decided(const Key* p, int64_t n) const {
-    const V v = this->load(p);
-    if constexpr (kFloats) {
-      const auto nan = Vectors::nan(v);
-      return any(nan) ? first<Key>(nan) : n;
-    } else {
-      const auto unbeaten = v == Vectors::all(element.order.floor);
-      return any(unbeaten) ? first<Key>(unbeaten) : n;
-    }
-  }
-
-  // The lanes of a row of at least kBlock elements and at most kRun; those before its first NaN,
-  // where there is one. Returns where that is, n if there is none.
-  int64_t reduce_long(const Key* p, int64_t n, Partial& row) const {
-    V best = Vectors::all(Vectors::kLast);
-    Index at{};
-    for (int64_t block = 0; block * kBlock < n; ++block) {
-      const Key* q = p + block_start(block, n);
-      V v[kBlockVectors];
-      for (int u = 0; u < kBlockVectors; ++u) {
-        v[u] = this->load_unlevelled(q + u * kLanes);
-        prefetch(q + u * kLanes, kAhead);
-      }
-      const V smallest = this->level(smallest_of<kBlockVectors>(v));
-      if constexpr (kFloats) {
-        const V sum = sum_of<kBlockVectors>(v);  // NaN if one is
-        if (any(Vectors::nan(sum))) [[unlikely]] {
-          const int64_t i = first_nan(q, kBlock);
-          if (i < kBlock) {
-            row = {best, at};
-            return q - p + i;
-          }
-        }
-      }
-      at = smallest >= best ? at : Index{} + static_cast<Number>(block);
-      best = smaller(smallest, best);
-    }
-    row = {best, at};
-    return n;
-  }
-
-  // Positions at which the kBlock elements from q on are `lane`; the smallest of all lanes is the
-  // first, or the last element where none is: somebody may have written there since.
-  Index find(const Key* q, Lane lane) const {
-    const Index none = Index{} + static_cast<Number>(kBlock - 1);
-    Index found = none;
-    for (int u = 0; u < kBlockVectors; ++u) {
-      const Index numbers = lane_numbers() + static_cast<Number>(u * kLanes);
-      found = smaller(found, this->load(q + u * kLanes) == Vectors::all(lane) ? numbers : none);
-    }
-    return found;
-  }
-
-  // Lanes of a and of b in turns of kHalf, and their partners: the lanes of the same row, kHalf
-  // away.
-  template <int kHalf, class T>
-  static REDUCEOPS_INLINE Vector<T> in_turns(Vector<T> a, Vector<T> b) {
-    return [&]<int... i>(std::integer_sequence<int, i...>) {
-      return shuffled<(i & kHalf ? kLanes + i : i)...>(a, b);
-    }(std::make_integer_sequence<int, kLanes>());
-  }
-  template <int kHalf, class T>
-  static REDUCEOPS_INLINE Vector<T> partners(Vector<T> a, Vector<T> b) {
-    const Vector<T> others = in_turns<kHalf, T>(b, a);
-    return [&]<int... i>(std::integer_sequence<int, i...>) {
-      return shuffled<(i ^ kHalf)...>(others, others);
-    }(std::make_integer_sequence<int, kLanes>());
-  }
-
-  // Halves the lanes of two rows, or of two groups of rows.
-  template <int kHalf>
-  static REDUCEOPS_INLINE Partial merge(const Partial& a, const Partial& b) {
-    const V x = in_turns<kHalf, Lane>(a.best, b.best), y = partners<kHalf, Lane>(a.best, b.best);
-    const Index i = in_turns<kHalf, Number>(a.at, b.at), j = partners<kHalf, Number>(a.at, b.at);
-    return {smaller(y, x), x == y ? smaller(i, j) : y >= x ? i : j};
-  }
-  template <int kHalf>
-  static REDUCEOPS_INLINE Index merge(const Index& a, const Index& b) {
-    return smaller(in_turns<kHalf, Number>(a, b), partners<kHalf, Number>(a, b));
-  }
-
-  // Combines the lanes of each of `count` rows: lane i is left with that of row i, `reduced(i)`.
-  // Two rows are merged as soon as they are there, then two pairs, as a binary counter carries, so
-  // that this hides behind reading the rows that follow.
-  template <class Reduced>
-  static REDUCEOPS_INLINE auto transposed(int count, const Reduced& reduced) {
-    decltype(reduced(0)) pending[std::bit_width(unsigned(kLanes))], row;
-    int i = 0;
-    for (; i < count; ++i) carry<1>(pending, row = reduced(i), i);
-    for (; i & (i - 1); ++i) carry<1>(pending, row, i);  // as if the last row came again
-    return widened<1>(pending[std::countr_zero(unsigned(i))], i);
-  }
-  template <int kHalf, class Row>
-  static REDUCEOPS_INLINE void carry(Row* pending, const Row& row, int i) {
-    if constexpr (kHalf < kLanes) {
-      if (i & kHalf) return carry<2 * kHalf>(pending + 1, merge<kHalf>(*pending, row), i);
-    }
-    *pending = row;
-  }
-  template <int kHalf, class Row>
-  static REDUCEOPS_INLINE Row widened(const Row& rows, int count) {
-    if constexpr (kHalf < kLanes) {
-      return widened<2 * kHalf>(kHalf < count ? rows : merge<kHalf>(rows, rows), count);
-    } else {
-      return rows;
-    }
-  }
-
-  // Where the smallest of each of `count` (up to kLanes) rows of n elements is and, unless `values`
-  // is null, the result's value.
-  void reduce(const Key* const* row, int count, int64_t n, int64_t* positions, Key* values) const {
-    return n > kShort ? reduce<true>(row, count, n, positions, values)
-                      : reduce<false>(row, count, n, positions, values);
-  }
-  template <bool kLong>
-  void reduce(const Key* const* row, int count, int64_t n, int64_t* positions, Key* values) const {
-    const auto read_values = [&] {
-      for (int i = 0; i < count; ++i) values[i] = element.value(get<Key>(row[i] + positions[i]));
-    };
-    // Rows of bools often are decided at once, and all rows where one begins with a NaN. The other
-    // rows are asked only where the first is: their beginnings are no stream.
-    constexpr bool kDecides = kLong && (kFloats || sizeof(Key) == 1);
-    if (kDecides && r.dtype->max_magnitude && decided(row[0], n) < n) {
-      bool all = true;
-      const int64_t ahead = kGroupsAhead * (row[count - 1] - row[0]) * sizeof(Key);
-      for (int i = 0; i < count; ++i) {
-        all &= (positions[i] = decided(row[i], n)) < n;
-        prefetch<kIntoL2>(row[i], ahead);
-      }
-      if (all) {
-        if (values) read_values();
-        return;
-      }
-    }
-    int64_t nans[kLanes];
-    bool any_nan = false;
-    V sum{};
-    const Partial best = transposed(count, [&](int i) {
-      if constexpr (!kLong) return reduce_short(row[i], n, sum);
-      Partial partial;
-      nans[i] = reduce_long(row[i], n, partial);
-      any_nan |= kFloats && nans[i] < n;
-      return partial;
-    });
-    if (kFloats && !kLong && any(Vectors::nan(sum))) [[unlikely]] {
-      any_nan = true;
-      for (int i = 0; i < count; ++i) nans[i] = first_nan(row[i], n);
-    }
-    Number at[kLanes];
-    std::memcpy(at, &best.at, sizeof(at));
-    if constexpr (kLong) {
-      Lane lane[kLanes];
-      std::memcpy(lane, &best.best, sizeof(lane));
-      // No branch on what is found where, so that reading the next rows starts meanwhile.
-      const Index found = transposed(count, [&](int i) {
-        positions[i] = block_start(at[i], n);
-        return find(row[i] + positions[i], lane[i]);
-      });
-      std::memcpy(at, &found, sizeof(at));
-      for (int i = 0; i < count; ++i) positions[i] += at[i];
-    } else {
-      for (int i = 0; i < count; ++i) positions[i] = at[i];
-    }
-    if (any_nan) [[unlikely]] {
-      for (int i = 0; i < count; ++i) positions[i] = nans[i] < n ? nans[i] : positions[i];
-    }
-    if (!values) return;
-    typename Vectors::Bits unsure{};
-    const auto elements = this->elements(best.best, unsure);
-    std::memcpy(values, &elements, count * sizeof(Key));
-    if (any_nan || any(unsure)) read_values();
+  // The smallest of n elements without gaps, of which the first is position `start`.
+  Best<int64_t> best_of(const Key* p, int64_t n, int64_t start) const {
+    int64_t position;
+    kernel.reduce(&p, 1, n, &position, nullptr);
+    return {kernel.key(kernel.lane(get<Key>(p + position))), start + position};
   }
 
   // The first smallest of n elements, stride apart; the index is the position.
-  Best<int64_t> run(const Key* p, int64_t n, int64_t stride) const {
-    constexpr int64_t kCopied = 4096 / sizeof(Key);
-    Key copied[kCopied];
-    std::memset(copied, 0, kLanes * sizeof(Key));
-    const bool copies = stride != 1 || n < kLanes;
-    const int64_t step = copies ? kCopied : kRun;
+  Best<int64_t> best_of(Source& source, const Run<Key>& run, int64_t n) const {
+    const bool copies = source.copies(run, n);
+    const int64_t step = copies ? Source::kChunk : Kernel::kRun;
     Best<int64_t> best{};
     for (int64_t next = 0; next < n; next += step) {
       // A last vector's worth overlaps the run before.
       const int64_t start = copies ? next : least(next, n - kLanes);
-      const Key* q = p + start;
       const int64_t m = least(step, n - start);
-      if (copies) {
-        copy_run(copied, p + start * stride, m, stride);
-        q = copied;
-      }
-      int64_t position;
-      reduce(&q, 1, m, &position, nullptr);
-      const Lane lane = this->lane(get<Key>(q + position));
-      const Best<int64_t> here{this->key(lane), start + position};
+      const Best<int64_t> here = best_of(source.chunk(run.from(start), m), m, start);
       if (next == 0 || better(here, best)) best = here;
       if (best.key == element.order.floor) break;  // nothing can be better
     }
@@ -300,32 +49,30 @@ struct Rows : Walk<Element>, Lanes<Element> {
 
   // The first smallest of positions [j, stop) of the walk, copied from all its runs; these follow
   // each other in the order of the index.
-  Best<int64_t> joined(const Key* base, int64_t j, int64_t stop) const {
-    constexpr int64_t kCopied = 4096 / sizeof(Key);
-    Key copied[kCopied];
-    std::memset(copied, 0, kLanes * sizeof(Key));
+  Best<int64_t> joined(Source& source, const Key* base, const uint8_t* marks, int64_t j,
+                       int64_t stop) const {
     const Dims& reduced = r.groups.reduced;
     const Dim inner = reduced.dim[0];
     Best<int64_t> best{std::numeric_limits<int64_t>::max(), std::numeric_limits<int64_t>::max()};
     Cursor outer(reduced, 1, j / inner.size);
+    GroupMarks outer_marks(r, reduced, 1, j / inner.size);
     int64_t start = j % inner.size;  // in the run
     while (j < stop) {
-      const int64_t m = least(kCopied, stop - j);
+      const int64_t m = least(Source::kChunk, stop - j);
       for (int64_t i = 0; i < m;) {
         const int64_t n = least(inner.size - start, m - i);
-        const Key* from = base + outer.place().offset + start * inner.stride;
-        copy_run(copied + i, from, n, inner.stride);
+        const Run<Key> run{base + outer.place().offset, inner.stride, outer_marks.of(marks),
+                           inner.mask_stride};
+        source.append(i, run.from(start), n);
         i += n;
         start += n;
         if (start == inner.size) {
           start = 0;
           outer.next();
+          outer_marks.next();
         }
       }
-      const Key* q = copied;
-      int64_t position;
-      reduce(&q, 1, m, &position, nullptr);
-      const Best<int64_t> here{this->key(this->lane(copied[position])), j + position};
+      const Best<int64_t> here = best_of(source.appended(m), m, j);
       if (better(here, best)) best = here;
       if (best.key == element.order.floor) break;  // nothing can be better
       j += m;
@@ -335,24 +82,21 @@ struct Rows : Walk<Element>, Lanes<Element> {
 
   // Items are whole rows without gaps: as many at once as a vector has lanes, but for long ones as
   // many as still are in L1 when their winning blocks are read again.
-  void whole(int64_t begin, int64_t end) const {
+  void whole(Source& source, int64_t begin, int64_t end) const {
     const Dims& kept = r.groups.kept;
     const Dim reduced = r.groups.reduced.dim[0];
     const int64_t n = reduced.size;
     const bool in_place =
         reduced.step == 1 && (kept.count == 0 || (kept.count == 1 && kept.dim[0].step == 1));
-    const bool streams = job.streams && in_place && n <= kShort;
-    const Key* last = input + n - 1;  // of all elements
-    for (int d = 0; d < kept.count; ++d) last += (kept.dim[d].size - 1) * kept.dim[d].stride;
-    constexpr int64_t kInCache = 32768 / sizeof(Key);
-    const int64_t together =
-        n > kShort ? std::clamp<int64_t>(kInCache / n, (kLanes + 3) / 4, kLanes) : kLanes;
-    Key copied[kLanes][kLanes];
+    const bool streams = job.streams && in_place && n <= Kernel::kShort;
+    const bool direct = in_place && !streams;
+    const int64_t together = n > Kernel::kShort ? Source::together(n) : kLanes;
     Cursor cursor(kept, 0, begin);
+    GroupMarks marks(r, kept, 0, begin);
     while (begin < end) {
       const Key* row[kLanes];
       Place at[kLanes];
-      int64_t local[kLanes];
+      int64_t local[kLanes], narrowed[kLanes];
       Key local_values[kLanes];
       const int64_t most = streams ? kLanes - begin % kLanes : together;  // whole lines of results
       const int count = static_cast<int>(least(most, end - begin));
@@ -362,61 +106,70 @@ struct Rows : Walk<Element>, Lanes<Element> {
       } else {
         for (int i = 0; i < count; ++i, cursor.next()) at[i] = cursor.place();
       }
-      for (int i = 0; i < count; ++i) row[i] = input + at[i].offset;
-      for (int i = 0; n < kLanes && i < count; ++i) {
-        if (last - row[i] >= kLanes - 1) continue;
-        std::memcpy(copied[i], row[i], n * sizeof(Key));  // a vector would reach beyond the end
-        row[i] = copied[i];
-      }
-      int64_t* positions = in_place && r.indices && !streams ? r.indices64() + begin : local;
-      Key* values = in_place && r.values ? static_cast<Key*>(r.values) + begin : nullptr;
-      reduce(row, count, n, positions, values && streams ? local_values : values);
-      if (streams && r.indices) stream(r.indices64() + begin, local, count * sizeof(int64_t));
-      if (streams && values) stream(values, local_values, count * sizeof(Key));
+      source.hand(at, marks, count, n, row);
+      int64_t* positions = direct ? this->wide_indices(begin) : nullptr;
+      if (!positions) positions = local;
+      Key* const written = static_cast<Key*>(r.values) + begin;
+      Key* values = !r.values ? nullptr : direct ? written : local_values;
+      kernel.reduce(row, count, n, positions, values);
+      source.settle(row, count, n, positions);
       if (!in_place) {
-        for (int i = 0; i < count; ++i) this->finish(at[i], positions[i] * reduced.step);
+        for (int i = 0; i < count; ++i)
+          this->write(at[i].step, positions[i] * reduced.step, r.values ? local_values[i] : Key{});
+      } else {
+        if (r.indices && positions == local)
+          this->write_indices(begin, local, count, streams, narrowed);
+        if (r.values && streams) stream(written, local_values, count * sizeof(Key));
       }
       begin += count;
     }
   }
 
   void operator()(int64_t begin, int64_t end) const {
+    Source source(*this);
     const Dims& reduced = r.groups.reduced;
-    if (reduced.count == 1 && reduced.dim[0].stride == 1 && reduced.dim[0].size <= kRun &&
+    if (reduced.count == 1 && reduced.dim[0].stride == 1 && reduced.dim[0].size <= Source::kWhole &&
         job.plan.parts == 1) {
-      return whole(begin, end);
+      return whole(source, begin, end);
     }
     const Dim inner = reduced.count ? reduced.dim[0] : Dim{1, 1, 0};
     const int64_t walk = walk_extent(reduced), parts = job.plan.parts;
     Cursor kept(r.groups.kept, 0, begin / parts);
+    GroupMarks kept_marks(r, r.groups.kept, 0, begin / parts);
     int64_t part = begin % parts;
     for (int64_t item = begin; item < end; ++item) {
       int64_t j = part * job.plan.part_extent;
       const int64_t stop = least(walk, j + job.plan.part_extent);
       const Place at = kept.place();
+      const uint8_t* const marks = kept_marks.place();
       Best<int64_t> best{std::numeric_limits<int64_t>::max(), std::numeric_limits<int64_t>::max()};
       if (job.plan.joins) {
-        best = joined(input + at.offset, j, stop);
+        best = joined(source, input + at.offset, marks, j, stop);
         j = stop;
       }
       Cursor outer(reduced, 1, j / inner.size);
-      for (int64_t start = j % inner.size; j < stop; start = 0, outer.next()) {
+      GroupMarks outer_marks(r, reduced, 1, j / inner.size);
+      for (int64_t start = j % inner.size; j < stop; start = 0) {
         const int64_t n = least(inner.size - start, stop - j);
         const Place run_at = outer.place();
-        const auto found =
-            run(input + at.offset + run_at.offset + start * inner.stride, n, inner.stride);
+        const Run<Key> run{input + at.offset + run_at.offset, inner.stride, outer_marks.of(marks),
+                           inner.mask_stride};
+        const auto found = best_of(source, run.from(start), n);
         const Best<int64_t> here{found.key, run_at.step + (start + found.index) * inner.step};
         if (better(here, best)) best = here;
         j += n;
+        outer.next();
+        outer_marks.next();
       }
       if (job.candidates) {
         job.candidates[item] = {best.key, best.index};
-      } else {
+      } else if (!source.finished(*this, at, marks, best.key)) {
         this->finish(at, best.index);
       }
       if (++part == parts) {
         part = 0;
         kept.next();
+        kept_marks.next();
       }
     }
   }

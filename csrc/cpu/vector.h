@@ -1,140 +1,13 @@
-// Vectors of the instruction set that a file is compiled for, and elements in them as lanes of
-// which the smallest wins.
-//
-// In the compiler's own vector types, which are loads, minima and blends on every architecture; a
-// comparison is a vector of 0 and -1. Included by kernels.cpp only, as walk.h is.
+// Elements in the lanes of vectors, of which the smallest wins. Included by kernels.cpp only, as
+// walk.h is.
 #pragma once
 
-#ifdef __x86_64__
-#include <immintrin.h>
-#endif
-
-#include <bit>
-#include <cstring>
-#include <utility>
-
+#include "cpu/marked_bool.h"
+#include "cpu/target.h"
 #include "element.h"
 
 namespace reduceops::cpu {
 namespace {
-
-#define REDUCEOPS_INLINE inline __attribute__((always_inline))
-
-#if defined(__AVX512BW__)
-constexpr int kVectorBytes = 64;
-#elif defined(__AVX2__)
-constexpr int kVectorBytes = 32;
-#else
-constexpr int kVectorBytes = 16;
-#endif
-
-template <class T>
-struct VectorOf {
-  typedef T type __attribute__((vector_size(kVectorBytes)));
-};
-template <class T>
-using Vector = typename VectorOf<T>::type;
-
-// A bit, or as many as a byte has, for each byte of a comparison: counted from the lowest, the
-// first that is set belongs to the first lane that is true.
-#if defined(__AVX512BW__)
-constexpr int kBitsPerByte = 1;
-template <class Mask>
-REDUCEOPS_INLINE uint64_t bits_of_mask(Mask mask) {
-  return _mm512_movepi8_mask(reinterpret_cast<__m512i>(mask));
-}
-#elif defined(__AVX2__)
-constexpr int kBitsPerByte = 1;
-template <class Mask>
-REDUCEOPS_INLINE uint32_t bits_of_mask(Mask mask) {
-  return _mm256_movemask_epi8(reinterpret_cast<__m256i>(mask));
-}
-#elif defined(__SSE2__)
-constexpr int kBitsPerByte = 1;
-template <class Mask>
-REDUCEOPS_INLINE uint32_t bits_of_mask(Mask mask) {
-  return _mm_movemask_epi8(reinterpret_cast<__m128i>(mask));
-}
-#else
-// Half of each byte (on 64-bit Arm, one shrn).
-constexpr int kBitsPerByte = 4;
-template <class Mask>
-REDUCEOPS_INLINE uint64_t bits_of_mask(Mask mask) {
-  typedef uint16_t Words __attribute__((vector_size(16)));
-  typedef uint8_t Bytes __attribute__((vector_size(8)));
-  return std::bit_cast<uint64_t>(
-      __builtin_convertvector(reinterpret_cast<Words>(mask) >> 4, Bytes));
-}
-#endif
-
-template <class Mask>
-REDUCEOPS_INLINE bool any(Mask mask) {
-  return bits_of_mask(mask) != 0;
-}
-REDUCEOPS_INLINE bool any(uint64_t mask) { return mask != 0; }
-
-// The first lane that is true; there is one.
-template <class T, class Mask>
-REDUCEOPS_INLINE int first(Mask mask) {
-  return std::countr_zero(bits_of_mask(mask)) / (kBitsPerByte * static_cast<int>(sizeof(T)));
-}
-template <class T>
-REDUCEOPS_INLINE int first(uint64_t lanes) {
-  return std::countr_zero(lanes);
-}
-
-// By memcpy: tensors may be unaligned.
-template <class V, class T>
-REDUCEOPS_INLINE V get(const T* p) {
-  V v;
-  std::memcpy(&v, p, sizeof(v));
-  return v;
-}
-
-template <class T, class V>
-REDUCEOPS_INLINE void put(T* p, V v) {
-  std::memcpy(p, &v, sizeof(v));
-}
-
-// Stores a vector past the caches; `to` is aligned. What is stored so is in order with other stores
-// only after end_streams().
-REDUCEOPS_INLINE void stream_vector(void* to, const void* from) {
-#if defined(__AVX512BW__)
-  _mm512_stream_si512(static_cast<__m512i*>(to), _mm512_loadu_si512(from));
-#elif defined(__AVX2__)
-  _mm256_stream_si256(static_cast<__m256i*>(to),
-                      _mm256_loadu_si256(static_cast<const __m256i*>(from)));
-#elif defined(__SSE2__)
-  _mm_stream_si128(static_cast<__m128i*>(to), _mm_loadu_si128(static_cast<const __m128i*>(from)));
-#else
-  std::memcpy(to, from, kVectorBytes);
-#endif
-}
-REDUCEOPS_INLINE void end_streams() {
-#ifdef __SSE2__
-  _mm_sfence();
-#endif
-}
-
-// Asks for the line that is `bytes` behind p, which may lie outside the input: hardware prefetches
-// no further than a page.
-constexpr int kIntoL1 = 3, kIntoL2 = 2;
-template <int kInto = kIntoL1>
-REDUCEOPS_INLINE void prefetch(const void* p, int64_t bytes) {
-  __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(p) + bytes), 0,
-                     kInto);
-}
-
-// Lanes of a, and of b where the number is past those of a.
-template <int... lane, class V>
-REDUCEOPS_INLINE V shuffled(V a, V b) {
-#if __has_builtin(__builtin_shufflevector)
-  return __builtin_shufflevector(a, b, lane...);
-#else  // GCC before 12
-  using Number = std::remove_reference_t<decltype((a < b)[0])>;
-  return __builtin_shuffle(a, b, Vector<Number>{lane...});
-#endif
-}
 
 template <class V>
 REDUCEOPS_INLINE V smaller(V a, V b) {
@@ -196,15 +69,8 @@ struct Narrow {
 #endif
   }
 
- private:
   static REDUCEOPS_INLINE Float decode(Half bits) {
-#if defined(__AVX512BW__)
-    if constexpr (std::is_same_v<Format, Float16>)
-      return _mm512_cvtph_ps(reinterpret_cast<__m256i>(bits));
-#elif defined(__F16C__)
-    if constexpr (std::is_same_v<Format, Float16>)
-      return _mm256_cvtph_ps(reinterpret_cast<__m128i>(bits));
-#endif
+    if constexpr (kHalves && std::is_same_v<Format, Float16>) return from_halves(bits);
     const Word w = __builtin_convertvector(bits, Word) << 16;
     if constexpr (std::is_same_v<Format, BFloat16>) return reinterpret_cast<Float>(w);
     const Word sign = w & 0x80000000u, twice = w + w;
@@ -214,14 +80,9 @@ struct Narrow {
                                    reinterpret_cast<Word>(twice < (1u << 27) ? subnormal : normal));
   }
 
+ private:
   static REDUCEOPS_INLINE Half encode(Float x) {
-#if defined(__AVX512BW__)
-    if constexpr (std::is_same_v<Format, Float16>)
-      return reinterpret_cast<Half>(_mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
-#elif defined(__F16C__)
-    if constexpr (std::is_same_v<Format, Float16>)
-      return reinterpret_cast<Half>(_mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
-#endif
+    if constexpr (kHalves && std::is_same_v<Format, Float16>) return to_halves<Half>(x);
     const Word w = reinterpret_cast<Word>(x);
     if constexpr (std::is_same_v<Format, BFloat16>) {
       const Word rounded = (w + 0x7fff + (w >> 16 & 1)) >> 16;
@@ -271,8 +132,9 @@ struct Lanes {
   using Bits = Vector<Key>;
   using Index = Vector<std::make_unsigned_t<Key>>;
   static constexpr bool kFloats = std::is_floating_point_v<Lane>;
-  static constexpr bool kNarrowFloats =
-      !kFloats && !std::is_same_v<Element, Plain<Key, false>> && !std::is_same_v<Element, Bool>;
+  static constexpr bool kNarrowFloats = !kFloats && !std::is_same_v<Element, Plain<Key, false>> &&
+                                        !std::is_same_v<Element, Bool> &&
+                                        !std::is_same_v<Element, MarkedBool>;
   static constexpr int kLanes = kVectorBytes / sizeof(Key);
 
   const Element element;
@@ -292,36 +154,11 @@ struct Lanes {
     return kNarrowFloats ? larger(v, all(element.order.floor)) : v;
   }
 
-  // Comparisons for any() and first() only: with AVX-512 their outcome is in a mask register, of
-  // which the compiler would make a vector first.
-#if defined(__AVX512BW__)
-  using Asked = uint64_t;
-  template <int kPredicate>
-  static REDUCEOPS_INLINE Asked compared(V a, V b) {
-    const auto x = reinterpret_cast<__m512i>(a), y = reinterpret_cast<__m512i>(b);
-    if constexpr (std::is_same_v<Lane, float>) {
-      return _mm512_cmp_ps_mask(a, b, kPredicate);
-    } else if constexpr (std::is_same_v<Lane, double>) {
-      return _mm512_cmp_pd_mask(a, b, kPredicate);
-    } else if constexpr (sizeof(Lane) == 1) {
-      return _mm512_cmplt_epi8_mask(x, y);
-    } else if constexpr (sizeof(Lane) == 2) {
-      return _mm512_cmplt_epi16_mask(x, y);
-    } else if constexpr (sizeof(Lane) == 4) {
-      return _mm512_cmplt_epi32_mask(x, y);
-    } else {
-      return _mm512_cmplt_epi64_mask(x, y);
-    }
-  }
-  static REDUCEOPS_INLINE Asked less(V a, V b) { return compared<_CMP_LT_OQ>(a, b); }
-  static REDUCEOPS_INLINE Asked less_or_nan(V a, V b) { return compared<_CMP_NGE_UQ>(a, b); }
-  static REDUCEOPS_INLINE Asked nan(V v) { return compared<_CMP_UNORD_Q>(v, v); }
-#else
-  using Asked = decltype(V{} < V{});
-  static REDUCEOPS_INLINE Asked less(V a, V b) { return a < b; }
-  static REDUCEOPS_INLINE Asked less_or_nan(V a, V b) { return kFloats ? ~(a >= b) : a < b; }
-  static REDUCEOPS_INLINE Asked nan(V v) { return v != v; }
-#endif
+  // Comparisons for any() and first() only.
+  using Asked = cpu::Asked<Lane>;
+  static REDUCEOPS_INLINE Asked less(V a, V b) { return asked_less<Lane>(a, b); }
+  static REDUCEOPS_INLINE Asked less_or_nan(V a, V b) { return asked_less_or_nan<Lane>(a, b); }
+  static REDUCEOPS_INLINE Asked nan(V v) { return asked_nan<Lane>(v); }
 
   // The lane of a single element, and the key of a lane.
   REDUCEOPS_INLINE Lane lane(Key bits) const {
@@ -351,6 +188,8 @@ struct Lanes {
       return lanes ^ order.flip;
     } else if constexpr (std::is_same_v<Element, Bool>) {
       return (lanes != order.flip) & Key(1);
+    } else if constexpr (std::is_same_v<Element, MarkedBool>) {
+      return (lanes ^ order.flip) & Key(MarkedBool::kTrue);
     } else {  // as bits_of() does
       const Unsigned bias = order.bias, flip = order.flip & kSign;
       const Index ordered = reinterpret_cast<Index>(lanes) - bias;

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "cpu/kernels.h"
+#include "cpu/results.h"
 #include "cpu/vector.h"
 #include "element.h"
 
@@ -53,6 +54,7 @@ class Cursor {
 // Copies past the caches: a result that nobody reads soon would else be read from memory before it
 // is written, and take the place of the input.
 REDUCEOPS_INLINE void stream(void* to, const void* from, int64_t bytes) {
+  if (!kStreams) return static_cast<void>(std::memcpy(to, from, bytes));
   auto* target = static_cast<char*>(to);
   const auto* source = static_cast<const char*>(from);
   int64_t i = least<int64_t>(-reinterpret_cast<uintptr_t>(to) % kVectorBytes, bytes);
@@ -93,30 +95,48 @@ struct Walk {
   Walk(const Job& job, Element element)
       : job(job), r(job.reduction), element(element), input(static_cast<const Key*>(r.input)) {}
 
-  // Writes the result of the group that lies `at`.
-  void finish(Place at, int64_t index) const {
-    if (r.indices) r.indices64()[at.step] = index;
-    if (r.values) {
-      const Dims& reduced = r.groups.reduced;
-      const Key bits = get<Key>(input + at.offset + offset_of(reduced.dim, reduced.count, index));
-      const Key value = element.value(bits);
-      std::memcpy(static_cast<Key*>(r.values) + at.step, &value, sizeof(value));
+  // Writes a result to its place; the value is ignored where none is wanted.
+  void write(int64_t at, int64_t index, Key value) const {
+    if (r.indices) {
+      visit_results(r.indices, r.index_bytes, [&]<class T>(T* indices) {
+        const auto narrow = static_cast<T>(index);
+        std::memcpy(indices + at, &narrow, sizeof(narrow));
+      });
     }
+    if (r.values) std::memcpy(static_cast<Key*>(r.values) + at, &value, sizeof(value));
   }
 
-  // Combines the candidates of every output and writes the results.
-  void combine() const {
-    Cursor kept(r.groups.kept, 0, 0);
-    const Candidate* candidate = job.candidates;
-    for (int64_t o = 0; o < r.groups.outputs; ++o, kept.next()) {
-      Best<int64_t> best{candidate->key, candidate->index};
-      ++candidate;
-      for (int64_t p = 1; p < job.plan.parts; ++p, ++candidate) {
-        const Best<int64_t> next{candidate->key, candidate->index};
-        if (better(next, best)) best = next;
+  // Where indices from number `at` on can be written as the walks count; null if they are narrower.
+  int64_t* wide_indices(int64_t at) const {
+    return r.indices && r.index_bytes == 8 ? static_cast<int64_t*>(r.indices) + at : nullptr;
+  }
+
+  // Writes n indices to places that follow each other; `narrowed` is room for as many where they go
+  // past the caches.
+  void write_indices(int64_t at, const int64_t* from, int64_t n, bool streams,
+                     void* narrowed) const {
+    visit_results(r.indices, r.index_bytes, [&]<class T>(T* indices) {
+      const void* narrow = from;
+      if constexpr (sizeof(T) < sizeof(int64_t)) {
+        T* __restrict to = streams ? static_cast<T*>(narrowed) : indices + at;
+        for (int64_t i = 0; i < n; ++i) to[i] = static_cast<T>(from[i]);
+        if (!streams) return;
+        narrow = to;
       }
-      finish(kept.place(), best.index);
-    }
+      streams ? stream(indices + at, narrow, n * sizeof(T))
+              : static_cast<void>(std::memcpy(indices + at, narrow, n * sizeof(T)));
+    });
+  }
+
+  // The element of the group that lies `at`.
+  Key read(Place at, int64_t index) const {
+    const Dims& reduced = r.groups.reduced;
+    return get<Key>(input + at.offset + offset_of(reduced.dim, reduced.count, index));
+  }
+
+  // Writes the result of the group that lies `at`.
+  void finish(Place at, int64_t index) const {
+    write(at.step, index, r.values ? element.value(read(at, index)) : Key{});
   }
 };
 

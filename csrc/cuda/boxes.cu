@@ -7,6 +7,7 @@
 // Bound by reading memory: so many blocks find room that some always copy. Rows of 8- and 16-bit
 // types by instructions: 190 of them for a row of 21 that a thread holds.
 #include "cuda/async.cuh"
+#include "cuda/combine.cuh"
 #include "cuda/trackers.cuh"
 
 namespace reduceops::cuda {
@@ -15,8 +16,7 @@ namespace {
 struct BoxProblem {
   const char* input;
   const char* whole_blocks;  // the end of the last 16-byte block that lies in the input altogether
-  int64_t* indices;          // may be null
-  void* values;              // may be null
+  Outputs out;
   Box box;
   int64_t groups;         // groups are numbered as the axes behind the columns say
   int64_t in_axis;        // of them along the first of these axes
@@ -31,8 +31,7 @@ struct BoxProblem {
   BoxProblem(const Problem& p, const Groups& groups_of)
       : input(p.input),
         whole_blocks(p.whole_blocks),
-        indices(p.indices),
-        values(p.values),
+        out(p.out),
         box(p.plan.box),
         columns(static_cast<uint32_t>(p.plan.box.columns)),
         rows(static_cast<uint32_t>(p.walk)),
@@ -48,7 +47,7 @@ struct BoxProblem {
     in_axis = axes[0].size;
     tiles_of_axis = ceil_div(in_axis, box.tile);
     in_order = p.in_order;
-    only_indices = in_order && !values && index_step == 1;
+    only_indices = in_order && !out.values && index_step == 1;
   }
 };
 
@@ -110,11 +109,10 @@ __device__ void store(const BoxProblem& p, Element element, const Tile& tile, in
                       uint32_t at, uint32_t row) {
   using Key = typename Element::Key;
   const int64_t to = p.in_order ? output : place(p.kept, p.kept_count, output).step;
-  if (p.indices) p.indices[to] = row * p.index_step;
-  if (p.values) {
+  p.out.put(to, row * p.index_step, [&] {
     const auto* bits = reinterpret_cast<const Key*>(dynamic_shared() + at + row * p.box.row_pitch);
-    static_cast<Key*>(p.values)[to] = element.value(*bits);
-  }
+    return element.value(*bits);
+  });
 }
 
 // The best of a row of n neighbouring elements `row` bytes into `tile`, which `lanes` lanes share.
@@ -145,7 +143,7 @@ __device__ Near<Key> scan_row(Element element, const char* tile, uint32_t row, u
   }
   for (uint32_t i = count * S::kElements + lane; i < n; i += lanes)
     best.take(element.key(reinterpret_cast<const Key*>(tile + row)[i]), i);
-  return warp_best(best, lanes);
+  return warp_combine(best, lanes);
 }
 
 // The same of a row of kVectors vectors, the last of which may go past its end: one thread holds
@@ -178,7 +176,6 @@ template <int kVectors, class Element>
 __device__ void read_rows(const BoxProblem& p, Element element, const Tile& tile) {
   using Key = typename Element::Key;
   const uint32_t lanes = p.box.lanes, at_once = kGroupThreads / lanes, lane = threadIdx.x % lanes;
-  int64_t* indices = p.indices + tile.first;
   for (uint32_t r0 = 0; r0 < tile.count; r0 += at_once) {
     const uint32_t r = r0 + threadIdx.x / lanes;
     const uint32_t group = std::min(r, tile.count - 1);
@@ -193,7 +190,7 @@ __device__ void read_rows(const BoxProblem& p, Element element, const Tile& tile
     }
     if (lane != 0 || r >= tile.count) continue;
     if (p.only_indices) {
-      indices[r] = best.index;
+      p.out.put_index(tile.first + r, best.index);
     } else {
       store(p, element, tile, tile.first + r, row, best.index);
     }
@@ -220,15 +217,11 @@ __device__ void read_columns(const BoxProblem& p, Element element, const Tile& t
     tracker.finish();
     const uint32_t column = slot * S::kElements;
     const int64_t output = (tile.first + group) * p.columns + column;
-    const bool whole = column + S::kElements <= p.columns;
-    if (S::kElements > 1 && p.only_indices && whole &&
-        reinterpret_cast<uintptr_t>(p.indices + output) % kLoadBytes == 0) {
-      auto* pairs = reinterpret_cast<longlong2*>(p.indices + output);
+    if (p.only_indices) {
+      uint32_t turns[S::kElements];
 #pragma unroll
-      for (int e = 0; e + 1 < S::kElements; e += 2)
-        pairs[e / 2] = {tracker.turn(0, e), tracker.turn(0, e + 1)};
-    } else if (S::kElements == 1 && p.only_indices) {
-      p.indices[output] = tracker.turn(0, 0);
+      for (int e = 0; e < S::kElements; ++e) turns[e] = tracker.turn(0, e);
+      p.out.put_indices(output, p.columns - column, turns);
     } else {
 #pragma unroll
       for (int e = 0; e < S::kElements; ++e) {
@@ -263,10 +256,10 @@ __device__ void read_elements(const BoxProblem& p, Element element, const Tile& 
         best.take(element.key(*reinterpret_cast<const Key*>(from)), position(u));
       }
     }
-    best = warp_best(best, lanes);
+    best = warp_combine(best, lanes);
     if (lane != 0 || mine >= outputs) continue;
     if (p.only_indices) {
-      p.indices[tile.first * p.columns + o] = best.index;
+      p.out.put_index(tile.first * p.columns + o, best.index);
     } else {
       store(p, element, tile, tile.first * p.columns + o, at, best.index);
     }

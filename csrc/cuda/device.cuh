@@ -49,30 +49,25 @@ struct alignas(kLoadBytes) Vector {
   }
 };
 
-// What loses against any element of any tensor.
-template <class Key>
-__device__ Best<Key> no_best() {
-  return {std::numeric_limits<Key>::max(), std::numeric_limits<int64_t>::max()};
-}
-
-template <class Key>
-__device__ void take(Best<Key>& best, Best<Key> other) {
-  if (better(other, best)) best = other;
-}
-
-// A candidate within a run of less than 2^32 elements.
-template <class Key>
-struct Near {
+// A candidate: a key and where it was found. Of no element: keys and indices do not come so large.
+template <class Key, class Index>
+struct Found {
   Key key = std::numeric_limits<Key>::max();
-  uint32_t index = ~0u;
+  Index index = std::numeric_limits<Index>::max();
 
-  __device__ void take(Key k, uint32_t i) {
+  __device__ void take(Key k, Index i) {
     if (k < key || (k == key && i < index)) {
       key = k;
       index = i;
     }
   }
+  __device__ bool none() const { return index == std::numeric_limits<Index>::max(); }
 };
+
+template <class Key>
+using Near = Found<Key, uint32_t>;  // within a run or a part, of less than 2^32 elements
+template <class Key>
+using Far = Found<Key, int64_t>;  // within a group: a result index
 
 // The smallest of each group of `lanes` neighbouring lanes, in all of them; `lanes` is a power of
 // two, and every lane of the warp takes part.
@@ -96,52 +91,11 @@ __device__ T warp_min(T x, uint32_t lanes = 32) {
   return x;
 }
 
-// The best of each group of `lanes` neighbouring lanes, likewise.
-template <class Key>
-__device__ Near<Key> warp_best(Near<Key> best, uint32_t lanes = 32) {
-  if (lanes == 32) {
-    const Key key = warp_min(best.key);
-    return {key, warp_min(best.key == key ? best.index : ~0u)};
-  }
-  for (uint32_t d = lanes / 2; d > 0; d /= 2) {
-    const auto key = static_cast<Key>(__shfl_xor_sync(~0u, best.key, d));
-    best.take(key, __shfl_xor_sync(~0u, best.index, d));
-  }
-  return best;
-}
-template <class Key>
-__device__ Best<Key> warp_best(Best<Key> best, int lanes = 32) {
-  for (int d = lanes / 2; d > 0; d /= 2) {
-    const auto key = static_cast<Key>(__shfl_xor_sync(~0u, best.key, d));
-    take(best, {key, __shfl_xor_sync(~0u, best.index, d)});
-  }
-  return best;
-}
-
-// Writes the result of output number `output` in the order of memory, whose group begins at
-// `offset` of the input.
-template <class Element>
-__device__ void finish(const Problem& p, Element element, int64_t output, int64_t offset,
-                       int64_t index) {
-  using Key = typename Element::Key;
-  const int64_t to = p.result(output);
-  if (p.indices) p.indices[to] = index;
-  if (p.values) {
-    const Key* input = reinterpret_cast<const Key*>(p.input) + offset;
-    static_cast<Key*>(p.values)[to] =
-        element.value(input[offset_of(p.reduced(), p.reduced_count, index)]);
-  }
-}
-
-// The same, or this part's candidate for it.
-template <class Element, class Key>
-__device__ void emit(const Problem& p, Element element, int64_t output, int64_t offset,
-                     int64_t part, Best<Key> best) {
-  if (p.candidates) {
-    p.candidates.put(output * p.plan.candidates() + part, {best.key, best.index});
-  } else {
-    finish(p, element, output, offset, best.index);
-  }
+// Writes the index and, where values are wanted, what `value_of()` gives as the result of output
+// number `output` in the order of memory.
+template <class ValueOf>
+__device__ void store(const Problem& p, int64_t output, int64_t index, ValueOf&& value_of) {
+  p.out.put(p.result(output), index, value_of);
 }
 
 // The blocks of a cluster meet: what each wrote before it arrived is seen after the wait. (Not the
@@ -193,13 +147,10 @@ inline void check(cudaError_t error) {
   if (error != cudaSuccess) fail(error);
 }
 
-template <class Element>
-using Kernel = void (*)(Problem, Element);
-
 // Enqueues a kernel; `shared` is bytes of shared memory.
-template <class Parameters, class Element>
-void launch(void (*kernel)(Parameters, Element), const Plan& plan, const Parameters& parameters,
-            Element element, void* stream, int64_t shared = 0) {
+template <class... Parameters>
+void enqueue(void (*kernel)(Parameters...), const Plan& plan, void* stream, int64_t shared,
+             const Parameters&... parameters) {
   cudaLaunchAttribute cluster;
   cluster.id = cudaLaunchAttributeClusterDimension;
   cluster.val.clusterDim = {static_cast<unsigned>(plan.cluster), 1, 1};
@@ -210,7 +161,13 @@ void launch(void (*kernel)(Parameters, Element), const Plan& plan, const Paramet
   config.stream = static_cast<cudaStream_t>(stream);
   config.attrs = &cluster;
   config.numAttrs = plan.cluster > 1;
-  check(cudaLaunchKernelEx(&config, kernel, parameters, element));
+  check(cudaLaunchKernelEx(&config, kernel, parameters...));
+}
+
+template <class Parameters, class Element>
+void launch(void (*kernel)(Parameters, Element), const Plan& plan, const Parameters& parameters,
+            Element element, void* stream, int64_t shared = 0) {
+  enqueue(kernel, plan, stream, shared, parameters, element);
 }
 
 }  // namespace reduceops::cuda

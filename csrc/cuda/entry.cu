@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "cuda/device.cuh"
+#include "cuda/make_plan.h"
 #include "cuda/pack.h"
 #include "distributed.h"
 #include "operators.h"
@@ -173,21 +174,22 @@ void launch_walk(const Reduction& r, const Problem& problem, void* stream) {
       return launch_boxes(r, problem, stream);
     case Walk::kBulkColumns:
       return launch_bulk_columns(r, problem, stream);
+    case Walk::kExchange:
+      return launch_exchange(r, problem, stream);
     case Walk::kFill:
       return launch_fill(r, stream);
   }
 }
 
 void run(Reduction& r) {
-  if (r.mask || r.softmax || r.index_bytes != 8)
-    throw std::runtime_error("reduceops: not there yet");
   const DeviceGuard guard(r.device_index);
   void* stream = nullptr;
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(r.device_index, &stream));
   arrange(r.groups, r.dtype->bytes);
   const auto address = reinterpret_cast<int64_t>(r.input);
   const Device& device = device_of(r.device_index);
-  const Plan plan = make_plan(r.groups, r.dtype->bytes, address, device.limits, tuning());
+  const Task task = r.mask ? Task::kMasked : r.softmax ? Task::kSoftmax : Task::kExtreme;
+  const Plan plan = make_plan(r.groups, r.dtype->bytes, address, device.limits, tuning(), task);
   std::optional<Tensor> workspace;
   if (plan.split()) {
     const int64_t size = r.groups.outputs * plan.candidates() * plan.candidate_bytes, stride = 1;
@@ -195,8 +197,18 @@ void run(Reduction& r) {
                                     aoti_torch_device_type_cuda(), r.device_index));
   }
   const Problem problem = make_problem(r, plan, workspace ? workspace->mutable_data() : nullptr);
-  launch_walk(r, problem, stream);
-  if (workspace) launch_combine(r, problem, device.early_launch, stream);
+  switch (task) {
+    case Task::kExtreme:
+      launch_walk(r, problem, stream);
+      if (workspace) launch_combine(r, problem, device.early_launch, stream);
+      break;
+    case Task::kMasked:
+      launch_masked(r, problem, device.early_launch, stream);
+      break;
+    case Task::kSoftmax:
+      launch_softmax(r, problem, device.early_launch, stream);
+      break;
+  }
   if (r.groups.copies > 1 && plan.walk != Walk::kFill) launch_repeat(r, stream);
 }
 
@@ -218,14 +230,14 @@ void unpack_pairs(const Unpacking& unpacking, const Gathered& words, const Reduc
 
 // (words, self, dims, keepdim, largest, buffers, state, rank, capacity, timeout) -> (values,
 // indices): of this rank's words and of those that the others send meanwhile
-void exchange(StableIValue* stack, uint64_t, uint64_t) {
-  constexpr const char* op = "_exchange";
+void one_shot(StableIValue* stack, uint64_t, uint64_t) {
+  constexpr const char* op = "_one_shot";
   const Tensor words(stack[0]);
   const Input self(stack[1]);
   const auto dims = argument<std::vector<int64_t>>(stack[2]);
   const bool keepdim = argument<bool>(stack[3]), largest = argument<bool>(stack[4]);
   const Tensor buffers(stack[5]), state(stack[6]);
-  Exchange e{};
+  OneShot e{};
   e.rank = argument<int64_t>(stack[7]);
   e.capacity = argument<int64_t>(stack[8]);
   e.timeout = static_cast<uint64_t>(argument<int64_t>(stack[9]));
@@ -237,7 +249,7 @@ void exchange(StableIValue* stack, uint64_t, uint64_t) {
                  u.ranks = buffers.sizes()[0];
                  e.words = own.words;
                  const DeviceGuard guard(order.device_index);
-                 launch_exchange(u, e, order, current_stream(order.device_index));
+                 launch_one_shot(u, e, order, current_stream(order.device_index));
                });
 }
 
@@ -246,7 +258,7 @@ void exchange(StableIValue* stack, uint64_t, uint64_t) {
 STABLE_TORCH_LIBRARY_IMPL(reduceops, CUDA, m) {
   Operators<run>::implement(m);
   DistributedOperators<run, pack_pairs, unpack_pairs>::implement(m);
-  m.impl("_exchange", exchange);
+  m.impl("_one_shot", one_shot);
 }
 
 }  // namespace reduceops::cuda

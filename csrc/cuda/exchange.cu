@@ -1,103 +1,195 @@
-// Ranks on GPUs of one host send each other their pairs and combine them, in one kernel: a
-// collective and unpack_kernel (pack.cu) without the launches and barriers between. Bound by
-// latency, that of a store to another GPU's memory.
+// Groups of a few elements whose results lie in another order than memory: a block copies a tile to
+// shared memory that is short runs of memory times groups with neighbouring results, and stores the
+// results in their order.
 //
-// A word of 8 bytes is sent as two of them, each half of it beside the number of the call. Whoever
-// waits for a word sees by that number that it has come, so nothing has to be ordered. Calls take
-// one half of the buffers and the other in turns: a rank that sends in call n has ended call n - 1,
-// for which every rank had ended call n - 2, whose half it now overwrites.
-//
-// The calls of a rank are numbered by its kernels, not by the host, so a CUDA graph can be
-// replayed.
-#include <algorithm>
-
-#include "cuda/device.cuh"
-#include "cuda/pack.h"
+// Bound by memory, of which as much is written as is read, or more: in the order of memory each
+// store would cost a sector of 32 bytes instead of the index's 8.
+#include "cuda/async.cuh"
+#include "cuda/trackers.cuh"
 
 namespace reduceops::cuda {
 namespace {
 
-constexpr int kExchangeThreads = 128;
+struct ExchangeProblem {
+  const char* input;
+  const char* whole_blocks;  // the end of the last 16-byte block that lies in the input altogether
+  Outputs out;
+  Exchange plan;
+  Dim inner;           // the innermost kept dim
+  int64_t row_stride;  // of the reduced dim, in bytes
+  int64_t index_step;
+  int64_t groups;
+  uint32_t rows;
+  int outer_count;
+  Dim outer[kBoxDims];  // the other kept dims, in the order of the results
 
-struct alignas(kSlotBytes) Slot {
-  uint64_t halves[2];
+  ExchangeProblem(const Problem& p, const Groups& groups_of, int64_t bytes)
+      : input(p.input),
+        whole_blocks(p.whole_blocks),
+        out(p.out),
+        plan(p.plan.exchange),
+        inner(p.dims[0]),
+        row_stride(p.dims[p.kept_count].stride * bytes),
+        index_step(p.dims[p.kept_count].step),
+        groups(p.outputs / inner.size),
+        rows(static_cast<uint32_t>(p.walk)) {
+    const Dims dims = outer_dims(groups_of);
+    outer_count = dims.count;
+    std::copy_n(dims.dim, dims.count, outer);
+  }
 };
 
-__device__ void send(Slot* slot, int64_t word, uint32_t call) {
-  const auto bits = static_cast<uint64_t>(word);
-  const uint64_t tag = static_cast<uint64_t>(call) << 32;
-  const uint64_t low = tag | static_cast<uint32_t>(bits), high = tag | bits >> 32;
-  asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(slot), "l"(low), "l"(high)
-               : "memory");
-}
+// The tile of a block, in shared memory: before the groups, where the results of each go, and then
+// how many bytes behind a block of 16 it begins. (Offsets, for of a pointer that is passed on it
+// would not be known that it is one to shared memory.)
+struct ExchangeTile {
+  uint32_t columns, groups;
+  uint32_t begin, pitch, capacity;
 
-__device__ uint64_t now() {
-  uint64_t nanoseconds;
-  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(nanoseconds));
-  return nanoseconds;
-}
+  __device__ int64_t& result(uint32_t group) const {
+    return reinterpret_cast<int64_t*>(dynamic_shared())[group];
+  }
+  __device__ uint16_t& lead(uint32_t group) const {
+    return reinterpret_cast<uint16_t*>(dynamic_shared() + capacity * sizeof(int64_t))[group];
+  }
+  __device__ uint32_t at(uint32_t group) const { return begin + group * pitch + lead(group); }
+};
 
-// The words of all ranks, as they come.
-struct Received {
-  const Slot* slots;  // of this call
-  int64_t capacity;
-  uint32_t call;
-  uint64_t timeout;
-
-  __device__ int64_t operator()(int64_t rank, int64_t i) const {
-    const Slot* slot = slots + rank * capacity + i;
-    uint64_t low, high, start = 0;
-    for (uint32_t spins = 1;; ++spins) {
-      asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];"
-                   : "=l"(low), "=l"(high)
-                   : "l"(slot)
-                   : "memory");
-      if (low >> 32 == call && high >> 32 == call) break;
-      if (spins % 1024 != 0) continue;
-      if (start == 0) start = now();
-      if (now() - start > timeout) __trap();
+template <class Key>
+__device__ ExchangeTile load_tile(const ExchangeProblem& p) {
+  const Exchange& plan = p.plan;
+  const uint32_t chunks = static_cast<uint32_t>(plan.chunks);
+  const uint32_t number = blockIdx.x / chunks, chunk = blockIdx.x - number * chunks;
+  const int64_t column = chunk * plan.columns, group = number * plan.groups;
+  ExchangeTile tile;
+  tile.columns = static_cast<uint32_t>(std::min(plan.columns, p.inner.size - column));
+  tile.groups = static_cast<uint32_t>(std::min(plan.groups, p.groups - group));
+  tile.begin = plan.lead_bytes;
+  tile.pitch = plan.group_pitch;
+  tile.capacity = static_cast<uint32_t>(plan.groups);
+  const auto missing = static_cast<uint32_t>(plan.columns) - tile.columns;
+  const uint32_t bytes = plan.piece_bytes - missing * plan.column_pitch;
+  const uint32_t lanes = plan.copy_lanes, lane = threadIdx.x & (lanes - 1);
+  const uint32_t pieces = plan.by_row ? p.rows : 1;
+  for (uint32_t g = threadIdx.x >> log2_of(lanes); g < tile.groups; g += kGroupThreads / lanes) {
+    const Place at = place(p.outer, p.outer_count, group + g);
+    const char* from = p.input + (at.offset + column * p.inner.stride) * int64_t(sizeof(Key));
+    const uint32_t lead = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(from)) % kLoadBytes;
+    if (lane == 0) {
+      tile.result(g) = at.step + column * p.inner.step;
+      tile.lead(g) = static_cast<uint16_t>(lead);
     }
-    return static_cast<int64_t>(high << 32 | static_cast<uint32_t>(low));
+    char* to = dynamic_shared() + tile.begin + g * tile.pitch + lead;
+    for (uint32_t j = 0; j < pieces; ++j) {
+      copy_piece(from, to, bytes, p.whole_blocks, lane, lanes);
+      from += p.row_stride;
+      to += plan.row_pitch;
+    }
   }
-};
-
-template <class Element>
-__global__ void __launch_bounds__(kExchangeThreads)
-    exchange_kernel(const __grid_constant__ Unpacking u, const __grid_constant__ Exchange e,
-                    Element element) {
-  const uint32_t call = e.state[0] + 1;
-  const int64_t half = (call & 1) * u.ranks * e.capacity;
-  const int64_t i = blockIdx.x * int64_t(kExchangeThreads) + threadIdx.x;
-  // To the next rank first, so that not all send to one.
-  for (int64_t r = 1; r <= u.ranks; ++r) {
-    const int64_t to = (e.rank + r) % u.ranks;
-    Slot* slots = static_cast<Slot*>(e.buffers[to]) + half + e.rank * e.capacity;
-    if (i == 0) send(slots, e.words[0], call);
-    if (i < u.count) send(slots + 1 + i, e.words[1 + i], call);
-    if (i < u.count && u.wide) send(slots + 1 + u.count + i, e.words[1 + u.count + i], call);
-  }
-  if (i < u.count) {
-    const Slot* own = static_cast<const Slot*>(e.buffers[e.rank]) + half;
-    unpack(u, element, i, Received{own, e.capacity, call, e.timeout});
-  }
-  // The last block counts the call, when all have read the number.
+  wait_for_copies();
   __syncthreads();
-  if (threadIdx.x == 0 && atomicAdd(e.state + 1, 1u) == gridDim.x - 1) {
-    e.state[1] = 0;
-    e.state[0] = call;
+  return tile;
+}
+
+// The result of a column of a group whose best element is row `row` of what lies `at` in the tile.
+template <class Element>
+__device__ void store(const ExchangeProblem& p, Element element, int64_t to, uint32_t at,
+                      uint32_t row) {
+  using Key = typename Element::Key;
+  p.out.put(to, row * p.index_step, [&] {
+    return element.value(
+        *reinterpret_cast<const Key*>(dynamic_shared() + at + row * p.plan.row_pitch));
+  });
+}
+
+// Calls take(group, item) for the items of all groups: neighbouring threads have neighbouring
+// groups.
+template <class F>
+__device__ void each(uint32_t groups, uint32_t items, F&& take) {
+  uint32_t item = threadIdx.x / groups, group = threadIdx.x - item * groups;
+  const uint32_t items_on = kGroupThreads / groups, groups_on = kGroupThreads - items_on * groups;
+  while (item < items) {
+    take(group, item);
+    group += groups_on;
+    item += items_on;
+    if (group >= groups) {
+      group -= groups;
+      ++item;
+    }
+  }
+}
+
+// A thread to a slot of neighbouring columns.
+template <class Element>
+__device__ void read_slots(const ExchangeProblem& p, Element element, const ExchangeTile& tile) {
+  using S = Slots<Element>;
+  using Key = typename S::Key;
+  each(tile.groups, (tile.columns + S::kElements - 1) / S::kElements,
+       [&](uint32_t group, uint32_t slot) {
+         const uint32_t at = tile.at(group) + slot * uint32_t(sizeof(typename S::Slot));
+         const auto row = [&](uint32_t j) {
+           const uint32_t last = std::min(j, p.rows - 1);
+           return typename S::Row(dynamic_shared(), at + last * p.plan.row_pitch)[0];
+         };
+         Tracker<Element> tracker;
+         if (p.rows == 2) {
+           tracker.take(element, {{row(0), row(1)}}, 0);
+         } else {
+           for (uint32_t j = 0; j < p.rows; j += 4)
+             tracker.take(element, {{row(j), row(j + 1), row(j + 2), row(j + 3)}}, j);
+         }
+         tracker.finish();
+         const uint32_t column = slot * S::kElements;
+         const int64_t result = tile.result(group);
+#pragma unroll
+         for (int e = 0; e < S::kElements; ++e) {
+           if (column + e < tile.columns)
+             store(p, element, result + (column + e) * p.inner.step, at + e * uint32_t(sizeof(Key)),
+                   tracker.turn(0, e));
+         }
+       });
+}
+
+// A thread to a column, wherever in the tile its elements lie.
+template <class Element>
+__device__ void read_elements(const ExchangeProblem& p, Element element, const ExchangeTile& tile) {
+  using Key = typename Element::Key;
+  constexpr int kAtOnce = 4;
+  each(tile.groups, tile.columns, [&](uint32_t group, uint32_t column) {
+    const uint32_t at = tile.at(group) + column * p.plan.column_pitch;
+    Near<Key> best;
+    for (uint32_t j = 0; j < p.rows; j += kAtOnce) {
+      // Past the end there is the last element again, which changes nothing.
+#pragma unroll
+      for (int u = 0; u < kAtOnce; ++u) {
+        const uint32_t row = std::min(j + u, p.rows - 1);
+        const char* from = dynamic_shared() + at + row * p.plan.row_pitch;
+        best.take(element.key(*reinterpret_cast<const Key*>(from)), row);
+      }
+    }
+    store(p, element, tile.result(group) + column * p.inner.step, at, best.index);
+  });
+}
+
+template <bool kSlots, class Element>
+__global__ void __launch_bounds__(kGroupThreads, kGroupBlocks)
+    exchange(const __grid_constant__ ExchangeProblem p, const Element element) {
+  const ExchangeTile tile = load_tile<typename Element::Key>(p);
+  if constexpr (kSlots) {
+    read_slots(p, element, tile);
+  } else {
+    read_elements(p, element, tile);
   }
 }
 
 }  // namespace
 
-// Every block runs before it waits for others, for there are few: so many as the words fill.
-void launch_exchange(const Unpacking& u, const Exchange& e, const Reduction& order, void* stream) {
-  visit_element(order, [&](auto element) {
-    cudaLaunchConfig_t config{};
-    config.gridDim = static_cast<unsigned>((u.count + kExchangeThreads - 1) / kExchangeThreads);
-    config.blockDim = kExchangeThreads;
-    config.stream = static_cast<cudaStream_t>(stream);
-    check(cudaLaunchKernelEx(&config, exchange_kernel<decltype(element)>, u, e, element));
+void launch_exchange(const Reduction& r, const Problem& problem, void* stream) {
+  visit_device_element(r, [&](auto element) {
+    using Element = decltype(element);
+    const ExchangeProblem p(problem, r.groups, sizeof(typename Element::Key));
+    const auto kernel = problem.plan.vector ? exchange<true, Element> : exchange<false, Element>;
+    launch(kernel, problem.plan, p, element, stream, shared_bytes(p.plan));
   });
 }
 

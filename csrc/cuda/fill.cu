@@ -84,8 +84,21 @@ void launch_over(int64_t n, void* stream, void (*kernel)(Parameters...),
 }
 
 template <class T>
-void repeat_results(void* results, int64_t n, const Dims& repeats, void* stream) {
+void repeat_as(void* results, int64_t n, const Dims& repeats, void* stream) {
   launch_over(n, stream, repeat<T>, static_cast<T*>(results), n, ResultDims(repeats));
+}
+
+void repeat_results(void* results, int bytes, int64_t n, const Dims& repeats, void* stream) {
+  switch (bytes) {
+    case 1:
+      return repeat_as<int8_t>(results, n, repeats, stream);
+    case 2:
+      return repeat_as<int16_t>(results, n, repeats, stream);
+    case 4:
+      return repeat_as<int32_t>(results, n, repeats, stream);
+    default:
+      return repeat_as<int64_t>(results, n, repeats, stream);
+  }
 }
 
 }  // namespace
@@ -94,7 +107,7 @@ void launch_fill(const Reduction& r, void* stream) {
   const Groups& groups = r.groups;
   const int64_t n = groups.outputs * groups.copies;
   const auto on = static_cast<cudaStream_t>(stream);
-  if (r.indices) check(cudaMemsetAsync(r.indices, 0, n * sizeof(int64_t), on));
+  if (r.indices) check(cudaMemsetAsync(r.indices, 0, n * r.index_bytes, on));
   if (!r.values) return;
   const Dims dims = result_dims(groups);
   const bool as_in_memory = dims.count == 0 || (dims.count == 1 && dims.dim[0].stride == 1);
@@ -113,18 +126,8 @@ void launch_fill(const Reduction& r, void* stream) {
 void launch_repeat(const Reduction& r, void* stream) {
   const Groups& groups = r.groups;
   const int64_t n = groups.outputs * groups.copies;
-  if (r.indices) repeat_results<int64_t>(r.indices64(), n, groups.repeats, stream);
-  if (!r.values) return;
-  switch (r.dtype->bytes) {
-    case 1:
-      return repeat_results<int8_t>(r.values, n, groups.repeats, stream);
-    case 2:
-      return repeat_results<int16_t>(r.values, n, groups.repeats, stream);
-    case 4:
-      return repeat_results<int32_t>(r.values, n, groups.repeats, stream);
-    default:
-      return repeat_results<int64_t>(r.values, n, groups.repeats, stream);
-  }
+  if (r.indices) repeat_results(r.indices, r.index_bytes, n, groups.repeats, stream);
+  if (r.values) repeat_results(r.values, r.dtype->bytes, n, groups.repeats, stream);
 }
 
 }  // namespace reduceops::cuda

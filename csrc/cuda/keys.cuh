@@ -302,6 +302,28 @@ __device__ Vector<Key> keys_of(Element element, Vector<Key> vector) {
   return vector;
 }
 
+// A bit to each element of a vector that has this key.
+template <class Element, class Key = typename Element::Key>
+__device__ uint32_t ties_of(Element element, const Vector<Key>& vector, Key key) {
+  const Vector<Key> keys = keys_of(element, vector);
+  uint32_t ties = 0;
+  if constexpr (sizeof(Key) == 1) {
+    constexpr uint32_t kOnes = 0x1010101u, kLow = 0x7f * kOnes;
+    uint32_t words[kLoadBytes / 4];
+    memcpy(words, &keys, kLoadBytes);
+#pragma unroll
+    for (int i = 0; i < kLoadBytes / 4; ++i) {
+      const uint32_t differs = words[i] ^ kOnes * static_cast<uint8_t>(key);
+      const uint32_t zeros = ~((differs & kLow) + kLow | differs | kLow);  // in its top bits
+      ties |= (zeros >> 7) * 0x10204080u >> 28 << (4 * i);
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < Vector<Key>::kWidth; ++i) ties |= uint32_t(keys.at[i] == key) << i;
+  }
+  return ties;
+}
+
 constexpr uint32_t kNowhere = ~0u;
 
 // The number of the first element of some vectors with these bits, which one of them has; bits

@@ -11,8 +11,8 @@ void launch_pack(const Packing& packing, const DType& dtype, void* stream);
 void launch_unpack(const Unpacking& unpacking, const Gathered& words, const Reduction& order,
                    void* stream);
 
-// The words of this rank, and where each rank receives those of all (exchange.cu).
-struct Exchange {
+// The words of this rank, and where each rank receives those of all (one_shot.cu).
+struct OneShot {
   const int64_t* words;
   void* const* buffers;  // of each rank, for [2][ranks][capacity] slots of kSlotBytes
   int64_t capacity;      // words
@@ -22,7 +22,7 @@ struct Exchange {
 };
 constexpr int64_t kSlotBytes = 16;
 
-void launch_exchange(const Unpacking& unpacking, const Exchange& exchange, const Reduction& order,
+void launch_one_shot(const Unpacking& unpacking, const OneShot& one_shot, const Reduction& order,
                      void* stream);
 
 }  // namespace reduceops::cuda

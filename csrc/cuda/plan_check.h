@@ -12,10 +12,12 @@ namespace reduceops::cuda {
 
 class PlanCheck {
  public:
-  PlanCheck(const Plan& plan, const Groups& groups, int64_t bytes, int64_t address, Limits limits)
+  PlanCheck(const Plan& plan, const Groups& groups, int64_t bytes, int64_t address, Limits limits,
+            Task task)
       : plan_(plan),
         groups_(groups),
         limits_(limits),
+        task_(task),
         bytes_(bytes),
         address_(address),
         walk_(walk_extent(groups.reduced)),
@@ -44,6 +46,9 @@ class PlanCheck {
         break;
       case Walk::kBulkColumns:
         bulk_columns();
+        break;
+      case Walk::kExchange:
+        exchange();
         break;
       case Walk::kFill:
         require(is_single(groups), "there is nothing to reduce");
@@ -78,6 +83,9 @@ class PlanCheck {
 
   void all_walks() {
     const Plan& p = plan_;
+    require(task_ == Task::kExtreme || p.walk == Walk::kSmall || p.walk == Walk::kRows ||
+                p.walk == Walk::kColumns,
+            "there is a kernel of the walk");
     require(1 <= p.threads && p.threads <= 1024 && p.threads % 32 == 0,
             "a block is of whole warps, at most 1024 threads");
     require(p.lanes >= 1 && p.shares >= 1 && int64_t(p.lanes) * p.shares <= p.threads,
@@ -95,8 +103,11 @@ class PlanCheck {
     if (p.split()) {
       require(groups_.outputs * p.candidates() * p.candidate_bytes <= kWorkspaceBytes,
               "the candidates fit the workspace");
-      require(p.candidate_bytes == 16 || (bytes_ <= 4 && groups_.extent >> 32 == 0),
+      require(p.candidate_bytes == 16 || task_ == Task::kSoftmax ||
+                  (bytes_ <= 4 && groups_.extent >> 32 == 0),
               "a candidate has room for key and index");
+      require(p.candidate_bytes == 24 || task_ != Task::kSoftmax,
+              "a candidate has room for a sum as well");
     }
   }
 
@@ -121,8 +132,14 @@ class PlanCheck {
     require(plan_.blocks * plan_.threads >= groups_.outputs * plan_.lanes &&
                 (plan_.blocks - 1) * plan_.threads < groups_.outputs * plan_.lanes,
             "the blocks cover the outputs once");
-    int64_t last = reduced.count ? (walk_ - 1) * along().stride : 0;
-    for (int d = 0; d < kept.count; ++d) last += (kept.dim[d].size - 1) * kept.dim[d].stride;
+    int64_t last = 0, last_mask = 0;
+    for (const Dims* dims : {&kept, &reduced}) {
+      for (int d = 0; d < dims->count; ++d) {
+        last += (dims->dim[d].size - 1) * dims->dim[d].stride;
+        last_mask += (dims->dim[d].size - 1) * dims->dim[d].mask_stride;
+      }
+    }
+    require(last_mask >> 32 == 0, "offsets in the mask fit 32 bits");
     require((plan_.blocks * plan_.threads - 1) >> 32 == 0 && last >> 32 == 0 &&
                 groups_.extent >> 32 == 0 && (walk_ + 8 * plan_.lanes) >> 32 == 0,
             "numbers, offsets and indices fit 32 bits");
@@ -150,8 +167,11 @@ class PlanCheck {
     const Plan& p = plan_;
     require_grid();
     require_parts_with_work();
-    require(groups_.kept.count <= kWholeDims && groups_.reduced.count == 1 && along().stride == 1,
-            "the rows are contiguous");
+    require(groups_.kept.count <= kWholeDims && is_run(groups_.reduced), "the rows are contiguous");
+    require(p.mapped == (groups_.reduced.count > 1), "positions are indices where they can be");
+    require(!p.mapped || (!p.vector && p.loads == kWholeLoads &&
+                          groups_.reduced.count <= kMappedDims && groups_.extent >> 32 == 0),
+            "mapped rows are ones that there is a kernel for");
     require(p.threads <= kWholeThreads, "a block as the kernel is compiled for");
     require(!p.vector || (address_ % kLoadBytes == 0 && walk_ % width_ == 0 &&
                           strides_aligned(groups_.axes, 0, kLoadBytes)),
@@ -297,6 +317,42 @@ class PlanCheck {
             "outputs of a tile have 32-bit numbers");
   }
 
+  void exchange() {
+    const Exchange& e = plan_.exchange;
+    require_grid();
+    require_one_part();
+    require(plan_.threads == kGroupThreads, "a block as the kernel is compiled for");
+    require(groups_.reduced.count == 1 && 2 <= groups_.kept.count && groups_.kept.count <= kBoxDims,
+            "there are dims that the kernel takes");
+    const Dim& columns = groups_.kept.dim[0];
+    require_cover(e.chunks, e.columns, columns.size, "the chunks cover the columns once");
+    require_cover(e.tiles, e.groups, groups_.outputs / columns.size,
+                  "the tiles cover the groups once");
+    require(plan_.blocks == e.chunks * e.tiles && e.chunks >> 32 == 0, "a block has a tile");
+    require(e.groups * e.columns >> 31 == 0, "outputs of a tile have 32-bit numbers");
+
+    require(e.column_pitch == columns.stride * bytes_, "columns lie as they do in memory");
+    const int64_t run = (e.columns - 1) * e.column_pitch + bytes_, row = along().stride * bytes_;
+    const int64_t rows = (walk_ - 1) * e.row_pitch;
+    require(e.piece_bytes == run + (e.by_row ? 0 : rows), "all of a group is copied");
+    require(is_power_of_two(e.copy_lanes) && e.copy_lanes <= 32,
+            "the lanes of a piece are of a warp");
+    require(e.by_row ? (e.row_pitch - row) % kLoadBytes == 0 : e.row_pitch == row,
+            "rows lie in a tile as they do in a block of a load");
+    require(!e.by_row || e.row_pitch >= e.piece_bytes + 2 * (kLoadBytes - 1),
+            "rows that are copied one by one are apart");
+    require(e.group_pitch % kLoadBytes == 0 &&
+                e.group_pitch >= round_up(kLoadBytes - 1 + run + rows, kLoadBytes),
+            "a group has room wherever in a block of a load it begins");
+    require(e.lead_bytes % kLoadBytes == 0 && e.lead_bytes >= Exchange::kLeadBytes * e.groups,
+            "where each group begins is written down");
+    int64_t past = 0;  // bytes that reading goes past a group
+    require(!plan_.vector || columns.stride == 1, "columns lie side by side");
+    if (plan_.vector) past = (round_up(e.columns, elements_) - e.columns) * bytes_ + behind_slots();
+    require(e.groups * e.group_pitch + past <= e.stage_bytes, "slots are read from the tile");
+    require(shared_bytes(e) <= 48 << 10, "a block has that much shared memory");
+  }
+
   void bulk_columns() {
     const Plan& p = plan_;
     const int64_t readers = p.threads - 32, slot = elements_ * bytes_;
@@ -347,6 +403,7 @@ class PlanCheck {
   const Plan& plan_;
   const Groups& groups_;
   const Limits limits_;
+  const Task task_;
   const int64_t bytes_, address_, walk_;
   const int64_t width_;       // elements of a load
   const int64_t elements_;    // of a slot
@@ -355,8 +412,8 @@ class PlanCheck {
 };
 
 inline const char* broken_promise(const Plan& plan, const Groups& groups, int64_t bytes,
-                                  int64_t address, Limits limits) {
-  return PlanCheck(plan, groups, bytes, address, limits).violation();
+                                  int64_t address, Limits limits, Task task = Task::kExtreme) {
+  return PlanCheck(plan, groups, bytes, address, limits, task).violation();
 }
 
 }  // namespace reduceops::cuda

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "cuda/outputs.h"
 #include "cuda/plan.h"
 #include "reduction.h"
 
@@ -25,16 +26,17 @@ struct Candidates {
   __device__ Best<int64_t> get(int64_t at) const {
     if (!packed) return static_cast<const Best<int64_t>*>(workspace)[at];
     const int64_t both = static_cast<const int64_t*>(workspace)[at];
-    return {both >> 32, static_cast<uint32_t>(both)};
+    const auto index = static_cast<uint32_t>(both);  // all bits: that of no element
+    return {both >> 32, index == ~0u ? std::numeric_limits<int64_t>::max() : index};
   }
 };
 
 struct Problem {
   Plan plan;
   const char* input;
+  const uint8_t* mask;       // may be null
   const char* whole_blocks;  // the end of the last 16-byte block that lies in the input altogether
-  int64_t* indices;          // may be null
-  void* values;              // may be null
+  Outputs out;
   Candidates candidates;
   int64_t outputs, walk;
   int kept_count, reduced_count;
@@ -53,12 +55,16 @@ struct Problem {
   }
 };
 
+inline Outputs outputs_of(const Reduction& r) {
+  return {static_cast<char*>(r.indices), r.values, r.index_bytes};
+}
+
 inline Problem make_problem(const Reduction& r, const Plan& plan, void* workspace) {
   Problem p;
   p.plan = plan;
   p.input = static_cast<const char*>(r.input);
-  p.indices = r.indices64();
-  p.values = r.values;
+  p.out = outputs_of(r);
+  p.mask = static_cast<const uint8_t*>(r.mask);
   p.candidates = {workspace, plan.candidate_bytes == 8};
   p.outputs = r.groups.outputs;
   p.walk = walk_extent(r.groups.reduced);
@@ -86,9 +92,13 @@ void launch_rows(const Reduction& r, const Problem& problem, void* stream);
 void launch_whole_columns(const Reduction& r, const Problem& problem, void* stream);
 void launch_columns(const Reduction& r, const Problem& problem, void* stream);
 void launch_boxes(const Reduction& r, const Problem& problem, void* stream);
+void launch_exchange(const Reduction& r, const Problem& problem, void* stream);
 void launch_bulk_columns(const Reduction& r, const Problem& problem, void* stream);
 // `early`: it may begin before what the stream does before it has ended, for which it then waits.
 void launch_combine(const Reduction& r, const Problem& problem, bool early, void* stream);
+// Rows, columns or small, and what combines their parts, of reductions that have only those.
+void launch_masked(const Reduction& r, const Problem& problem, bool early, void* stream);
+void launch_softmax(const Reduction& r, const Problem& problem, bool early, void* stream);
 // Of groups of one element, and of the results that repeats copy.
 void launch_fill(const Reduction& r, void* stream);
 void launch_repeat(const Reduction& r, void* stream);

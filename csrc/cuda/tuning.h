@@ -8,6 +8,8 @@
 namespace reduceops::cuda {
 
 struct Tuning {
+  int64_t margin = 95;  // percent of the usual walk's price below which another is taken; 0: never
+  int64_t walk = 0;     // that is taken wherever it fits: a Walk and 1 more; 0: none
   // Walks by bulk copies, and clusters.
   int64_t bulk = 1;                       // 0: keep to what GPUs before Hopper can do
   int64_t bulk_bytes = 8 << 20;           // least input
@@ -24,6 +26,7 @@ struct Tuning {
   int64_t work_bytes = 128 << 10;     // input of each
   int64_t short_row_bytes = 4 << 10;  // longest row that is taken in tiles of many
   int64_t small_group_bytes = 12 << 10;  // the same of a group of columns
+  int64_t exchange_bytes = 96;           // largest group of which the results are exchanged
   // Walks by plain loads.
   int64_t small_elements = 1 << 20;        // of the largest input that is taken as a small one
   int64_t small_loads = 32;                // most loads of a lane there
@@ -57,6 +60,8 @@ struct Tunable {
   int64_t most = int64_t(1) << 40;  // products with it fit 64 bits
 };
 inline constexpr Tunable kTunables[] = {
+    {"margin", &Tuning::margin, 0, 1000},
+    {"walk", &Tuning::walk},
     {"bulk", &Tuning::bulk},
     {"bulk_bytes", &Tuning::bulk_bytes},
     {"block_bytes", &Tuning::block_bytes, 0, 227 << 10},
@@ -72,6 +77,7 @@ inline constexpr Tunable kTunables[] = {
     {"work_bytes", &Tuning::work_bytes, 1},
     {"short_row_bytes", &Tuning::short_row_bytes, 0, 48 << 10},
     {"small_group_bytes", &Tuning::small_group_bytes},
+    {"exchange_bytes", &Tuning::exchange_bytes, 0, 4 << 10},
     {"small_elements", &Tuning::small_elements},
     {"small_loads", &Tuning::small_loads},
     {"small_row", &Tuning::small_row},

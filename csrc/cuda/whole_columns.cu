@@ -13,8 +13,7 @@ constexpr uint32_t kColumns = 4;  // of a thread
 
 struct WholeColumns {
   const char* input;
-  int64_t* indices;   // may be null
-  void* values;       // may be null
+  Outputs out;
   Dim along;          // the reduced dim
   uint32_t fours;     // of columns
   uint32_t in_inner;  // of them
@@ -23,8 +22,7 @@ struct WholeColumns {
 
   explicit WholeColumns(const Problem& p, const Groups& groups)
       : input(p.input),
-        indices(p.indices),
-        values(p.values),
+        out(p.out),
         along(p.dims[p.kept_count]),
         fours(static_cast<uint32_t>(p.outputs / kColumns)),
         in_inner(static_cast<uint32_t>(groups.axes.dim[0].size / kColumns)),
@@ -77,7 +75,7 @@ __global__ void __launch_bounds__(kThreads, whole_blocks(kRows, sizeof(typename 
       }
     }
   }
-  if (p.values && thread < p.fours) {
+  if (p.out.values && thread < p.fours) {
     Four<Key> chosen = held[0];
 #pragma unroll
     for (uint32_t j = 1; j < kRows; ++j) {
@@ -87,16 +85,23 @@ __global__ void __launch_bounds__(kThreads, whole_blocks(kRows, sizeof(typename 
     }
 #pragma unroll
     for (uint32_t c = 0; c < kColumns; ++c) chosen.at[c] = element.value(chosen.at[c]);
-    static_cast<Four<Key>*>(p.values)[thread] = chosen;
+    static_cast<Four<Key>*>(p.out.values)[thread] = chosen;
   }
-  if (!p.indices) return;
+  if (!p.out.indices) return;
+  if (p.out.index_bytes < 8) {
+    uint32_t index[kColumns];
+#pragma unroll
+    for (uint32_t c = 0; c < kColumns; ++c) index[c] = at[c] * static_cast<uint32_t>(p.along.step);
+    if (thread < p.fours) p.out.put_indices(thread * int64_t(kColumns), index);
+    return;
+  }
   // Of the eight columns of a pair of lanes, the even one stores 0, 1, 4 and 5, the odd one the
   // others: each gives the other the two that it does not store.
   const bool odd = thread % 2;
   const uint32_t own[] = {at[0] | at[1] << 16, at[2] | at[3] << 16};
   const uint32_t other = __shfl_xor_sync(~0u, own[odd ? 0 : 1], 1);
   const uint32_t low = odd ? other : own[0], high = odd ? own[1] : other;
-  auto* to = reinterpret_cast<longlong2*>(p.indices) + thread / 2 * int64_t(4) + odd;
+  auto* to = reinterpret_cast<longlong2*>(p.out.indices) + thread / 2 * int64_t(4) + odd;
   const int64_t step = p.along.step;
   if (thread - odd < p.fours) to[0] = {(low & 0xffff) * step, (low >> 16) * step};
   if ((thread | 1) < p.fours) to[2] = {(high & 0xffff) * step, (high >> 16) * step};

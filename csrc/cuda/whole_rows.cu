@@ -3,17 +3,23 @@
 // for its place then, among what they hold. Of a longer row, or a part of one, a block holds
 // batches of as many loads, one after the other, and the winning one once more.
 //
+// Mapped rows are several reduced dims that lie side by side in another order than the index counts
+// them (all dims of a permuted tensor, say). Among equal elements the first in memory need not have
+// the least index, so each thread maps all it has to their indices. Without them, such a row would
+// be read in runs of its innermost dim.
+//
 // Bound by reading memory: the registers are so few that a multiprocessor is full of threads, and
 // the chain of instructions before the loads and after them is short.
+#include "cuda/combine.cuh"
 #include "cuda/keys.cuh"
 
 namespace reduceops::cuda {
 namespace {
 
 struct WholeRows {
+  static constexpr bool kMapped = false;
   const char* input;
-  int64_t* indices;      // may be null
-  void* values;          // may be null
+  Outputs out;
   int64_t inner, outer;  // strides of the rows' axes in memory, if there are no more than two
   int64_t step;          // of the result index
   uint32_t rows, inner_rows, extent;
@@ -27,8 +33,7 @@ struct WholeRows {
 
   WholeRows(const Problem& p, const Groups& groups)
       : input(p.input),
-        indices(p.indices),
-        values(p.values),
+        out(p.out),
         inner(groups.axes.count > 0 ? groups.axes.dim[0].stride : 0),
         outer(groups.axes.count > 1 ? groups.axes.dim[1].stride : 0),
         step(p.dims[p.kept_count].step),
@@ -60,6 +65,60 @@ struct WholeRows {
   }
 };
 
+struct MappedRows : WholeRows {
+  static constexpr bool kMapped = true;
+  int dims;
+  uint32_t sizes[kMappedDims], steps[kMappedDims];  // the innermost in memory first
+
+  MappedRows(const Problem& p, const Groups& groups)
+      : WholeRows(p, groups), dims(groups.reduced.count) {
+    step = 1;  // of results, which are indices already
+    for (int d = 0; d < dims; ++d) {
+      sizes[d] = static_cast<uint32_t>(groups.reduced.dim[d].size);
+      steps[d] = static_cast<uint32_t>(groups.reduced.dim[d].step);
+    }
+  }
+
+  // The index of where a run of the innermost dim begins, by its number in memory.
+  __device__ uint32_t index_of_run(uint32_t run) const {
+    uint32_t index = 0;
+    REDUCEOPS_ROLLED
+    for (int d = 1; d < dims - 1; ++d) {
+      const uint32_t rest = run / sizes[d];
+      index += (run - rest * sizes[d]) * steps[d];
+      run = rest;
+    }
+    return index + run * steps[dims - 1];
+  }
+  // The index of a position in memory, and the other way round.
+  __device__ uint32_t index_of(uint32_t position) const {
+    const uint32_t run = position / sizes[0];
+    return (position - run * sizes[0]) * steps[0] + index_of_run(run);
+  }
+  __device__ uint32_t position_of(uint32_t index) const {
+    uint32_t position = 0, stride = 1;
+    REDUCEOPS_ROLLED
+    for (int d = 0; d < dims; ++d) {
+      position += index / steps[d] % sizes[d] * stride;
+      stride *= sizes[d];
+    }
+    return position;
+  }
+  // The least index of some positions from `first` on: a bit to each of them.
+  __device__ uint32_t least_index(uint32_t first, uint32_t positions) const {
+    uint32_t least = kNowhere;
+    while (positions) {
+      const uint32_t skipped = __ffs(positions) - 1, position = first + skipped;
+      const uint32_t run = position / sizes[0], in_run = position - run * sizes[0];
+      least = std::min(least, in_run * steps[0] + index_of_run(run));
+      // The rest of the run has larger ones.
+      const uint32_t next = skipped + sizes[0] - in_run;
+      positions = next < 32 ? positions >> next << next : 0;
+    }
+    return least;
+  }
+};
+
 // In a multiprocessor. With fewer registers than three leave, not all loads would be in flight.
 constexpr int whole_blocks(size_t bytes, bool aligned) {
   return room_for(bytes == 4 && aligned ? 4 : 3, kWholeThreads);
@@ -67,10 +126,10 @@ constexpr int whole_blocks(size_t bytes, bool aligned) {
 
 // kAligned: rows are whole vectors, at their addresses. kBatches: a block to a part of a row, which
 // may have more loads.
-template <int kLoads, bool kAligned, bool kBatches, class Element>
+template <int kLoads, bool kAligned, bool kBatches, class Rows, class Element>
 __global__ void __launch_bounds__(kWholeThreads, whole_blocks(sizeof(typename Element::Key),
                                                               kAligned && !kBatches))
-    whole_rows(const __grid_constant__ WholeRows p, const Element element) {
+    whole_rows(const __grid_constant__ Rows p, const Element element) {
   using Key = typename Element::Key;
   constexpr uint32_t kWidth = Vector<Key>::kWidth;
   if (kBatches && p.candidates) let_next_launch();
@@ -107,7 +166,8 @@ __global__ void __launch_bounds__(kWholeThreads, whole_blocks(sizeof(typename El
           Vector<Key>::load(reinterpret_cast<const Vector<Key>*>(first + head) + vector(from + v));
   };
   Key smallest = std::numeric_limits<Key>::max();
-  uint32_t from = 0;  // the vector of the thread with which the batch of the smallest begins
+  uint32_t from = 0;  // the vector of the thread with which the batch of the smallest begins,
+  uint32_t last = 0;  // and the last batch that has it too, for mapped rows
   if (kBatches) {
 #pragma unroll 1
     for (uint32_t v = 0; v * threads < vectors; v += kLoads) {
@@ -117,63 +177,101 @@ __global__ void __launch_bounds__(kWholeThreads, whole_blocks(sizeof(typename El
         smallest = key;
         from = v;
       }
+      if (Rows::kMapped && key == smallest) last = v;
     }
   } else {
     hold(0);
   }
 
+  const auto index_of = [&](uint32_t position) {
+    if constexpr (Rows::kMapped) return p.index_of(static_cast<uint32_t>(begin) + position);
+    return position;
+  };
   Near<Key> best;
   if (!kAligned) {
-    if (thread < edges) best.take(element.key(at_edge), edge(thread));
+    if (thread < edges) best.take(element.key(at_edge), index_of(edge(thread)));
     for (uint32_t i = thread + threads; i < edges; i += threads)
-      best.take(element.key(first[edge(i)]), edge(i));
+      best.take(element.key(first[edge(i)]), index_of(edge(i)));
   }
   if (!kBatches) smallest = smallest_of(element, held);
   const uint32_t lanes = std::min(threads, 32u);
   const Key key = warp_min(std::min(smallest, best.key), lanes);
   uint32_t index = best.key == key ? best.index : kNowhere;
-  if (smallest == key && (!kBatches || vectors > 0)) {
-    if (kBatches) hold(from);
-    const uint32_t at = first_of(element, held, key);
-    index = std::min(index, head + vector(from + at / kWidth) * kWidth + at % kWidth);
+  bool look = smallest == key && (!kBatches || vectors > 0);
+  if constexpr (Rows::kMapped && kBatches) {
+    // Of equal elements in several batches, one may be among the first that the index counts.
+    if (warp_min(look && from < last ? 0u : 1u) == 0) {
+      const uint32_t i = threadIdx.x % 32;
+      const bool has = i < p.walk && element.key(first[p.position_of(i) - begin]) == key;
+      const uint32_t found = warp_min(has ? i : kNowhere);
+      if (found != kNowhere) {
+        index = found;
+        look = false;
+      }
+    }
   }
-  best = {key, warp_min(index, lanes)};
-  if (threads > 32) {
-    __shared__ Near<Key> warps[kWholeThreads / 32];
-    const uint32_t warp = threadIdx.x / 32;
-    if (threadIdx.x % 32 == 0) warps[warp] = best;
-    __syncthreads();
-    if (thread < 32) best = warp_best(thread < threads / 32 ? warps[warp + thread] : Near<Key>());
+  if (look) {
+    if constexpr (Rows::kMapped) {
+      uint32_t least = kNowhere;
+#pragma unroll 1
+      for (uint32_t v = from; v <= last; v += kLoads) {
+        if (kBatches) hold(v);
+        std::conditional_t<(kLoads * kWidth > 32), uint64_t, uint32_t> ties = 0;
+#pragma unroll
+        for (int l = 0; l < kLoads; ++l)
+          ties |= decltype(ties)(ties_of(element, held[l], key)) << (l * kWidth);
+#pragma unroll 1
+        for (uint32_t l = v; ties != 0; ++l, ties >>= kWidth) {
+          const uint32_t position = head + vector(l) * kWidth;
+          const auto here = static_cast<uint32_t>(ties) & ((1u << kWidth) - 1);
+          least = std::min(least, p.least_index(static_cast<uint32_t>(begin) + position, here));
+        }
+      }
+      // Nobody has it any more where somebody writes to the input meanwhile.
+      if (kBatches && least == kNowhere) least = index_of(head + vector(from) * kWidth);
+      index = std::min(index, least);
+    } else {
+      if (kBatches) hold(from);
+      const uint32_t at = first_of(element, held, key);
+      index = std::min(index, head + vector(from + at / kWidth) * kWidth + at % kWidth);
+    }
   }
-  Best<Key> result{best.key, begin + best.index};
+  __shared__ Near<Key> warps[kWholeThreads / 32];
+  best = combine_warps(Near<Key>{key, warp_min(index, lanes)}, thread, threads, warps);
+  Far<Key> result{best.key, Rows::kMapped ? best.index : begin + best.index};
   if constexpr (kBatches) {
     if (p.candidates) {
-      if (thread == 0) p.candidates.put(blockIdx.x, {result.key, result.index * p.step});
+      result.index *= p.step;
+      if (thread == 0) put(p.candidates, blockIdx.x, result);
       return;
     }
-    if (p.cluster > 1) {
-      __shared__ Best<Key> parts[kCluster];
-      cluster_wait();  // every block is there to be written to
-      if (thread == 0) *in_block(&parts[part], 0) = result;
-      cluster_arrive();
-      cluster_wait();
-      if (part > 0) return;
-      if (thread < 32) result = warp_best(thread < p.cluster ? parts[thread] : no_best<Key>());
-    }
+    __shared__ Far<Key> parts[kCluster];
+    if (p.cluster > 1 && !cluster_combine(result, part, p.cluster, parts)) return;
   }
   if (thread > 0 || row >= p.rows) return;
-  const int64_t to = p.result_of_row(row);
-  if (p.indices) p.indices[to] = result.index * p.step;
-  if (p.values) static_cast<Key*>(p.values)[to] = element.value(first[result.index]);
+  p.out.put(p.result_of_row(row), result.index * p.step, [&] {
+    int64_t at = result.index;
+    if constexpr (Rows::kMapped) at = p.position_of(static_cast<uint32_t>(at));
+    return element.value(first[at]);
+  });
 }
 
 template <int kLoads, bool kBatches, class Element>
 void launch_loads(const Reduction& r, const Problem& problem, Element element, void* stream) {
-  auto kernel = whole_rows<kLoads, true, kBatches, Element>;
+  auto kernel = whole_rows<kLoads, true, kBatches, WholeRows, Element>;
   if constexpr (kLoads > 1) {
-    if (!problem.plan.vector) kernel = whole_rows<kLoads, false, kBatches, Element>;
+    if (!problem.plan.vector) kernel = whole_rows<kLoads, false, kBatches, WholeRows, Element>;
   }
   launch(kernel, problem.plan, WholeRows(problem, r.groups), element, stream);
+}
+
+template <class Element>
+void launch_mapped(const Reduction& r, const Problem& problem, Element element, void* stream) {
+  constexpr int kLoads = kWholeLoads;
+  const auto kernel = problem.plan.batches > 0
+                          ? whole_rows<kLoads, false, true, MappedRows, Element>
+                          : whole_rows<kLoads, false, false, MappedRows, Element>;
+  launch(kernel, problem.plan, MappedRows(problem, r.groups), element, stream);
 }
 
 }  // namespace
@@ -181,6 +279,7 @@ void launch_loads(const Reduction& r, const Problem& problem, Element element, v
 void launch_whole_rows(const Reduction& r, const Problem& problem, void* stream) {
   visit_device_element(r, [&](auto element) {
     const Plan& plan = problem.plan;
+    if (plan.mapped) return launch_mapped(r, problem, element, stream);
     if (plan.batches > 0) return launch_loads<int(kWholeLoads), true>(r, problem, element, stream);
     switch (plan.loads) {
       case 1:

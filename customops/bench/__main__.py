@@ -78,7 +78,8 @@ def _parser() -> argparse.ArgumentParser:
     of_random.add_argument(
         "--before",
         metavar="FOLDER",
-        help="another build's libraries, as CUSTOMOPS_LIBRARY_DIR, measured in turns with these",
+        help="another build's libraries, as CUSTOMOPS_LIBRARY_DIR, measured in turns with these; "
+        "of a listed suite, its cases of random data are then shown as random ones are",
     )
     return parser
 
@@ -138,10 +139,16 @@ def _check_options(options: argparse.Namespace, parser: argparse.ArgumentParser)
         parser.error("--case says it all: not with --only, --op or --dtype")
     if options.suite == RANDOM:
         _check_random_options(options, parser)
-    elif options.list or options.before:
-        parser.error("--list and --before: of --suite random")
+    elif options.list:
+        parser.error("--list: of --suite random")
     elif any(isinstance(case, Strided) for case in options.case or ()):
         parser.error("--case: this one is of --suite random")
+    if options.before:
+        library = libraries.cuda if options.device == "cuda" else libraries.cpu
+        if not (path := Path(options.before, library.path.name)).exists():
+            parser.error(f"--before: there is no {path}")
+        if options.plot:
+            parser.error("--before: not with --plot")
     if options.plot and importlib.util.find_spec("matplotlib") is None:
         parser.error("--plot needs matplotlib: pip install 'customops[bench]'")
 
@@ -155,17 +162,16 @@ def _check_random_options(options: argparse.Namespace, parser: argparse.Argument
         parser.error("--cases and --compile-processes: at least 1")
     if not 0 <= options.compile_share <= 1:
         parser.error("--compile-share: from 0 to 1")
-    if options.before:
-        library = libraries.cuda if options.device == "cuda" else libraries.cpu
-        if not (path := Path(options.before, library.path.name)).exists():
-            parser.error(f"--before: there is no {path}")
 
 
 def _run_random(
     options: argparse.Namespace, arguments: list[str], parser: argparse.ArgumentParser
 ) -> int:
     device = options.device
-    chosen = options.case or sampler.sample(options.seed, options.cases, device)
+    if options.suite == RANDOM:
+        chosen = options.case or sampler.sample(options.seed, options.cases, device)
+    else:
+        chosen = [Strided.of(case) for case in _listed(options, parser) if case.is_plain]
     if options.list:
         print(*chosen, sep="\n")
         return 0
@@ -176,19 +182,33 @@ def _run_random(
         device,
         random_suite.PEERS[device] if options.peers is None else options.peers,
         random_suite.SECONDS if options.seconds is None else options.seconds,
-        1 if options.case else options.compile_share,
+        1 if options.case or options.suite != RANDOM else options.compile_share,
         options.compile_processes,
         options.before,
     )
-    header = report.header(["customops.bench", *arguments], device) | {"suite": RANDOM}
+    header = report.header(["customops.bench", *arguments], device) | {"suite": options.suite}
     threads_before = torch.get_num_threads()
     try:
         torch.set_num_threads(counts[0] or threads_before)
         rows = random_suite.run(chosen, setting, header, options.json)
     finally:
         torch.set_num_threads(threads_before)
-    random_suite.show(rows, f"{len(rows)} random cases {report.where(header)}")
+    random_suite.show(rows, f"{len(rows)} cases ({options.suite}) {report.where(header)}")
     return report_wrong(rows)
+
+
+def _listed(options: argparse.Namespace, parser: argparse.ArgumentParser) -> list[cases.Case]:
+    chosen = options.case or cases.select(
+        options.suite,
+        options.device,
+        measure.available_bytes(options.device),
+        only=options.only or (),
+        ops=options.op or (),
+        dtype=options.dtype,
+    )
+    if not chosen:
+        parser.error("no case of the suite is left by --only, --op and --dtype")
+    return chosen
 
 
 @torch.no_grad()
@@ -197,20 +217,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser = _parser()
     options = parser.parse_args(arguments)
     _check_options(options, parser)
-    if options.suite == RANDOM:
+    if options.suite == RANDOM or options.before:
         return _run_random(options, arguments, parser)
     device = options.device
     seconds = 1.0 if options.seconds is None else options.seconds
-    chosen = options.case or cases.select(
-        options.suite,
-        device,
-        measure.available_bytes(device),
-        only=options.only or (),
-        ops=options.op or (),
-        dtype=options.dtype,
-    )
-    if not chosen:
-        parser.error("no case of the suite is left by --only, --op and --dtype")
+    chosen = _listed(options, parser)
     others = peers.PEERS[device] if options.peers is None else options.peers
     counts = _thread_counts(options.threads, device, parser)
 

@@ -75,6 +75,11 @@ class Case:
         return self.op[-3:]
 
     @property
+    def is_plain(self) -> bool:
+        """Of random data, and timed as all are."""
+        return self.data == "random" and self.timing == "auto"
+
+    @property
     def input_bytes(self) -> int:
         return math.prod(self.shape) * DTYPES[self.dtype].itemsize
 

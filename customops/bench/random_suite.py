@@ -181,6 +181,8 @@ def _plan(case: Strided, x: Tensor) -> dict:
     else:
         plan = explain.cpu_plan(x, case.dims, threads=torch.get_num_threads())
     fields = dataclasses.asdict(plan)
+    if x.is_cuda:  # what each walk was predicted to take, in microseconds
+        fields["candidates"] = {c.plan.walk.name: c.microseconds for c in plan.candidates}
     return {key: getattr(value, "name", value) for key, value in fields.items()}
 
 

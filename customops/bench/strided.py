@@ -8,7 +8,7 @@ from dataclasses import astuple, dataclass
 import torch
 from torch import Tensor
 
-from .cases import DTYPES, OPS
+from .cases import DTYPES, OPS, Case
 
 GRAIN_BYTES = {"cuda": 32, "cpu": 64}  # that memory moves at once: a sector, a cache line
 
@@ -31,6 +31,13 @@ class Strided:
 
     def __str__(self) -> str:
         return f"Strided{astuple(self)}"
+
+    @classmethod
+    def of(cls, case: Case) -> "Strided":
+        """The layout of a listed case."""
+        strides = case.empty("meta").stride()
+        dim = None if case.dim is None else case.dim % len(case.shape)
+        return cls(case.op, case.shape, strides, 0, case.dtype, dim)
 
     @classmethod
     def parse(cls, text: str) -> "Strided":

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <condition_variable>
 #include <cstdint>
 #include <cstdio>
@@ -30,6 +31,9 @@ struct Index {
 };
 inline thread_local Index threadIdx, blockIdx;
 inline Index blockDim, gridDim;
+struct alignas(8) uint2 {
+  uint32_t x, y;
+};
 struct alignas(16) uint4 {
   uint32_t x, y, z, w;
 };
@@ -334,6 +338,11 @@ inline uint32_t __vmins2(uint32_t a, uint32_t b) {
 }
 inline uint32_t __vminu2(uint32_t a, uint32_t b) {
   return of_halves<uint16_t>(a, b, [](uint16_t x, uint16_t y) { return std::min(x, y); });
+}
+inline uint32_t __vcmpne4(uint32_t a, uint32_t b) {
+  uint32_t differ = 0;
+  for (int i = 0; i < 32; i += 8) differ |= ((a ^ b) >> i & 0xff ? 0xffu : 0u) << i;
+  return differ;
 }
 inline uint32_t __viaddmax_s16x2(uint32_t a, uint32_t b, uint32_t c) {
   const uint32_t sums = of_halves<uint16_t>(a, b, [](int x, int y) { return x + y; });

@@ -1,11 +1,15 @@
 // Runs every walk, thread for thread, on random inputs with random constants, input and shared
 // memory being buffers of exactly their size, and compares with a loop over the keys. Prints how
-// many reductions took each walk, and how many of the plans were of some kinds.
+// many reductions took each walk, and how many of the plans were of some kinds; then how many that
+// were masked, and how many of softmax_max, took each walk and were in parts and clusters.
+#include <cmath>
 #include <cstdio>
+#include <numeric>
 #include <random>
 
 #include "cuda/device.cuh"
 #include "cuda/keys.cuh"
+#include "cuda/make_plan.h"
 #include "cuda/plan_check.h"
 #include "cuda/ring.cuh"
 #include "make_groups.h"
@@ -81,11 +85,22 @@ const DType kDTypes[] = {{"bool", Kind::kUnsigned, 1, 1},
                          {"int64", Kind::kSigned, 8, 0},
                          {"float64", Kind::kFloat, 8, 0x7ff0000000000000}};
 
-enum class Fill { kBits, kFew, kZeros };  // any bits, four values, zeros of either sign
+// Any bits, four values, zeros of either sign, numbers of which none is far from the others.
+enum class Fill { kBits, kFew, kZeros, kNumbers };
+
+constexpr int kDims = 4;
+
+struct Mask {
+  bool given = false;
+  int64_t strides[kDims] = {};  // 0: the mask is the same along this dim
+  int64_t offset = 0;           // elements before the first
+  int64_t one_in = 2;           // of so many elements one is absent, or present
+  bool mostly = true;           // present
+};
 
 struct Case {
   DType dtype;
-  int64_t sizes[3];
+  int64_t sizes[kDims];
   int64_t gap;       // elements after each dim, and
   int64_t offset;    // before the first
   uint64_t reduced;  // dims
@@ -94,69 +109,155 @@ struct Case {
   Tuning tuning;
   int64_t multiprocessors = 4;
   bool bulk = false;
-  int order[3] = {2, 1, 0};  // of the dims in memory, the innermost first
-  int64_t step = 1;          // between neighbours of the innermost
-  uint64_t repeated = 0;     // dims of stride 0
+  int order[kDims] = {3, 2, 1, 0};  // of the dims in memory, the innermost first
+  int64_t step = 1;                 // between neighbours of the innermost
+  uint64_t repeated = 0;            // dims of stride 0
+  int index_bytes = 8;
+  Mask mask;
+  bool softmax = false;
 };
 
 std::mt19937_64 random_bits(1);
-int taken[8], in_batches, in_parts, in_clusters, in_subtiles, wrong;
+int taken[9], in_batches, in_parts, in_clusters, in_subtiles, mapped, mapped_batches, wrong;
+struct Counts {
+  int taken[9], in_parts, in_clusters;
+} with_mask, of_softmax;
 
 struct Free {
   void operator()(char* memory) const { operator delete(memory, std::align_val_t(kLoadBytes)); }
 };
 
+// The probability is right to 4 units of its last place, and to one where it is rounded to 16 bits.
+bool is_near(const DType& dtype, uint64_t bits, double expected) {
+  const auto close = [&](double value, int digits, int units, double smallest) {
+    if (value != value || expected != expected) return value != value && expected != expected;
+    return std::abs(value - expected) <= units * std::ldexp(expected, 1 - digits) + smallest;
+  };
+  switch (dtype.bytes) {
+    case 8:
+      return close(Float64::decode(static_cast<int64_t>(bits)), 53, 4, 0);
+    case 4:
+      return close(Float32::decode(static_cast<int32_t>(bits)), 24, 4, 1e-44);
+    default:
+      return dtype.max_magnitude == 0x7c00
+                 ? close(Float16::decode(static_cast<int16_t>(bits)), 11, 1, 1e-7)
+                 : close(BFloat16::decode(static_cast<int16_t>(bits)), 8, 1, 1e-40);
+  }
+}
+
+double number_of(const DType& dtype, uint64_t bits) {
+  if (dtype.bytes == 8) return Float64::decode(static_cast<int64_t>(bits));
+  if (dtype.bytes == 4) return Float32::decode(static_cast<int32_t>(bits));
+  return dtype.max_magnitude == 0x7c00 ? Float16::decode(static_cast<int16_t>(bits))
+                                       : BFloat16::decode(static_cast<int16_t>(bits));
+}
+
+// The value of no element: the largest there is, or the smallest.
+template <class Key>
+Key identity(const DType& dtype, bool largest) {
+  using Limits = std::numeric_limits<Key>;
+  const auto magnitude = static_cast<Key>(dtype.max_magnitude);
+  if (dtype.is_bool()) return !largest;
+  if (dtype.kind == Kind::kFloat) return largest ? Key(magnitude | Limits::min()) : magnitude;
+  if (dtype.kind == Kind::kUnsigned) return largest ? Key(0) : Key(-1);
+  return largest ? Limits::min() : Limits::max();
+}
+
 template <class Element>
-void check(const Case& c, const Reduction& r, Element element, const int64_t (&strides)[3]) {
+void check(const Case& c, const Reduction& r, Element element, const int64_t (&strides)[kDims]) {
   using Key = typename Element::Key;
   const auto* x = static_cast<const Key*>(r.input);
+  const auto* mask = static_cast<const uint8_t*>(r.mask);
   // The tensor's dims: the kept ones, then the reduced ones, each in their order.
-  int64_t size[2][3] = {{1, 1, 1}, {1, 1, 1}}, stride[2][3] = {};
-  for (int d = 0; d < 3; ++d) {
-    const bool reduced = c.reduced >> d & 1;
-    size[reduced][d] = c.sizes[d];
-    stride[reduced][d] = strides[d];
-  }
-  const auto offset = [&](bool reduced, int64_t number) {
+  int64_t size[2][kDims];
+  std::fill_n(size[0], 2 * kDims, 1);
+  for (int d = 0; d < kDims; ++d) size[c.reduced >> d & 1][d] = c.sizes[d];
+  const auto offset = [&](const int64_t (&of)[kDims], int64_t output, int64_t index) {
     int64_t at = 0;
-    for (int d = 2; d >= 0; number /= size[reduced][d--])
-      at += number % size[reduced][d] * stride[reduced][d];
+    for (int d = kDims - 1; d >= 0; --d) {
+      const bool reduced = c.reduced >> d & 1;
+      int64_t& number = reduced ? index : output;
+      at += number % size[reduced][d] * of[d];
+      number /= size[reduced][d];
+    }
     return at;
   };
-  const int64_t outputs = size[0][0] * size[0][1] * size[0][2];
-  const int64_t extent = size[1][0] * size[1][1] * size[1][2];
-  for (int64_t output = 0; output < outputs; ++output) {
-    const Key* group = x + offset(false, output);
-    int64_t best = 0;
-    for (int64_t i = 1; i < extent; ++i) {
-      if (element.key(group[offset(true, i)]) < element.key(group[offset(true, best)])) best = i;
-    }
-    const Key value = element.value(group[offset(true, best)]);
-    const bool right =
-        (!r.indices || r.indices[output] == best) &&
-        (!r.values || std::memcmp(&value, static_cast<Key*>(r.values) + output, sizeof value) == 0);
-    if (right || ++wrong > 5) continue;
-    std::printf("%s (%ld, %ld, %ld), dims %lu: output %ld is %ld, not %ld\n", c.dtype.name,
-                long(c.sizes[0]), long(c.sizes[1]), long(c.sizes[2]), c.reduced, long(output),
-                r.indices ? long(r.indices[output]) : -1, long(best));
+  int64_t outputs = 1, extent = 1;
+  for (int d = 0; d < kDims; ++d) {
+    outputs *= size[0][d];
+    extent *= size[1][d];
   }
+  const auto index_of = [&](int64_t output) {
+    int64_t index = 0;  // unsigned but for those of 8 bytes
+    std::memcpy(&index, static_cast<char*>(r.indices) + output * r.index_bytes, r.index_bytes);
+    return index;
+  };
+  for (int64_t output = 0; output < outputs; ++output) {
+    int64_t best = -1;
+    for (int64_t i = 0; i < extent; ++i) {
+      if (mask && !mask[offset(c.mask.strides, output, i)]) continue;
+      if (best < 0 || element.key(x[offset(strides, output, i)]) <
+                          element.key(x[offset(strides, output, best)]))
+        best = i;
+    }
+    const Key value = best < 0 ? identity<Key>(c.dtype, c.largest)
+                               : element.value(x[offset(strides, output, best)]);
+    if (best < 0) best = 0;
+    bool right = !r.indices || index_of(output) == best;
+    if (c.softmax) {
+      const double largest = number_of(c.dtype, static_cast<uint64_t>(value));
+      long double sum = 0;
+      for (int64_t i = 0; i < extent; ++i)
+        sum += std::exp(
+            static_cast<long double>(number_of(c.dtype, x[offset(strides, output, i)]) - largest));
+      right &= is_near(c.dtype, static_cast<Key*>(r.values)[output], static_cast<double>(1 / sum));
+    } else if (r.values) {
+      right &= std::memcmp(&value, static_cast<Key*>(r.values) + output, sizeof value) == 0;
+    }
+    if (right || ++wrong > 5) continue;
+    std::printf("%s (%ld, %ld, %ld, %ld), dims %lu%s%s: output %ld is %ld, not %ld\n", c.dtype.name,
+                long(c.sizes[0]), long(c.sizes[1]), long(c.sizes[2]), long(c.sizes[3]), c.reduced,
+                mask ? ", masked" : "", c.softmax ? ", softmax_max" : "", long(output),
+                r.indices ? long(index_of(output)) : -1, long(best));
+  }
+}
+
+// Aligned, and exactly so long.
+std::unique_ptr<char, Free> buffer(int64_t bytes) {
+  return std::unique_ptr<char, Free>(
+      static_cast<char*>(operator new(bytes, std::align_val_t(kLoadBytes))));
 }
 
 void run(const Case& c) {
   const int64_t bytes = c.dtype.bytes;
-  int64_t strides[3], stride = c.step, elements = 1 + c.offset;
+  int64_t strides[kDims], stride = c.step, elements = 1 + c.offset;
   for (const int d : c.order) {
     strides[d] = c.repeated >> d & 1 ? 0 : stride;
     elements += (c.sizes[d] - 1) * strides[d];
     if (strides[d]) stride = stride * c.sizes[d] + c.gap;
   }
-  const std::unique_ptr<char, Free> memory(
-      static_cast<char*>(operator new(elements * bytes, std::align_val_t(kLoadBytes))));
+  const auto memory = buffer(elements * bytes);
   for (int64_t i = 0; i < elements; ++i) {
     uint64_t bits = random_bits();
     if (c.fill == Fill::kFew) bits %= 4;
     if (c.fill == Fill::kZeros) bits = bits % 3 == 0 ? uint64_t(1) << (8 * bytes - 1) : 0;
+    if (c.fill == Fill::kNumbers) {
+      const double x = std::ldexp(double(bits >> 11), -51) * 8 - 16;
+      if (bytes == 8) bits = Float64::encode(x);
+      if (bytes == 4) bits = Float32::encode(static_cast<float>(x));
+      if (bytes == 2) {
+        bits = c.dtype.max_magnitude == 0x7c00 ? Float16::encode(static_cast<float>(x))
+                                               : BFloat16::encode(static_cast<float>(x));
+      }
+    }
     std::memcpy(memory.get() + i * bytes, &bits, bytes);
+  }
+  int64_t mask_bytes = 1 + c.mask.offset;
+  for (int d = 0; d < 3; ++d) mask_bytes += (c.sizes[d] - 1) * c.mask.strides[d];
+  const auto mask = buffer(mask_bytes);
+  for (int64_t i = 0; i < mask_bytes; ++i) {
+    const bool present = (random_bits() % c.mask.one_in != 0) == c.mask.mostly;
+    mask.get()[i] = static_cast<char>(present ? 1 << random_bits() % 8 : 0);
   }
   Reduction r{};
   r.dtype = &c.dtype;
@@ -164,23 +265,35 @@ void run(const Case& c) {
   r.scaled = c.scaled;
   r.scale = -1.5;
   r.input = memory.get() + c.offset * bytes;
-  make_groups(3, c.sizes, strides, c.reduced, r.groups);
+  r.softmax = c.softmax;
+  r.mask = c.mask.given ? mask.get() + c.mask.offset : nullptr;
+  make_groups(kDims, c.sizes, strides, c.reduced, r.groups, r.mask ? c.mask.strides : nullptr);
   arrange(r.groups, bytes);
   const auto address = reinterpret_cast<int64_t>(r.input);
   const Limits limits{c.multiprocessors, c.bulk};
-  const Plan plan = make_plan(r.groups, bytes, address, limits, c.tuning);
-  if (const char* promise = broken_promise(plan, r.groups, bytes, address, limits)) {
+  const Task task = r.mask ? Task::kMasked : r.softmax ? Task::kSoftmax : Task::kExtreme;
+  const Plan plan = make_plan(r.groups, bytes, address, limits, c.tuning, task);
+  if (const char* promise = broken_promise(plan, r.groups, bytes, address, limits, task)) {
     std::printf("a plan breaks '%s'\n", promise);
     ++wrong;
     return;
+  }
+  if (task != Task::kExtreme) {
+    Counts& counts = r.mask ? with_mask : of_softmax;
+    ++counts.taken[static_cast<int>(plan.walk)];
+    counts.in_parts += plan.split();
+    counts.in_clusters += plan.cluster > 1;
   }
   ++taken[static_cast<int>(plan.walk)];
   in_batches += plan.batches > 1;
   in_parts += plan.split();
   in_clusters += plan.cluster > 1;
   in_subtiles += plan.tile > plan.subtile && plan.subtile > 0;
+  mapped += plan.mapped;
+  mapped_batches += plan.mapped && plan.batches > 1;
   const int64_t results = r.groups.outputs * r.groups.copies;
-  std::vector<int64_t> indices(results, -1);
+  r.index_bytes = c.index_bytes;
+  std::vector<char> indices(results * r.index_bytes, -1);
   std::vector<char> values(results * bytes);
   r.indices = c.indices ? indices.data() : nullptr;
   r.values = c.values ? values.data() : nullptr;
@@ -188,9 +301,12 @@ void run(const Case& c) {
       plan.split() ? r.groups.outputs * plan.candidates() * plan.candidate_bytes : 0);
   const Problem problem = make_problem(r, plan, plan.split() ? workspace.data() : nullptr);
   constexpr decltype(&launch_rows) kLaunch[] = {
-      launch_rows,       launch_columns,       launch_boxes, launch_bulk_columns,
-      launch_whole_rows, launch_whole_columns, launch_small};
-  if (plan.walk == Walk::kFill) {
+      launch_rows,          launch_columns, launch_boxes, launch_bulk_columns, launch_whole_rows,
+      launch_whole_columns, launch_small,   nullptr,      launch_exchange};
+  if (task != Task::kExtreme) {
+    (r.mask ? launch_masked : launch_softmax)(r, problem, true, nullptr);
+    if (r.groups.copies > 1) launch_repeat(r, nullptr);
+  } else if (plan.walk == Walk::kFill) {
     launch_fill(r, nullptr);
   } else {
     kLaunch[static_cast<int>(plan.walk)](r, problem, nullptr);
@@ -211,6 +327,8 @@ Tuning random_tuning() {
     const int64_t near = tuning.*tunable.value << 4 >> below(9);
     set(tuning, tunable, below(2) ? near : below(8) << below(40));
   }
+  tuning.walk = below(3) ? 0 : 1 + below(8);
+  if (below(2)) tuning.margin = 0;  // the usual walks, which the rest sends to all
   if (below(4)) tuning.small_elements = 0;
   if (below(2)) tuning.whole_rows = tuning.whole_column = 0;
   if (below(2)) tuning.whole_vectors = 0;
@@ -232,52 +350,114 @@ Case random_case() {
   Case c{};
   c.dtype = kDTypes[below(std::size(kDTypes))];
   for (int64_t& size : c.sizes) size = extents[below(std::size(extents))];
-  while (c.sizes[0] * c.sizes[1] * c.sizes[2] > 3'000) *std::max_element(c.sizes, c.sizes + 3) /= 3;
+  const auto elements = [&] {
+    return std::accumulate(c.sizes, c.sizes + kDims, int64_t(1), std::multiplies());
+  };
+  while (elements() > 3'000) *std::max_element(c.sizes, c.sizes + kDims) /= 3;
   const int64_t gaps[] = {0, 0, 1, 16}, offsets[] = {0, 0, 3, 4};
   c.gap = gaps[below(4)];
   c.offset = offsets[below(4)];
-  const uint64_t reduced[] = {1, 2, 2, 4, 4, 3, 5, 7};
-  c.reduced = reduced[below(8)];
+  const uint64_t reduced[] = {1, 2, 4, 4, 8, 8, 6, 9, 10, 15};
+  c.reduced = reduced[below(std::size(reduced))];
   const int64_t kind = below(8);
   if (kind == 0) {  // long rows
+    std::fill_n(c.sizes, kDims, 1);
     c.sizes[0] = 1 + below(12);
-    c.sizes[1] = 1;
-    c.sizes[2] = 5'000 + below(60'000);
-    c.reduced = 4;
+    c.sizes[3] = 5'000 + below(60'000);
+    c.reduced = 8;
   } else if (kind <= 2) {  // short columns
     c.sizes[0] = 1 + below(5);
-    c.sizes[1] = 2 + below(4);
-    c.sizes[2] = 4 + 4 * below(200);
-    c.reduced = 2;
+    c.sizes[1] = 1 + below(2);
+    c.sizes[2] = 2 + below(4);
+    c.sizes[3] = 4 + 4 * below(100);
+    c.reduced = 4;
+  } else if (kind == 3) {  // short groups in any order
+    for (int64_t& size : c.sizes) size = 1 + below(30);
+    const int64_t d = below(kDims);
+    c.sizes[d] = 2 + below(5);
+    c.reduced = 1 << d;
+    std::shuffle(c.order, c.order + kDims, random_bits);
+  } else if (kind == 4) {  // reduced dims side by side, in any order
+    const int64_t longest[] = {1, 6, 40, 40};
+    for (int d = 0; d < kDims; ++d) c.sizes[d] = 1 + (d > 0) + below(longest[d]);
+    if (below(2)) c.sizes[2 + below(2)] += below(1000);
+    c.reduced = below(2) ? 12 : 14;
+    c.gap = c.offset = 0;
   }
   c.largest = below(2);
   c.scaled = c.dtype.max_magnitude && c.dtype.bytes > 1 && below(4) == 0;
   c.values = below(2);
   c.indices = !c.values || below(2);
+  int64_t extent = 1;
+  for (int d = 0; d < kDims; ++d) extent *= c.reduced >> d & 1 ? c.sizes[d] : 1;
+  c.index_bytes = 1 << below(4);
+  while (c.index_bytes < 8 && (extent - 1) >> 8 * c.index_bytes) c.index_bytes *= 2;
   c.fill = static_cast<Fill>(below(3));
   c.bulk = below(2);
-  if (below(3) == 0) std::shuffle(c.order, c.order + 3, random_bits);
-  if (below(4) == 0) c.step = 2 + below(3);
-  if (below(8) == 0) c.repeated = below(8);
+  if (kind == 4) {
+    std::shuffle(c.order, c.order + (c.reduced == 14 ? 3 : 2), random_bits);
+    c.offset = below(2) ? below(16) : 0;
+  } else {
+    if (below(3) == 0) std::shuffle(c.order, c.order + kDims, random_bits);
+    if (below(4) == 0) c.step = 2 + below(3);
+  }
+  if (below(8) == 0) c.repeated = below(1 << kDims);
   c.multiprocessors = 1 + below(8);
   c.tuning = random_tuning();
   return c;
 }
 
+// With strides like the input's, or in an order of its own, and some dims that it does not have.
+Mask random_mask(const Case& c) {
+  Mask mask;
+  mask.given = true;
+  int order[kDims];
+  std::copy_n(c.order, kDims, order);
+  const int64_t kind = below(4);
+  if (kind == 0) std::shuffle(order, order + kDims, random_bits);
+  const uint64_t broadcast = kind <= 1 ? below(1 << kDims) : 0;
+  int64_t stride = kind == 0 ? 1 + below(2) : c.step;
+  for (const int d : order) {
+    mask.strides[d] = broadcast >> d & 1 ? 0 : stride;
+    if (mask.strides[d]) stride = stride * c.sizes[d] + (kind == 3 ? c.gap : 0);
+  }
+  const int64_t offsets[] = {0, 0, 1, 4};
+  mask.offset = kind == 3 ? c.offset : offsets[below(4)];
+  const int64_t rates[] = {2, 2, 10, 1000, 1'000'000};
+  mask.one_in = rates[below(5)];
+  mask.mostly = below(2);
+  return mask;
+}
+
+// A mask, or softmax_max, of what is a case of anything.
+Case random_task(Case c, bool masked) {
+  c.scaled = false;
+  if (masked) {
+    c.mask = random_mask(c);
+    return c;
+  }
+  constexpr int kFormats[] = {5, 6, 8, 10};
+  c.dtype = kDTypes[kFormats[below(4)]];
+  c.softmax = c.largest = c.values = c.indices = true;
+  if (below(3)) c.fill = Fill::kNumbers;
+  return c;
+}
+
 // One row in parts, the last of which is shorter than a vector, that begin between vectors.
 Case short_last_part() {
-  Case c{kDTypes[7], {1, 1, 263 * 8320 + 1}, 0, 1, 4, false, false, true, true, Fill::kFew, {}};
+  Case c{kDTypes[7], {1, 1, 1, 263 * 8320 + 1}, 0, 1, 8, false, false, true, true, Fill::kFew, {}};
   c.multiprocessors = 132;
   return c;
 }
 
 // Wide columns, of which a thread takes several subtiles.
 Case subtiles() {
-  Case c{kDTypes[0], {4, 2, 600}, 0, 0, 2, false, false, true, true, Fill::kFew, {}};
+  Case c{kDTypes[0], {1, 4, 2, 600}, 0, 0, 4, false, false, true, true, Fill::kFew, {}};
   c.multiprocessors = 1;
   c.bulk = true;
   Tuning& t = c.tuning;
-  t.small_elements = t.whole_rows = t.whole_column = t.bulk_bytes = t.small_group_bytes = 0;
+  t.margin = t.small_elements = t.whole_rows = t.whole_column = t.bulk_bytes = 0;
+  t.small_group_bytes = 0;
   t.column_walk_8 = 1 << 20;
   t.stage_bytes = 4096;
   t.segment_bytes = 128;
@@ -293,8 +473,18 @@ int main(int count, char** arguments) {
   run(subtiles());
   const int cases = count > 1 ? std::atoi(arguments[1]) : 600;
   if (count > 2) random_bits.seed(std::atoi(arguments[2]));
-  for (int i = 0; i < cases; ++i) run(random_case());
+  for (int i = 0; i < cases; ++i) {
+    run(random_case());
+    run(random_task(random_case(), true));
+    run(random_task(random_case(), false));
+  }
   for (int count : taken) std::printf("%d ", count);
-  std::printf("%d %d %d %d\n", in_batches, in_parts, in_clusters, in_subtiles);
+  for (int count : {in_batches, in_parts, in_clusters, mapped, mapped_batches, in_subtiles})
+    std::printf("%d ", count);
+  std::puts("");
+  for (const Counts& counts : {with_mask, of_softmax}) {
+    for (int count : counts.taken) std::printf("%d ", count);
+    std::printf("%d %d\n", counts.in_parts, counts.in_clusters);
+  }
   return wrong > 0;
 }

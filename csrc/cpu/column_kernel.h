@@ -1,0 +1,222 @@
+// The tile kernel of columns: the smallest element of each of some columns, and its row, of
+// pointers to the rows.
+//
+// A tile of columns keeps its best lanes and their rows in cache while whole row segments stream
+// by, kRows of them to a pass. A pass takes the smallest of its rows first and compares it once
+// with the best; only where that is better, or a NaN is among them, does it ask which row it was.
+// Once few vectors ask, as in all but the first rows of tall columns, each row is compared with the
+// bests by itself: memory is then read in its order, not in kRows places at once. Three or four
+// instructions for each vector read are few enough for the loads of later rows to start early.
+#pragma once
+
+#include "cpu/vector.h"
+#include "cpu/walk.h"
+
+namespace reduceops::cpu {
+namespace {
+
+template <class Element>
+struct ColumnKernel : Lanes<Element> {
+  using Vectors = Lanes<Element>;
+  using typename Vectors::Index;
+  using typename Vectors::Key;
+  using typename Vectors::Lane;
+  using typename Vectors::V;
+  using Number = std::make_unsigned_t<Key>;  // of a row in its block, from 1, in a lane
+  using Vectors::element, Vectors::kFloats, Vectors::kLanes;
+
+  static constexpr int64_t kTile = least<int64_t>(kTileBytes / sizeof(Key), kTileColumns);
+  static constexpr int kRows = 8;            // to a pass
+  static constexpr int kAhead = 1024;        // bytes in each row of a pass
+  static constexpr int kRowAhead = 6 << 10;  // bytes in a row by itself
+  static constexpr int kGroup = 4;           // vectors of a row that are compared at once
+  static constexpr int64_t kCalm = 4;        // where fewer than one in so many ask
+  // Rows to a block, so that their numbers fit.
+  static constexpr int64_t kBlock =
+      sizeof(Key) <= 2 ? (int64_t(1) << 8 * sizeof(Key)) - kRows : int64_t(1) << 31;
+  // The bests of some of a tile's columns, and the accumulators of all.
+  struct Part {
+    Lane* lane;
+    Number* at;
+  };
+  struct Bests {
+    alignas(kVectorBytes) Lane lane[kTile + kLanes];
+    alignas(kVectorBytes) Number at[kTile + kLanes];  // 0: not in this block
+    Part from(int64_t column) { return {lane + column, at + column}; }
+  };
+
+  explicit ColumnKernel(Element element) : Vectors{element} {}
+
+  // Which lanes win against the best: a NaN against any number.
+  static REDUCEOPS_INLINE auto beats(V v, V best) {
+    auto wins = v < best;
+    if constexpr (kFloats) wins |= (v != v) & (best == best);
+    return wins;
+  }
+
+  // Takes n rows, the first of which is number `number` of its block, into the bests of `width`
+  // columns, and counts the vectors that ask which row it was. True if no more rows can change
+  // these: all are NaN.
+  template <int n, bool kFirst>
+  bool pass(const Key* const* row, Number number, int64_t width, Part bests, int64_t& asked) const {
+    bool settled = kFloats;
+    for (int64_t next = 0; next < width; next += kLanes) {
+      // The last vector overlaps the one before: what it does twice changes nothing.
+      const int64_t c = least(next, width - kLanes);
+      V v[n];
+      for (int u = 0; u < n; ++u) {
+        v[u] = this->load(row[u] + c);
+        prefetch(row[u] + c, kAhead);
+      }
+      const V smallest = smallest_of<n>(v);
+      const V best = kFirst ? Vectors::all(Vectors::kLast) : get<V>(bests.lane + c);
+      const auto improved = smallest < best;
+      auto asks = Vectors::less(smallest, best);
+      if constexpr (kFloats) {
+        const auto nan = Vectors::nan(sum_of<n>(v));  // if one is
+        asks |= nan;
+        if ((kFirst || any(asks)) && any(nan)) [[unlikely]] {
+          ++asked;
+          V b = best;
+          Index a = kFirst ? Index{} + number : get<Index>(bests.at + c);
+          for (int u = 0; u < n && any(b == b); ++u) {
+            const auto wins = beats(v[u], b);
+            b = wins ? v[u] : b;
+            a = wins ? Index{} + static_cast<Number>(number + u) : a;
+          }
+          put(bests.lane + c, b);
+          put(bests.at + c, a);
+          settled &= !any(b == b);
+          continue;
+        }
+        settled = false;
+      }
+      if (kFirst || any(asks)) {
+        ++asked;
+        Index a = Index{} + static_cast<Number>(number + n - 1);
+        for (int u = n - 2; u >= 0; --u)
+          a = v[u] == smallest ? Index{} + static_cast<Number>(number + u) : a;
+        put(bests.at + c, kFirst ? a : improved ? a : get<Index>(bests.at + c));
+        put(bests.lane + c, kFirst ? smallest : smaller(smallest, best));
+      }
+    }
+    return settled;
+  }
+
+  template <bool kFirst>
+  bool pass(int n, const Key* const* row, Number number, int64_t width, Part bests,
+            int64_t& asked) const {
+    switch (n) {
+      case 8:
+        return pass<8, kFirst>(row, number, width, bests, asked);
+      case 4:
+        return pass<4, kFirst>(row, number, width, bests, asked);
+      case 2:
+        return pass<2, kFirst>(row, number, width, bests, asked);
+      default:
+        return pass<1, kFirst>(row, number, width, bests, asked);
+    }
+  }
+
+  // Takes some vectors of row `number` into the bests of their columns; whether any element asks.
+  template <int kVectors>
+  static REDUCEOPS_INLINE bool take(Vectors lanes, const Key* row, int64_t c, Number number,
+                                    Part bests) {
+    V v[kVectors], best[kVectors];
+    typename Vectors::Asked asks{};
+    for (int g = 0; g < kVectors; ++g) {
+      v[g] = lanes.load(row + c + g * kLanes);
+      best[g] = get<V>(bests.lane + c + g * kLanes);
+      // A NaN asks, and where the best is one everything does.
+      asks |= Vectors::less_or_nan(v[g], best[g]);
+    }
+    if (!any(asks)) [[likely]]
+      return false;
+    for (int g = 0; g < kVectors; ++g) {
+      const auto wins = beats(v[g], best[g]);
+      const Index at = get<Index>(bests.at + c + g * kLanes);
+      put(bests.lane + c + g * kLanes, wins ? v[g] : best[g]);
+      put(bests.at + c + g * kLanes, wins ? Index{} + number : at);
+    }
+    return true;
+  }
+
+  // Takes a row by itself: of neighbouring columns, at least a vector of them. `next` is the row
+  // that follows. Counts the groups of vectors that ask.
+  void take_row(const Key* row, const Key* next, Number number, int64_t width, Part bests,
+                int64_t& asked) const {
+    constexpr int64_t kColumns = kGroup * kLanes;
+    const Vectors lanes = *this;  // which no store changes
+    const int64_t ahead = least<int64_t>(kRowAhead / sizeof(Key), width);
+    const auto part = [&](int64_t c, int64_t stop, const Key* to) {
+      for (; c + kColumns <= stop; c += kColumns) {
+        for (int g = 0; g < kGroup; ++g) prefetch<kIntoL2>(to + c + g * kLanes, 0);
+        asked += take<kGroup>(lanes, row, c, number, bests);
+      }
+      return c;
+    };
+    int64_t c = part(0, width - ahead, row + ahead);
+    c = part(c, width, next - (width - ahead));
+    // The last vector overlaps the one before: what it does twice changes nothing.
+    for (; c < width; c += kLanes)
+      asked += take<1>(lanes, row, least(c, width - kLanes), number, bests);
+  }
+
+  // The best of `width` columns over positions [j, stop) of a walk, and the results that `rows`
+  // gives for where they are. Rows have a vector of columns at least.
+  template <class Rows>
+  void tile(Rows& rows, int64_t width, int64_t j, int64_t stop, Bests& bests,
+            int64_t* results) const {
+    const int64_t lanes = std::max<int64_t>(width, kLanes);
+    bool settled = false, changed = false;
+    for (int64_t start = j, block; start < stop && !settled; start += block) {
+      block = rows.most(stop - start);
+      rows.begin(start, block);
+      if (start != j && changed) std::fill_n(bests.at, lanes, Number(0));
+      changed = false;
+      int n = kRows;
+      while (n > block) n /= 2;
+      using Row = typename Rows::Row;
+      Row row[kRows];
+      bool calm = false;
+      for (int64_t i = 0; i < block && !settled;) {
+        // The last pass of a block overlaps the one before: what it does twice changes nothing.
+        const int taken = static_cast<int>(least<int64_t>(n, block - i));
+        std::copy(row + taken, row + n, row);
+        for (int u = n - taken; u < n; ++u) row[u] = rows.next();
+        i += taken;
+        const auto number = static_cast<Number>(i - n + 1);
+        const bool first = start == j && i == n;
+        int64_t asked = 0;
+        if (calm) {
+          for (int u = n - taken; u < n; ++u) {
+            const Row following = u + 1 < n ? row[u + 1] : rows.following(row, u);
+            rows.hand(
+                row + u, 1, lanes, following, [&](auto* part, auto next, int64_t c, int64_t w) {
+                  take_row(*part, next, static_cast<Number>(number + u), w, bests.from(c), asked);
+                });
+          }
+          calm = asked * kCalm * kGroup * kLanes < lanes * taken;
+        } else {
+          settled = kFloats;
+          rows.hand(row, n, lanes, row[0], [&](auto* part, auto, int64_t c, int64_t w) {
+            settled &= first ? pass<true>(n, part, number, w, bests.from(c), asked)
+                             : pass<false>(n, part, number, w, bests.from(c), asked);
+          });
+          calm = n == kRows && asked * kCalm * kLanes < lanes;
+        }
+        changed |= asked > 0;
+      }
+      if (!changed) continue;
+      if (start == j) {
+        for (int64_t c = 0; c < width; ++c) results[c] = rows.result(start, bests.at[c]);
+      } else {
+        for (int64_t c = 0; c < width; ++c)
+          results[c] = bests.at[c] ? rows.result(start, bests.at[c]) : results[c];
+      }
+    }
+  }
+};
+
+}  // namespace
+}  // namespace reduceops::cpu

@@ -1,0 +1,364 @@
+// What the tile kernel of columns is handed: rows in memory or gathered ones, or copies of them in
+// which a mask has put the identity in place of what is absent.
+//
+// Rows of a block come one after the other (next) and are handed over some at a time and, where
+// they are copied, in segments that fit L1.
+#pragma once
+
+#include <algorithm>
+
+#include "cpu/column_kernel.h"
+#include "cpu/gather.h"
+#include "cpu/mask.h"
+
+namespace reduceops::cpu {
+namespace {
+
+// Rows that need no copy: pointers to their elements.
+template <class Key>
+struct PlainRows {
+  using Row = const Key*;
+  void begin(int64_t, int64_t) {}
+  // Calls f with the rows, the row behind them, the first column and the number of columns.
+  template <class F>
+  void hand(const Row* row, int, int64_t lanes, Row following, F f) const {
+    f(row, following, 0, lanes);
+  }
+  // The row behind row u of a full pass, as far as one can tell.
+  Row following(const Row* row, int u) const { return row[u] + (row[1] - row[0]); }
+};
+
+// Neighbouring columns of a tile that are walked where they lie: `fold` narrow rows, of `inner`
+// columns each, count as one.
+struct Shape {
+  int64_t fold, inner;
+};
+
+template <class Element>
+class StoredColumns {
+ public:
+  using Kernel = ColumnKernel<Element>;
+  using Key = typename Element::Key;
+  using Lane = typename Kernel::Lane;
+  struct Scratch {
+    typename Gather<Key>::Scratch gathered;
+  };
+
+  StoredColumns(const Walk<Element>& walk, Scratch& scratch)
+      : gather_(walk.input, walk.r.groups.axes, walk.r.groups.reduced, scratch.gathered) {}
+  StoredColumns(const StoredColumns&) = delete;
+
+  // Rows where they lie; their results are positions of the walk.
+  class InPlace : public PlainRows<Key> {
+   public:
+    InPlace(StoredColumns&, const Key* base, const Dims& rows, int64_t position, int64_t, Shape,
+            int64_t = 0)
+        : base_(base), cursor_(rows, 0, position) {}
+    int64_t most(int64_t rows) const { return least(rows, Kernel::kBlock); }
+    const Key* next() {
+      const Key* row = base_ + cursor_.place().offset;
+      cursor_.next();
+      return row;
+    }
+    int64_t result(int64_t start, int64_t number) const { return start - 1 + number; }
+
+   private:
+    const Key* const base_;
+    Cursor cursor_;
+  };
+
+  // Rows of `width` outputs from number `first` on, wherever they lie; their results are indices.
+  class Gathered : public PlainRows<Key> {
+   public:
+    Gathered(StoredColumns& source, int64_t first, int64_t width, int64_t lanes)
+        : gather_(source.gather_) {
+      gather_.columns(first, width, lanes);
+    }
+    int64_t most(int64_t rows) const { return gather_.most(rows); }
+    void begin(int64_t start, int64_t count) { gather_.begin(start, count); }
+    const Key* next() { return gather_.next(); }
+    int64_t result(int64_t, int64_t number) const { return gather_.index(number - 1); }
+
+   private:
+    Gather<Key>& gather_;
+  };
+
+  // The lane of an element of column `first` + c, at this position of the walk.
+  Lane lane(const Kernel& kernel, const Key* element, int64_t, int64_t, int64_t) const {
+    return kernel.lane(get<Key>(element));
+  }
+
+  // Corrects the indices of a tile.
+  void settle(int64_t, int64_t, const Lane*, int64_t*) {}
+
+ private:
+  Gather<Key> gather_;
+};
+
+template <class Element>
+class MaskedColumns {
+ public:
+  using Kernel = ColumnKernel<Element>;
+  using Key = typename Element::Key;
+  using Lane = typename Kernel::Lane;
+  static constexpr int64_t kLanes = Kernel::kLanes;
+  static constexpr int64_t kSegment = 2048 / sizeof(Key);  // of each row of a pass
+  static constexpr int64_t kPitch = kSegment + 2 * kLanes;
+  static constexpr int64_t kAhead = Kernel::kAhead / sizeof(Key);
+  static constexpr int64_t kSingle = 6144 / sizeof(Key);  // of a row by itself
+  static constexpr int64_t kSplat = 16;                   // bytes
+  static_assert(kSingle + kLanes <= Kernel::kRows * kPitch);
+
+  struct Scratch {
+    typename Gather<Key>::Scratch gathered;
+    typename Gather<uint8_t>::Scratch gathered_marks;
+    alignas(kVectorBytes) Key copied[Kernel::kRows * kPitch];
+    alignas(kVectorBytes) Key absent[kSingle + kLanes];
+    uint8_t marks[kSingle + kLanes + kSplat];
+    uint8_t unsettled[Kernel::kTile + kVectorBytes];
+  };
+
+  MaskedColumns(const Walk<Element>& walk, Scratch& scratch)
+      : masking_(walk.element),
+        groups_(walk.r.groups),
+        marks_(static_cast<const uint8_t*>(walk.r.mask)),
+        axes_(of_mask(groups_.axes)),
+        reduced_(of_mask(groups_.reduced)),
+        searched_(searched(groups_.reduced)),
+        gather_(walk.input, groups_.axes, groups_.reduced, scratch.gathered),
+        mark_gather_(marks_, axes_, reduced_, scratch.gathered_marks),
+        scratch_(scratch) {
+    std::fill_n(scratch_.absent, kSingle + kLanes, masking_.absent);
+  }
+  MaskedColumns(const MaskedColumns&) = delete;
+
+  class InPlace {
+   public:
+    // Null elements: none of the row is present. Null marks: all are.
+    struct Row {
+      const Key* elements;
+      const uint8_t* marks;
+      Row from(int64_t column) const {
+        return {elements ? elements + column : elements, marks ? marks + column : marks};
+      }
+    };
+
+    // From output number `first` on, whose marks begin `mark_offset` further on.
+    InPlace(MaskedColumns& source, const Key* base, const Dims& rows, int64_t position,
+            int64_t first, Shape shape, int64_t mark_offset = 0)
+        : source_(source),
+          shape_(shape),
+          base_(base),
+          cursor_(rows, 0, position),
+          marks_(source.marks_of(first) + mark_offset),
+          mark_rows_(of_mask(rows)),
+          mark_cursor_(mark_rows_, 0, position),
+          across_(source.axes_.dim[0].stride),
+          down_(source.reduced_.dim[0].stride) {}
+    InPlace(const InPlace&) = delete;
+
+    int64_t most(int64_t rows) const { return least(rows, Kernel::kBlock); }
+    void begin(int64_t, int64_t) {}
+    Row next() {
+      Row row{base_ + cursor_.place().offset, marks_ + mark_cursor_.place().offset};
+      cursor_.next();
+      mark_cursor_.next();
+      if (across_ == 0 && shape_.fold == 1) return {*row.marks ? row.elements : nullptr, nullptr};
+      return row;
+    }
+    int64_t result(int64_t start, int64_t number) const { return start - 1 + number; }
+
+    Row following(const Row* row, int u) const {
+      if (!row[0].elements || !row[1].elements || !row[u].elements) return row[u];
+      return {row[u].elements + (row[1].elements - row[0].elements),
+              row[u].marks ? row[u].marks + (row[1].marks - row[0].marks) : nullptr};
+    }
+
+    template <class F>
+    void hand(const Row* row, int n, int64_t lanes, Row following, F f) {
+      const Key* part[Kernel::kRows];
+      if (kPlain && all_present(row, n)) {
+        for (int u = 0; u < n; ++u) part[u] = row[u].elements;
+        return f(part, following.elements ? following.elements : part[0], 0, lanes);
+      }
+      const int64_t most = n == 1 ? kSingle : kSegment;
+      for (int64_t c = 0, width; c < lanes; c += width) {
+        width = lanes - c < most + kLanes ? lanes - c : most;  // a vector at least
+        const bool last = c + width == lanes;
+        for (int u = 0; u < n; ++u) {
+          Key* to = source_.scratch_.copied + u * kPitch;
+          const int64_t distance = n > 1 ? kAhead : width;
+          part[u] =
+              segment(row[u], c, width, to, n == 1 && last ? following : row[u].from(c + distance));
+        }
+        f(part, part[0], c, width);
+      }
+    }
+
+   private:
+    static constexpr bool kPlain = !std::is_same_v<Element, MarkedBool>;
+
+    static bool all_present(const Row* row, int n) {
+      bool all = true;
+      for (int u = 0; u < n; ++u) all &= row[u].elements && !row[u].marks;
+      return all;
+    }
+
+    // Asks for the next elements, `ahead` of the row's first, and their marks.
+    const Key* segment(Row row, int64_t c, int64_t width, Key* to, Row ahead) {
+      if (!row.elements) return source_.scratch_.absent;
+      if (kPlain && !row.marks) return row.elements + c;
+      const uint8_t* marks = source_.scratch_.marks;
+      const uint8_t* marks_ahead = marks;
+      if (!row.marks) {
+        std::memset(source_.scratch_.marks, 1, width);
+      } else if (across_ == 1 && (shape_.fold == 1 || down_ == shape_.inner)) {
+        marks = row.marks + c;
+        marks_ahead = ahead.marks;
+      } else {
+        spread(row.marks, c, width);
+      }
+      source_.masking_.blend(to, row.elements + c, marks, width, ahead.elements, marks_ahead);
+      return to;
+    }
+
+    // The marks of columns [c, c + width) of a folded row, or of ones whose marks have gaps.
+    void spread(const uint8_t* marks, int64_t c, int64_t width) {
+      int64_t i = c % shape_.inner;
+      marks += c / shape_.inner * down_;
+      for (int64_t done = 0; done < width; i = 0, marks += down_) {
+        const int64_t n = least(shape_.inner - i, width - done);
+        uint8_t* to = source_.scratch_.marks + done;
+        if (across_) {
+          copy_run(to, marks + i * across_, n, across_);
+        } else if (n <= kSplat) {
+          typedef uint8_t Splat __attribute__((vector_size(kSplat)));
+          put(to, Splat{} + *marks);
+        } else {
+          std::memset(to, *marks, n);
+        }
+        done += n;
+      }
+    }
+
+    MaskedColumns& source_;
+    const Shape shape_;
+    const Key* const base_;
+    Cursor cursor_;
+    const uint8_t* const marks_;
+    const Dims mark_rows_;
+    Cursor mark_cursor_;
+    const int64_t across_, down_;  // strides of the marks
+  };
+
+  class Gathered : public PlainRows<Key> {
+   public:
+    Gathered(MaskedColumns& source, int64_t first, int64_t width, int64_t lanes)
+        : source_(source), lanes_((std::max(width, lanes) + kLanes - 1) / kLanes * kLanes) {
+      source_.gather_.columns(first, width, lanes);
+      source_.mark_gather_.columns(first, width, lanes);
+    }
+    int64_t most(int64_t rows) const {
+      return least(source_.gather_.most(rows), source_.mark_gather_.most(rows));
+    }
+    void begin(int64_t start, int64_t count) {
+      source_.gather_.begin(start, count);
+      source_.mark_gather_.begin(start, count);
+      for (int64_t u = 0; u < count; ++u) {
+        Key* row = source_.gather_.row(u);
+        source_.masking_.blend(row, row, source_.mark_gather_.row(u), lanes_);
+      }
+    }
+    const Key* next() { return source_.gather_.next(); }
+    int64_t result(int64_t, int64_t number) const { return source_.gather_.index(number - 1); }
+
+   private:
+    MaskedColumns& source_;
+    const int64_t lanes_;  // whole vectors
+  };
+
+  Lane lane(const Kernel& kernel, const Key* element, int64_t first, int64_t c,
+            int64_t position) const {
+    const uint8_t mark =
+        marks_of(first)[c * axes_.dim[0].stride + position * reduced_.dim[0].stride];
+    return kernel.lane(masking_.marked(get<Key>(element), mark));
+  }
+
+  // Of columns whose best is the identity, the index is that of the first present element.
+  void settle(int64_t first, int64_t width, const Lane* bests, int64_t* indices) {
+    uint8_t* unsettled = scratch_.unsettled;
+    int64_t count = 0, from = width, to = 0;
+    for (int64_t c = 0; c < width; ++c) count += unsettled[c] = bests[c] == Kernel::kLast;
+    if (count == 0) return;
+    for (int64_t c = 0; c < width; ++c) {
+      if (!unsettled[c]) continue;
+      indices[c] = 0;
+      from = least(from, c);
+      to = c + 1;
+    }
+    if (searched_.count == 0) return;
+    std::memset(unsettled + width, 0, kVectorBytes);
+    // Whole vectors; those that reach beyond the columns have marks of their own.
+    const auto settle_row = [&](const uint8_t* marks, int64_t c, int64_t n, int64_t index) {
+      const auto found =
+          (get<Vector<uint8_t>>(marks) != 0) & (get<Vector<uint8_t>>(unsettled + c) != 0);
+      if (!any(found)) return;
+      for (int64_t i = 0; i < n; ++i) {
+        if (!unsettled[c + i] || !marks[i]) continue;
+        indices[c + i] = index;
+        unsettled[c + i] = 0;
+        --count;
+      }
+    };
+    const int64_t walk = walk_extent(searched_), across = axes_.dim[0].stride;
+    const uint8_t* base = marks_of(first);
+    const bool one_run = first % axes_.dim[0].size + width <= axes_.dim[0].size;
+    if (!one_run) return settle_apart(first, width, indices);
+    Cursor row(searched_, 0, 0);
+    for (int64_t p = 0; p < walk && count; ++p, row.next()) {
+      const uint8_t* marks = base + row.place().offset;
+      const int64_t index = row.place().step;
+      for (int64_t c = from; c < to; c += kVectorBytes) {
+        const int64_t n = least<int64_t>(to - c, kVectorBytes);
+        if (across == 1 && n == kVectorBytes) {
+          settle_row(marks + c, c, n, index);
+        } else {
+          alignas(kVectorBytes) uint8_t copied[kVectorBytes];
+          if (across == 0) {
+            std::memset(copied, *marks, kVectorBytes);
+          } else {
+            copy_run(copied, marks + c * across, n, across);
+          }
+          settle_row(copied, c, n, index);
+        }
+      }
+    }
+  }
+
+ private:
+  // The marks of output number `first`.
+  const uint8_t* marks_of(int64_t first) const {
+    return marks_ + Cursor(axes_, 0, first).place().offset;
+  }
+
+  // The same for columns that lie apart.
+  void settle_apart(int64_t first, int64_t width, int64_t* indices) const {
+    Cursor column(axes_, 0, first);
+    for (int64_t c = 0; c < width; ++c, column.next()) {
+      if (scratch_.unsettled[c])
+        indices[c] = first_present(marks_ + column.place().offset, searched_);
+    }
+  }
+
+  const Masking<Element> masking_;
+  const Groups& groups_;
+  const uint8_t* const marks_;
+  const Dims axes_, reduced_;  // of the mask
+  const Dims searched_;
+  Gather<Key> gather_;
+  Gather<uint8_t> mark_gather_;
+  Scratch& scratch_;
+};
+
+}  // namespace
+}  // namespace reduceops::cpu

@@ -1,0 +1,23 @@
+// Bools of which a mask says that some take no part: integers, with one value more for those.
+//
+// A whole group of bools often equals the identity; so told apart, no group needs to be asked
+// which.
+#pragma once
+
+#include "element.h"
+
+namespace reduceops::cpu {
+
+struct MarkedBool : Plain<int8_t, false> {
+  static constexpr Key kFalse = 0, kTrue = 1;  // what a Source hands over
+  explicit MarkedBool(bool largest)
+      : Plain{{largest ? Key(-1) : Key(0), 0, largest ? Key(~kTrue) : kFalse}} {}
+  // That of an absent one is the identity: true for min, false for max.
+  REDUCEOPS_HD Key value(Key bits) const { return bits & kTrue; }
+  REDUCEOPS_HD bool value_of_key(Key key, Key& value) const {
+    value = this->value(key ^ order.flip);
+    return true;
+  }
+};
+
+}  // namespace reduceops::cpu

@@ -1,0 +1,286 @@
+// The tile kernel of rows: where the smallest element of each of a few rows is, of pointers to
+// contiguous elements.
+//
+// A row ends as one vector of best lanes and one of their positions; as many such rows as a vector
+// has lanes are transposed while they are combined, as they come, which leaves one row to a lane.
+// Long rows are read in blocks: the smallest of a block is compared once with the best, and where
+// in the winning block it is is looked up at the end. Nothing depends on the data, except that a
+// long row ends at its first NaN. What is read twice may have changed meanwhile: a position never
+// depends on finding an element again.
+#pragma once
+
+#include "cpu/vector.h"
+#include "cpu/walk.h"
+
+namespace reduceops::cpu {
+namespace {
+
+template <class Element>
+struct RowKernel : Lanes<Element> {
+  using Vectors = Lanes<Element>;
+  using typename Vectors::Index;
+  using typename Vectors::Key;
+  using typename Vectors::Lane;
+  using typename Vectors::V;
+  using Vectors::element, Vectors::kFloats, Vectors::kLanes;
+  using Number = std::make_unsigned_t<Key>;  // of an element or a block, in a lane
+
+  // Rows up to here are not read in blocks; positions in them fit a lane.
+  static constexpr int64_t kShort = sizeof(Key) == 1 ? 256 : 16 * kLanes;
+  static constexpr int64_t kBlock = least<int64_t>(8 * kLanes, kShort);
+  static constexpr int kBlockVectors = kBlock / kLanes;
+  static constexpr int kAhead = 6144;     // bytes
+  static constexpr int kGroupsAhead = 8;  // of rows that are decided at once
+  // Longer runs are cut up, so that the blocks' numbers fit a lane.
+  static constexpr int64_t kRun =
+      sizeof(Key) > 2 ? int64_t(1) << 34 : (int64_t(1) << 8 * sizeof(Key)) * kBlock;
+
+  // The lanes of a row that is being reduced: their bests, and the positions (of short rows) or
+  // blocks these are from.
+  struct Partial {
+    V best;
+    Index at;
+  };
+
+  const bool has_unbeaten;  // elements that no other beats are likely: NaNs, bools
+
+  RowKernel(Element element, const DType& dtype)
+      : Vectors{element}, has_unbeaten(dtype.max_magnitude != 0) {}
+
+  static Index lane_numbers() {
+    return []<Number... i>(std::integer_sequence<Number, i...>) {
+      return Index{i...};
+    }(std::make_integer_sequence<Number, kLanes>());
+  }
+
+  // Where the first NaN of n elements is, n if there is none.
+  int64_t first_nan(const Key* p, int64_t n) const {
+    int64_t i = 0;
+    for (; i + kLanes <= n; i += kLanes) {
+      const V v = this->load(p + i);
+      const auto nan = Vectors::nan(v);
+      if (any(nan)) return i + first<Key>(nan);
+    }
+    while (i < n && this->lane(get<Key>(p + i)) == this->lane(get<Key>(p + i))) ++i;
+    return i;
+  }
+
+  // The lanes of a row of up to kShort elements, of which kLanes are read at least. Where a NaN is
+  // among them `sum` has become one.
+  Partial reduce_short(const Key* p, int64_t n, V& sum) const {
+    const Index numbers = lane_numbers();
+    Partial row;
+    if (n < kLanes) {
+      const auto inside = numbers < static_cast<Number>(n);
+      row = {inside ? this->load(p) : Vectors::all(Vectors::kLast), inside ? numbers : Index{}};
+    } else {
+      row = {this->load(p), numbers};
+    }
+    prefetch<kIntoL2>(p, kAhead);
+    V elements = row.best;
+    const auto take = [&](int64_t i, Index positions) {
+      const V v = this->load(p + i);
+      prefetch<kIntoL2>(p + i, kAhead);
+      row.at = v >= row.best ? row.at : positions;
+      row.best = smaller(v, row.best);
+      if constexpr (kFloats) elements += v;
+    };
+    Index positions = numbers;
+    int64_t i = kLanes;
+    for (; i + kLanes <= n; i += kLanes) take(i, positions += Number(kLanes));
+    if (i < n) take(n - kLanes, numbers + Number(n - kLanes));  // overlaps the one before
+    if constexpr (kFloats) sum += elements;
+    return row;
+  }
+
+  static int64_t block_start(int64_t block, int64_t n) {
+    return least(block * kBlock, n - kBlock);  // the last block overlaps the one before
+  }
+
+  // Where the first vector of a row decides it, by an element that no other beats; n if it does
+  // not.
+  int64_t decided(const Key* p, int64_t n) const {
+    const V v = this->load(p);
+    if constexpr (kFloats) {
+      const auto nan = Vectors::nan(v);
+      return any(nan) ? first<Key>(nan) : n;
+    } else {
+      const auto unbeaten = v == Vectors::all(element.order.floor);
+      return any(unbeaten) ? first<Key>(unbeaten) : n;
+    }
+  }
+
+  // The lanes of a row of at least kBlock elements and at most kRun; those before its first NaN,
+  // where there is one. Returns where that is, n if there is none.
+  int64_t reduce_long(const Key* p, int64_t n, Partial& row) const {
+    V best = Vectors::all(Vectors::kLast);
+    Index at{};
+    for (int64_t block = 0; block * kBlock < n; ++block) {
+      const Key* q = p + block_start(block, n);
+      V v[kBlockVectors];
+      for (int u = 0; u < kBlockVectors; ++u) {
+        v[u] = this->load_unlevelled(q + u * kLanes);
+        prefetch(q + u * kLanes, kAhead);
+      }
+      const V smallest = this->level(smallest_of<kBlockVectors>(v));
+      if constexpr (kFloats) {
+        const V sum = sum_of<kBlockVectors>(v);  // NaN if one is
+        if (any(Vectors::nan(sum))) [[unlikely]] {
+          const int64_t i = first_nan(q, kBlock);
+          if (i < kBlock) {
+            row = {best, at};
+            return q - p + i;
+          }
+        }
+      }
+      at = smallest >= best ? at : Index{} + static_cast<Number>(block);
+      best = smaller(smallest, best);
+    }
+    row = {best, at};
+    return n;
+  }
+
+  // Positions at which the kBlock elements from q on are `lane`; the smallest of all lanes is the
+  // first, or the last element where none is: somebody may have written there since.
+  Index find(const Key* q, Lane lane) const {
+    const Index none = Index{} + static_cast<Number>(kBlock - 1);
+    Index found = none;
+    for (int u = 0; u < kBlockVectors; ++u) {
+      const Index numbers = lane_numbers() + static_cast<Number>(u * kLanes);
+      found = smaller(found, this->load(q + u * kLanes) == Vectors::all(lane) ? numbers : none);
+    }
+    return found;
+  }
+
+  // Lanes of a and of b in turns of kHalf, and their partners: the lanes of the same row, kHalf
+  // away.
+  template <int kHalf, class T>
+  static REDUCEOPS_INLINE Vector<T> in_turns(Vector<T> a, Vector<T> b) {
+    return [&]<int... i>(std::integer_sequence<int, i...>) {
+      return shuffled<(i & kHalf ? kLanes + i : i)...>(a, b);
+    }(std::make_integer_sequence<int, kLanes>());
+  }
+  template <int kHalf, class T>
+  static REDUCEOPS_INLINE Vector<T> partners(Vector<T> a, Vector<T> b) {
+    const Vector<T> others = in_turns<kHalf, T>(b, a);
+    return [&]<int... i>(std::integer_sequence<int, i...>) {
+      return shuffled<(i ^ kHalf)...>(others, others);
+    }(std::make_integer_sequence<int, kLanes>());
+  }
+
+  // Halves the lanes of two rows, or of two groups of rows.
+  template <int kHalf>
+  static REDUCEOPS_INLINE Partial merge(const Partial& a, const Partial& b) {
+    const V x = in_turns<kHalf, Lane>(a.best, b.best), y = partners<kHalf, Lane>(a.best, b.best);
+    const Index i = in_turns<kHalf, Number>(a.at, b.at), j = partners<kHalf, Number>(a.at, b.at);
+    return {smaller(y, x), x == y ? smaller(i, j) : y >= x ? i : j};
+  }
+  template <int kHalf>
+  static REDUCEOPS_INLINE Index merge(const Index& a, const Index& b) {
+    return smaller(in_turns<kHalf, Number>(a, b), partners<kHalf, Number>(a, b));
+  }
+
+  // The sums of a row's lanes, for softmax_rows.h.
+  struct Sum {
+    V lanes;
+  };
+  template <int kHalf>
+  static REDUCEOPS_INLINE Sum merge(const Sum& a, const Sum& b) {
+    return {in_turns<kHalf, Lane>(a.lanes, b.lanes) + partners<kHalf, Lane>(a.lanes, b.lanes)};
+  }
+
+  // Combines the lanes of each of `count` rows: lane i is left with that of row i, `reduced(i)`.
+  // Two rows are merged as soon as they are there, then two pairs, as a binary counter carries, so
+  // that this hides behind reading the rows that follow.
+  template <class Reduced>
+  static REDUCEOPS_INLINE auto transposed(int count, const Reduced& reduced) {
+    decltype(reduced(0)) pending[std::bit_width(unsigned(kLanes))], row;
+    int i = 0;
+    for (; i < count; ++i) carry<1>(pending, row = reduced(i), i);
+    for (; i & (i - 1); ++i) carry<1>(pending, row, i);  // as if the last row came again
+    return widened<1>(pending[std::countr_zero(unsigned(i))], i);
+  }
+  template <int kHalf, class Row>
+  static REDUCEOPS_INLINE void carry(Row* pending, const Row& row, int i) {
+    if constexpr (kHalf < kLanes) {
+      if (i & kHalf) return carry<2 * kHalf>(pending + 1, merge<kHalf>(*pending, row), i);
+    }
+    *pending = row;
+  }
+  template <int kHalf, class Row>
+  static REDUCEOPS_INLINE Row widened(const Row& rows, int count) {
+    if constexpr (kHalf < kLanes) {
+      return widened<2 * kHalf>(kHalf < count ? rows : merge<kHalf>(rows, rows), count);
+    } else {
+      return rows;
+    }
+  }
+
+  // Where the smallest of each of `count` (up to kLanes) rows of n elements is and, unless `values`
+  // is null, the result's value.
+  void reduce(const Key* const* row, int count, int64_t n, int64_t* positions, Key* values) const {
+    return n > kShort ? reduce<true>(row, count, n, positions, values)
+                      : reduce<false>(row, count, n, positions, values);
+  }
+  template <bool kLong>
+  void reduce(const Key* const* row, int count, int64_t n, int64_t* positions, Key* values) const {
+    const auto read_values = [&] {
+      for (int i = 0; i < count; ++i) values[i] = element.value(get<Key>(row[i] + positions[i]));
+    };
+    // Rows of bools often are decided at once, and all rows where one begins with a NaN. The other
+    // rows are asked only where the first is: their beginnings are no stream.
+    constexpr bool kDecides = kLong && (kFloats || sizeof(Key) == 1);
+    if (kDecides && has_unbeaten && decided(row[0], n) < n) {
+      bool all = true;
+      const int64_t ahead = kGroupsAhead * (row[count - 1] - row[0]) * sizeof(Key);
+      for (int i = 0; i < count; ++i) {
+        all &= (positions[i] = decided(row[i], n)) < n;
+        prefetch<kIntoL2>(row[i], ahead);
+      }
+      if (all) {
+        if (values) read_values();
+        return;
+      }
+    }
+    int64_t nans[kLanes];
+    bool any_nan = false;
+    V sum{};
+    const Partial best = transposed(count, [&](int i) {
+      if constexpr (!kLong) return reduce_short(row[i], n, sum);
+      Partial partial;
+      nans[i] = reduce_long(row[i], n, partial);
+      any_nan |= kFloats && nans[i] < n;
+      return partial;
+    });
+    if (kFloats && !kLong && any(Vectors::nan(sum))) [[unlikely]] {
+      any_nan = true;
+      for (int i = 0; i < count; ++i) nans[i] = first_nan(row[i], n);
+    }
+    Number at[kLanes];
+    std::memcpy(at, &best.at, sizeof(at));
+    if constexpr (kLong) {
+      Lane lane[kLanes];
+      std::memcpy(lane, &best.best, sizeof(lane));
+      // No branch on what is found where, so that reading the next rows starts meanwhile.
+      const Index found = transposed(count, [&](int i) {
+        positions[i] = block_start(at[i], n);
+        return find(row[i] + positions[i], lane[i]);
+      });
+      std::memcpy(at, &found, sizeof(at));
+      for (int i = 0; i < count; ++i) positions[i] += at[i];
+    } else {
+      for (int i = 0; i < count; ++i) positions[i] = at[i];
+    }
+    if (any_nan) [[unlikely]] {
+      for (int i = 0; i < count; ++i) positions[i] = nans[i] < n ? nans[i] : positions[i];
+    }
+    if (!values) return;
+    typename Vectors::Bits unsure{};
+    const auto elements = this->elements(best.best, unsure);
+    std::memcpy(values, &elements, count * sizeof(Key));
+    if (any_nan || any(unsure)) read_values();
+  }
+};
+
+}  // namespace
+}  // namespace reduceops::cpu

@@ -1,0 +1,202 @@
+// What the tile kernel of rows is handed: rows in memory, or copies of them in which a mask has put
+// the identity in place of what is absent.
+#pragma once
+
+#include <algorithm>
+#include <new>
+
+#include "cpu/mask.h"
+#include "cpu/row_kernel.h"
+#include "cpu/scratch.h"
+
+namespace reduceops::cpu {
+namespace {
+
+// Elements of a row, and their marks where there are any.
+template <class Key>
+struct Run {
+  const Key* elements;
+  int64_t stride;
+  const uint8_t* marks;
+  int64_t mark_stride;
+  Run from(int64_t i) const {
+    return {elements + i * stride, stride, marks + i * mark_stride, mark_stride};
+  }
+};
+
+// Rows as they lie in memory, copied where a vector would not fit or elements have gaps.
+template <class Element>
+class StoredRows {
+ public:
+  using Kernel = RowKernel<Element>;
+  using Key = typename Element::Key;
+  using GroupMarks = Marks<false>;
+  static constexpr int64_t kLanes = Kernel::kLanes;
+  static constexpr int64_t kWhole = Kernel::kRun;  // elements of a row that hand() takes, at most
+  static constexpr int64_t kChunk = 4096 / sizeof(Key);
+
+  explicit StoredRows(const Walk<Element>& walk) : input_(walk.input), last_(walk.input) {
+    const Groups& groups = walk.r.groups;
+    for (const Dims* dims : {&groups.kept, &groups.reduced})
+      for (int d = 0; d < dims->count; ++d) last_ += (dims->dim[d].size - 1) * dims->dim[d].stride;
+    std::memset(copied_, 0, kLanes * sizeof(Key));
+  }
+  StoredRows(const StoredRows&) = delete;
+
+  // How many rows of n elements without gaps to hand over together.
+  static int64_t together(int64_t n) {
+    constexpr int64_t kInCache = 32768 / sizeof(Key);
+    return std::clamp<int64_t>(kInCache / n, (kLanes + 3) / 4, kLanes);
+  }
+  // Such rows, which lie `at` these places.
+  void hand(const Place* at, Marks<false>&, int count, int64_t n, const Key** row) {
+    for (int i = 0; i < count; ++i) row[i] = input_ + at[i].offset;
+    for (int i = 0; n < kLanes && i < count; ++i) {
+      if (last_ - row[i] >= kLanes - 1) continue;
+      Key* copied = copied_ + i * kLanes;  // a vector would reach beyond the end
+      std::memcpy(copied, row[i], n * sizeof(Key));
+      row[i] = copied;
+    }
+  }
+  // Corrects their positions.
+  void settle(const Key* const*, int, int64_t, int64_t*) const {}
+
+  // Whether chunks of a run of n elements are copied, of at most kChunk; else they may overlap, and
+  // have at most Kernel::kRun.
+  bool copies(const Run<Key>& run, int64_t n) const { return run.stride != 1 || n < kLanes; }
+  const Key* chunk(const Run<Key>& run, int64_t n) {
+    if (!copies(run, n)) return run.elements;
+    append(0, run, n);
+    return appended(n);
+  }
+  // Copies a run behind others, of together kChunk at most; then all of them.
+  void append(int64_t i, const Run<Key>& run, int64_t n) {
+    copy_run(copied_ + i, run.elements, n, run.stride);
+  }
+  const Key* appended(int64_t) const { return copied_; }
+
+  // Whether a group with this best is written otherwise.
+  bool finished(const Walk<Element>&, Place, const uint8_t*, int64_t) const { return false; }
+
+ private:
+  const Key* const input_;
+  const Key* last_;  // of all elements
+  alignas(kVectorBytes) Key copied_[kChunk];
+};
+
+// Copies in the thread's scratch; but where one mark is that of a whole row, and it is present, the
+// row itself.
+template <class Element>
+class MaskedRows {
+ public:
+  using Kernel = RowKernel<Element>;
+  using Key = typename Element::Key;
+  using GroupMarks = Marks<true>;
+  static constexpr int64_t kLanes = Kernel::kLanes;
+  static constexpr int64_t kWhole = 16384 / sizeof(Key);
+  static constexpr int64_t kChunk = kWhole;
+  static constexpr int64_t kBuffer = 2 * kWhole;
+  static constexpr int64_t kAhead = 6144 / sizeof(Key);
+
+  explicit MaskedRows(const Walk<Element>& walk)
+      : masking_(walk.element),
+        mask_(walk),
+        input_(walk.input),
+        groups_(walk.r.groups),
+        scratch_(*new (cpu::scratch(sizeof(Scratch))) Scratch) {
+    const Dims& reduced = groups_.reduced;
+    mark_stride_ = reduced.count ? reduced.dim[0].mask_stride : 0;
+    if (mark_stride_ || reduced.count != 1) return;
+    std::fill_n(scratch_.absent, least(reduced.dim[0].size, kWhole) + kLanes, masking_.absent);
+  }
+  MaskedRows(const MaskedRows&) = delete;
+
+  static int64_t together(int64_t n) { return std::clamp<int64_t>(kBuffer / n, 1, kLanes); }
+
+  void hand(const Place* at, Marks<true>& marks, int count, int64_t n, const Key** row) {
+    const Dim inner = groups_.reduced.dim[0];
+    const Dims& kept = groups_.kept;
+    for (int i = 0; i < count; ++i, marks.next()) marks_[i] = marks.place();
+    if (kept.count == 1 && kept.dim[0].stride == n && kept.dim[0].mask_stride == n &&
+        mark_stride_ == 1) {
+      const Key* from = input_ + at[0].offset;
+      masking_.blend(scratch_.copied, from, marks_[0], count * n, from + kAhead,
+                     marks_[0] + kAhead);
+      for (int i = 0; i < count; ++i) row[i] = scratch_.copied + i * n;
+      return;
+    }
+    const int64_t pitch = std::max(n, kLanes);
+    for (int i = 0; i < count; ++i) {
+      const Run<Key> run{input_ + at[i].offset, inner.stride, marks_[i], mark_stride_};
+      row[i] = mark_stride_ == 0 && !*marks_[i] ? scratch_.absent
+                                                : copied(scratch_.copied + i * pitch, run, n);
+    }
+  }
+  void settle(const Key* const* row, int count, int64_t n, int64_t* positions) const {
+    for (int i = 0; mark_stride_ && i < count; ++i) {
+      if (get<Key>(row[i] + positions[i]) != masking_.absent) continue;
+      const int64_t first = first_set(marks_[i], n, mark_stride_);
+      positions[i] = first < n ? first : 0;
+    }
+  }
+
+  bool copies(const Run<Key>& run, int64_t n) const {
+    return run.stride != 1 || n < kLanes || !kPlain || run.mark_stride;
+  }
+  const Key* chunk(const Run<Key>& run, int64_t n) { return copied(scratch_.copied, run, n); }
+  void append(int64_t i, const Run<Key>& run, int64_t n) {
+    copy_run(scratch_.copied + i, run.elements, n, run.stride);
+    copy_run(scratch_.marks + i, run.marks, n, run.mark_stride);
+  }
+  const Key* appended(int64_t n) {
+    masking_.blend(scratch_.copied, scratch_.copied, scratch_.marks, n);
+    return scratch_.copied;
+  }
+
+  bool finished(const Walk<Element>& walk, Place at, const uint8_t* marks, int64_t key) const {
+    return mask_.finished(walk, at, marks, key);
+  }
+
+ private:
+  static constexpr bool kPlain =
+      !std::is_same_v<Element, MarkedBool>;  // present ones stay the same
+
+  struct Scratch {
+    alignas(kVectorBytes) Key copied[kBuffer + kLanes * kLanes];  // a vector for each short row
+    Key absent[kWhole + kLanes];
+    uint8_t marks[kWhole];
+  };
+  static_assert(alignof(Scratch) <= kScratchAlignment);
+
+  // A run with its marks taken into account; itself, where all of it is present.
+  const Key* copied(Key* to, const Run<Key>& run, int64_t n) {
+    if (!copies(run, n)) return run.elements;
+    const Key* from = run.elements;
+    const uint8_t* marks = run.marks;
+    if (run.stride != 1) {
+      copy_run(to, from, n, run.stride);
+      from = to;
+    }
+    if (run.mark_stride != 1) {
+      copy_run(scratch_.marks, marks, n, run.mark_stride);
+      marks = scratch_.marks;
+    }
+    if (from == to) {
+      masking_.blend(to, from, marks, n);
+    } else {
+      masking_.blend(to, from, marks, n, from + kAhead, marks + kAhead);
+    }
+    return to;
+  }
+
+  const Masking<Element> masking_;
+  const GroupMask<Element> mask_;
+  const Key* const input_;
+  const Groups& groups_;
+  Scratch& scratch_;
+  int64_t mark_stride_;  // in a row
+  const uint8_t* marks_[kLanes];
+};
+
+}  // namespace
+}  // namespace reduceops::cpu

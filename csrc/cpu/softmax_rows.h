@@ -1,0 +1,332 @@
+// softmax_max of rows: a reduced dim is innermost.
+//
+// Short rows are read twice, the second time from L1: as many at once as a vector has lanes, whose
+// lanes are combined together (row_kernel.h), first for the largest and then for the sums. Longer
+// rows are read once: each lane of a vector has a largest element and a sum of its own, which are
+// merged at the end. Bound by memory with wide vectors, by fifteen to twenty instructions for each
+// vector with narrow ones.
+#pragma once
+
+#include "cpu/row_kernel.h"
+#include "cpu/softmax.h"
+
+namespace reduceops::cpu {
+namespace {
+
+template <class Format>
+struct SoftmaxRows : SoftmaxWalk<Format> {
+  using Base = SoftmaxWalk<Format>;
+  using Lanes = SoftmaxLanes<Format>;
+  using Base::input, Base::job, Base::r;
+  using Lanes::kLanes;
+  using typename Base::Compute;
+  using typename Base::Key;
+  using typename Lanes::Bits;
+  using typename Lanes::Index;
+  using typename Lanes::Number;
+  using typename Lanes::V;
+  // Whose rows have lanes of this width, and whose elements are these.
+  using Wide = RowKernel<Plain<Bits, true>>;
+  using Plainly = RowKernel<typename Base::Ordered>;
+  using Partial = typename Wide::Partial;
+
+  static constexpr int64_t kShort = 16 * kLanes;  // elements of a row
+  static constexpr int kBlockVectors = 8;
+  static constexpr int64_t kBlock = kBlockVectors * kLanes;
+  static constexpr int64_t kRun = int64_t(1) << 30;  // positions in it fit a lane
+  static constexpr int64_t kCopied = 4096 / sizeof(Key);
+  static constexpr int kAhead = 6144;  // bytes
+
+  const Plainly plainly;  // finds the first NaN
+
+  explicit SoftmaxRows(const Job& job) : Base(job), plainly(this->element, *job.reduction.dtype) {}
+
+  // Every lane becomes combine() of all lanes.
+  template <int kHalf = kLanes / 2, class T, class Combine>
+  static REDUCEOPS_INLINE T across(T v, const Combine& combine) {
+    if constexpr (kHalf == 0) {
+      return v;
+    } else {
+      const T others = [&]<int... i>(std::integer_sequence<int, i...>) {
+        return shuffled<(i ^ kHalf)...>(v, v);
+      }(std::make_integer_sequence<int, kLanes>());
+      return across<kHalf / 2>(combine(v, others), combine);
+    }
+  }
+
+  // The position of the largest of at least kLanes neighbours, a NaN being larger than others.
+  int64_t first_of(const Key* p, int64_t n) const {
+    int64_t best = 0;
+    for (int64_t next = 0; next < n; next += Plainly::kRun) {
+      const int64_t start = least(next, n - kLanes);
+      const Key* q = p + start;
+      int64_t position;
+      plainly.reduce(&q, 1, least(Plainly::kRun, n - start), &position, nullptr);
+      const auto key = [&](int64_t at) { return plainly.element.key(get<Key>(p + at)); };
+      if (key(start + position) < key(best)) best = start + position;
+    }
+    return best;
+  }
+
+  // Up to kRun neighbours; the index is the position. What lies behind them is read, but does not
+  // count, where there are fewer than a vector has lanes.
+  Softmax run(const Key* p, int64_t n) const {
+    const Index numbers = Wide::lane_numbers();
+    typename Lanes::State lanes;
+    const auto take = [&]<int kVectors>(const V* v, int64_t start) {
+      Lanes::template take<kVectors>(v, lanes, [&](auto improved, V, Index& at) {
+        at = improved ? Index{} + static_cast<Number>(start) : at;
+      });
+    };
+    int64_t i = 0;
+    for (; i + kBlock <= n; i += kBlock) {
+      V v[kBlockVectors];
+      for (int u = 0; u < kBlockVectors; ++u) {
+        v[u] = Lanes::load(p + i + u * kLanes);
+        prefetch(p + i + u * kLanes, kAhead);
+      }
+      take.template operator()<kBlockVectors>(v, i);
+    }
+    for (; i + kLanes <= n; i += kLanes) {
+      const V v = Lanes::load(p + i);
+      take.template operator()<1>(&v, i);
+    }
+    if (i < n) {  // the last vector overlaps the one before, and does not count where it does
+      const int64_t start = std::max<int64_t>(0, n - kLanes);
+      const V last = Lanes::load(p + start);
+      const auto from = static_cast<Number>(i - start), to = static_cast<Number>(n - start);
+      const V v = (numbers >= from) & (numbers < to) ? last : Lanes::all(-Lanes::kInfinity);
+      take.template operator()<1>(&v, start);
+    }
+    const auto most = [](V a, V b) { return larger(a, b); };
+    const V largest = across(lanes.largest, most);
+    // That of a lane with the largest: its exp() is the one that was added, errors and all.
+    const V bases = lanes.largest == largest ? lanes.base : Lanes::all(-Lanes::kInfinity);
+    const V base = across(bases, most);
+    const V sums = (lanes.sum - lanes.excess) * exp_of<Compute>(lanes.base - base);
+    const V total = across(sums, [](V a, V b) { return a + b; });
+    const Compute share = exp_of<Compute>(largest - base)[0];
+    Softmax group{largest[0], double{total[0]} / share, 0};
+    if (total[0] != total[0]) [[unlikely]] {  // a NaN, or an infinite largest
+      group.index = n < kLanes ? first_in(p, n) : first_of(p, n);
+      group.largest = Format::decode(get<Key>(p + group.index));
+      return group;
+    }
+    const Index starts = lanes.largest == largest ? lanes.at : ~Index{};
+    const auto start =
+        static_cast<int64_t>(across(starts, [](Index a, Index b) { return smaller(a, b); })[0]);
+    group.index = find(p, start, n, largest);
+    return group;
+  }
+
+  // Where the largest of the block that begins at `start` is. Somebody may have written there
+  // since: it need not be there.
+  static int64_t find(const Key* p, int64_t start, int64_t n, V largest) {
+    for (int64_t i = start; i + kLanes <= n && i < start + kBlock; i += kLanes) {
+      const auto here = Lanes::load(p + i) == largest;
+      if (any(here)) return i + first<Compute>(here);
+    }
+    for (int64_t i = start; i < n; ++i)
+      if (Format::decode(get<Key>(p + i)) == largest[0]) return i;
+    return start;
+  }
+
+  // The first largest of a few.
+  int64_t first_in(const Key* p, int64_t n) const {
+    int64_t best = 0;
+    for (int64_t i = 1; i < n; ++i)
+      if (plainly.element.key(get<Key>(p + i)) < plainly.element.key(get<Key>(p + best))) best = i;
+    return best;
+  }
+
+  // n elements, stride apart.
+  Softmax run(const Key* p, int64_t n, int64_t stride) const {
+    Key copied[kCopied];
+    std::memset(copied, 0, kLanes * sizeof(Key));
+    const bool copies = stride != 1 || n < kLanes;
+    const int64_t step = copies ? kCopied : kRun;
+    SoftmaxSum all;
+    for (int64_t start = 0; start < n; start += step) {
+      const int64_t m = least(step, n - start);
+      const Key* q = p + start * stride;
+      if (copies || m < kLanes) {
+        copy_run(copied, q, m, stride);
+        q = copied;
+      }
+      Softmax here = run(q, m);
+      here.index += start;
+      all.add(here);
+    }
+    return all.group();
+  }
+
+  // Positions [j, stop) of the walk, copied from all its runs.
+  Softmax joined(const Key* base, int64_t j, int64_t stop) const {
+    Key copied[kCopied];
+    std::memset(copied, 0, kLanes * sizeof(Key));
+    const Dims& reduced = r.groups.reduced;
+    const Dim inner = reduced.dim[0];
+    Cursor outer(reduced, 1, j / inner.size);
+    int64_t start = j % inner.size;  // in the run
+    SoftmaxSum all;
+    while (j < stop) {
+      const int64_t m = least(kCopied, stop - j);
+      for (int64_t i = 0; i < m;) {
+        const int64_t n = least(inner.size - start, m - i);
+        copy_run(copied + i, base + outer.place().offset + start * inner.stride, n, inner.stride);
+        i += n;
+        start += n;
+        if (start == inner.size) {
+          start = 0;
+          outer.next();
+        }
+      }
+      Softmax here = run(copied, m);
+      here.index += j;
+      all.add(here);
+      j += m;
+    }
+    Softmax group = all.group();
+    group.index = place(reduced.dim, reduced.count, group.index).step;
+    return group;
+  }
+
+  // The lanes of a short row that its largest is in, as rows.h has them: their negatives.
+  static REDUCEOPS_INLINE Partial largest_lanes(const Key* p, int64_t n) {
+    const Index numbers = Wide::lane_numbers();
+    V best = Lanes::load(p);
+    Index at = numbers;
+    prefetch<kIntoL2>(p, kAhead);
+    if (n < kLanes) {
+      const auto inside = numbers < static_cast<Number>(n);
+      best = inside ? best : Lanes::all(-Lanes::kInfinity);
+      return {-best, inside ? at : Index{}};
+    }
+    const auto take = [&](int64_t i) {
+      const V v = Lanes::load(p + i);
+      prefetch<kIntoL2>(p + i, kAhead);
+      at = v > best ? numbers + static_cast<Number>(i) : at;
+      best = larger(best, v);
+    };
+    int64_t i = kLanes;
+    for (; i + kLanes <= n; i += kLanes) take(i);
+    if (i < n) take(n - kLanes);  // overlaps the one before
+    return {-best, at};
+  }
+
+  // The sums of its lanes.
+  static REDUCEOPS_INLINE V sum_lanes(const Key* p, int64_t n, Compute largest) {
+    const Index numbers = Wide::lane_numbers();
+    const V base = at_least_finite(Lanes::all(largest));
+    if (n < kLanes) {
+      const V sum = exp_of<Compute>(Lanes::load(p) - base);
+      return numbers < static_cast<Number>(n) ? sum : V{};
+    }
+    V sum{};
+    int64_t i = 0;
+    const auto add = [&]<int kVectors>(std::integral_constant<int, kVectors>) {
+      V v[kVectors];
+      for (int u = 0; u < kVectors; ++u) v[u] = Lanes::load(p + i + u * kLanes);
+      sum += Lanes::template sum_of_exp<kVectors>(v, base);
+      i += kVectors * kLanes;
+    };
+    while (i + 8 * kLanes <= n) add(std::integral_constant<int, 8>());
+    if (i + 4 * kLanes <= n) add(std::integral_constant<int, 4>());
+    if (i + 2 * kLanes <= n) add(std::integral_constant<int, 2>());
+    if (i + 1 * kLanes <= n) add(std::integral_constant<int, 1>());
+    if (i < n) {
+      const V last = exp_of<Compute>(Lanes::load(p + n - kLanes) - base);
+      sum += numbers >= static_cast<Number>(kLanes - (n - i)) ? last : V{};
+    }
+    return sum;
+  }
+
+  // Items are whole short rows.
+  void whole(int64_t begin, int64_t end) const {
+    const Dims& kept = r.groups.kept;
+    const Dim reduced = r.groups.reduced.dim[0];
+    const int64_t n = reduced.size;
+    const Key* last = input + n - 1;  // of all elements
+    for (int d = 0; d < kept.count; ++d) last += (kept.dim[d].size - 1) * kept.dim[d].stride;
+    const Compute weight = this->weight();
+    Key copied[kLanes][kLanes];
+    Cursor cursor(kept, 0, begin);
+    while (begin < end) {
+      const Key* row[kLanes];
+      Place at[kLanes];
+      const int count = static_cast<int>(least<int64_t>(kLanes, end - begin));
+      for (int i = 0; i < count; ++i, cursor.next()) {
+        at[i] = cursor.place();
+        row[i] = input + at[i].offset;
+        if (n >= kLanes || last - row[i] >= kLanes - 1) continue;
+        std::memcpy(copied[i], row[i], n * sizeof(Key));  // a vector would reach beyond the end
+        row[i] = copied[i];
+      }
+      const Partial bests =
+          Wide::transposed(count, [&](int i) { return largest_lanes(row[i], n); });
+      Compute largest[kLanes], sum[kLanes];
+      Number position[kLanes];
+      put(largest, -bests.best);
+      put(position, bests.at);
+      const auto sums = Wide::transposed(
+          count, [&](int i) { return typename Wide::Sum{sum_lanes(row[i], n, largest[i])}; });
+      put(sum, sums.lanes);
+      if (any(Wide::nan(sums.lanes))) [[unlikely]] {  // a NaN, or an infinite largest
+        for (int i = 0; i < count; ++i) {
+          if (sum[i] == sum[i]) continue;
+          position[i] = static_cast<Number>(first_in(row[i], n));
+          largest[i] = Format::decode(get<Key>(row[i] + position[i]));
+        }
+      }
+      for (int i = 0; i < count; ++i) {
+        const Key value = Lanes::probability(largest[i], Compute(1), sum[i] * weight);
+        this->store(at[i], value, static_cast<int64_t>(position[i]) * reduced.step);
+      }
+      begin += count;
+    }
+  }
+
+  void operator()(int64_t begin, int64_t end) const {
+    const Dims& reduced = r.groups.reduced;
+    if (reduced.count == 1 && reduced.dim[0].stride == 1 && reduced.dim[0].size <= kShort &&
+        job.plan.parts == 1) {
+      return whole(begin, end);
+    }
+    const Dim inner = reduced.count ? reduced.dim[0] : Dim{1, 1, 0};
+    const int64_t walk = walk_extent(reduced), parts = job.plan.parts;
+    Cursor kept(r.groups.kept, 0, begin / parts);
+    int64_t part = begin % parts;
+    for (int64_t item = begin; item < end; ++item) {
+      int64_t j = part * job.plan.part_extent;
+      const int64_t stop = least(walk, j + job.plan.part_extent);
+      const Place at = kept.place();
+      SoftmaxSum all;
+      if (job.plan.joins) {
+        all.add(joined(input + at.offset, j, stop));
+        j = stop;
+      }
+      Cursor outer(reduced, 1, j / inner.size);
+      for (int64_t start = j % inner.size; j < stop; start = 0, outer.next()) {
+        const int64_t n = least(inner.size - start, stop - j);
+        const Place run_at = outer.place();
+        Softmax here =
+            run(input + at.offset + run_at.offset + start * inner.stride, n, inner.stride);
+        here.index = run_at.step + (start + here.index) * inner.step;
+        all.add(here);
+        j += n;
+      }
+      if (job.candidates) {
+        this->store_candidate(item, all.group());
+      } else {
+        this->store(at, all.group());
+      }
+      if (++part == parts) {
+        part = 0;
+        kept.next();
+      }
+    }
+  }
+};
+
+}  // namespace
+}  // namespace reduceops::cpu

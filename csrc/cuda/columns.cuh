@@ -1,0 +1,247 @@
+// Columns: a kept dim is innermost. `lanes` threads lie side by side over columns (one each, or as
+// many as 16 bytes hold); where columns are few, threads share them by turns and the reduced extent
+// is cut into parts as well.
+//
+// Bound by reading memory where 16-byte loads are possible, at most; with an odd row pitch by the
+// number of loads in flight.
+#pragma once
+
+#include "cuda/reducer.cuh"
+#include "cuda/results.cuh"
+
+namespace reduceops::cuda {
+
+constexpr int kPitch = kThreads + 1;  // of states in shared memory; odd, for its banks
+
+// Whether each thread has all of its columns, and writes their results itself.
+__host__ __device__ inline bool alone(const Problem& p) {
+  return p.plan.shares == 1 && p.reduced_count == 1;
+}
+
+// The results of a block's groups from the states of their threads, of which there are
+// states[c * kPitch + thread] for column c of a thread's load. Neighbouring threads take
+// neighbouring columns.
+template <int kWidth, class Source, class Reducer, class State>
+__device__ void combine_shares(const Problem& p, const Source& source, const Reducer& reducer,
+                               const State* states, int64_t unit, int64_t part) {
+  const uint32_t lanes = p.plan.lanes, shares = p.plan.shares;
+  const uint32_t groups = p.plan.threads / (lanes * shares), columns = lanes * kWidth;
+  const uint32_t takers = std::clamp<uint32_t>(shares / kWidth, 1, 32);  // of a column
+  const Dim inner = p.axes()[0];
+  for (uint32_t first = 0; first < groups * columns * takers; first += blockDim.x) {
+    const uint32_t item = first + threadIdx.x, taker = item & (takers - 1);
+    const uint32_t group = (item >> log2_of(takers)) / columns;
+    const uint32_t here = (item >> log2_of(takers)) - group * columns;
+    const State* of_column =
+        states + here % kWidth * kPitch + here / kWidth + group * shares * lanes;
+    const State state = merge_slots(of_column, group < groups ? shares : 0, lanes, taker, takers);
+    const int64_t tile = unit * groups + group;
+    const auto [outer, across] = split(tile, p.plan.across);
+    const int64_t column = across * columns + here;
+    if (taker > 0 || group >= groups || tile >= p.plan.tiles || column >= inner.size) continue;
+    const int64_t offset =
+        place(p.axes() + 1, p.axis_count - 1, outer).offset + column * inner.stride;
+    typename Reducer::template State<typename Source::Key, int64_t> found;
+    if (!state.none()) {
+      const int64_t position = part * p.plan.part_extent + state.index;
+      found = widen(state, place(p.reduced(), p.reduced_count, position).step);
+    }
+    const auto* input = reinterpret_cast<const typename Source::Key*>(p.input);
+    emit(p, source, reducer, outer * inner.size + column, input + offset, part, found);
+  }
+}
+
+// The results of neighbouring columns, from output number `output` on, that are each a thread's
+// alone: `state_of(c)`, of positions from `begin` on.
+template <int kWidth, class Source, class Reducer, class StateOf>
+__device__ void put_alone(const Problem& p, const Source& source, const Reducer& reducer,
+                          const typename Source::Key* first, int64_t output, int64_t part,
+                          int64_t begin, StateOf state_of) {
+  using Key = typename Source::Key;
+  const int64_t stride = p.axes()[0].stride, step = p.reduced()[0].step;
+  const auto emit_each = [&] {
+#pragma unroll
+    for (int c = 0; c < kWidth; ++c) {
+      const auto state = state_of(c);
+      typename Reducer::template State<Key, int64_t> found;
+      if (!state.none()) found = widen(state, (begin + state.index) * step);
+      emit(p, source, reducer, output + c, first + c * stride, part, found);
+    }
+  };
+  if constexpr (!Reducer::kTakesElement) {
+    emit_each();
+  } else {
+    // What has no element is the first one, if it is not to be combined with others.
+    const bool may_be_none = Source::kMasked && p.candidates;
+    if (may_be_none) return emit_each();
+    const int64_t offset = first - reinterpret_cast<const Key*>(p.input);
+    const Results<typename Source::Element> results(p, offset, stride, output, part, begin);
+    if (results.only_indices()) {
+      uint32_t found[kWidth];
+#pragma unroll
+      for (int c = 0; c < kWidth; ++c) found[c] = static_cast<uint32_t>(reducer.index(state_of(c)));
+      return results.put_indices(found);
+    }
+#pragma unroll
+    for (int c = 0; c < kWidth; ++c) {
+      const auto state = state_of(c);
+      const Key key = state.none() ? std::numeric_limits<Key>::max() : state.key;
+      results.put(source.element, c, key, reducer.index(state));
+    }
+  }
+}
+
+// The slot of one element.
+template <class Element, class Key = typename Element::Key>
+__device__ typename Slots<Element>::Slot slot_of(Key element) {
+  const auto bits = static_cast<std::make_unsigned_t<Key>>(element);
+  return sizeof(Key) == 2 ? bits * 0x10001u : bits;  // twice: half a slot of zeros is a rare case
+}
+
+// kVector: a thread takes as many columns as 16 bytes hold.
+template <bool kVector, int kBlocks, class Source, class Reducer>
+__global__ void __launch_bounds__(kThreads, kBlocks)
+    columns(const __grid_constant__ Problem p, const Source source, const Reducer reducer) {
+  using Element = typename Source::Element;
+  using S = Slots<Element>;
+  using Key = typename S::Key;
+  using State = typename Reducer::template State<Key, uint32_t>;
+  constexpr int kWidth = kVector ? Vector<Key>::kWidth : 1;
+  constexpr int kSlots = kVector ? kLoadBytes / sizeof(typename S::Slot) : 1;
+  constexpr int kLoads = Source::column_loads(kVector);
+  auto* states = reinterpret_cast<State*>(dynamic_shared());
+  if (p.candidates) let_next_launch();
+  const uint32_t lanes = p.plan.lanes, shares = p.plan.shares;  // shares: a power of two
+  const uint32_t column_of = threadIdx.x / lanes, lane = threadIdx.x - column_of * lanes;
+  const int shares_log2 = log2_of(shares);
+  const uint32_t share = column_of & (shares - 1), group = column_of >> shares_log2;
+  const uint32_t groups = p.plan.threads / (lanes * shares);
+  const Dim inner = p.axes()[0];
+  for (int64_t block = blockIdx.x; block < p.plan.blocks; block += gridDim.x) {
+    const auto [unit, part] = split(block, p.plan.parts);
+    const int64_t tile = unit * groups + group;
+    const auto [outer, across] = split(tile, p.plan.across);
+    const int64_t column = (across * lanes + lane) * kWidth;
+    const bool inside = group < groups && tile < p.plan.tiles && column < inner.size;
+    const int64_t begin = part * p.plan.part_extent,
+                  stop = std::min(begin + p.plan.part_extent, p.walk);
+    // Of positions begin + share + turn * shares.
+    typename Reducer::template Columns<Source, kSlots> tracker;
+    const auto extent = static_cast<uint32_t>(stop - begin);
+    const uint32_t turns = share < extent ? ((extent - share - 1) >> shares_log2) + 1 : 0;
+    const auto base = source.along(
+        source.move(source.begin(p), p.axes() + 1, p.axis_count - 1, inside ? outer : 0).at, inner,
+        inside ? column : 0);
+    // The column's elements, by their turn.
+    const auto with_turns = [&](auto&& f) {
+      if (p.reduced_count == 1) {
+        const Dim along = p.reduced()[0];
+        const Dim turn_dim{0, shares * along.stride, 0, shares * along.mask_stride};
+        const auto first = source.along(base, along, begin + share);
+        f([&](uint32_t turn) { return source.along(first, turn_dim, turn); });
+      } else {
+        f([&](uint32_t turn) {
+          const int64_t position = begin + share + int64_t(turn) * shares;
+          return source.move(base, p.reduced(), p.reduced_count, position).at;
+        });
+      }
+    };
+    // Past the end there is the last turn again, which must not count twice.
+    if (inside) {
+      with_turns([&](auto at) {
+        uint32_t turn = 0;
+        const auto take = [&]<int kTaken, bool kWhole>(std::integral_constant<int, kTaken>,
+                                                       std::bool_constant<kWhole>) {
+          constexpr int kRows = std::min<int>(kTaken, rows_at_once(sizeof(Key)));
+          std::conditional_t<kVector, typename Source::Pack, typename Source::Item> loads[kTaken];
+#pragma unroll
+          for (int r = 0; r < kTaken; ++r) {
+            const auto from = at(kWhole ? turn + r : std::min(turn + r, turns - 1));
+            if constexpr (kVector) {
+              loads[r] = source.pack(from, inner);
+            } else {
+              loads[r] = source.item(from);
+            }
+          }
+          if constexpr (!Reducer::kRepeats) {
+#pragma unroll
+            for (int r = 0; r < kTaken; ++r) {
+              if (!kWhole && turn + r >= turns) source.fill(loads[r], reducer.absent());
+            }
+          }
+#pragma unroll
+          for (int from = 0; from < kTaken; from += kRows) {
+            typename S::Slot slots[kSlots][kRows];
+#pragma unroll
+            for (int r = 0; r < kRows; ++r) {
+              const auto bits = source.bits(loads[from + r]);
+              if constexpr (kVector) {
+                typename S::Slot row[kSlots];
+                memcpy(row, &bits, kLoadBytes);
+#pragma unroll
+                for (int u = 0; u < kSlots; ++u) slots[u][r] = row[u];
+              } else {
+                slots[0][r] = slot_of<Element>(bits);
+              }
+            }
+            tracker.take(source, slots, turn + from);
+          }
+          turn += kTaken;
+        };
+        using All = std::integral_constant<int, kLoads>;
+        if constexpr (!Reducer::kRepeats) {
+          while (turn + kLoads <= turns) take(All(), std::true_type());
+        }
+        while (turn + kLoads / 2 < turns) take(All(), std::false_type());
+        if (turn + kLoads / 4 < turns) {
+          take(std::integral_constant<int, kLoads / 2>(), std::false_type());
+        } else if (turn < turns) {
+          take(std::integral_constant<int, std::max(kLoads / 4, 1)>(), std::false_type());
+        }
+      });
+    }
+    tracker.finish();
+    const auto state_of = [&](int c) {
+      State state;
+      with_turns([&](auto at) {
+        state = tracker.state(source, c, turns,
+                              [&](uint32_t turn) { return source.along(at(turn), inner, c); });
+      });
+      return state;
+    };
+    if (alone(p)) {
+      if (inside) {
+        put_alone<kWidth>(p, source, reducer, base.input, outer * inner.size + column, part, begin,
+                          state_of);
+      }
+      continue;
+    }
+    // A walk over columns is in index order, so positions compare like indices until the winner is
+    // known.
+    const bool any = inside && turns > 0;
+#pragma unroll
+    for (int c = 0; c < kWidth; ++c) {
+      State state;
+      if (any) state = state_of(c);
+      if (!state.none()) state.index = share + state.index * shares;
+      states[c * kPitch + threadIdx.x] = state;
+    }
+    __syncthreads();
+    combine_shares<kWidth>(p, source, reducer, states, unit, part);
+    __syncthreads();
+  }
+}
+
+template <bool kVector, class Source, class Reducer>
+void launch_columns_of(const Problem& p, const Source& source, const Reducer& reducer,
+                       void* stream) {
+  using Key = typename Source::Key;
+  using State = typename Reducer::template State<Key, uint32_t>;
+  constexpr int kBlocks =
+      std::min(Source::column_blocks(kVector), Reducer::template column_blocks<Key>(kVector));
+  const size_t columns_of_thread = kVector ? Vector<Key>::kWidth : 1;
+  const size_t shared = alone(p) ? 0 : columns_of_thread * kPitch * sizeof(State);
+  enqueue(columns<kVector, kBlocks, Source, Reducer>, p.plan, stream, shared, p, source, reducer);
+}
+
+}  // namespace reduceops::cuda

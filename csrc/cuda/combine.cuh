@@ -1,0 +1,155 @@
+// Combining what threads found: lanes of a warp, warps of a block, blocks of a cluster, and by way
+// of a workspace the blocks of a grid. Each level is written here once, for all walks.
+//
+// What is combined is a State of a Reducer (reducer.cuh): `State()` is that of no element, and
+// `merge(a, b)` makes `a` that of the elements of both. Merging is associative and commutative, so
+// how a walk cuts a group does not matter (where a state has a sum, but for its rounding).
+//
+// One protocol on every level: each member writes its slot at the leader; a barrier; the leader
+// merges; a barrier before a slot is written again.
+#pragma once
+
+#include "cuda/device.cuh"
+
+namespace reduceops::cuda {
+
+template <class Key, class Index>
+__device__ void merge(Found<Key, Index>& found, Found<Key, Index> other) {
+  found.take(other.key, other.index);
+}
+
+// The state of each group of `lanes` neighbouring lanes, in all of them; `lanes` is a power of two,
+// and every lane of the warp takes part.
+template <class Key, class Index>
+__device__ Found<Key, Index> warp_combine(Found<Key, Index> found, uint32_t lanes = 32) {
+  if (lanes == 32) {
+    const Key key = warp_min(found.key);
+    return {key, warp_min(found.key == key ? found.index : std::numeric_limits<Index>::max())};
+  }
+  for (uint32_t d = lanes / 2; d > 0; d /= 2) {
+    const auto key = static_cast<Key>(__shfl_xor_sync(~0u, found.key, d));
+    found.take(key, __shfl_xor_sync(~0u, found.index, d));
+  }
+  return found;
+}
+
+// Merges `count` slots that are `pitch` apart: `lanes` neighbouring lanes do it, of which the
+// calling one is number `lane`.
+template <class State>
+__device__ State merge_slots(const State* slots, uint32_t count, uint32_t pitch, uint32_t lane,
+                             uint32_t lanes) {
+  State state;
+  for (uint32_t i = lane; i < count; i += lanes) merge(state, slots[i * pitch]);
+  return warp_combine(state, lanes);
+}
+
+// Of each group of `threads` neighbouring threads, whole warps of a block or a power of two of
+// lanes, where the lanes of a warp have combined theirs; `thread` is the number in the group. The
+// first warp of a group gets its state, or all of its lanes. `slots`: one to a warp, in shared
+// memory.
+template <class State>
+__device__ State combine_warps(State state, uint32_t thread, uint32_t threads, State* slots) {
+  if (threads <= 32) return state;
+  const uint32_t warp = threadIdx.x / 32;
+  if (threadIdx.x % 32 == 0) slots[warp] = state;
+  __syncthreads();
+  if (thread < 32) state = merge_slots(slots + warp, threads / 32, 1, thread, 32);
+  return state;
+}
+
+// The same, lanes included.
+template <class State>
+__device__ State block_combine(State state, uint32_t thread, uint32_t threads, State* slots) {
+  return combine_warps(warp_combine(state, std::min(threads, 32u)), thread, threads, slots);
+}
+
+// Of the blocks of a cluster, of which each has arrived at the cluster's barrier once since its
+// slot was read. True in the first warp of block 0, which gets the state. `slots`: one to a block.
+template <class State>
+__device__ bool cluster_combine(State& state, uint32_t block, uint32_t blocks, State* slots) {
+  cluster_wait();  // every block is there to be written to
+  if (threadIdx.x == 0) *in_block(&slots[block], 0) = state;
+  cluster_arrive();
+  cluster_wait();
+  if (block > 0 || threadIdx.x >= 32) return false;
+  state = merge_slots(slots, blocks, 1, threadIdx.x, 32);
+  return true;
+}
+
+// States of the parts of an output, which a second kernel merges (combine_parts below).
+template <class Key>
+__device__ void put(const Candidates& candidates, int64_t at, Far<Key> found) {
+  candidates.put(at, {found.key, found.index});
+}
+__device__ inline void get(const Candidates& candidates, int64_t at, Far<int64_t>& found) {
+  const Best<int64_t> best = candidates.get(at);
+  found = {best.key, best.index};
+}
+
+// Writes the result of output number `output` in the order of memory, whose group begins at `group`
+// of the input, or puts down its state of a part for the second kernel.
+template <class Source, class Reducer, class State>
+__device__ void finish(const Problem& p, const Source& source, const Reducer& reducer,
+                       int64_t output, const typename Source::Key* group, const State& state) {
+  store(p, output, reducer.index(state), [&] {
+    return reducer.value(source, state, [&](int64_t index) {
+      return group[offset_of(p.reduced(), p.reduced_count, index)];
+    });
+  });
+}
+template <class Source, class Reducer, class State>
+__device__ void emit(const Problem& p, const Source& source, const Reducer& reducer, int64_t output,
+                     const typename Source::Key* group, int64_t part, const State& state) {
+  if (p.candidates) {
+    put(p.candidates, output * p.plan.candidates() + part, state);
+  } else {
+    finish(p, source, reducer, output, group, state);
+  }
+}
+
+constexpr int kCombiners = 256;  // threads per block
+
+// The second kernel: as many lanes per output as it has parts, at most a block. At most 1 MiB is
+// read; bound by launch latency.
+template <class Source, class Reducer>
+__global__ void combine_parts(const __grid_constant__ Problem p, const Source source,
+                              const Reducer reducer, int lanes) {
+  using State = typename Reducer::template Stored<typename Source::Key>;
+  __shared__ State warps[kCombiners / 32];
+  wait_for_previous();
+  const int64_t parts = p.plan.candidates();
+  const int64_t output = (blockIdx.x * int64_t(kCombiners) + threadIdx.x) >> log2_of(lanes);
+  const int lane = threadIdx.x & (lanes - 1);
+  State state;
+  for (int64_t part = lane; part < parts && output < p.outputs; part += lanes) {
+    State other;
+    get(p.candidates, output * parts + part, other);
+    merge(state, other);
+  }
+  state = block_combine(state, lane, lanes, warps);
+  if (lane > 0 || output >= p.outputs) return;
+  const int64_t offset = place(p.axes(), p.axis_count, output).offset;
+  const auto* input = reinterpret_cast<const typename Source::Key*>(p.input);
+  finish(p, source, reducer, output, input + offset, state);
+}
+
+// `early`: it may begin before what the stream does before it has ended, for which it then waits.
+template <class Source, class Reducer>
+void launch_combine_of(const Problem& problem, const Source& source, const Reducer& reducer,
+                       bool early, void* stream) {
+  cudaLaunchAttribute serialization;
+  serialization.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  serialization.val.programmaticStreamSerializationAllowed = 1;
+  const int64_t parts = problem.plan.candidates();
+  const int64_t lanes = parts > 128 ? kCombiners : std::min<int64_t>(32, ceil_pow2(parts));
+  cudaLaunchConfig_t config{};
+  config.gridDim = static_cast<unsigned>(ceil_div(problem.outputs * lanes, kCombiners));
+  config.blockDim = kCombiners;
+  config.stream = static_cast<cudaStream_t>(stream);
+  config.attrs = &serialization;
+  config.numAttrs = early;
+  check(cudaLaunchKernelEx(&config, combine_parts<Source, Reducer>, problem, source, reducer,
+                           static_cast<int>(lanes)));
+}
+
+}  // namespace reduceops::cuda

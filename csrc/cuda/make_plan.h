@@ -1,0 +1,133 @@
+// Which kernel a reduction runs on a GPU, and how it is cut: host code without CUDA calls, so that
+// it is tested without a GPU (tests/test_plan.py).
+//
+// Of each walk, plan/<walk>.h says whether it fits, how it is cut, what that costs, and where it is
+// the usual one: where measurements found it best. The cheapest is taken; but prices are estimates,
+// so another than the usual one must be cheaper by a margin.
+#pragma once
+
+#include "cuda/plan/boxes.h"
+#include "cuda/plan/bulk_columns.h"
+#include "cuda/plan/columns.h"
+#include "cuda/plan/exchange.h"
+#include "cuda/plan/fill.h"
+#include "cuda/plan/rows.h"
+#include "cuda/plan/small.h"
+#include "cuda/plan/whole_columns.h"
+#include "cuda/plan/whole_rows.h"
+
+namespace reduceops::cuda {
+
+struct Candidate {
+  Plan plan;
+  double price;  // microseconds
+};
+
+// The walks that an input could take.
+class Choice {
+ public:
+  explicit Choice(const PlanInput& in) : in_(in) {
+    // The usual one is the first that is usual, and of these one always fits.
+    if (in.task != Task::kExtreme) {
+      add<SmallPlan>();
+      add<RowsPlan>();
+      add<ColumnsPlan>();
+      return;
+    }
+    add<FillPlan>();
+    if (count_ > 0) return;
+    add<SmallPlan>();
+    add<ExchangePlan>();
+    add<WholeRowsPlan>();
+    add<WholeColumnsPlan>();
+    add<BoxesPlan>();
+    add<BulkColumnsPlan>();
+    add<RowsPlan>();
+    add<ColumnsPlan>();
+  }
+
+  int count() const { return count_; }
+  int usual() const { return usual_; }
+  const Candidate& operator[](int i) const { return candidates_[i]; }
+
+  void set_prices() {
+    const Traffic traffic(in_);
+    for (int i = 0; i < count_; ++i) {
+      Candidate& candidate = candidates_[i];
+      candidate.price = microseconds(in_, candidate.plan, traffic, work(candidate.plan, traffic));
+    }
+  }
+
+  // Where it does not take prices to know, no prices need to be set.
+  bool is_clear() const {
+    return count_ == 1 || in_.tuning.margin == 0 || in_.tuning.walk > 0 ||
+           candidates_[usual_].plan.walk == Walk::kSmall ||
+           candidates_[usual_].plan.walk == Walk::kExchange;
+  }
+  int chosen() const {
+    for (int i = 0; i < count_; ++i) {
+      if (static_cast<int>(candidates_[i].plan.walk) + 1 == in_.tuning.walk) return i;
+    }
+    if (is_clear()) return usual_;
+    int best = usual_;
+    double least = candidates_[usual_].price * static_cast<double>(in_.tuning.margin) / 100;
+    for (int i = 0; i < count_; ++i) {
+      if (candidates_[i].price < least) {
+        best = i;
+        least = candidates_[i].price;
+      }
+    }
+    return best;
+  }
+
+ private:
+  template <class WalkPlan>
+  void add() {
+    if (!WalkPlan::fits(in_) || !WalkPlan::make(in_, candidates_[count_].plan)) return;
+    if (usual_ < 0 && WalkPlan::usual(in_)) usual_ = count_;
+    ++count_;
+  }
+
+  Work work(const Plan& plan, const Traffic& traffic) const {
+    switch (plan.walk) {
+      case Walk::kRows:
+        return RowsPlan::work(in_, plan, traffic);
+      case Walk::kColumns:
+        return ColumnsPlan::work(in_, plan, traffic);
+      case Walk::kBoxes:
+        return BoxesPlan::work(in_, plan, traffic);
+      case Walk::kBulkColumns:
+        return BulkColumnsPlan::work(in_, plan, traffic);
+      case Walk::kWholeRows:
+        return WholeRowsPlan::work(in_, plan, traffic);
+      case Walk::kWholeColumns:
+        return WholeColumnsPlan::work(in_, plan, traffic);
+      case Walk::kSmall:
+        return SmallPlan::work(in_, plan, traffic);
+      case Walk::kExchange:
+        return ExchangePlan::work(in_, plan, traffic);
+      case Walk::kFill:
+        break;
+    }
+    return FillPlan::work(in_, plan, traffic);
+  }
+
+  const PlanInput& in_;
+  int count_ = 0, usual_ = -1;
+  Candidate candidates_[6];  // a row fits five walks at most, a column six
+};
+
+inline Plan make_plan(const Groups& groups, int64_t bytes, int64_t address, Limits limits,
+                      const Tuning& tuning = {}, Task task = Task::kExtreme) {
+  const PlanInput in(groups, bytes, address, limits, tuning, task);
+  if (tuning.walk == 0 && SmallPlan::fits(in) && SmallPlan::usual(in)) {
+    Plan plan;  // launched as fast as it is planned, so no time for others
+    SmallPlan::make(in, plan);
+    return plan;
+  }
+  Choice choice(in);
+  if (!choice.is_clear()) choice.set_prices();
+  return choice[choice.chosen()].plan;
+}
+
+}  // namespace reduceops::cuda

@@ -1,0 +1,122 @@
+// Where results are stored: indices of 1, 2, 4 or 8 bytes, and values.
+//
+// The width of an index is the same for the whole grid, so that asking for it costs a branch that
+// no warp takes both ways, and kernels are not compiled for each.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+
+#include "cuda/sizes.h"
+
+namespace reduceops::cuda {
+
+// The first of neighbouring indices in the bits of a word, as many as it has room for.
+template <class Index>
+__device__ uint32_t packed(const uint32_t* index) {
+  if constexpr (sizeof(Index) == 4) {
+    return index[0];
+  } else if constexpr (sizeof(Index) == 2) {
+    return __byte_perm(index[0], index[1], 0x5410);
+  } else {
+    return __byte_perm(__byte_perm(index[0], index[1], 0x0040),
+                       __byte_perm(index[2], index[3], 0x0040), 0x5410);
+  }
+}
+
+struct Outputs {
+  char* indices;    // may be null
+  void* values;     // may be null
+  int index_bytes;  // 1, 2 (unsigned), 4 or 8
+
+  __device__ void put_index(int64_t to, int64_t index) const {
+    if (index_bytes == 8) {
+      put_as(to, index);
+    } else if (index_bytes == 4) {
+      put_as(to, static_cast<int32_t>(index));
+    } else if (index_bytes == 2) {
+      put_as(to, static_cast<uint16_t>(index));
+    } else {
+      put_as(to, static_cast<uint8_t>(index));
+    }
+  }
+
+  // Of neighbours from `to` on, which is a multiple of their number.
+  template <int kCount>
+  __device__ void put_indices(int64_t to, const uint32_t (&index)[kCount]) const {
+    if (index_bytes == 8) {
+      put_words(to, index);
+    } else if (index_bytes == 4) {
+      put_packed<int32_t>(to, index);
+    } else if (index_bytes == 2) {
+      put_packed<uint16_t>(to, index);
+    } else {
+      put_packed<uint8_t>(to, index);
+    }
+  }
+  // The same from anywhere on, of which `count` are wanted.
+  template <int kCount>
+  __device__ void put_indices(int64_t to, uint32_t count, const uint32_t (&index)[kCount]) const {
+    const auto at = reinterpret_cast<uintptr_t>(indices + to * index_bytes);
+    if (kCount > 1 && count >= kCount &&
+        at % std::min<uint32_t>(kCount * index_bytes, kLoadBytes) == 0) {
+      put_indices(to, index);
+      return;
+    }
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      if (i < count) put_index(to + i, index[i]);
+    }
+  }
+
+  // One result. `value` is called where values are wanted.
+  template <class Value>
+  __device__ void put(int64_t to, int64_t index, Value&& value) const {
+    if (indices) put_index(to, index);
+    if (values) {
+      const auto bits = value();
+      static_cast<std::remove_const_t<decltype(bits)>*>(values)[to] = bits;
+    }
+  }
+
+ private:
+  template <class Index>
+  __device__ void put_as(int64_t to, Index index) const {
+    reinterpret_cast<Index*>(indices)[to] = index;
+  }
+  template <int kCount>
+  __device__ void put_words(int64_t to, const uint32_t (&index)[kCount]) const {
+    auto* at = reinterpret_cast<int64_t*>(indices) + to;
+    if constexpr (kCount == 1) {
+      at[0] = index[0];
+    } else {
+#pragma unroll
+      for (int i = 0; i < kCount; i += 2)
+        *reinterpret_cast<longlong2*>(at + i) = {index[i], index[i + 1]};
+    }
+  }
+  template <class Index, int kCount>
+  __device__ void put_packed(int64_t to, const uint32_t (&index)[kCount]) const {
+    constexpr int kBytes = kCount * sizeof(Index), kInWord = 4 / sizeof(Index);
+    auto* at = reinterpret_cast<Index*>(indices) + to;
+    if constexpr (kCount == 1) {
+      at[0] = static_cast<Index>(index[0]);
+    } else if constexpr (kBytes == 2) {
+      *reinterpret_cast<uint16_t*>(at) = static_cast<uint16_t>(index[0] | index[1] << 8);
+    } else if constexpr (kBytes == 4) {
+      *reinterpret_cast<uint32_t*>(at) = packed<Index>(index);
+    } else if constexpr (kBytes == 8) {
+      *reinterpret_cast<uint2*>(at) = {packed<Index>(index), packed<Index>(index + kInWord)};
+    } else {
+#pragma unroll
+      for (int i = 0; i < kCount; i += 4 * kInWord) {
+        *reinterpret_cast<uint4*>(at + i) = {
+            packed<Index>(index + i), packed<Index>(index + i + kInWord),
+            packed<Index>(index + i + 2 * kInWord), packed<Index>(index + i + 3 * kInWord)};
+      }
+    }
+  }
+};
+
+}  // namespace reduceops::cuda

@@ -1,0 +1,78 @@
+// columns.cu: a kept dim is innermost; any columns.
+#pragma once
+
+#include "cuda/plan/price.h"
+
+namespace reduceops::cuda {
+
+struct ColumnsPlan {
+  static bool fits(const PlanInput& in) { return !in.rows; }
+
+  static bool usual(const PlanInput&) { return true; }
+
+  static bool make(const PlanInput& in, Plan& plan) {
+    plan = in.empty_plan(Walk::kColumns);
+    plan.threads = kThreads;
+    plan.vector = in.columns_aligned(kLoadBytes);
+    const Dim& inner = in.inner();
+    const int64_t full = in.multiprocessors * in.tuning.blocks_per_multiprocessor;
+    const int64_t outer = in.groups.outputs / inner.size;
+    const int64_t columns = plan.vector ? inner.size * in.bytes / kLoadBytes : inner.size;
+    // Whole warps of neighbouring columns, evenly cut.
+    int64_t lanes = columns;
+    if (columns > kThreads) lanes = round_up(ceil_div(columns, ceil_div(columns, kThreads)), 32);
+    // Too few columns to fill the GPU: threads share a column, if need be fewer columns side by
+    // side.
+    int64_t across = ceil_div(columns, lanes), shares = 1;
+    for (; outer * across * lanes * shares < full * kThreads; shares *= 2) {
+      if (in.walk < in.tuning.column_loads * shares * 2) break;
+      if (lanes * shares * 2 > kThreads) {
+        if (lanes <= 32) break;
+        lanes = round_up(lanes / 2, 32);
+        across = ceil_div(columns, lanes);
+        if (lanes * shares * 2 > kThreads) break;
+      }
+    }
+    plan.across = across;
+    plan.tiles = outer * across;
+    const int64_t units = ceil_div(plan.tiles, kThreads / (lanes * shares));
+    // A second launch pays only where one leaves multiprocessors without a block, and much to do.
+    int64_t wanted = 1;
+    const int64_t loads = ceil_div(in.walk, shares);
+    if (units < in.multiprocessors && loads >= in.tuning.split_loads)
+      wanted = std::min(ceil_div(full, units), loads / in.tuning.part_loads);
+    cut(plan, in, wanted, 1);
+    plan.lanes = static_cast<int>(lanes);
+    plan.shares = static_cast<int>(shares);
+    plan.blocks = units * plan.parts;
+    return true;
+  }
+
+  static Work work(const PlanInput& in, const Plan& plan, const Traffic& traffic) {
+    const double resident = column_blocks(in.bytes, plan.vector);
+    const int64_t loads = std::min<int64_t>(column_loads(in.bytes, plan.vector),
+                                            ceil_div(plan.part_extent, plan.shares));
+    const double shares = traffic.outputs * static_cast<double>(plan.shares * plan.parts);
+    // The last blocks leave multiprocessors idle.
+    const double waves =
+        static_cast<double>(plan.blocks) / (resident * static_cast<double>(in.multiprocessors));
+    const double read = traffic.read * (1 + 0.03 / std::max(1., waves));
+    const double extra = plan.shares > 1 ? 2 : 1;
+    if (plan.vector)
+      return {.read = read,
+              .sectors = traffic.bytes,
+              .instructions = of_bytes({5, 3.4, 3.6, 5.5}, in.bytes) * traffic.elements +
+                              90 * shares * static_cast<double>(in.bytes) / kLoadBytes,
+              .in_flight = in_flight(in, plan, resident, loads * kLoadBytes),
+              .extra = extra};
+    const double sector = sectors_of(std::min(32, plan.lanes),
+                                     static_cast<double>(in.inner().stride * in.bytes), in.bytes);
+    return {.read = price::kScattered * read,
+            .sectors = traffic.elements * sector,
+            .instructions = 10 * traffic.elements + 90 * shares,
+            .in_flight = in_flight(in, plan, resident, static_cast<double>(loads) * sector),
+            .extra = extra};
+  }
+};
+
+}  // namespace reduceops::cuda

@@ -1,0 +1,90 @@
+// What a plan is made from, with what several walks ask about it.
+#pragma once
+
+#include "cuda/plan.h"
+#include "cuda/tuning.h"
+
+namespace reduceops::cuda {
+
+struct PlanInput {
+  // `bytes` per element; `address` of the input (its alignment is what counts).
+  PlanInput(const Groups& groups, int64_t bytes, int64_t address, Limits limits,
+            const Tuning& tuning, Task task)
+      : groups(groups),
+        tuning(tuning),
+        task(task),
+        multiprocessors(limits.multiprocessors),
+        bulk(limits.bulk && tuning.bulk != 0),
+        rows(is_rows(groups)),
+        bytes(bytes),
+        address(address),
+        walk(walk_extent(groups.reduced)),
+        total(groups.outputs * walk * bytes) {}
+
+  const Groups& groups;
+  const Tuning& tuning;
+  const Task task;
+  const int64_t multiprocessors;
+  const bool bulk;  // there are bulk copies and clusters
+  const bool rows;  // the innermost dim is a reduced one
+  const int64_t bytes, address;
+  const int64_t walk;   // elements of a group
+  const int64_t total;  // bytes of all of them
+
+  const Dim& inner() const { return groups.axes.dim[0]; }
+  const Dim& along() const { return groups.reduced.dim[0]; }
+  int64_t slot_bytes() const { return std::max<int64_t>(4, bytes); }
+  int64_t elements_of_load() const { return kLoadBytes / bytes; }
+  bool large() const { return total >= tuning.bulk_bytes; }
+
+  // Threads to a row of so many loads.
+  int lanes_of(int64_t loads, int64_t at_most = 32) const {
+    return static_cast<int>(std::min(at_most, ceil_pow2(ceil_div(loads, tuning.lane_loads))));
+  }
+
+  // Whether addresses are multiples of `alignment` wherever a walk goes past dim `from` of `dims`.
+  bool strides_aligned(const Dims& dims, int from, int64_t alignment) const {
+    int64_t strides = 0;
+    for (int d = from; d < dims.count; ++d) strides |= dims.dim[d].stride;
+    return (strides * bytes & (alignment - 1)) == 0;
+  }
+  bool address_aligned(int64_t alignment) const { return (address & (alignment - 1)) == 0; }
+
+  // Whether so many bytes of neighbouring columns are aligned wherever a walk goes.
+  bool columns_aligned(int64_t to) const {
+    return inner().stride == 1 && address_aligned(to) && (inner().size * bytes & (to - 1)) == 0 &&
+           strides_aligned(groups.axes, 1, to) && strides_aligned(groups.reduced, 0, to);
+  }
+
+  // Of one part, not cut yet.
+  Plan empty_plan(Walk walk) const {
+    Plan plan{};
+    plan.walk = walk;
+    plan.cluster = plan.lanes = plan.shares = plan.runs = 1;
+    plan.candidate_bytes = bytes_of_candidate();
+    return plan;
+  }
+  // 8 if key and index fit; a sum needs 24.
+  int bytes_of_candidate() const {
+    if (task == Task::kSoftmax) return 24;
+    return bytes <= 4 && groups.extent >> 32 == 0 ? 8 : 16;
+  }
+};
+
+inline void keep_whole(Plan& plan, const PlanInput& in) {
+  plan.parts = 1;
+  plan.part_extent = in.walk;
+}
+
+// Cuts the reduced extent in at most `wanted` parts, as the workspace allows.
+inline void cut(Plan& plan, const PlanInput& in, int64_t wanted, int64_t multiple) {
+  if (wanted <= 1 && in.walk <= kMaxPartExtent) return keep_whole(plan, in);
+  const int64_t fits = kWorkspaceBytes / (plan.candidate_bytes * in.groups.outputs);
+  const int64_t parts = std::max<int64_t>(1, std::min({wanted, fits, in.walk}));
+  plan.part_extent = std::max<int64_t>(1, ceil_div(in.walk, parts));
+  if (parts > 1) plan.part_extent = round_up(plan.part_extent, multiple);
+  plan.part_extent = std::min(plan.part_extent, kMaxPartExtent);
+  plan.parts = std::max<int64_t>(1, ceil_div(in.walk, plan.part_extent));
+}
+
+}  // namespace reduceops::cuda

@@ -1,0 +1,76 @@
+// rows.cu: the reduced dim is innermost; any rows.
+#pragma once
+
+#include "cuda/plan/price.h"
+
+namespace reduceops::cuda {
+
+struct RowsPlan {
+  static bool fits(const PlanInput& in) { return in.rows; }
+
+  static bool usual(const PlanInput&) { return true; }
+
+  static bool make(const PlanInput& in, Plan& plan) {
+    plan = in.empty_plan(Walk::kRows);
+    plan.threads = kThreads;
+    const auto& reduced = in.groups.reduced;
+    const int64_t width = in.elements_of_load(), outputs = in.groups.outputs;
+    plan.vector = reduced.count > 0 && in.along().stride == 1 &&
+                  (reduced.count == 1 || in.along().size >= in.tuning.min_vector_run);
+    const int64_t full = in.multiprocessors * in.tuning.blocks_per_multiprocessor;
+    const int64_t loads = plan.vector ? ceil_div(in.walk, width) : in.walk;
+    // A warp to a row or a block, whichever has fewer rounds of loads to wait for.
+    const auto rounds = [&](int64_t lanes) {
+      const int64_t rows_at_once = in.multiprocessors * kRowLoads / (kFewLoads * lanes);
+      return ceil_div(outputs, rows_at_once) * ceil_div(loads, lanes * kFewLoads);
+    };
+    // A row of several parts has a block to each: only such are combined by clusters.
+    const bool whole_block = in.walk > kMaxPartExtent || rounds(kThreads) < rounds(32);
+    plan.lanes = whole_block ? kThreads : in.lanes_of(loads);
+    const int64_t units = ceil_div(outputs, kThreads / plan.lanes);
+    int64_t wanted = 1;
+    if (units < full && whole_block) {
+      wanted = std::min(ceil_div(full, units), loads / (kThreads * in.tuning.part_loads));
+      // A cluster combines its parts without a second kernel.
+      if (in.bulk && plan.vector && units * kCluster * 2 > in.multiprocessors)
+        wanted = std::min(wanted, kCluster);
+    }
+    cut(plan, in, wanted, plan.vector ? 2048 / in.bytes : 1);
+    if (in.bulk && plan.parts <= kCluster) plan.cluster = static_cast<int>(plan.parts);
+    if (reduced.count > 1) {
+      const int64_t of_run = plan.vector ? ceil_div(in.along().size, width) : in.along().size;
+      const int64_t most = of_run > 32 * kManyLoads ? plan.lanes : std::min(plan.lanes, 32);
+      const int64_t lanes = std::min(most, ceil_pow2(ceil_div(of_run, in.tuning.lane_loads)));
+      plan.runs = static_cast<int>(plan.lanes / lanes);
+    }
+    const int64_t loads_of_part = plan.vector ? ceil_div(plan.part_extent, width) : 0;
+    plan.loads = loads_of_part >= 2 * kManyLoads * plan.lanes ? kManyLoads : kFewLoads;
+    plan.blocks = units * plan.parts;
+    return true;
+  }
+
+  static Work work(const PlanInput& in, const Plan& plan, const Traffic& traffic) {
+    const double threads = traffic.outputs * static_cast<double>(plan.lanes * plan.parts);
+    const double runs = traffic.elements / static_cast<double>(in.along().size);
+    const double resident = static_cast<double>(kRowLoads) / (kThreads * plan.loads);
+    const double overhead = 110 * threads + 60 * runs * plan.lanes / plan.runs;
+    if (plan.vector)
+      return {.read = 1.04 * traffic.read,  // each round of loads waits for the last
+              .sectors = traffic.bytes + runs * kSectorBytes,
+              .instructions = of_bytes({3, 2.1, 3, 5}, in.bytes) * traffic.elements + overhead,
+              .in_flight = in_flight(in, plan, resident, plan.loads * kLoadBytes),
+              .extra = 0.6};
+    // A thread's elements lie side by side with those of its neighbours, or of its next loads.
+    const double count = static_cast<double>(
+        std::min(std::max<int64_t>(plan.lanes / plan.runs, kFewLoads), in.along().size));
+    const double sector =
+        sectors_of(count, static_cast<double>(in.along().stride * in.bytes), in.bytes);
+    return {.read = traffic.read,
+            .sectors = traffic.elements * sector,
+            .instructions = 12 * traffic.elements + overhead,
+            .in_flight = in_flight(in, plan, resident, kFewLoads * sector),
+            .extra = 0.6};
+  }
+};
+
+}  // namespace reduceops::cuda

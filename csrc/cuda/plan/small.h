@@ -1,0 +1,68 @@
+// small.cu: few elements, whatever their order.
+#pragma once
+
+#include "cuda/plan/price.h"
+#include "cuda/plan/whole_columns.h"
+#include "cuda/plan/whole_rows.h"
+
+namespace reduceops::cuda {
+
+struct SmallPlan {
+  // Offsets, result indices and places of results have 32 bits.
+  static bool fits(const PlanInput& in) {
+    const Groups& groups = in.groups;
+    const Dims &kept = groups.kept, &reduced = groups.reduced;
+    if (kept.count > 2 || reduced.count > 1 || groups.outputs * in.walk > kMaxPartExtent ||
+        groups.extent >> 31 != 0 || groups.outputs * groups.copies >> 31 != 0)
+      return false;
+    int64_t last = 0, last_mask = 0;
+    for (const Dims* dims : {&kept, &reduced}) {
+      for (int d = 0; d < dims->count; ++d) {
+        last += (dims->dim[d].size - 1) * dims->dim[d].stride;
+        last_mask += (dims->dim[d].size - 1) * dims->dim[d].mask_stride;
+      }
+    }
+    return (last | last_mask) >> 31 == 0;
+  }
+
+  static bool usual(const PlanInput& in) {
+    const bool whole =
+        in.task == Task::kExtreme && (WholeRowsPlan::usual(in) || WholeColumnsPlan::fits(in));
+    const int64_t most =
+        std::min(in.tuning.small_elements, whole ? in.tuning.small_whole_elements : kMaxPartExtent);
+    const int64_t longest = in.rows ? in.tuning.small_row : lanes(in) * in.tuning.small_loads;
+    return in.groups.outputs * in.walk <= most && in.walk <= longest;
+  }
+
+  // More than a warp only where every multiprocessor has a block at most.
+  static int lanes(const PlanInput& in) {
+    int lanes = in.lanes_of(in.walk, kSmallThreads);
+    while (lanes > 32 && in.groups.outputs * lanes > in.multiprocessors * kSmallThreads) lanes /= 2;
+    return lanes;
+  }
+
+  static bool make(const PlanInput& in, Plan& plan) {
+    plan = in.empty_plan(Walk::kSmall);
+    keep_whole(plan, in);
+    plan.lanes = lanes(in);
+    plan.threads = kSmallThreads;
+    plan.blocks = ceil_div(in.groups.outputs * plan.lanes, kSmallThreads);
+    return true;
+  }
+
+  // Single elements, a few in flight; little before the loads and after them.
+  static Work work(const PlanInput& in, const Plan& plan, const Traffic& traffic) {
+    const auto pitch = [&](const Dim& dim) { return static_cast<double>(dim.stride * in.bytes); };
+    double sector = sectors_of(plan.lanes, pitch(in.along()), in.bytes);
+    if (in.groups.axes.count > 0)
+      sector = std::min(sector, sectors_of(32. / plan.lanes, pitch(in.inner()), in.bytes));
+    const int64_t loads = std::min(kSmallLoads, ceil_div(in.walk, plan.lanes));
+    return {.read = price::kScattered * traffic.read,
+            .sectors = traffic.elements * sector,
+            .instructions = 12 * traffic.elements + (40 * plan.lanes + 50) * traffic.outputs,
+            .in_flight = in_flight(in, plan, 16, static_cast<double>(loads) * sector),
+            .extra = 1};
+  }
+};
+
+}  // namespace reduceops::cuda

@@ -1,0 +1,95 @@
+// whole_rows.cu: contiguous rows, held as a whole or in batches.
+#pragma once
+
+#include "cuda/plan/price.h"
+
+namespace reduceops::cuda {
+
+struct WholeRowsPlan {
+  static bool fits(const PlanInput& in) {
+    const Groups& groups = in.groups;
+    if (!in.rows || groups.kept.count > kWholeDims || !is_run(groups.reduced) ||
+        !in.tuning.whole_rows)
+      return false;
+    if (is_mapped(in) && (groups.reduced.count > kMappedDims || groups.extent >> 32 != 0))
+      return false;
+    // From two vectors on, one is within the row wherever it begins.
+    if (in.walk * in.bytes < (by_vectors(in) ? kLoadBytes : 2 * kLoadBytes)) return false;
+    return groups.outputs * (is_held(in) ? threads_of_row(in) : kWholeThreads) >> 32 == 0;
+  }
+
+  static bool usual(const PlanInput& in) {
+    return fits(in) &&
+           (in.walk * in.bytes >= in.tuning.whole_row_bytes || aligned(in) || is_mapped(in));
+  }
+
+  // Whether rows begin and end where vectors do.
+  static bool aligned(const PlanInput& in) {
+    return in.address_aligned(kLoadBytes) && (in.walk * in.bytes & (kLoadBytes - 1)) == 0 &&
+           in.strides_aligned(in.groups.axes, 0, kLoadBytes);
+  }
+
+  static bool make(const PlanInput& in, Plan& plan) {
+    plan = in.empty_plan(Walk::kWholeRows);
+    plan.mapped = is_mapped(in);
+    plan.vector = by_vectors(in);
+    const int64_t vectors = vectors_of_row(in), outputs = in.groups.outputs;
+    const int64_t full = in.multiprocessors * in.tuning.whole_blocks;
+    int64_t wanted = std::min(full / outputs, ceil_div(vectors, kBatch));
+    // A cluster combines its parts without a second kernel.
+    if (in.bulk && wanted > kCluster && outputs * kCluster * 2 > full) wanted = kCluster;
+    cut(plan, in, wanted, kLineBytes / in.bytes);
+    if (in.bulk && plan.parts <= kCluster) plan.cluster = static_cast<int>(plan.parts);
+    if (is_held(in)) {
+      plan.lanes = static_cast<int>(threads_of_row(in));
+      // Where a row need not begin with a vector, there may be two.
+      const int64_t least = plan.vector ? 1 : 2;
+      plan.loads = static_cast<int>(plan.mapped ? kWholeLoads
+                                                : std::max(least, ceil_div(vectors, plan.lanes)));
+      plan.threads = std::max(plan.lanes, int(kThreads));
+      plan.blocks = ceil_div(outputs * plan.lanes, plan.threads);
+    } else {
+      // A block to a part, with as many threads as its batches are full with.
+      const int64_t part_vectors = ceil_div(plan.part_extent * in.bytes, kLoadBytes);
+      plan.batches = ceil_div(part_vectors, kBatch);
+      plan.loads = kWholeLoads;
+      plan.lanes = plan.threads =
+          static_cast<int>(round_up(ceil_div(part_vectors, plan.batches * kWholeLoads), 32));
+      plan.blocks = outputs * plan.parts;
+    }
+    return true;
+  }
+
+  // Rows whose reduced dims are one run, but not in the order in which the index counts them.
+  static bool is_mapped(const PlanInput& in) { return in.groups.reduced.count > 1; }
+
+  static Work work(const PlanInput& in, const Plan& plan, const Traffic& traffic) {
+    const double threads = traffic.outputs * static_cast<double>(plan.lanes * plan.parts);
+    const int lanes_log2 = std::bit_width(static_cast<unsigned>(plan.lanes));
+    const double of_thread = 55 + 8 * lanes_log2 + (plan.vector ? 0 : 25);
+    return {
+        .read = traffic.read,
+        .sectors = traffic.bytes + (plan.vector ? 0 : traffic.outputs * kSectorBytes),
+        .instructions = of_bytes({2, 1.4, 2, 4}, in.bytes) * traffic.elements + of_thread * threads,
+        .in_flight = in_flight(in, plan, 1536. / plan.threads, plan.loads * kLoadBytes)};
+  }
+
+ private:
+  // Of mapped rows there are no kernels for aligned ones alone.
+  static bool by_vectors(const PlanInput& in) { return aligned(in) && !is_mapped(in); }
+
+  static int64_t vectors_of_row(const PlanInput& in) {
+    return ceil_div(in.walk * in.bytes, kLoadBytes);
+  }
+  static int64_t threads_of_row(const PlanInput& in) {
+    const int64_t vectors = vectors_of_row(in);
+    const bool few = vectors <= in.tuning.whole_few_vectors && !is_mapped(in);
+    return ceil_pow2(few ? ceil_div(vectors, 2) : ceil_div(vectors, kWholeLoads));
+  }
+  // At once.
+  static bool is_held(const PlanInput& in) {
+    return vectors_of_row(in) <= std::min(in.tuning.whole_vectors, kBatch);
+  }
+};
+
+}  // namespace reduceops::cuda

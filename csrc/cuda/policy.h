@@ -1,0 +1,57 @@
+// Constants that the plan and the kernels agree on: the kernels are compiled for them. What may
+// change from run to run is in tuning.h.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "cuda/sizes.h"
+
+namespace reduceops::cuda {
+
+constexpr int kSharedBytes = 227 << 10;       // of a block at most, where there are rings
+constexpr int64_t kWorkspaceBytes = 1 << 20;  // for the candidates of the parts
+constexpr int64_t kCluster = 8;               // blocks: the most that every GPU with clusters takes
+constexpr int64_t kMaxPartExtent = int64_t(1) << 30;  // positions in a part fit 32 bits
+
+// Blocks of plain loads: rows, columns, whole columns, fill.
+constexpr int64_t kThreads = 256;
+
+// rows.cu: 16-byte loads that a multiprocessor has in flight; of a thread among them, many where it
+// has several rounds of them to do, else so few that more blocks find room.
+constexpr int64_t kRowLoads = 8192;
+constexpr int64_t kManyLoads = 16, kFewLoads = 8;
+
+// columns.cu: loads in flight of a thread, of 16 bytes (`vector`) or of an element; blocks that
+// shall find room in a multiprocessor beside them.
+constexpr int column_loads(int64_t bytes, bool vector) {
+  return vector ? bytes == 1 ? 8 : 4 : bytes == 8 ? 8 : 16;
+}
+constexpr int column_blocks(int64_t bytes, bool vector) { return vector && bytes == 1 ? 2 : 4; }
+
+// small.cu
+constexpr int64_t kSmallThreads = 128;
+constexpr int64_t kSmallLoads = 4;  // elements that a lane loads before it looks at them
+
+// whole_rows.cu and whole_columns.cu: what is held as a whole.
+constexpr int64_t kWholeThreads = 512;                   // of a block of rows, at most
+constexpr int64_t kWholeLoads = 4;                       // of a thread, at once
+constexpr int kWholeDims = 5;                            // kept ones
+constexpr int kMappedDims = 4;                           // reduced ones of mapped rows
+constexpr int64_t kBatch = kWholeThreads * kWholeLoads;  // loads of a block at once, at most
+// Elements of a column, at most.
+constexpr int64_t whole_column_rows(int64_t bytes) { return bytes == 4 ? 8 : 4; }
+
+// boxes.cu
+constexpr int kBoxDims = 6;             // kept ones, at most
+constexpr int64_t kGroupThreads = 128;  // of a block
+constexpr int64_t kGroupBlocks = 8;     // that shall find room in a multiprocessor
+
+// bulk_columns.cu: threads of a block that read its ring, slots that each of them takes at most,
+// and reduced positions that it takes at once.
+constexpr int64_t kReaders = 256;
+constexpr int64_t slots_per_reader(int64_t bytes) { return bytes == 4 ? 8 : bytes == 1 ? 2 : 4; }
+constexpr int64_t rows_at_once(int64_t bytes) { return bytes < 4 ? 8 : 4; }
+constexpr int kStageBarriers = 16;  // bytes behind a ring for each of its stages
+
+}  // namespace reduceops::cuda

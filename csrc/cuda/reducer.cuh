@@ -1,0 +1,452 @@
+// Reducer: what is computed of a group of elements.
+//
+//   State<Key, Index>  of some elements, with an index in a run or part (32 bits) or in the whole
+//                      group (64); combine.cuh merges them. State() is that of no element
+//   kRepeats           whether an element may be taken twice, as a tail without branches does. If
+//                      not, `absent()` are the bits that a walk puts in place of such
+//
+// What one thread keeps while it walks, and its state in the end, in the three ways that a walk may
+// go: Items, elements one by one; Row, packs of neighbouring elements of one group; Columns, slots
+// (keys.cuh) of neighbouring groups side by side.
+//
+// At the end of a group: `index(state)`, and `value(state)` where values are wanted.
+//
+// Extreme is every operator but softmax_max, whose SoftmaxMax keeps a sum beside what Extreme does,
+// for which each element counts once.
+#pragma once
+
+#include "cuda/combine.cuh"
+#include "cuda/source.cuh"
+#include "cuda/trackers.cuh"
+
+namespace reduceops::cuda {
+
+template <class Key>
+__device__ Far<Key> widen(Near<Key> found, int64_t index) {
+  return {found.key, index};
+}
+
+// The smallest key, and the lowest index of such an element.
+struct Extreme {
+  static constexpr bool kRepeats = true;
+  // The value is the element at the index, which results.cuh may also make of its key.
+  static constexpr bool kTakesElement = true;
+  template <class Key, class Index>
+  using State = Found<Key, Index>;
+  template <class Key>
+  using Stored = Far<int64_t>;  // in the workspace
+
+  template <class Source>
+  class Items {
+    using Key = typename Source::Key;
+
+   public:
+    // `index(i)` of each.
+    template <int kCount, class Index>
+    __device__ void take(const Source& source, const typename Source::Item (&items)[kCount],
+                         Index index) {
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) {
+        if constexpr (Source::kMasked) {
+          if (!source.present(items[i])) continue;
+        }
+        state_.take(source.element.key(source.bits(items[i])), index(i));
+      }
+    }
+    __device__ Near<Key> state() const { return state_; }
+
+   private:
+    Near<Key> state_;
+  };
+
+  // Takes the minimum of a pack, compares it once with its best, and remembers only which pack it
+  // was; the element is looked up at the end.
+  template <class Source>
+  class Row {
+    using Key = typename Source::Key;
+    using Pack = typename Source::Pack;
+    static constexpr int kWidth = Vector<Key>::kWidth;
+
+   public:
+    // `first`: a pack of the run.
+    __device__ Row(const Source& source, uint32_t first) : pack_(first) {
+      if constexpr (Source::kMasked) {
+        smallest_ = source.element.key(source.absent());
+        pack_ = kNowhere;
+      }
+    }
+    // `number(i)` of each, in the run.
+    template <int kPacks, class Number>
+    __device__ void take(const Source& source, const Pack (&packs)[kPacks], Number number) {
+#pragma unroll
+      for (int i = 0; i < kPacks; ++i) {
+        const Key key = smallest_of(source.element, {source.bits(packs[i])});
+        bool wins = key < smallest_;
+        // A present element wins against absent ones, even if it equals them.
+        if constexpr (Source::kMasked) wins |= pack_ == kNowhere && source.any_present(packs[i]);
+        if (wins) {
+          smallest_ = key;
+          pack_ = number(i);
+        }
+      }
+    }
+    __device__ Key smallest() const { return smallest_; }
+    // `again(number)` loads a pack once more. Should somebody have written to it meanwhile, the
+    // element is its last one.
+    template <class Again>
+    __device__ Near<Key> state(const Source& source, Again again) const {
+      if (pack_ == kNowhere) return {};
+      const Pack pack = again(pack_);
+      uint32_t at;
+      if constexpr (Source::kMasked) {
+        at = smallest_ == source.element.key(source.absent())
+                 ? source.first_present(pack)
+                 : first_of(source.element, {source.bits(pack)}, smallest_);
+      } else {
+        at = first_of(source.element, {pack}, smallest_);
+      }
+      return {smallest_, pack_ * kWidth + std::min<uint32_t>(at, kWidth - 1)};
+    }
+
+   private:
+    Key smallest_ = std::numeric_limits<Key>::max();
+    uint32_t pack_;  // if nothing is below the largest key, the first holds it too
+  };
+
+  template <class Source, int kSlots>
+  class Columns {
+    using Element = typename Source::Element;
+    using Key = typename Source::Key;
+    using Slot = typename Slots<Element>::Slot;
+    static constexpr int kElements = Slots<Element>::kElements;
+
+   public:
+    template <int kRows>
+    __device__ void take(const Source& source, const Slot (&slots)[kSlots][kRows], uint32_t turn) {
+      tracker_.take(source.element, slots, turn);
+    }
+    __device__ void finish() { tracker_.finish(); }
+    __device__ Key key(const Source& source, int column) const {
+      return tracker_.key(source.element, column / kElements, column % kElements);
+    }
+    // The index is a turn; `turns` of them have been taken, of which the elements are `at(turn)`.
+    template <class At>
+    __device__ Near<Key> state(const Source& source, int column, uint32_t turns, At at) const {
+      const uint32_t turn = tracker_.turn(column / kElements, column % kElements);
+      const Near<Key> found{key(source, column), turn};
+      if constexpr (Source::kMasked) {
+        if (found.key == source.element.key(source.absent()))
+          return first_present(source, found.key, turns, at);
+      }
+      return found;
+    }
+
+   private:
+    // Where all that are present equal absent ones. (Rare, so it may read the mask once more.)
+    template <class At>
+    static __device__ Near<Key> first_present(const Source& source, Key key, uint32_t turns,
+                                              At at) {
+      constexpr int kAtOnce = 8;
+      for (uint32_t turn = 0; turn < turns; turn += kAtOnce) {
+        uint32_t first = kNowhere;
+        bool present[kAtOnce];
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i) present[i] = *at(std::min(turn + i, turns - 1)).mask;
+#pragma unroll
+        for (int i = kAtOnce - 1; i >= 0; --i) {
+          if (present[i]) first = std::min(turn + i, turns - 1);
+        }
+        if (first != kNowhere) return {key, first};
+      }
+      return {};
+    }
+
+    Tracker<Element, kSlots> tracker_;
+  };
+
+  // Of columns, that shall find room in a multiprocessor.
+  template <class Key>
+  static constexpr int column_blocks(bool) {
+    return 4;
+  }
+
+  template <class State>
+  __device__ int64_t index(const State& state) const {
+    return state.none() ? 0 : state.index;
+  }
+  // `bits_at(index)` are those of the element there.
+  template <class Source, class State, class BitsAt>
+  __device__ typename Source::Key value(const Source& source, const State& state,
+                                        BitsAt bits_at) const {
+    if constexpr (Source::kMasked) {
+      if (state.none()) return source.element.value(source.absent());
+    }
+    return source.element.value(bits_at(state.index));
+  }
+};
+
+// e to the power of x.
+#ifdef __CUDA_ARCH__
+__device__ inline float exponential(float x) {
+  float power;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x * 1.44269504f));
+  return power;
+}
+#else
+inline float exponential(float x) { return std::exp2(x * 1.44269504f); }
+#endif
+__device__ inline double exponential(double x) { return exp(x); }
+
+#ifdef __CUDA_ARCH__
+__device__ inline float max_or_nan(float a, float b) {
+  float larger;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
+  return larger;
+}
+#else
+inline float max_or_nan(float a, float b) { return a != a || a > b ? a : b; }
+#endif
+__device__ inline double max_or_nan(double a, double b) { return a != a || a > b ? a : b; }
+
+template <class Format>
+constexpr typename Format::Key kInfinity = 0x7f800000;
+template <>
+inline constexpr int16_t kInfinity<BFloat16> = 0x7f80;
+template <>
+inline constexpr int16_t kInfinity<Float16> = 0x7c00;
+template <>
+inline constexpr int64_t kInfinity<Float64> = 0x7ff0000000000000;
+
+// The element of which this is the key, the largest first; of zeros and NaNs, one of them.
+template <class Format, class Key = typename Format::Key>
+__device__ typename Format::Compute number_of(Key key) {
+  constexpr Key kBias = std::numeric_limits<Key>::max() - kInfinity<Format>;
+  Key bits;
+  bits_of<true>(key, Order<Key>{-1, kBias, Key(kBias - kInfinity<Format> - 1)}, bits);
+  return Format::decode(bits);
+}
+
+// exp(a - b) of their keys, b being the larger. (The difference of two infinities is none.)
+template <class Format, class Key = typename Format::Key>
+__device__ typename Format::Compute ratio(Key a, Key b) {
+  return a == b ? 1 : exponential(number_of<Format>(a) - number_of<Format>(b));
+}
+
+// The largest of some elements and the sum of exp(x - largest), which is 0 where all are -infinity.
+template <class F, class Index>
+struct Summed : Found<typename F::Key, Index> {
+  using Format = F;
+  using Sum = typename F::Compute;
+  Sum sum = 0;
+};
+
+template <class F, class Index>
+__device__ void merge(Summed<F, Index>& state, Summed<F, Index> other) {
+  const auto largest = std::min(state.key, other.key);
+  state.sum = state.sum * ratio<F>(state.key, largest) + other.sum * ratio<F>(other.key, largest);
+  state.take(other.key, other.index);
+}
+
+template <class F, class Index>
+__device__ Summed<F, Index> warp_combine(Summed<F, Index> state, uint32_t lanes = 32) {
+  const Found<typename F::Key, Index> best = state;
+  const auto agreed = warp_combine(best, lanes);
+  state.sum *= ratio<F>(state.key, agreed.key);
+  for (uint32_t d = lanes / 2; d > 0; d /= 2) state.sum += __shfl_xor_sync(~0u, state.sum, d);
+  state.key = agreed.key;
+  state.index = agreed.index;
+  return state;
+}
+
+template <class F>
+__device__ Summed<F, int64_t> widen(Summed<F, uint32_t> state, int64_t index) {
+  return {{state.key, index}, state.sum};
+}
+
+template <class F>
+__device__ void put(const Candidates& candidates, int64_t at, const Summed<F, int64_t>& state) {
+  static_cast<Summed<F, int64_t>*>(candidates.workspace)[at] = state;
+}
+template <class F>
+__device__ void get(const Candidates& candidates, int64_t at, Summed<F, int64_t>& state) {
+  state = static_cast<const Summed<F, int64_t>*>(candidates.workspace)[at];
+}
+
+// A thread's sum of exp(x - largest), as the largest grows. What rounding loses of it is carried
+// on, for a thread may take thousands of elements one after the other.
+template <class Format>
+class ExpSum {
+  using Sum = typename Format::Compute;
+
+ public:
+  __device__ void raise(Sum largest) {
+    const Sum factor = exponential(largest_ - largest);
+    sum_ *= factor;
+    lost_ *= factor;
+    largest_ = largest;
+  }
+  // Of elements of which none is larger than the largest.
+  template <int kCount>
+  __device__ Sum of(const Sum (&x)[kCount]) const {
+    // Of nothing but -infinity, the difference would be NaN.
+    const Sum base = largest_ == -std::numeric_limits<Sum>::infinity() ? 0 : largest_;
+    Sum some = 0;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) some += exponential(x[i] - base);
+    return some;
+  }
+  __device__ void add(Sum some) {
+    const Sum exact = some - lost_, sum = sum_ + exact;
+    lost_ = (sum - sum_) - exact;
+    sum_ = sum;
+  }
+  __device__ Sum largest() const { return largest_; }
+  __device__ Sum sum() const { return sum_; }
+
+ private:
+  Sum largest_ = -std::numeric_limits<Sum>::infinity();
+  Sum sum_ = 0, lost_ = 0;
+};
+
+// The largest element and its softmax, in one pass. A maximum that is infinite has none.
+template <class F>
+struct SoftmaxMax {
+  static constexpr bool kRepeats = false;
+  static constexpr bool kTakesElement = false;
+  using Sum = typename F::Compute;
+  template <class Key, class Index>
+  using State = Summed<F, Index>;
+  template <class Key>
+  using Stored = Summed<F, int64_t>;
+
+  Sum weight;  // so often each element counts (Groups::weight)
+
+  static constexpr typename F::Key absent() {
+    return kInfinity<F> | std::numeric_limits<typename F::Key>::min();
+  }
+
+  template <class Source>
+  class Items {
+   public:
+    template <int kCount, class Index>
+    __device__ void take(const Source& source, const typename Source::Item (&items)[kCount],
+                         Index index) {
+      Sum x[kCount];
+      const auto before = best_.state().key;
+      best_.take(source, items, index);
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) x[i] = F::decode(source.bits(items[i]));
+      if (best_.state().key != before) sum_.raise(number_of<F>(best_.state().key));
+      sum_.add(sum_.of(x));
+    }
+    __device__ Summed<F, uint32_t> state() const { return {best_.state(), sum_.sum()}; }
+
+   private:
+    Extreme::Items<Source> best_;
+    ExpSum<F> sum_;
+  };
+
+  template <class Source>
+  class Row {
+    using Pack = typename Source::Pack;
+    static constexpr int kWidth = Vector<typename F::Key>::kWidth;
+
+   public:
+    __device__ Row(const Source& source, uint32_t first) : best_(source, first) {}
+    template <int kPacks, class Number>
+    __device__ void take(const Source& source, const Pack (&packs)[kPacks], Number number) {
+      const auto before = best_.smallest();
+      best_.take(source, packs, number);
+      if (best_.smallest() != before) sum_.raise(number_of<F>(best_.smallest()));
+      Sum some = 0;
+#pragma unroll
+      for (int i = 0; i < kPacks; ++i) {
+        const auto bits = source.bits(packs[i]);
+        Sum x[kWidth];
+#pragma unroll
+        for (int e = 0; e < kWidth; ++e) x[e] = F::decode(bits.at[e]);
+        some += sum_.of(x);
+      }
+      sum_.add(some);
+    }
+    template <class Again>
+    __device__ Summed<F, uint32_t> state(const Source& source, Again again) const {
+      return {best_.state(source, again), sum_.sum()};
+    }
+
+   private:
+    Extreme::Row<Source> best_;
+    ExpSum<F> sum_;
+  };
+
+  template <class Source, int kSlots>
+  class Columns {
+    using Element = typename Source::Element;
+    using Key = typename Source::Key;
+    using Slot = typename Slots<Element>::Slot;
+    static constexpr int kElements = Slots<Element>::kElements;
+
+   public:
+    template <int kRows>
+    __device__ void take(const Source&, const Slot (&slots)[kSlots][kRows], uint32_t turn) {
+#pragma unroll
+      for (int u = 0; u < kSlots; ++u) {
+#pragma unroll
+        for (int e = 0; e < kElements; ++e) {
+          Sum x[kRows];
+#pragma unroll
+          for (int r = 0; r < kRows; ++r)
+            x[r] = F::decode(static_cast<Key>(slots[u][r] >> (8 * sizeof(Key) * e)));
+          take_column(u * kElements + e, x, turn);
+        }
+      }
+    }
+    __device__ void finish() {}
+    template <class At>
+    __device__ Summed<F, uint32_t> state(const Source& source, int column, uint32_t, At) const {
+      const ExpSum<F>& sum = sums_[column];
+      return {{source.element.key(F::encode(sum.largest())), turns_[column]}, sum.sum()};
+    }
+
+   private:
+    template <int kRows>
+    __device__ void take_column(int column, const Sum (&x)[kRows], uint32_t turn) {
+      ExpSum<F>& sum = sums_[column];
+      Sum largest = x[0];
+#pragma unroll
+      for (int r = 1; r < kRows; ++r) largest = max_or_nan(largest, x[r]);
+      if (!(largest <= sum.largest()) && sum.largest() == sum.largest()) {
+        sum.raise(largest);
+        // The first NaN if there is one.
+        uint32_t row = kRows - 1;
+#pragma unroll
+        for (int r = kRows - 2; r >= 0; --r) {
+          if (x[r] == largest || x[r] != x[r]) row = r;
+        }
+        turns_[column] = turn + row;
+      }
+      sum.add(sum.of(x));
+    }
+
+    ExpSum<F> sums_[kSlots * kElements];
+    uint32_t turns_[kSlots * kElements] = {};
+  };
+
+  template <class Key>
+  static constexpr int column_blocks(bool vector) {
+    return vector && sizeof(Key) == 2 ? 3 : 4;  // eight columns, each with a sum
+  }
+
+  template <class State>
+  __device__ int64_t index(const State& state) const {
+    return state.index;
+  }
+  template <class Source, class State, class BitsAt>
+  __device__ typename Source::Key value(const Source&, const State& state, BitsAt) const {
+    const Sum largest = number_of<F>(state.key);
+    const bool finite = largest - largest == 0;
+    return F::encode(finite ? 1 / (weight * state.sum) : std::numeric_limits<Sum>::quiet_NaN());
+  }
+};
+
+}  // namespace reduceops::cuda

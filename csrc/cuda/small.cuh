@@ -1,0 +1,94 @@
+// Small inputs: a power of two of lanes to an output, up to a block, an element at a time to each
+// of them.
+//
+// Bound by the latency of a launch and by the chain of instructions from a thread's number to its
+// result. So positions have 32 bits, there is one reduced dim and at most two kept ones, and the
+// parameters are few.
+#pragma once
+
+#include "cuda/reducer.cuh"
+
+namespace reduceops::cuda {
+
+struct SmallDim {
+  uint32_t size, stride, step, mask_stride;
+};
+
+inline SmallDim small_dim(const Problem& p, int d, int end) {
+  if (d >= end) return {1, 0, 0, 0};
+  const Dim dim = p.dims[d];
+  return {static_cast<uint32_t>(dim.size), static_cast<uint32_t>(dim.stride),
+          static_cast<uint32_t>(dim.step), static_cast<uint32_t>(dim.mask_stride)};
+}
+
+struct SmallProblem {
+  const char* input;
+  const uint8_t* mask;
+  Outputs out;
+  SmallDim inner, outer, reduced;
+  uint32_t outputs, lanes;
+
+  explicit SmallProblem(const Problem& p)
+      : input(p.input),
+        mask(p.mask),
+        out(p.out),
+        inner(small_dim(p, 0, p.kept_count)),
+        outer(small_dim(p, 1, p.kept_count)),
+        reduced(small_dim(p, p.kept_count, p.kept_count + p.reduced_count)),
+        outputs(static_cast<uint32_t>(p.outputs)),
+        lanes(p.plan.lanes) {}
+};
+
+// kWarps: several to an output.
+template <bool kWarps, class Source, class Reducer>
+__global__ void __launch_bounds__(kSmallThreads)
+    small(const __grid_constant__ SmallProblem p, const Source source, const Reducer reducer) {
+  using Key = typename Source::Key;
+  constexpr int kAtOnce = 4;  // elements that a lane loads before it looks at them
+  const uint32_t thread = blockIdx.x * kSmallThreads + threadIdx.x;
+  const uint32_t output = thread >> log2_of(p.lanes), lane = thread & (p.lanes - 1);
+  uint32_t inner = output, outer = 0;
+  if (p.outer.size > 1) {
+    outer = output / p.inner.size;
+    inner = output - outer * p.inner.size;
+  }
+  const auto base = source.along(source.along(source.begin(p), p.outer, outer), p.inner, inner);
+  typename Reducer::template Items<Source> items;
+  if (output < p.outputs && lane < p.reduced.size) {
+    for (uint32_t j = lane; j < p.reduced.size; j += kAtOnce * p.lanes) {
+      // Past the end there is the last element again, which must not count twice.
+      const auto at = [&](int u) { return std::min(j + u * p.lanes, p.reduced.size - 1); };
+      typename Source::Item some[kAtOnce];
+#pragma unroll
+      for (int u = 0; u < kAtOnce; ++u) some[u] = source.item(source.along(base, p.reduced, at(u)));
+      if constexpr (!Reducer::kRepeats) {
+#pragma unroll
+        for (int u = 0; u < kAtOnce; ++u) {
+          if (j + u * p.lanes >= p.reduced.size) source.fill(some[u], reducer.absent());
+        }
+      }
+      items.take(source, some, at);
+    }
+  }
+  __shared__ typename Reducer::template State<Key, uint32_t> warps[kSmallThreads / 32];
+  const auto state =
+      block_combine(items.state(), lane, kWarps ? p.lanes : std::min(p.lanes, 32u), warps);
+  if (lane > 0 || output >= p.outputs) return;
+  const uint32_t to = outer * p.outer.step + inner * p.inner.step;
+  const auto index = static_cast<uint32_t>(reducer.index(state));
+  p.out.put(to, index * p.reduced.step, [&] {
+    return reducer.value(source, state,
+                         [&](uint32_t i) { return base.input[i * p.reduced.stride]; });
+  });
+}
+
+template <class Source, class Reducer>
+void launch_small_of(const Problem& problem, const Source& source, const Reducer& reducer,
+                     void* stream) {
+  const Plan& plan = problem.plan;
+  const auto kernel =
+      plan.lanes > 32 ? small<true, Source, Reducer> : small<false, Source, Reducer>;
+  enqueue(kernel, plan, stream, 0, SmallProblem(problem), source, reducer);
+}
+
+}  // namespace reduceops::cuda
