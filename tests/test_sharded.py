@@ -444,7 +444,11 @@ def check_dtensor_options(rank, world, device):
                 results = results if isinstance(results, tuple) else (results,)
                 expected = expected if isinstance(expected, tuple) else (expected,)
                 gathered = [r.full_tensor() for r in results]
-                assert_same(gathered, expected, context=(call, given, placements))
+                if call is customops.softmax_max:  # a sum, whose order depends on the shape
+                    torch.testing.assert_close(
+                        gathered.pop(0), expected[0].detach(), rtol=1e-6, atol=0
+                    )
+                assert_same(gathered, expected[-len(gathered) :], context=(call, given, placements))
                 if expected[0].requires_grad:
                     results[0].square().sum().backward()
                     expected[0].square().sum().backward()
