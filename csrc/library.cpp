@@ -41,6 +41,17 @@ STABLE_TORCH_LIBRARY(reduceops, m) {
       "_scale_max_indices(Tensor self, float scale, int dim, bool keepdim) -> (Tensor values, "
       "Tensor indices)");
 
+  // Before and after the collective of customops/exchange.py: see distributed.h.
+  m.def(
+      "_pairs(Tensor self, int[] dim, bool largest, float? scale, int[] start, int[] size) -> "
+      "Tensor");
+  m.def(
+      "_unpack(Tensor words, Tensor self, int[] dim, bool keepdim, bool largest) -> (Tensor "
+      "values, Tensor indices)");
+  m.def(
+      "_one_shot(Tensor words, Tensor self, int[] dim, bool keepdim, bool largest, Tensor buffers, "
+      "Tensor(a!) state, int rank, int capacity, int timeout) -> (Tensor values, Tensor indices)");
+
   // What autograd.cpp goes on with where a gradient may be needed; implemented in
   // customops/autograd.py.
   m.def("_min_autograd(Tensor self, int dim, bool keepdim) -> (Tensor values, Tensor indices)");

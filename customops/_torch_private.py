@@ -125,6 +125,26 @@ def is_forward_mode() -> bool:
     return getattr(_forward_ad, "_current_level", 0) >= 0
 
 
+def functional_all_gather(x: torch.Tensor, group: Any) -> torch.Tensor:
+    """As an operator, which a graph can hold. (Looked up by those who call it, for a torch without
+    torch.distributed has no such operators.)"""
+    collectives = torch.ops._c10d_functional
+    ranks = torch.distributed.get_world_size(group)
+    gathered = collectives.all_gather_into_tensor(x, ranks, group.group_name)
+    return collectives.wait_tensor(gathered)
+
+
+def symmetric_memory() -> Any:
+    """`torch.distributed._symmetric_memory`; None where this torch has not what is used of it,
+    and ranks then exchange by collectives. Imported by those who ask for it."""
+    try:
+        memory = importlib.import_module("torch.distributed._symmetric_memory")
+    except ImportError:
+        return None
+    has_all = all(hasattr(memory, name) for name in ("empty", "rendezvous"))
+    return memory if has_all and memory.__name__ not in _hidden else None
+
+
 def symbols() -> dict[str, tuple[str, bool]]:
     """The C++ symbols: what is lost without each, and whether it is there."""
     ask = ctypes.CDLL(str(libraries.cpu.path)).reduceops_torch_symbol

@@ -198,9 +198,10 @@ class Raise(torch.Tensor):
 
 
 in_python = {}  # the operators by name, all of autograd in Python
+of_subclass = {}  # how an operator is computed with a gradient, by (its name, subclass of Tensor)
 
 
-def _select_if_needed(op, select):
+def _select_if_needed(name, op, select):
     """`select` where a gradient may be needed, else `op` below autograd."""
 
     def decide(self, *args, **options):
@@ -210,7 +211,7 @@ def _select_if_needed(op, select):
             or _torch_private.is_forward_mode()
             or are_transforms_active()
         ):
-            return select(self, *args, **options)
+            return of_subclass.get((name, type(self)), select)(self, *args, **options)
         return below_autograd(op, self, *args, **options)
 
     return decide
@@ -218,7 +219,7 @@ def _select_if_needed(op, select):
 
 def _register(name, op, outputs, select) -> None:
     """Of the operator or overload of this name; `op` calls it."""
-    decide = _select_if_needed(op, select)
+    decide = _select_if_needed(name, op, select)
 
     def decide_or_fail(*args):
         try:
@@ -265,7 +266,7 @@ def _register_scaled(op, with_indices) -> None:
 
     _register(op._opname, op, 1, select)
     # What a graph holds that was recorded below autograd.
-    decide = _select_if_needed(with_indices, select_with_indices)
+    decide = _select_if_needed(with_indices._opname, with_indices, select_with_indices)
     _library.impl(with_indices._opname, decide, "Autograd")
 
 

@@ -231,6 +231,29 @@ def test_program_raises_where_results_differ(name, monkeypatch):
         program.main(["--device", "cpu", *SMALL[name].split()])
 
 
+DECODING = "--batch 2 --tokens 4 --vocabulary 500 --layers 1".split()
+
+
+@pytest.mark.parametrize(
+    "device",
+    [
+        "cpu",
+        pytest.param(
+            "cuda",
+            marks=pytest.mark.skipif(torch.cuda.device_count() < 2, reason="there are no two GPUs"),
+        ),
+    ],
+)
+def test_sharded_decoding(device):
+    """Two processes choose the tokens of one; the padding is never chosen."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    command += ["-m", "compile_examples.sharded_decoding", "--device", device, *DECODING]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout + run.stderr
+    rows = [line.split() for line in run.stdout.splitlines() if "sharded_decoding" in line]
+    assert [(row[-5], row[-1]) for row in rows] == [("eager", "yes"), ("compile", "yes")]
+
+
 WHOLE = ["--batch", "1", "--size", "16", "--seconds", "0"]
 
 

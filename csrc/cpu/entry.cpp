@@ -9,10 +9,12 @@
 #include <stdexcept>
 
 #include "cpu/kernels.h"
+#include "cpu/pack.h"
 #include "cpu/parallel.h"
 #include "cpu/repeat.h"
 #include "cpu/results.h"
 #include "cpu/settings.h"
+#include "distributed.h"
 #include "operators.h"
 #include "switch.h"
 
@@ -98,7 +100,10 @@ void run(Reduction& reduction) {
 
 }  // namespace
 
-STABLE_TORCH_LIBRARY_IMPL(reduceops, CPU, m) { Operators<run>::implement(m); }
+STABLE_TORCH_LIBRARY_IMPL(reduceops, CPU, m) {
+  Operators<run>::implement(m);
+  DistributedOperators<run, pack_pairs, unpack_pairs>::implement(m);
+}
 
 }  // namespace reduceops::cpu
 

@@ -12,6 +12,8 @@
 
 #include "cuda/device.cuh"
 #include "cuda/make_plan.h"
+#include "cuda/pack.h"
+#include "distributed.h"
 #include "operators.h"
 #include "switch.h"
 
@@ -212,9 +214,54 @@ void run(Reduction& r) {
   if (r.groups.copies > 1 && plan.walk != Walk::kFill) launch_repeat(r, stream);
 }
 
+void* current_stream(int32_t device) {
+  void* stream = nullptr;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(device, &stream));
+  return stream;
+}
+
+void pack_pairs(const Packing& packing, const DType& dtype, int32_t device) {
+  const DeviceGuard guard(device);
+  launch_pack(packing, dtype, current_stream(device));
+}
+
+void unpack_pairs(const Unpacking& unpacking, const Gathered& words, const Reduction& order) {
+  const DeviceGuard guard(order.device_index);
+  launch_unpack(unpacking, words, order, current_stream(order.device_index));
+}
+
+// (words, self, dims, keepdim, largest, buffers, state, rank, capacity, timeout) -> (values,
+// indices): of this rank's words and of those that the others send meanwhile
+void one_shot(StableIValue* stack, uint64_t, uint64_t) {
+  constexpr const char* op = "_one_shot";
+  const Tensor words(stack[0]);
+  const Input self(stack[1]);
+  const auto dims = argument<std::vector<int64_t>>(stack[2]);
+  const bool keepdim = argument<bool>(stack[3]), largest = argument<bool>(stack[4]);
+  const Tensor buffers(stack[5]), state(stack[6]);
+  OneShot e{};
+  e.rank = argument<int64_t>(stack[7]);
+  e.capacity = argument<int64_t>(stack[8]);
+  e.timeout = static_cast<uint64_t>(argument<int64_t>(stack[9]));
+  e.buffers = static_cast<void* const*>(buffers.data());
+  e.state = static_cast<uint32_t*>(state.mutable_data());
+  unpack_words(op, stack, words, self, dims, keepdim, largest,
+               [&](Unpacking u, const Gathered& own, const Reduction& order) {
+                 if (own.length > e.capacity) reduceops::fail(op, own.length, " words do not fit");
+                 u.ranks = buffers.sizes()[0];
+                 e.words = own.words;
+                 const DeviceGuard guard(order.device_index);
+                 launch_one_shot(u, e, order, current_stream(order.device_index));
+               });
+}
+
 }  // namespace
 
-STABLE_TORCH_LIBRARY_IMPL(reduceops, CUDA, m) { Operators<run>::implement(m); }
+STABLE_TORCH_LIBRARY_IMPL(reduceops, CUDA, m) {
+  Operators<run>::implement(m);
+  DistributedOperators<run, pack_pairs, unpack_pairs>::implement(m);
+  m.impl("_one_shot", one_shot);
+}
 
 }  // namespace reduceops::cuda
 

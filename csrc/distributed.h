@@ -1,0 +1,145 @@
+// The operators between which customops/exchange.py puts a collective, once for every device.
+#pragma once
+
+#include "operators.h"
+#include "pairs.h"
+
+namespace reduceops {
+
+using Pack = void (*)(const Packing&, const DType&, int32_t device_index);
+// The reduction has dtype, direction and device.
+using Unpack = void (*)(const Unpacking&, const Gathered&, const Reduction&);
+
+// Fills the stack with (values, indices) of the words of one rank or more, (rows, length): calls
+// `run` with what there is to unpack, with the words and their rows. Of `self`, a shard, only dtype
+// and shape matter.
+template <class F>
+void unpack_words(const char* op, StableIValue* stack, const Tensor& words, const Input& self,
+                  const std::vector<int64_t>& dims, bool keepdim, bool largest, F run) {
+  const DType& dtype = check_dtype(op, self.dtype, false);
+  const uint64_t mask = check_dims(op, dims.data(), dims.size(), self.ndim);
+
+  Unpacking u{};
+  u.count = 1;
+  int64_t ndim = 0, sizes[kMaxDims], strides[kMaxDims];
+  for (int64_t d = 0; d < self.ndim; ++d) {
+    const bool reduced = mask >> d & 1;
+    if (!reduced || keepdim) sizes[ndim++] = reduced ? 1 : self.sizes[d];
+  }
+  for (int64_t d = ndim - 1; d >= 0; --d) {
+    strides[d] = std::max<int64_t>(u.count, 1);
+    u.count *= sizes[d];
+  }
+  const int32_t device_type = self.tensor.device_type();
+  const int32_t device_index = self.tensor.device_index();
+  const int64_t *given = words.sizes(), *apart = words.strides();
+  u.wide = words.ndim() == 2 && u.count > 0 && given[1] == 1 + 2 * u.count;
+  if (words.ndim() != 2 || words.dtype() != aoti_torch_dtype_int64() || given[0] < 1 ||
+      given[1] != 1 + (u.wide ? 2 : 1) * u.count || words.device_type() != device_type ||
+      words.device_index() != device_index)
+    fail(op, "the words are not those of the ranks of this reduction");
+  if ((given[0] > 1 && apart[0] != given[1]) || (given[1] > 1 && apart[1] != 1))
+    fail(op, "the words are not contiguous");
+  const auto allocate = [&](int32_t code) {
+    return Tensor::empty(ndim, sizes, strides, code, device_type, device_index);
+  };
+  Tensor values = allocate(self.dtype), indices = allocate(aoti_torch_dtype_int64());
+  const Gathered gathered{static_cast<const int64_t*>(words.data()), given[1]};
+  u.ranks = given[0];
+  u.values = values.mutable_data();
+  u.indices = static_cast<int64_t*>(indices.mutable_data());
+  Reduction order{};  // the dtype's
+  order.dtype = &dtype;
+  order.largest = largest;
+  order.device_index = device_index;
+  if (u.count > 0) run(u, gathered, order);
+  stack[0] = values.release();
+  stack[1] = indices.release();
+}
+
+template <Run run, Pack pack, Unpack unpack>
+struct DistributedOperators {
+  // (self, dims, largest, scale?, start, size) -> this rank's words, as (1, length).
+  //
+  // `start` and `size` have a number for each reduced dim, in ascending order: where the shard
+  // begins and the extent of all shards. Without `size` the shard is one of one dim, and without
+  // `start` it follows that of the rank before.
+  static void pairs(StableIValue* stack, uint64_t, uint64_t) {
+    constexpr const char* op = "_pairs";
+    const Input self(stack[0]);
+    const auto dims = argument<std::vector<int64_t>>(stack[1]);
+    const bool largest = argument<bool>(stack[2]);
+    const Options options{.scale = argument<std::optional<double>>(stack[3])};
+    const auto start = argument<std::vector<int64_t>>(stack[4]);
+    const auto size = argument<std::vector<int64_t>>(stack[5]);
+    const DType& dtype = check_dtype(op, self.dtype, options.scale.has_value());
+    const uint64_t mask = check_dims(op, dims.data(), dims.size(), self.ndim);
+
+    Packing p{};
+    int64_t extent = 1, whole = 1;
+    size_t reduced = 0;
+    for (int64_t d = 0; d < self.ndim; ++d) reduced += mask >> d & 1;
+    if ((!size.empty() && (size.size() != reduced || start.size() != reduced)) ||
+        (size.empty() && (start.size() > 1 || reduced > 1)))
+      fail(op, "start and size are not those of the reduced dims");
+    p.count = 1;
+    for (int64_t d = self.ndim - 1, at = reduced; d >= 0; --d) {
+      if (!(mask >> d & 1)) {
+        p.count *= self.sizes[d];
+        continue;
+      }
+      extent *= self.sizes[d];
+      if (size.empty()) continue;
+      --at;
+      if (start[at] < 0 || self.sizes[d] < 0 || start[at] > size[at] - self.sizes[d])
+        fail(op, "the shard of dim ", d, " does not lie in the whole");
+      p.shard.add(self.sizes[d], start[at], size[at]);
+      whole *= size[at];
+    }
+    if (size.empty()) {
+      if (!start.empty() && start[0] < 0) fail(op, "start is ", start[0]);
+      p.header = start.empty() ? ~extent : start[0];
+      p.shard.add(extent, 0, extent);
+      whole = extent;
+    }
+    p.wide = is_wide(dtype.bytes, whole);
+
+    std::optional<Tensor> values, indices;
+    if (extent > 0 && p.count > 0) {
+      StableIValue results[2];
+      reduce(run, op, results, self, dtype, mask, false, largest, {true, true}, options);
+      values.emplace(results[0]);
+      indices.emplace(results[1]);
+      p.values = values->data();
+      p.indices = static_cast<const int64_t*>(indices->data());
+    }
+    const int64_t length = 1 + p.count * (p.wide ? 2 : 1);
+    const int64_t sizes[] = {1, length}, strides[] = {length, 1};
+    const int32_t device_index = self.tensor.device_index();
+    Tensor words = Tensor::empty(2, sizes, strides, aoti_torch_dtype_int64(),
+                                 self.tensor.device_type(), device_index);
+    p.words = static_cast<int64_t*>(words.mutable_data());
+    pack(p, dtype, device_index);
+    stack[0] = words.release();
+  }
+
+  // (words, self, dims, keepdim, largest) -> (values, indices), of all ranks' words
+  static void unpacked(StableIValue* stack, uint64_t, uint64_t) {
+    constexpr const char* op = "_unpack";
+    const Tensor words(stack[0]);
+    const Input self(stack[1]);
+    const auto dims = argument<std::vector<int64_t>>(stack[2]);
+    const bool keepdim = argument<bool>(stack[3]), largest = argument<bool>(stack[4]);
+    unpack_words(op, stack, words, self, dims, keepdim, largest,
+                 [](const Unpacking& u, const Gathered& gathered, const Reduction& order) {
+                   unpack(u, gathered, order);
+                 });
+  }
+
+  static void implement(torch::stable::detail::StableLibrary& m) {
+    m.impl("_pairs", pairs);
+    m.impl("_unpack", unpacked);
+  }
+};
+
+}  // namespace reduceops

@@ -1,0 +1,190 @@
+"""Arg-reductions over a dim that is sharded over the ranks of a process group.
+
+Each rank has a shard of one tensor, cut along `dim`. All of them call the same function and get the
+same answer, that of one device for the whole tensor: the lowest index on ties, the first NaN,
+values with their bits. A rank reduces its shard, one all-gather exchanges an element and an index
+for each output (8 bytes, or 16 where elements have 8), and every rank takes the best of them.
+
+    values, tokens = customops.distributed.max(logits, -1)  # logits: of this rank's vocabulary
+
+A `DTensor` needs none of this: these functions, `customops.argmin` and so on take it as it is.
+
+Shards follow each other in the order of ranks, or begin where `offset` says, which is given on all
+ranks or on none. They may differ in size. Some may be empty; if all are, the index is 0, for that
+no rank can know. The gradient of a value goes to the element chosen, in the rank that has it; as
+the value is the same on all ranks, its gradient is taken to be, too.
+
+If ranks call with different dtypes, shapes or dims, results are undefined, or the ranks wait for
+each other. TORCH_DISTRIBUTED_DEBUG=DETAIL makes that an error on all ranks, at the price of one
+more collective.
+"""
+
+import operator
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from . import checks, ops, symmetric
+from .exchange import reduce_shard
+
+if not dist.is_available():
+    raise ImportError("customops.distributed needs a torch that is built with torch.distributed")
+
+from torch.distributed.tensor import DTensor  # noqa: E402
+
+Group = dist.ProcessGroup | None
+
+
+def argmin(
+    x: Tensor, dim: int, keepdim: bool = False, *, group: Group = None, offset: int | None = None
+) -> Tensor:
+    """Index of the smallest element over `dim`, which is sharded over `group`, as int64.
+
+    `x` is this rank's shard, `group` the process group (None: the default one), `offset` the index
+    at which the shard begins (None: shards follow each other in the order of ranks).
+    """
+    return _reduce("argmin", x, dim, keepdim, group, offset)[1]
+
+
+def argmax(
+    x: Tensor, dim: int, keepdim: bool = False, *, group: Group = None, offset: int | None = None
+) -> Tensor:
+    """Index of the largest element over a sharded dim, as int64; see :func:`argmin`."""
+    return _reduce("argmax", x, dim, keepdim, group, offset)[1]
+
+
+def min(
+    x: Tensor, dim: int, keepdim: bool = False, *, group: Group = None, offset: int | None = None
+) -> tuple[Tensor, Tensor]:
+    """The smallest elements over a sharded dim and their indices; see :func:`argmin`."""
+    return _reduce("min", x, dim, keepdim, group, offset)
+
+
+def max(
+    x: Tensor, dim: int, keepdim: bool = False, *, group: Group = None, offset: int | None = None
+) -> tuple[Tensor, Tensor]:
+    """The largest elements over a sharded dim and their indices; see :func:`argmin`."""
+    return _reduce("max", x, dim, keepdim, group, offset)
+
+
+def enable_symmetric_memory(group: Group = None, *, timeout: float = 600.0) -> bool:
+    """Lets the calls with this group exchange in one kernel, without a collective; whether it can.
+
+    All ranks of the group call it, each with its GPU as the current device. It can where the GPUs
+    are in one host and reach each other's memory. A group's calls have to come one after another on
+    the device: on one stream, or on streams that wait for each other, replays of CUDA graphs among
+    them. A kernel that waits for a rank for `timeout` seconds ends with a CUDA error.
+    """
+    return symmetric.enable(_check_group("enable_symmetric_memory", group), timeout)
+
+
+def disable_symmetric_memory(group: Group = None) -> None:
+    """Undoes it, on all ranks; not before the last replay of a CUDA graph that has such a call."""
+    symmetric.disable(_check_group("disable_symmetric_memory", group))
+
+
+def _reduce(
+    op: str, x: Tensor, dim: int, keepdim: bool, group: Group, offset: int | None
+) -> tuple[Tensor | None, Tensor]:
+    if isinstance(x, DTensor):
+        if group is not None or offset is not None:
+            raise RuntimeError(
+                f"customops.distributed.{op}: a DTensor has a mesh and placements of its own, and "
+                "takes neither group nor offset"
+            )
+        result = getattr(ops, op)(x, dim, keepdim)
+        return (None, result) if op.startswith("arg") else result
+    group = _check_group(op, group)
+    if not torch.compiler.is_compiling() and dist.get_debug_level() == dist.DebugLevel.DETAIL:
+        _compare_ranks(op, x, dim, group, offset)
+    _check_call(op, x, dim, offset)
+    start, largest = [] if offset is None else [offset], op.endswith("max")
+    return reduce_shard(
+        x, [dim], keepdim, start, [], [group], largest=largest, indices_only=op.startswith("arg")
+    )
+
+
+def _check_group(op: str, group: Group) -> dist.ProcessGroup:
+    if not dist.is_initialized():
+        raise RuntimeError(
+            f"customops.distributed.{op}: torch.distributed.init_process_group() comes first"
+        )
+    if group is None:
+        group = dist.group.WORLD
+    if group == dist.GroupMember.NON_GROUP_MEMBER or dist.get_rank(group) < 0:
+        raise RuntimeError(
+            f"customops.distributed.{op}: rank {dist.get_rank()} is not in the group: only the "
+            "ranks of a group may call with it"
+        )
+    return group
+
+
+def _check_call(op: str, x: Tensor, dim: int, offset: int | None) -> None:
+    """What one rank can see of its own arguments."""
+    checks.check_dtype(op, x.dtype)
+    checks.wrap_dims(op, x.dim(), operator.index(dim))
+    if offset is not None and operator.index(offset) < 0:
+        raise RuntimeError(f"customops.distributed.{op}: offset is {offset}, below 0")
+
+
+class _Call(NamedTuple):
+    """What a rank calls with, for the others to compare."""
+
+    op: str
+    dtype: str
+    device: str
+    dim: int
+    shape: list[int]  # with the extent of dim left out
+    extent: int
+    offset: int | None
+    error: str
+
+
+def _compare_ranks(op: str, x: Tensor, dim: int, group: dist.ProcessGroup, offset: int | None):
+    """Raises the same error on all ranks where their calls do not fit each other."""
+    error, at = "", 0
+    try:
+        _check_call(op, x, dim, offset)
+        at = checks.wrap_dim(op, x.dim(), dim)
+    except (RuntimeError, IndexError, TypeError) as found:
+        error = str(found)
+    shape = list(x.shape)
+    extent = shape.pop(at) if at < len(shape) else 1
+    dtype = str(x.dtype).removeprefix("torch.")
+    call = _Call(op, dtype, x.device.type, at, shape, extent, offset, error)
+    calls: list = [None] * dist.get_world_size(group)
+    dist.all_gather_object(calls, tuple(call), group=group)
+    if problem := _problem([_Call(*other) for other in calls]):
+        raise RuntimeError(f"customops.distributed.{op}: {problem}")
+
+
+def _problem(calls: list[_Call]) -> str:
+    """Why the calls of the ranks do not fit each other; empty if they do."""
+    for rank, call in enumerate(calls):
+        if call.error:
+            return f"rank {rank}: {call.error}"
+    for field in ("op", "dtype", "device", "dim", "shape"):
+        first = getattr(calls[0], field)
+        for rank, call in enumerate(calls):
+            if (other := getattr(call, field)) != first:
+                return f"the ranks differ in {field}: {first} on rank 0, {other} on rank {rank}"
+    if not any(call.extent for call in calls):
+        return f"cannot reduce over dim {calls[0].dim}, which is empty on all ranks"
+    if all(call.offset is None for call in calls):
+        return ""
+    for rank, call in enumerate(calls):
+        if (call.offset is None) != (calls[0].offset is None):
+            return f"offset is {calls[0].offset} on rank 0 and {call.offset} on rank {rank}"
+    end, before = 0, None
+    for offset, extent, rank in sorted((c.offset, c.extent, r) for r, c in enumerate(calls)):
+        if extent == 0:
+            continue
+        where = "the start" if before is None else f"the shard of rank {before}"
+        if offset > end:
+            return f"no rank has elements {end} to {offset - 1}, between {where} and rank {rank}'s"
+        if offset < end:
+            return f"the shards of ranks {before} and {rank} both have element {offset}"
+        end, before = offset + extent, rank
+    return ""

@@ -1,0 +1,50 @@
+"""What torch needs to know of the operators before and after a collective (csrc/distributed.h)."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from . import checks
+from ._torch_private import guard_or_false
+
+
+def _is_wide(dtype: torch.dtype, extent: int) -> bool:
+    """Whether a pair takes 16 bytes instead of 8 (csrc/pairs.h)."""
+    return dtype.itemsize == 8 or guard_or_false(extent >= (1 << 64 - 8 * dtype.itemsize) - 1)
+
+
+def _fake_pairs(self, dim, largest, scale, start, size):
+    if scale is None:
+        checks.check_dtype("_pairs", self.dtype)
+    else:
+        checks.check_scalable("_pairs", self.dtype)
+    dims = checks.wrap_dims("_pairs", self.dim(), dim)
+    count = math.prod(checks.reduced_shape(self.shape, dims, keepdim=False))
+    extent = math.prod(size or [n for d, n in enumerate(self.shape) if d in dims])
+    words = 1 + count * (2 if _is_wide(self.dtype, extent) else 1)
+    return self.new_empty((1, words), dtype=torch.int64)
+
+
+def _fake_unpack(words, self, dim, keepdim, largest):
+    dims = checks.wrap_dims("_unpack", self.dim(), dim)
+    shape = checks.reduced_shape(self.shape, dims, keepdim)
+    return self.new_empty(shape), self.new_empty(shape, dtype=torch.int64)
+
+
+def _refuse(self: Tensor, *_: object) -> Tensor:
+    raise RuntimeError(
+        f"customops.distributed: got a {str(self.layout).removeprefix('torch.')} tensor on "
+        f"{self.device.type} (supported: strided tensors on cpu and cuda)"
+    )
+
+
+_library = torch.library.Library("reduceops", "IMPL")
+for _name, _fake in (("_pairs", _fake_pairs), ("_unpack", _fake_unpack)):
+    torch.library.register_fake(f"reduceops::{_name}", _fake)
+    # Their results have no gradient; distributed.py gives the values theirs.
+    _library.impl(_name, torch.library.fallthrough_kernel, "Autograd")
+    _library.impl(_name, _refuse, "CompositeExplicitAutograd")
+    # Any strides will do, as for the operators themselves.
+    getattr(torch.ops.reduceops, _name).default.tags.append(torch.Tag.flexible_layout)
+_library.impl("_one_shot", torch.library.fallthrough_kernel, "Autograd")

@@ -1,0 +1,199 @@
+"""The operators on a `DTensor`: a rule for each, which says what is computed on which shards.
+
+Kept dims that are sharded stay so, and nothing is communicated. Where a reduced dim is sharded, the
+ranks of these mesh dims exchange pairs (exchange.py) and have the same result. What is partial,
+or sharded in another way than by `Shard`, is replicated first.
+
+Registered when torch.distributed.tensor is imported: to import it takes half a second.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+
+import torch
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
+
+from . import autograd, checks
+from .exchange import reduce_shard
+
+
+def _reduce(
+    op: str,
+    x: DTensor,
+    dim: int | Sequence[int] | None,
+    keepdim: bool,
+    local_op: Callable[..., Tensor | tuple[Tensor, ...]],
+    outputs: slice,
+    *,
+    scale: float | None = None,
+    mask: DTensor | None = None,
+    index_dtype: torch.dtype | None = None,
+    has_pairs: bool = True,
+) -> Tensor | tuple[Tensor, ...]:
+    """`outputs` of (values, indices) as DTensors. `local_op` computes them, of the shard and that
+    of the mask, where no reduced dim is sharded."""
+    if not all(isinstance(tensor, DTensor) for tensor in (x, mask) if tensor is not None):
+        raise RuntimeError(f"reduceops::{op}: self and mask must be DTensors, both or none")
+    mesh = x.device_mesh
+    dims = checks.wrap_dims(op, x.dim(), dim)
+    checks.check_not_empty(op, x.shape, dims)
+    index_dtype = checks.check_index_dtype(op, index_dtype, x.shape, dims)
+    has_pairs = has_pairs and mask is None
+    x = _redistributed(x, [_usable(p, [] if has_pairs else dims) for p in x.placements])
+    if mask is not None:
+        checks.check_mask(op, mask, x)
+        placements = [_placement_of_mask(p, mask, x) for p in x.placements]
+        mask = _redistributed(mask, placements).to_local()
+    shards = [p.dim if type(p) is Shard else None for p in x.placements]
+    exchanged = [d for d, dim in enumerate(shards) if dim in dims and mesh.size(d) > 1]
+    placements = [_placement_after(shard, dims, keepdim) for shard in shards]
+    local = x.to_local()
+    if mesh.get_coordinate() is None:  # this rank has no part in it
+        values = local.new_empty((0,))
+        results = (values, values.to(index_dtype))[outputs]
+    elif exchanged:
+        (checks.check_dtype if scale is None else checks.check_scalable)(op, x.dtype)
+        values, indices = reduce_shard(
+            local,
+            dims,
+            keepdim,
+            [_start(x.shape[d], d, shards, mesh) for d in dims],
+            [x.shape[d] for d in dims],
+            [mesh.get_group(d) for d in exchanged],
+            largest=op.endswith("max"),
+            scale=scale,
+            indices_only=outputs == _INDICES,
+        )
+        results = (values, indices.to(index_dtype))[outputs]
+    else:
+        results = local_op(local, mask)
+        results = results if isinstance(results, tuple) else (results,)
+    shape = checks.reduced_shape(x.shape, dims, keepdim)
+    stride = _contiguous(shape)
+    wrapped = tuple(
+        DTensor.from_local(
+            result, mesh, placements, run_check=False, shape=torch.Size(shape), stride=stride
+        )
+        for result in results
+    )
+    return wrapped if outputs == _BOTH else wrapped[0]
+
+
+_VALUES, _INDICES, _BOTH = slice(0, 1), slice(1, 2), slice(0, 2)
+
+
+def _redistributed(x: DTensor, placements: Sequence[Placement]) -> DTensor:
+    return x if list(x.placements) == placements else x.redistribute(x.device_mesh, placements)
+
+
+def _usable(placement: Placement, whole: Sequence[int]) -> Placement:
+    """`placement`, if it is one that is reduced in place; the dims in `whole` must not be cut."""
+    if type(placement) is Shard and placement.dim not in whole:
+        return placement
+    return Replicate()
+
+
+def _placement_of_mask(placement: Placement, mask: DTensor, x: DTensor) -> Placement:
+    """The mask, which is broadcast, cut as `x` is."""
+    if type(placement) is Shard:
+        dim = placement.dim - (x.dim() - mask.dim())
+        if dim >= 0 and mask.shape[dim] == x.shape[placement.dim]:
+            return Shard(dim)
+    return Replicate()
+
+
+def _placement_after(shard: int | None, dims: Sequence[int], keepdim: bool) -> Placement:
+    if shard is None or shard in dims:
+        return Replicate()
+    return Shard(shard if keepdim else shard - sum(dim < shard for dim in dims))
+
+
+def _start(size: int, dim: int, shards: Sequence[int | None], mesh: DeviceMesh) -> int:
+    """Where this rank's shard of a dim begins: each mesh dim cuts what those before left."""
+    start, local = 0, size
+    for mesh_dim, coordinate in enumerate(mesh.get_coordinate()):
+        if shards[mesh_dim] == dim:
+            chunk = -(-local // mesh.size(mesh_dim))
+            begin = min(coordinate * chunk, local)
+            start, local = start + begin, min(chunk, local - begin)
+    return start
+
+
+def _contiguous(shape: Sequence[int]) -> tuple[int, ...]:
+    strides = accumulate(reversed(shape), lambda stride, size: stride * max(size, 1), initial=1)
+    return tuple(strides)[-2::-1]
+
+
+def _arg(op, func, x, dim=None, keepdim=False, mask=None, index_dtype=None):
+    return _reduce_as(op, func, x, dim, keepdim, mask, index_dtype, _INDICES)
+
+
+def _extreme(op, func, x, dim, keepdim=False, mask=None, index_dtype=None):
+    return _reduce_as(op, func, x, dim, keepdim, mask, index_dtype, _BOTH)
+
+
+def _reduce_as(op, func, x, dim, keepdim, mask, index_dtype, outputs):
+    def local_op(local, local_mask):
+        if not func._schema.arguments[-1].kwarg_only:
+            return func(local, dim, keepdim)
+        return func(local, dim, keepdim, mask=local_mask, index_dtype=index_dtype)
+
+    options = {"mask": mask, "index_dtype": index_dtype}
+    return _reduce(op, x, dim, keepdim, local_op, outputs, **options)
+
+
+def _scaled(op, func, x, scale, dim=1, keepdim=True):
+    def local_op(local, _):
+        return func(local, scale, dim, keepdim)
+
+    outputs = _BOTH if len(func._schema.returns) == 2 else _VALUES
+    return _reduce(op, x, dim, keepdim, local_op, outputs, scale=scale)
+
+
+def _softmax(op, func, x, dim, keepdim=False):
+    def local_op(local, _):
+        return func(local, dim, keepdim)
+
+    return _reduce(op, x, dim, keepdim, local_op, _BOTH, has_pairs=False)
+
+
+# By overload: the operator that errors name, and the rule. What has no pairs (a mask, for absent
+# elements may equal present ones; a softmax, for the sum) replicates the dims that it reduces.
+RULES = {
+    "argmin": ("argmin", _arg),
+    "argmax": ("argmax", _arg),
+    "argmin.dims": ("argmin", _arg),
+    "argmax.dims": ("argmax", _arg),
+    "argmin.options": ("argmin", _arg),
+    "argmax.options": ("argmax", _arg),
+    "argmin.dims_options": ("argmin", _arg),
+    "argmax.dims_options": ("argmax", _arg),
+    "min": ("min", _extreme),
+    "max": ("max", _extreme),
+    "min.options": ("min", _extreme),
+    "max.options": ("max", _extreme),
+    "softmax_max": ("softmax_max", _softmax),
+    "scale_min": ("scale_min", _scaled),
+    "scale_max": ("scale_max", _scaled),
+    "_scale_min_indices": ("scale_min", _scaled),
+    "_scale_max_indices": ("scale_max", _scaled),
+}
+
+
+def _register(name: str, op: str, rule: Callable) -> None:
+    packet, _, overload = name.partition(".")
+    func = getattr(getattr(torch.ops.reduceops, packet), overload or "default")
+    on_dtensor = functools.partial(rule, op, func)
+
+    def dispatch(cls, func, types, args, kwargs):
+        return on_dtensor(*args, **kwargs)
+
+    torch.library.register_torch_dispatch(f"reduceops::{name}", DTensor, dispatch)
+    autograd.of_subclass[name, DTensor] = on_dtensor
+
+
+for _name, (_op, _rule) in RULES.items():
+    _register(_name, _op, _rule)

@@ -1,0 +1,706 @@
+"""Sharded tensors: customops.distributed and DTensors, beside the answer of one process.
+
+The checks run in one group of processes for each backend and size, and each is a test of its own.
+"""
+
+import itertools
+import json
+import os
+import re
+import subprocess
+import sys
+import traceback
+from contextlib import contextmanager
+from pathlib import Path
+
+import data
+import pytest
+import reference
+import torch
+import torch.distributed as dist
+from conftest import NO_CUDA
+from opspec import assert_same
+from reference import bits
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+
+import customops
+from customops import distributed
+from customops.distributed import _Call, _problem
+
+NO_GLOO = pytest.mark.skipif(not dist.is_gloo_available(), reason="this torch has no gloo")
+NO_NCCL = pytest.mark.skipif(
+    not dist.is_nccl_available() or torch.cuda.device_count() < 2, reason="there are no two GPUs"
+)
+
+ROOT = Path(__file__).parent.parent
+OPS = ("argmin", "argmax", "min", "max")
+REFERENCES = {op: getattr(reference, op if op.startswith("arg") else f"{op}_") for op in OPS}
+_ops = torch.ops.reduceops
+
+
+def kinds(dtype):
+    return ("random",) if dtype == torch.bool else ("random", "ties", "special")
+
+
+def cut(x, dim, sizes):
+    """Shards of these sizes along a dim."""
+    width = bits(x)
+    return [part.view(x.dtype) for part in width.split(sizes, dim)]
+
+
+# The operators before and after the collective, in one process.
+
+
+def gathered(shards, dim, largest, start=None, size=(), scale=None):
+    """What an all-gather makes of the words of the ranks."""
+    starts = [[]] * len(shards) if start is None else [[s] for s in start]
+    words = [
+        _ops._pairs(shard, [dim], largest, scale, begin, list(size))
+        for shard, begin in zip(shards, starts, strict=True)
+    ]
+    return torch.cat(words)
+
+
+SPLITS = ([11], [6, 5], [4, 4, 3], [0, 11, 0], [1, 0, 2, 8], [2, 1, 1, 1, 1, 1, 1, 1, 2])
+
+
+@pytest.mark.parametrize("dtype", data.DTYPES, ids=str)
+def test_pairs(dtype, device):
+    """Any split has the whole's answer, in 8 bytes for each output where elements have not 8."""
+    for kind, split, dim, keepdim in itertools.product(kinds(dtype), SPLITS, (0, 1), (0, 1)):
+        shape = (11, 5) if dim == 0 else (3, 11)
+        x = data.make(shape, dtype, kind).to(device)
+        shards = cut(x, dim, split)
+        for largest, start in itertools.product((False, True), (None, "given")):
+            begins = [sum(split[:i]) for i in range(len(split))]
+            words = gathered(shards, dim, largest, start and begins)
+            assert words.size(1) == 1 + shape[1 - dim] * (2 if dtype.itemsize == 8 else 1)
+            result = _ops._unpack(words, shards[0], [dim], bool(keepdim), largest)
+            expected = REFERENCES["max" if largest else "min"](x, dim, bool(keepdim))
+            assert_same(result, expected, context=(kind, split, dim, keepdim, largest, start))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.bfloat16, torch.float32, torch.float64])
+def test_pairs_of_many_elements(dtype, device):
+    """An index that needs more than 32 bits: the whole is only said to be that large."""
+    x = data.make((3, 7), dtype, "ties").to(device)
+    starts = (1 << 33, (1 << 33) + 7, 5)
+    for largest in (False, True):
+        words = gathered([x, x, x], 1, largest, starts, [1 << 34])
+        assert words.size(1) == 1 + 3 * (2 if dtype.itemsize >= 4 else 1)
+        values, indices = _ops._unpack(words, x, [1], False, largest)
+        expected = REFERENCES["max" if largest else "min"](x, 1)
+        assert_same((values, indices), (expected[0], expected[1] + 5))
+    words = gathered([x, x], 1, True, starts[:2], [1 << 34])
+    assert torch.equal(_ops._unpack(words, x, [1], False, True)[1], expected[1] + (1 << 33))
+
+
+def test_pairs_over_several_dims(device):
+    """Two of three reduced dims are cut, the first and the last."""
+    x = data.make((4, 3, 5, 6), torch.float32, "ties").to(device)
+    for op, dims in itertools.product(("min", "max"), ([0, 1, 3], [3, 0], [0, 1, 2, 3])):
+        words = []
+        for a, d in itertools.product((0, 3), (0, 1)):
+            shard = x[a : 3 if a == 0 else 4, :, :, d : 1 if d == 0 else 6]
+            begin = {0: a, 1: 0, 2: 0, 3: d}
+            start, size = zip(*((begin[d], x.size(d)) for d in sorted(dims)), strict=True)
+            words.append(_ops._pairs(shard, dims, op == "max", None, list(start), list(size)))
+        result = _ops._unpack(torch.cat(words), shard, dims, False, op == "max")[1]
+        # (The kept dims are whole in every shard.)
+        assert torch.equal(result, reference.arg(op, x, dims))
+
+
+def test_all_shards_are_empty(device):
+    x = torch.empty(3, 0, device=device)
+    values, indices = _ops._unpack(gathered([x, x], 1, True), x, [1], False, True)
+    assert not values.any() and not indices.any()
+
+
+def test_no_outputs(device):
+    x = torch.empty(0, 4, device=device)
+    values, indices = _ops._unpack(gathered([x, x], 1, True), x, [1], True, True)
+    assert values.shape == indices.shape == (0, 1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64], ids=str)
+def test_opcheck(dtype, device):
+    x = data.make((3, 4, 5), dtype, "ties").to(device)
+    for arguments in ((x, [1], True, None, [], []), (x, [0, 2], False, None, [1, 2], [4, 7])):
+        torch.library.opcheck(_ops._pairs.default, arguments)
+        words = _ops._pairs(*arguments)
+        torch.library.opcheck(_ops._unpack.default, (words, x, arguments[1], True, True))
+
+
+def test_words_that_are_none(device):
+    x = torch.zeros(3, 4, device=device)
+    words = _ops._pairs(x, [1], True, None, [], [])
+    for wrong in (words[0], words[:, 1:], words.int(), words[:0], words.T, words.repeat(1, 2)):
+        with pytest.raises(RuntimeError, match="words"):
+            _ops._unpack(wrong, x, [1], False, True)
+    for start, size in (([1, 2], []), ([1], [4]), ([], [4]), ([-1], [])):
+        with pytest.raises(RuntimeError, match="start|lie"):
+            _ops._pairs(x, [1], True, None, start, size)
+
+
+@NO_GLOO
+def test_bench(tmp_path):
+    figures, picture = tmp_path / "figures.json", tmp_path / "picture.png"
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    command += ["-m", "customops.bench.distributed", "--batch", "2,3", "--vocabulary", "501"]
+    command += ["--dtype", "float32", "--samples", "2", "--json", figures, "--plot", picture]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    figures = json.loads(figures.read_text())
+    assert figures["ranks"] == 2 and picture.stat().st_size > 0
+    assert [(row["batch"], row["vocabulary"]) for row in figures["cases"]] == [(2, 500), (3, 500)]
+    for row in figures["cases"]:
+        contenders = row["contenders"]
+        assert all(f["right"] and f["samples"] == 2 for f in contenders.values()), contenders
+        received = [contenders[name]["wire_bytes"] for name in ("ours", "all-gather + torch")]
+        assert received == [8 + 8 * row["batch"], row["batch"] * 250 * 4]
+
+
+CALL = _Call("argmax", "float32", "cpu", 1, [4], 8, None, "")
+
+
+@pytest.mark.parametrize(
+    "other, problem",
+    [
+        ({}, ""),
+        ({"extent": 0}, ""),
+        ({"op": "argmin"}, "differ in op: argmax on rank 0, argmin on rank 1"),
+        ({"dtype": "int8"}, "differ in dtype: float32 on rank 0, int8 on rank 1"),
+        ({"device": "cuda"}, "differ in device: cpu on rank 0, cuda on rank 1"),
+        ({"dim": 0}, "differ in dim: 1 on rank 0, 0 on rank 1"),
+        ({"shape": [5]}, r"differ in shape: \[4\] on rank 0, \[5\] on rank 1"),
+        ({"offset": 8}, "offset is None on rank 0 and 8 on rank 1"),
+        ({"error": "it is wrong"}, "rank 1: it is wrong"),
+    ],
+)
+def test_what_differs_between_ranks(other, problem):
+    assert re.search(problem or "^$", _problem([CALL, CALL._replace(**other)]))
+
+
+@pytest.mark.parametrize(
+    "shards, problem",
+    [
+        ([(0, 8), (8, 8)], ""),
+        ([(8, 8), (0, 8)], ""),
+        ([(0, 8), (8, 0), (8, 1), (3, 0)], ""),
+        ([(0, 8), (9, 8)], "no rank has elements 8 to 8, between the shard of rank 0 and rank 1's"),
+        ([(2, 8), (10, 8)], "no rank has elements 0 to 1, between the start and rank 0's"),
+        ([(7, 8), (0, 8)], "the shards of ranks 1 and 0 both have element 7"),
+        ([(None, 0), (None, 0)], "cannot reduce over dim 1, which is empty on all ranks"),
+    ],
+)
+def test_offsets_that_overlap_or_leave_holes(shards, problem):
+    assert _problem([CALL._replace(offset=o, extent=n) for o, n in shards]) == problem
+
+
+def test_rules_come_with_dtensor():
+    """In either order of the imports, and without importing what the program does not use."""
+    first = "import sys, customops; assert 'torch.distributed.tensor' not in sys.modules"
+    second = "import torch.distributed.tensor"
+    check = "import customops.autograd; assert customops.autograd.of_subclass"
+    for lines in ((first, second, check), (second, "import customops", check)):
+        subprocess.run([sys.executable, "-c", "\n".join(lines)], check=True, cwd=ROOT)
+
+
+def test_without_a_group():
+    with pytest.raises(RuntimeError, match="init_process_group"):
+        distributed.argmax(torch.zeros(3), 0)
+
+
+# In a group of processes: each check is called on all ranks, with the rank's device.
+
+
+def split_of(rank, world, total, uneven):
+    """This rank's [begin, end): even, or with an empty shard and the rest unlike."""
+    sizes = [total // world] * world
+    if uneven:
+        sizes = [0, *[1 + 2 * r for r in range(world - 1)]]
+    sizes[-1] += total - sum(sizes)
+    begin = sum(sizes[:rank])
+    return begin, begin + sizes[rank]
+
+
+def narrowed(x, dim, begin, end):
+    return bits(x).narrow(dim, begin, end - begin).view(x.dtype)
+
+
+def check_plain(rank, world, device, dtypes=data.DTYPES):
+    """Every dtype, even and uneven shards, one of them empty; offsets given and not."""
+    for dtype in dtypes:
+        for kind, uneven, (dim, keepdim) in itertools.product(
+            kinds(dtype), (False, True), ((0, True), (-1, False))
+        ):
+            x = data.make((16, 3) if dim == 0 else (3, 16), dtype, kind).to(device)
+            begin, end = split_of(rank, world, 16, uneven)
+            shard = narrowed(x, dim, begin, end)
+            for op, offset in itertools.product(OPS, (None, begin)):
+                result = getattr(distributed, op)(shard, dim, keepdim, offset=offset)
+                expected = REFERENCES[op](x, dim, keepdim)
+                assert_same(result, expected, context=(dtype, kind, uneven, dim, op, offset))
+
+
+def check_ties_and_nans(rank, world, device):
+    """The lowest index and the first NaN, with its bits, though other ranks have the same."""
+    x = torch.zeros(4, 4 * world, device=device)
+    x[0, ::2] = -0.0  # equal to the others
+    x[1, 1::4] = 5.0
+    width = x.view(torch.int32)
+    for r in range(world):  # a NaN of its own in every shard, and one row with the last rank's only
+        width[2, 4 * r + 2] = 0x7FC00001 + r
+    width[3, -1] = -1
+    shard = x[:, 4 * rank : 4 * rank + 4]
+    for op in OPS:
+        assert_same(getattr(distributed, op)(shard, 1), REFERENCES[op](x, 1), context=(op,))
+
+
+def check_offsets_in_another_order(rank, world, device):
+    x = torch.arange(3 * world, device=device).remainder(2).float()
+    begin = 3 * (world - 1 - rank)
+    result = distributed.max(x[begin : begin + 3], 0, offset=begin)
+    assert_same(result, REFERENCES["max"](x, 0))
+
+
+def check_groups(rank, world, device):
+    """Of single ranks and of all but one; the others may not call."""
+    x = data.make((3, world), torch.float32, "ties").to(device)
+    alone = [dist.new_group([r]) for r in range(world)][rank]
+    assert_same(distributed.min(x, 1, group=alone), REFERENCES["min"](x, 1))
+    group = dist.new_group(list(range(1, world)))
+    if rank > 0:
+        shard = x[:, rank : rank + 1]
+        assert_same(distributed.max(shard, 1, group=group), REFERENCES["max"](x[:, 1:], 1))
+    else:
+        with pytest.raises(RuntimeError, match="rank 0 is not in the group"):
+            distributed.max(x, 1, group=group)
+
+
+def check_errors(rank, world, device):
+    """What every rank sees by itself is an error before anything is exchanged."""
+    x = torch.zeros(3, 4, device=device)
+    with pytest.raises(IndexError, match="argmax: dim 2 is out of range"):
+        distributed.argmax(x, 2)
+    with pytest.raises(RuntimeError, match="min: dtype complex64 is not supported"):
+        distributed.min(x.to(torch.complex64), 1)
+    with pytest.raises(RuntimeError, match="offset is -1"):
+        distributed.min(x, 1, offset=-1)
+    with pytest.raises(TypeError):
+        distributed.min(x, 1, offset=1.5)
+    mesh = mesh_of(device, (world,))
+    with pytest.raises(RuntimeError, match="neither group nor offset"):
+        distributed.min(distribute_tensor(x, mesh, [Shard(1)]), 1, offset=0)
+
+
+GRADIENTS = tuple(itertools.product((False, True), (0, 1), (False, True)))
+
+
+def check_gradient(rank, world, device, cases=GRADIENTS, prepare=lambda f: f):
+    for uneven, dim, offset in cases:
+        x = data.make((16, 3) if dim == 0 else (3, 16), torch.float64, "smooth").to(device)
+        begin, end = split_of(rank, world, 16, uneven)
+        shard = narrowed(x, dim, begin, end).clone().requires_grad_()
+        f = prepare(distributed.max)
+        values, indices = f(shard, dim, True, offset=begin if offset else None)
+        assert not indices.requires_grad
+        weight = torch.arange(1.0, 4.0, device=device, dtype=x.dtype).view_as(values)
+        (gradient,) = torch.autograd.grad((values * weight).sum(), shard)
+        expected = torch.zeros_like(x).scatter(dim, x.argmax(dim, True), weight)
+        assert torch.equal(gradient, narrowed(expected, dim, begin, end)), (uneven, dim, offset)
+
+
+def check_second_derivative(rank, world, device):
+    x = torch.arange(2.0 * world, device=device, dtype=torch.float64)[2 * rank : 2 * rank + 2]
+    x.requires_grad_()
+    values = distributed.max(x, 0)[0]
+    (first,) = torch.autograd.grad(values**3, x, create_graph=True)
+    (second,) = torch.autograd.grad(first.sum(), x) if rank == world - 1 else (None,)
+    if second is not None:
+        assert second.tolist() == [0.0, 6.0 * (2 * world - 1)]
+
+
+def mesh_of(device, shape):
+    return init_device_mesh(device.type, shape)
+
+
+def meshes(world, device):
+    yield mesh_of(device, (world,))
+    yield mesh_of(device, (2, world // 2))
+
+
+PLACEMENTS = (Shard(0), Shard(1), Shard(2), Replicate())
+
+# On (4, 5, 6): an operator's name and the arguments between `self` and keepdim.
+CALLS = (
+    *(("argmin", (dim,)) for dim in (0, 1, 2, -1, None, [0, 2], [1, 2], [])),
+    *(("max", (dim,)) for dim in (0, 1, 2)),
+    *(("scale_min", (-1.5, dim)) for dim in (0, 1, 2)),
+    ("argmax", (1,)),
+    ("min", (1,)),
+    ("scale_max", (0.5, 1)),
+)
+
+
+def replicated(result):
+    return [r.full_tensor() for r in (result if isinstance(result, tuple) else (result,))]
+
+
+def check_dtensor(rank, world, device):
+    """Every placement on one mesh dim and on two, uneven shards too."""
+    x = data.make((4, 5, 6), torch.float32, "ties").to(device)
+    for mesh in meshes(world, device):
+        for placements in itertools.product(PLACEMENTS, repeat=mesh.ndim):
+            sharded = distribute_tensor(x, mesh, placements)
+            for (op, arguments), keepdim in itertools.product(CALLS, (False, True)):
+                result = getattr(customops, op)(sharded, *arguments, keepdim)
+                expected = getattr(customops, op)(x, *arguments, keepdim)
+                context = (op, arguments, keepdim, mesh.shape, placements)
+                check_placements(result, arguments[-1], keepdim, placements)
+                expected = expected if isinstance(expected, tuple) else (expected,)
+                assert_same(replicated(result), expected, context=context)
+
+
+def check_placements(results, dim, keepdim, placements):
+    """Kept dims stay sharded, reduced ones are replicated."""
+    dims = range(3) if dim is None or dim == [] else [dim] if isinstance(dim, int) else dim
+    dims = [d % 3 for d in dims]
+    for result in results if isinstance(results, tuple) else (results,):
+        assert isinstance(result, DTensor)
+        for before, after in zip(placements, result.placements, strict=True):
+            if isinstance(before, Replicate) or before.dim in dims:
+                assert after == Replicate()
+            else:
+                assert after == Shard(
+                    before.dim - (0 if keepdim else sum(d < before.dim for d in dims))
+                )
+
+
+def check_dtensor_dtypes(rank, world, device):
+    mesh = mesh_of(device, (world,))
+    for dtype in data.DTYPES:
+        x = data.make((3, 9), dtype, kinds(dtype)[-1]).to(device)
+        begin = min(rank * -(-9 // world), 9)
+        local = narrowed(x, 1, begin, min(begin + -(-9 // world), 9))
+        sharded = DTensor.from_local(
+            local, mesh, [Shard(1)], run_check=False, shape=x.shape, stride=x.stride()
+        )
+        for op in OPS:
+            result = getattr(distributed, op)(sharded, 1)
+            result = result if isinstance(result, tuple) else (result,)
+            assert_same([r.to_local() for r in result], REFERENCES[op](x, 1), context=(dtype, op))
+
+
+def check_dtensor_partial(rank, world, device):
+    """Terms of a sum, which have no extreme element before they are added."""
+    x = torch.arange(12.0, device=device).view(3, 4)
+    terms = x * (rank + 1) * (-1) ** rank
+    mesh = mesh_of(device, (world,))
+    partial = DTensor.from_local(terms, mesh, [Partial()])
+    total = sum(x * (r + 1) * (-1) ** r for r in range(world))
+    for op, dim in itertools.product(OPS, (0, 1)):
+        result = replicated(getattr(customops, op)(partial, dim))
+        expected = getattr(customops, op)(total, dim)
+        assert_same(result, expected if isinstance(expected, tuple) else (expected,))
+    mesh = mesh_of(device, (2, world // 2))
+    partial = DTensor.from_local(x, mesh, [Partial(), Shard(1)])
+    whole = partial.full_tensor()
+    assert torch.equal(customops.argmax(partial, 1).full_tensor(), whole.argmax(1))
+
+
+def check_dtensor_gradient(rank, world, device):
+    x = data.make((4, 5, 6), torch.float64, "smooth").to(device)
+    for mesh in meshes(world, device):
+        for placements in itertools.product(PLACEMENTS, repeat=mesh.ndim):
+            for call in (lambda t: customops.max(t, 1)[0], lambda t: customops.scale_min(t, -1.5)):
+                sharded = distribute_tensor(x, mesh, placements).requires_grad_()
+                whole = x.clone().requires_grad_()
+                call(sharded).square().sum().backward()
+                call(whole).square().sum().backward()
+                gradient = sharded.grad
+                assert gradient.placements == tuple(placements)
+                torch.testing.assert_close(gradient.full_tensor(), whole.grad)
+
+
+def check_dtensor_options(rank, world, device):
+    """mask=, index_dtype= and softmax_max, of any placement and with a gradient."""
+    x = data.make((4, 5, 6), torch.float32, "smooth").to(device)
+    mask = (torch.arange(30, device=device) % 3 == 1).view(5, 6)
+    options = ({"index_dtype": torch.uint8}, {"mask": mask}, {"mask": mask[:1]})
+    calls = [(getattr(customops, op), given) for op, given in itertools.product(OPS, options)] + [
+        (customops.softmax_max, {})
+    ]
+    for mesh in meshes(world, device):
+        for placements in itertools.product(PLACEMENTS, repeat=mesh.ndim):
+            sharded = distribute_tensor(x, mesh, placements).requires_grad_()
+            whole = x.clone().requires_grad_()
+            for call, given in calls:
+                of_mesh = dict(given)
+                if "mask" in given:
+                    of_mesh["mask"] = distribute_tensor(given["mask"], mesh)
+                results, expected = call(sharded, 1, **of_mesh), call(whole, 1, **given)
+                results = results if isinstance(results, tuple) else (results,)
+                expected = expected if isinstance(expected, tuple) else (expected,)
+                gathered = [r.full_tensor() for r in results]
+                if call is customops.softmax_max:  # a sum, whose order depends on the shape
+                    torch.testing.assert_close(
+                        gathered.pop(0), expected[0].detach(), rtol=1e-6, atol=0
+                    )
+                assert_same(gathered, expected[-len(gathered) :], context=(call, given, placements))
+                if expected[0].requires_grad:
+                    results[0].square().sum().backward()
+                    expected[0].square().sum().backward()
+            torch.testing.assert_close(sharded.grad.full_tensor(), whole.grad)
+    with pytest.raises(RuntimeError, match="self and mask must be DTensors"):
+        customops.argmin(sharded, 1, mask=mask)
+
+
+def check_dtensor_modes(rank, world, device):
+    """Below autograd too, and as torch.ops."""
+    x = data.make((3, 8), torch.float32, "ties").to(device)
+    sharded = distribute_tensor(x, mesh_of(device, (world,)), [Shard(1)])
+    with torch.inference_mode():
+        assert_same(replicated(customops.min(sharded, 1)), REFERENCES["min"](x, 1))
+    with torch.no_grad():
+        assert_same(replicated(_ops.max(sharded, 1)), REFERENCES["max"](x, 1))
+        for name in ("_scale_min_indices", "_scale_max_indices"):
+            results = replicated(getattr(_ops, name)(sharded, -2.0, 1, False))
+            assert_same(results, getattr(_ops, name)(x, -2.0, 1, False))
+    assert_same(replicated(_ops.argmax.dims(sharded, [0, 1])), (reference.argmax(x),))
+    with pytest.raises(IndexError, match="argmax: dim 2 is out of range"):
+        customops.argmax(sharded, 2)
+    with pytest.raises(RuntimeError, match="scale_min: self must be a floating-point tensor"):
+        customops.scale_min(distribute_tensor(x.int(), sharded.device_mesh, [Shard(1)]), 2.0)
+    empty = distribute_tensor(x[:, :0], sharded.device_mesh, [Shard(1)])
+    with pytest.raises(IndexError, match="dim 1, which has size 0"):
+        customops.argmax(empty, 1)
+
+
+def check_dtensor_of_some_ranks(rank, world, device):
+    """A rank that is not in the mesh has no part in it."""
+    from torch.distributed.device_mesh import DeviceMesh
+
+    mesh = DeviceMesh(device.type, list(range(world - 1)))
+    x = data.make((3, 8), torch.float32, "ties").to(device)
+    result = customops.max(distribute_tensor(x, mesh, [Shard(1)]), 1)
+    assert [r.shape for r in result] == [(3,), (3,)]
+    if rank < world - 1:
+        assert_same([r.to_local() for r in result], REFERENCES["max"](x, 1))
+
+
+@contextmanager
+def graphs():
+    """The graphs that torch.compile hands to its backend."""
+    found = []
+
+    def backend(graph, inputs):
+        from torch._dynamo.backends.debugging import aot_eager
+
+        found.append(graph)
+        return aot_eager(graph, inputs)
+
+    yield found, backend
+    torch._dynamo.reset()
+
+
+def check_compiled(rank, world, device):
+    """One graph with one collective; a second one for all other batch sizes."""
+    x = data.make((3, 16), torch.float32, "ties").to(device)
+    begin, end = split_of(rank, world, 16, uneven=True)
+    for op, offset in (("argmin", None), ("max", begin)):
+        with graphs() as (found, backend):
+
+            @torch.compile(fullgraph=True, backend=backend)
+            def f(x, op=op, offset=offset):
+                return getattr(distributed, op)(x, 1, offset=offset)
+
+            for batches in range(1, 4):
+                whole = torch.cat([x] * batches)
+                result = f(whole[:, begin:end])
+                assert_same(result, REFERENCES[op](whole, 1), context=(op, offset, batches))
+            assert len(found) == 2
+            for graph in found:
+                targets = [str(node.target) for node in graph.graph.nodes]
+                assert sum("all_gather" in target for target in targets) == 1, targets
+
+
+def check_compiled_gradient(rank, world, device):
+    def prepare(f):
+        torch._dynamo.reset()
+        return torch.compile(f, fullgraph=True, backend="aot_eager")
+
+    check_gradient(rank, world, device, ((True, 1, False), (False, 0, True)), prepare)
+
+
+def check_compiled_dtensor(rank, world, device):
+    x = data.make((4, 6, 8), torch.float32, "ties").to(device)
+    for mesh in meshes(world, device):
+        for placement in (Shard(0), Shard(1)):
+            placements = [placement, Shard(1)][: mesh.ndim]
+            sharded = distribute_tensor(x, mesh, placements).requires_grad_()
+            with graphs() as (found, backend):
+
+                @torch.compile(fullgraph=True, backend=backend)
+                def f(x):
+                    values, indices = customops.max(x, 1)
+                    return values, indices, customops.argmin(x, [0, 2])
+
+                results = f(sharded)
+                assert len(found) == 1
+            expected = (*REFERENCES["max"](x, 1), reference.argmin(x, [0, 2]))
+            assert_same([r.full_tensor() for r in results], expected, context=(placements,))
+            results[0].sum().backward()
+            whole = torch.zeros_like(x).scatter(1, x.argmax(1, True), 1.0)
+            assert torch.equal(sharded.grad.full_tensor(), whole)
+
+
+def check_cuda_graph(rank, world, device):
+    if device.type != "cuda":
+        return
+    x = data.make((64, 256), torch.bfloat16, "ties").to(device)
+    shard = x.chunk(world, 1)[rank].contiguous()
+    for op in OPS:
+        call = getattr(distributed, op)
+        for _ in range(3):
+            call(shard, 1)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            result = call(shard, 1)
+        graph.replay()
+        torch.cuda.synchronize()
+        assert_same(result, REFERENCES[op](x, 1))
+
+
+def check_symmetric_memory(rank, world, device):
+    """One kernel in place of collective and unpack; not on a CPU, and not for large calls."""
+    os.environ.setdefault("TORCH_SYMM_MEM_DISABLE_MULTICAST", "1")  # it is not needed
+    possible = distributed.enable_symmetric_memory(timeout=60)
+    assert possible == (device.type == "cuda" and torch.cuda.can_device_access_peer(0, 1))
+    if possible:
+        check_plain(rank, world, device)
+        check_ties_and_nans(rank, world, device)
+        check_gradient(rank, world, device)
+        check_dtensor(rank, world, device)
+        check_symmetric_replays(rank, world, device)
+    distributed.disable_symmetric_memory()
+    check_ties_and_nans(rank, world, device)
+
+
+def check_symmetric_replays(rank, world, device):
+    """Many calls behind each other, of changing sizes and in graphs, while ranks run apart."""
+    if device.type == "cpu":
+        return
+    graphs = []
+    for batch in (1, 3, 128, 129, 1000, 4095, 5000):
+        x = data.make((batch, 8 * world), torch.bfloat16, "ties", seed=batch).to(device)
+        shard = x[:, 8 * rank : 8 * rank + 8].contiguous()
+        distributed.max(shard, 1)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            result = distributed.max(shard, 1)
+        graphs.append((graph, result, shard, x))
+    for i in range(500):
+        graph, result, shard, x = graphs[i % len(graphs)]
+        shard.copy_(shard.neg())  # the next answer is another one
+        x.neg_()
+        graph.replay()
+        if i % 7 == rank:
+            torch.cuda.synchronize()
+        eager = distributed.max(shard, 1)
+        if i % 50 < len(graphs):
+            expected = REFERENCES["max"](x, 1)
+            assert_same(result, expected, context=(i,))
+            assert_same(eager, expected, context=(i,))
+
+
+CHECKS = {
+    name.removeprefix("check_"): check
+    for name, check in list(globals().items())
+    if name.startswith("check_") and name not in ("check_placements", "check_symmetric_replays")
+}
+
+
+def worker(rank, world, backend, folder):
+    torch.set_num_threads(1)
+    device = torch.device("cpu")
+    if backend == "nccl":
+        device = torch.device("cuda", rank)
+        torch.cuda.set_device(device)
+    rendezvous = f"file://{folder}/rendezvous"
+    dist.init_process_group(backend, init_method=rendezvous, rank=rank, world_size=world)
+    for name, check in CHECKS.items():
+        try:
+            check(rank, world, device)
+        except BaseException:
+            (folder / f"{name}.{rank}").write_text(traceback.format_exc())
+            os._exit(1)  # the others wait for this rank, and are ended with it
+        (folder / name).touch()
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(("gloo", 2), marks=NO_GLOO, id="gloo-2"),
+        pytest.param(("gloo", 4), marks=NO_GLOO, id="gloo-4"),
+        pytest.param(("nccl", 2), marks=[NO_CUDA, NO_NCCL], id="nccl-2"),
+    ],
+)
+def checked(request, tmp_path_factory):
+    """The folder that says what went wrong, and how far the processes came."""
+    folder = tmp_path_factory.mktemp("ranks")
+    backend, world = request.param
+    try:
+        torch.multiprocessing.spawn(worker, args=(world, backend, folder), nprocs=world)
+    except Exception as error:
+        (folder / "error").write_text(str(error))
+    return folder
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_in_a_group(checked, name):
+    failures = [path.read_text() for path in checked.glob(f"{name}.*")]
+    assert not failures, "\n".join(failures)
+    error = checked / "error"
+    assert (checked / name).exists(), error.read_text() if error.exists() else "it did not run"
+
+
+def fails_in_detail(rank, folder):
+    """Calls that do not fit each other, then one rank ends."""
+    torch.set_num_threads(1)
+    rendezvous = f"file://{folder}/rendezvous"
+    dist.init_process_group("gloo", init_method=rendezvous, rank=rank, world_size=2)
+    x = torch.arange(12.0).view(3, 4)
+    values, _ = distributed.max(x[:, 2 * rank : 2 * rank + 2], 1)  # an ordinary call
+    assert torch.equal(values, x[:, 3])
+    problems = (
+        ([x, x.half()], {}, "the ranks differ in dtype: float32 on rank 0, float16 on rank 1"),
+        ([x, x[:2]], {}, r"the ranks differ in shape: \[3\] on rank 0, \[2\] on rank 1"),
+        ([x, x[None]], {}, "the ranks differ in shape"),
+        ([x, x[0]], {}, "rank 1: .*dim 1 is out of range"),
+        ([x[:, :0]] * 2, {}, "empty on all ranks"),
+        ([x] * 2, {"offset": 3 * rank}, "the shards of ranks 0 and 1 both have element 3"),
+        ([x] * 2, {"offset": 5 * rank}, "no rank has elements 4 to 4"),
+        ([x] * 2, {"offset": None if rank else 0}, "offset is 0 on rank 0 and None on rank 1"),
+    )
+    for shards, keywords, text in problems:
+        with pytest.raises(RuntimeError, match=text):
+            distributed.max(shards[rank], 1, **keywords)
+    if rank == 1:
+        os._exit(0)
+    with pytest.raises(RuntimeError):
+        distributed.max(x, 1)
+    (folder / "done").touch()
+    os._exit(0)  # the group cannot be left in order
+
+
+@NO_GLOO
+def test_faults(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCH_DISTRIBUTED_DEBUG", "DETAIL")
+    torch.multiprocessing.spawn(fails_in_detail, args=(tmp_path,), nprocs=2)
+    assert (tmp_path / "done").exists()
