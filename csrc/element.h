@@ -115,7 +115,7 @@ struct Bool {
   REDUCEOPS_HD Key value(Key bits) const { return bits != 0; }
   REDUCEOPS_HD Key key(Key bits) const { return (bits != 0 ? kTrue : Key(0)) ^ order.flip; }
   REDUCEOPS_HD bool value_of_key(Key key, Key& value) const {
-    value = key != order.flip;
+    value = (key ^ order.flip) < 0;  // also of the largest key, which is that of no element
     return true;
   }
 };
