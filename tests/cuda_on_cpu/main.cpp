@@ -254,7 +254,7 @@ void run(const Case& c) {
     std::memcpy(memory.get() + i * bytes, &bits, bytes);
   }
   int64_t mask_bytes = 1 + c.mask.offset;
-  for (int d = 0; d < 3; ++d) mask_bytes += (c.sizes[d] - 1) * c.mask.strides[d];
+  for (int d = 0; d < kDims; ++d) mask_bytes += (c.sizes[d] - 1) * c.mask.strides[d];
   const auto mask = buffer(mask_bytes);
   for (int64_t i = 0; i < mask_bytes; ++i) {
     const bool present = (random_bits() % c.mask.one_in != 0) == c.mask.mostly;
@@ -470,7 +470,7 @@ Case mapped_case(bool columns) {
   c.tuning = Tuning{};
   Tuning& t = c.tuning;
   t.small_elements = t.whole_vectors = t.whole_column = t.bulk_bytes = 0;
-  t.small_group_bytes = t.mapped_part_bytes = 0;
+  t.small_group_bytes = t.mapped_part_bytes = t.margin = 0;
   t.column_walk_8 = t.column_walk_16 = t.column_walk_32 = 1 << 20;
   return c;
 }
@@ -509,8 +509,8 @@ int main(int count, char** arguments) {
     run(random_case());
     run(random_task(random_case(), true));
     run(random_task(random_case(), false));
-    if (i % 32 == 0) run(mapped_case(false));
-    if (i % 32 == 0) run(mapped_case(true));
+    if (i % 20 == 0) run(mapped_case(false));
+    if (i % 20 == 0) run(mapped_case(true));
   }
   for (int count : taken) std::printf("%d ", count);
   for (int count : {in_batches, in_parts, in_clusters, mapped, mapped_batches, scattered,
