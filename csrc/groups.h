@@ -104,7 +104,11 @@ REDUCEOPS_HD int64_t offset_of(const Dim* reduced, int count, int64_t index) {
 inline bool is_rows(const Groups& groups) {
   if (groups.reduced.count == 0 || groups.kept.count == 0) return true;
   if (groups.axes.dim[0].stride == 0) return true;
-  return groups.reduced.dim[0].stride <= groups.axes.dim[0].stride;
+  for (int d = 0; d < groups.reduced.count; ++d) {
+    const int64_t stride = groups.reduced.dim[d].stride;
+    if (stride != 0) return stride <= groups.axes.dim[0].stride;
+  }
+  return true;
 }
 
 // Whether dims in the order of memory are one dim in it, in whatever order the index counts them.

@@ -37,7 +37,7 @@ def options_to_front(
     if of_mask is not None:
         mask = mask.movedim(of_mask, 0)
     if of_self is None:  # every sample has the same elements
-        self, of_self = self.expand(len(mask), *self.shape), 0
+        self, of_self = self.expand(mask.shape[0], *self.shape), 0
     sample = [size for dim, size in enumerate(self.shape) if dim != of_self % self.dim()]
     self, dims, keepdim = batch_to_front(op, self, of_self, dim, keepdim)
     if mask is not None:

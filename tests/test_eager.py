@@ -306,8 +306,11 @@ def test_threads_do_not_change_the_answer(spec):
             assert_same(other_dim, one_dim)
 
 
+EXACT_OPS = [spec for spec in OPS if not spec.tolerance.ulps]
+
+
 @pytest.mark.large
-@pytest.mark.parametrize("spec", OPS, ids=str)
+@pytest.mark.parametrize("spec", EXACT_OPS, ids=str)
 @pytest.mark.parametrize("dim", [0, 1, 2])
 def test_first_two_seed_problems(spec, dim, device):
     """(128, 4096, 4095) where it fits; the reference is torch's operator, numpy takes too long."""
@@ -321,7 +324,7 @@ def test_first_two_seed_problems(spec, dim, device):
 
 @pytest.mark.large
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
-@pytest.mark.parametrize("spec", OPS, ids=str)
+@pytest.mark.parametrize("spec", EXACT_OPS, ids=str)
 def test_third_seed_problem(spec, layout, device):
     """The reduction after the convolution of (64, 64, 256, 256)."""
     batch = 64 if device == "cuda" and torch.cuda.mem_get_info()[0] > 20e9 else 1

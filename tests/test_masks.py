@@ -298,3 +298,33 @@ def test_what_others_write_meanwhile_is_no_index_out_of_range():
     finally:
         stop.set()
         thread.join()
+
+
+@pytest.mark.parametrize("name", ["min", "max"])
+@pytest.mark.parametrize(
+    "shape, strides, dim",
+    [((3, 50), (100, 2), 1), ((1, 70_000), (70_000, 1), 1), ((300, 40), (1, 300), 1)],
+    ids=str,
+)
+def test_any_byte_of_a_bool(device, name, shape, strides, dim):
+    """Even where the element is read once more for its value."""
+    span = 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
+    x = torch.full((span,), 2, dtype=torch.uint8).view(torch.bool).as_strided(shape, strides)
+    mask = torch.ones(shape, dtype=torch.bool)
+    mask[0, :2] = False
+    check(name, x, dim, mask, device=device)
+
+
+def test_the_same_mask_for_all_of_a_column(device):
+    """Elements that equal what an absent one counts as: the first that takes part wins."""
+    x = torch.full((4, 3000, 512), -math.inf)
+    x[:, 1500:, ::2] = 1.0
+    mask = torch.arange(512) % 3 == 0
+    for shaped in (mask, mask.expand(4, 1, 512)):
+        check("max", x, 1, shaped, device=device)
+
+
+def test_an_expanded_input_with_a_mask_of_its_own(device):
+    x = torch.randn(64, 1, 256).expand(64, 8, 256)
+    check("argmax", x, [0, 1], torch.rand(8, 1) < 0.5, device=device)
+    check("max", x, 1, torch.rand(64, 8, 256) < 0.5, device=device)

@@ -371,7 +371,8 @@ def test_what_is_reduced_away_has_one_candidate():
 def test_a_walk_is_taken_where_it_fits_if_it_is_asked_for(walk):
     shapes = [(64, 100, 512), (90, 33, 5), (4096, 4099), (2, 3_000_004), (1 << 20, 1, 8)]
     taken = set()
-    for x in map(lambda shape: empty(*shape), shapes):
+    inputs = [*(empty(*shape) for shape in shapes), empty(600, 4, 2000).permute(2, 1, 0)]
+    for x in inputs:
         for dim in range(x.dim()):
             plan = cuda_plan(x, [dim], tuning={"walk": walk + 1})
             fits = walk in [candidate.plan.walk for candidate in plan.candidates]

@@ -40,7 +40,8 @@ def test_threads_do_not_disturb_each_other(device):
             assert_same(result, expected, spec.tolerance)
             if x.requires_grad:
                 as_tuple(result)[0].sum().backward()
-                assert x.grad.count_nonzero() == as_tuple(result)[0].numel()
+                if not spec.tolerance.ulps:  # a probability depends on every element
+                    assert x.grad.count_nonzero() == as_tuple(result)[0].numel()
         return True
 
     with ThreadPoolExecutor(8) as pool:

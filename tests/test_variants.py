@@ -25,7 +25,7 @@ PARTS = {
     ),
     "winners": ("test_eager.py", "(winner or first_nan or zeros) and not float8 and not uint"),
     "walks": ("test_cpu_walks.py", "cpu"),
-    "masks": ("test_masks.py", "random or one_winner or index_dtypes or float32 and rows"),
+    "masks": ("test_masks.py", "random"),
 }
 
 ROOT = Path(__file__).parent.parent

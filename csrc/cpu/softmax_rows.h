@@ -54,11 +54,12 @@ struct SoftmaxRows : SoftmaxWalk<Format> {
     }
   }
 
-  // The position of the largest of at least kLanes neighbours, a NaN being larger than others.
+  // The position of the largest of n neighbours, a NaN being larger than others.
   int64_t first_of(const Key* p, int64_t n) const {
+    if (n < Plainly::kLanes) return first_in(p, n);
     int64_t best = 0;
     for (int64_t next = 0; next < n; next += Plainly::kRun) {
-      const int64_t start = least(next, n - kLanes);
+      const int64_t start = least(next, n - Plainly::kLanes);
       const Key* q = p + start;
       int64_t position;
       plainly.reduce(&q, 1, least(Plainly::kRun, n - start), &position, nullptr);
@@ -108,7 +109,7 @@ struct SoftmaxRows : SoftmaxWalk<Format> {
     const Compute share = exp_of<Compute>(largest - base)[0];
     Softmax group{largest[0], double{total[0]} / share, 0};
     if (total[0] != total[0]) [[unlikely]] {  // a NaN, or an infinite largest
-      group.index = n < kLanes ? first_in(p, n) : first_of(p, n);
+      group.index = first_of(p, n);
       group.largest = Format::decode(get<Key>(p + group.index));
       return group;
     }

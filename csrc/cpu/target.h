@@ -2,7 +2,7 @@
 // every intrinsic of the CPU kernels.
 //
 // Vectors are the compiler's own types, which are loads, minima and blends on every architecture; a
-// comparison is a vector of 0 and -1. Included by kernels.cpp only, as walk.h is.
+// comparison is a vector of 0 and -1. Included by kernels.cpp and softmax.cpp only, as walk.h is.
 #pragma once
 
 #ifdef __x86_64__

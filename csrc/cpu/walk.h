@@ -1,7 +1,7 @@
 // What the walks over memory share: reading elements, stepping through positions, writing results.
 //
-// Included by kernels.cpp only. Everything here is inlined into it, so that no code of one
-// instruction set is shared with another.
+// Included by kernels.cpp and softmax.cpp only. Everything here is inlined into them, so that no
+// code of one instruction set is shared with another.
 #pragma once
 
 #include <cstring>
@@ -131,7 +131,9 @@ struct Walk {
   // The element of the group that lies `at`.
   Key read(Place at, int64_t index) const {
     const Dims& reduced = r.groups.reduced;
-    return get<Key>(input + at.offset + offset_of(reduced.dim, reduced.count, index));
+    const Key bits = get<Key>(input + at.offset + offset_of(reduced.dim, reduced.count, index));
+    if constexpr (requires { Element::stored(bits); }) return Element::stored(bits);
+    return bits;
   }
 
   // Writes the result of the group that lies `at`.

@@ -193,7 +193,8 @@ __device__ void read(const Problem& p, Element element, const Ring& ring, char* 
         });
       }
       sync_readers();
-      for (uint32_t here = threadIdx.x; here < columns; here += blockDim.x - kProducers) {
+      for (uint32_t here = left + threadIdx.x; here < std::min(left + subtile, columns);
+           here += blockDim.x - kProducers) {
         Near<Key> found = nears[here];
         for (uint32_t s = 1; s < shares; ++s) {
           const Near<Key> other = nears[s * p.plan.tile + here];

@@ -200,10 +200,17 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
       });
     }
     tracker.finish();
-    // As if each thread had a column; those that have none do not use it.
+    // As if each thread had a column; those that have none do not use it. Where the mask is the
+    // same along a column, its first byte tells as much as all.
+    uint32_t searched = inside ? turns : 0;
+    if constexpr (Source::kMasked) {
+      bool same = true;
+      for (int d = 0; d < p.reduced_count; ++d) same &= p.reduced()[d].mask_stride == 0;
+      if (same) searched = std::min(searched, 1u);
+    }
     State found[kWidth];
     tracker.states(
-        source, turns,
+        source, searched,
         [&](uint32_t turn, int c) {
           const int64_t position = begin + share + int64_t(turn) * shares;
           const auto at = source.along(base, inner, c);

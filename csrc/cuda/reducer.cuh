@@ -312,17 +312,21 @@ class ExpSum {
   using Sum = typename Format::Compute;
 
  public:
+  // The base of the sum follows the largest element only where that is far above it: ascending
+  // elements would else round all of the sum again with each of them.
   __device__ void raise(Sum largest) {
-    const Sum factor = exponential(largest_ - largest);
+    largest_ = largest;
+    if (largest <= base_ + 2) return;
+    const Sum factor = exponential(base_ - largest);
     sum_ *= factor;
     lost_ *= factor;
-    largest_ = largest;
+    base_ = largest;
   }
   // Of elements of which none is larger than the largest.
   template <int kCount>
   __device__ Sum of(const Sum (&x)[kCount]) const {
     // Of nothing but -infinity, the difference would be NaN.
-    const Sum base = largest_ == -std::numeric_limits<Sum>::infinity() ? 0 : largest_;
+    const Sum base = base_ == -std::numeric_limits<Sum>::infinity() ? 0 : base_;
     Sum terms[kCount];
 #pragma unroll
     for (int i = 0; i < kCount; ++i) terms[i] = exponential(x[i] - base);
@@ -340,10 +344,13 @@ class ExpSum {
     sum_ = sum;
   }
   __device__ Sum largest() const { return largest_; }
-  __device__ Sum sum() const { return sum_; }
+  __device__ Sum sum() const {
+    const Sum sum = sum_ - lost_;
+    return base_ == largest_ ? sum : sum * exponential(base_ - largest_);
+  }
 
  private:
-  Sum largest_ = -std::numeric_limits<Sum>::infinity();
+  Sum largest_ = -std::numeric_limits<Sum>::infinity(), base_ = largest_;
   Sum sum_ = 0, lost_ = 0;
 };
 
