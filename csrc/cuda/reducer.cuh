@@ -203,18 +203,6 @@ struct Extreme {
   }
 };
 
-// e to the power of x.
-#ifdef __CUDA_ARCH__
-__device__ inline float exponential(float x) {
-  float power;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x * 1.44269504f));
-  return power;
-}
-#else
-inline float exponential(float x) { return std::exp2(x * 1.44269504f); }
-#endif
-__device__ inline double exponential(double x) { return exp(x); }
-
 #ifdef __CUDA_ARCH__
 __device__ inline float max_or_nan(float a, float b) {
   float larger;
@@ -225,6 +213,35 @@ __device__ inline float max_or_nan(float a, float b) {
 inline float max_or_nan(float a, float b) { return a != a || a > b ? a : b; }
 #endif
 __device__ inline double max_or_nan(double a, double b) { return a != a || a > b ? a : b; }
+
+// 2 to the power of x, to two units in the last place.
+#ifdef __CUDA_ARCH__
+__device__ inline float power_of_two(float x) {
+  float power;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
+  return power;
+}
+#else
+inline float power_of_two(float x) { return std::exp2(x); }
+#endif
+
+// e to the power of x, which is not above 2, for sums of elements of a format. In float32 what is
+// lost of the product with log2(e) counts; results of 16 bits do not show it.
+template <class Format>
+__device__ typename Format::Compute exponential(typename Format::Compute x) {
+  constexpr float kLog2E = 1.44269502f, kRest = 1.92596299e-8f, kLn2 = 0.693147181f;
+  if constexpr (sizeof(typename Format::Key) == 8) {
+    return exp(x);
+  } else if constexpr (sizeof(typename Format::Key) == 2) {
+    return power_of_two(x * kLog2E);
+  } else {
+    x = max_or_nan(x, -150.0f);  // e to the power of less is 0, too
+    const float product = x * kLog2E;
+    const float lost = fmaf(x, kRest, fmaf(x, kLog2E, -product));
+    const float power = power_of_two(product);
+    return fmaf(power, lost * kLn2, power);
+  }
+}
 
 template <class Format>
 constexpr typename Format::Key kInfinity = 0x7f800000;
@@ -262,7 +279,7 @@ __device__ void numbers_of(Vector<Key> vector, typename Format::Compute (&x)[kWi
 // exp(a - b) of their keys, b being the larger. (The difference of two infinities is none.)
 template <class Format, class Key = typename Format::Key>
 __device__ typename Format::Compute ratio(Key a, Key b) {
-  return a == b ? 1 : exponential(number_of<Format>(a) - number_of<Format>(b));
+  return a == b ? 1 : exponential<Format>(number_of<Format>(a) - number_of<Format>(b));
 }
 
 // The largest of some elements and the sum of exp(x - largest), which is 0 where all are -infinity.
@@ -310,14 +327,16 @@ __device__ void get(const Candidates& candidates, int64_t at, Summed<F, int64_t>
 template <class Format>
 class ExpSum {
   using Sum = typename Format::Compute;
+  static constexpr Sum kAboveBase = sizeof(Sum) == 8 ? 2 : 0;
 
  public:
-  // The base of the sum follows the largest element only where that is far above it: ascending
-  // elements would else round all of the sum again with each of them.
+  // The base of a float64 sum follows the largest element only where that is far above it:
+  // ascending elements would else round all of the sum again with each of them. (In float32
+  // ex2.approx is the more exact the nearer an element is to the base.)
   __device__ void raise(Sum largest) {
     largest_ = largest;
-    if (largest <= base_ + 2) return;
-    const Sum factor = exponential(base_ - largest);
+    if (largest <= base_ + kAboveBase) return;
+    const Sum factor = exponential<Format>(base_ - largest);
     sum_ *= factor;
     lost_ *= factor;
     base_ = largest;
@@ -329,7 +348,7 @@ class ExpSum {
     const Sum base = base_ == -std::numeric_limits<Sum>::infinity() ? 0 : base_;
     Sum terms[kCount];
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) terms[i] = exponential(x[i] - base);
+    for (int i = 0; i < kCount; ++i) terms[i] = exponential<Format>(x[i] - base);
     // By twos, which is exact where adding one after the other is not.
 #pragma unroll
     for (int apart = 1; apart < kCount; apart *= 2) {
@@ -346,7 +365,7 @@ class ExpSum {
   __device__ Sum largest() const { return largest_; }
   __device__ Sum sum() const {
     const Sum sum = sum_ - lost_;
-    return base_ == largest_ ? sum : sum * exponential(base_ - largest_);
+    return base_ == largest_ ? sum : sum * exponential<Format>(base_ - largest_);
   }
 
  private:
