@@ -138,7 +138,8 @@ struct SoftmaxLanes {
   }
 };
 
-// What the walks of softmax_max share.
+// What the walks of softmax_max share. It reduces one dim, so a position is the result's index; and
+// if that dim has stride 0, no walk is needed (softmax_fill.h).
 template <class Format>
 struct SoftmaxWalk : Walk<Plain<typename Format::Key, true>>, SoftmaxLanes<Format> {
   using Ordered = Plain<typename Format::Key, true>;
@@ -151,12 +152,9 @@ struct SoftmaxWalk : Walk<Plain<typename Format::Key, true>>, SoftmaxLanes<Forma
   explicit SoftmaxWalk(const Job& job)
       : Base(job, Ordered{order_of<Key>(*job.reduction.dtype, true)}) {}
 
-  Compute weight() const { return static_cast<Compute>(r.groups.weight); }
-
   // Writes the result of the group that lies `at`.
   void store(Place at, const Softmax& group) const {
-    const auto weight = static_cast<double>(r.groups.weight);
-    store(at, Lanes::probability(group.largest, 1.0, group.sum * weight), group.index);
+    store(at, Lanes::probability(group.largest, 1.0, group.sum), group.index);
   }
   void store(Place at, Key value, int64_t index) const {
     static_cast<int64_t*>(r.indices)[at.step] = index;

@@ -239,7 +239,6 @@ struct SoftmaxColumns : SoftmaxWalk<Format> {
     const int64_t walk = walk_extent(reduced);
     const int64_t rows =
         plan.gathers || plan.tile < columns ? 1 : plainly.fold(least(walk, plan.part_extent));
-    const Compute weight = this->weight();
     auto& [states, bests, positions, nan_positions, values, stored_scratch] =
         *new (scratch(sizeof(Scratch))) Scratch;
     Stored stored(*this, stored_scratch);
@@ -280,13 +279,6 @@ struct SoftmaxColumns : SoftmaxWalk<Format> {
           }
           take_nans(width, bests, nan_positions, states, positions);
         }
-        // From positions of the walk to result indices.
-        if (reduced.count != 1) {
-          for (int64_t c = 0; c < width; ++c)
-            positions[c] = place(reduced.dim, reduced.count, positions[c]).step;
-        } else if (reduced.dim[0].step != 1) {
-          for (int64_t c = 0; c < width; ++c) positions[c] *= reduced.dim[0].step;
-        }
       }
       if (job.candidates) {
         for (int64_t c = 0; c < width; ++c)
@@ -294,7 +286,7 @@ struct SoftmaxColumns : SoftmaxWalk<Format> {
         continue;
       }
       for (int64_t c = 0; c < width; ++c)
-        values[c] = Lanes::probability(states.largest[c], states.base[c], states.sum[c] * weight);
+        values[c] = Lanes::probability(states.largest[c], states.base[c], states.sum[c]);
       plainly.scatter(values, first, width, static_cast<Key*>(r.values));
       plainly.scatter(positions, first, width, static_cast<int64_t*>(r.indices));
     }

@@ -22,7 +22,7 @@ struct SoftmaxFill : SoftmaxWalk<Format> {
   void operator()(int64_t begin, int64_t end) const {
     std::memset(static_cast<int64_t*>(r.indices) + begin, 0, (end - begin) * sizeof(int64_t));
     const Dims dims = result_dims(r.groups);
-    const Compute weight = this->weight();
+    const auto weight = static_cast<Compute>(r.groups.weight);
     Cursor cursor(dims, 0, begin);
     for (; begin < end; ++begin, cursor.next()) {
       const Compute x = Format::decode(get<Key>(input + cursor.place().offset));

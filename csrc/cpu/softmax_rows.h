@@ -161,55 +161,15 @@ struct SoftmaxRows : SoftmaxWalk<Format> {
     return all.group();
   }
 
-  // Positions [j, stop) of the walk, copied from all its runs.
-  Softmax joined(const Key* base, int64_t j, int64_t stop) const {
-    Key copied[kCopied];
-    std::memset(copied, 0, kLanes * sizeof(Key));
-    const Dims& reduced = r.groups.reduced;
-    const Dim inner = reduced.dim[0];
-    Cursor outer(reduced, 1, j / inner.size);
-    int64_t start = j % inner.size;  // in the run
-    SoftmaxSum all;
-    while (j < stop) {
-      const int64_t m = least(kCopied, stop - j);
-      for (int64_t i = 0; i < m;) {
-        const int64_t n = least(inner.size - start, m - i);
-        copy_run(copied + i, base + outer.place().offset + start * inner.stride, n, inner.stride);
-        i += n;
-        start += n;
-        if (start == inner.size) {
-          start = 0;
-          outer.next();
-        }
-      }
-      Softmax here = run(copied, m);
-      here.index += j;
-      all.add(here);
-      j += m;
-    }
-    Softmax group = all.group();
-    group.index = place(reduced.dim, reduced.count, group.index).step;
-    return group;
-  }
-
-  // Positions [j, stop) of the walk, its runs where they lie.
-  Softmax apart(const Key* base, int64_t j, int64_t stop) const {
-    const Dims& reduced = r.groups.reduced;
-    const Dim inner = reduced.dim[0];
-    Cursor outer(reduced, 1, j / inner.size);
-    SoftmaxSum all;
-    int64_t n;
-    for (int64_t start = j % inner.size; j < stop; start = 0, outer.next(), j += n) {
-      n = least(inner.size - start, stop - j);
-      const Place at = outer.place();
-      const Key* p = base + at.offset + start * inner.stride;
-      const bool whole = inner.stride == 1 && n >= kLanes && n <= kRun;
-      Softmax part = whole ? run(p, n) : run(p, n, inner.stride);
-      part.index = at.step + (start + part.index) * inner.step;
-      if (whole && reduced.count == 1) return part;
-      all.add(part);
-    }
-    return all.group();
+  // Positions [j, stop) of a group.
+  Softmax positions(const Key* base, int64_t j, int64_t stop) const {
+    const Dim along = r.groups.reduced.dim[0];
+    const int64_t n = stop - j;
+    const Key* p = base + j * along.stride;
+    Softmax part =
+        along.stride == 1 && n >= kLanes && n <= kRun ? run(p, n) : run(p, n, along.stride);
+    part.index += j;
+    return part;
   }
 
   // The lanes of a short row that its largest is in, as rows.h has them: their negatives.
@@ -269,7 +229,6 @@ struct SoftmaxRows : SoftmaxWalk<Format> {
     const int64_t n = reduced.size;
     const Key* last = input + n - 1;  // of all elements
     for (int d = 0; d < kept.count; ++d) last += (kept.dim[d].size - 1) * kept.dim[d].stride;
-    const V weight = Lanes::all(this->weight());
     const bool in_place =
         reduced.step == 1 && (kept.count == 0 || (kept.count == 1 && kept.dim[0].step == 1));
     Key copied[kLanes][kLanes];
@@ -299,7 +258,7 @@ struct SoftmaxRows : SoftmaxWalk<Format> {
       const V sums = Wide::transposed(count, [&](int i) {
                        return typename Wide::Sum{sum_lanes(row[i], n, largest[i])};
                      }).lanes;
-      put(probability, Lanes::all(1) / (sums * weight));
+      put(probability, Lanes::all(1) / sums);
       const V odd = bests.best - bests.best;  // NaN where the largest is not finite
       if (any(Wide::nan(sums + odd))) [[unlikely]] {
         for (int i = 0; i < count; ++i) {
@@ -334,8 +293,7 @@ struct SoftmaxRows : SoftmaxWalk<Format> {
       int64_t j = part * job.plan.part_extent;
       const int64_t stop = least(walk, j + job.plan.part_extent);
       const Place at = kept.place();
-      const Softmax group =
-          job.plan.joins ? joined(input + at.offset, j, stop) : apart(input + at.offset, j, stop);
+      const Softmax group = positions(input + at.offset, j, stop);
       if (job.candidates) {
         this->store_candidate(item, group);
       } else {

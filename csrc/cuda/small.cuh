@@ -44,7 +44,7 @@ template <bool kWarps, class Source, class Reducer>
 __global__ void __launch_bounds__(kSmallThreads)
     small(const __grid_constant__ SmallProblem p, const Source source, const Reducer reducer) {
   using Key = typename Source::Key;
-  constexpr int kAtOnce = 4;  // elements that a lane loads before it looks at them
+  constexpr int kAtOnce = kSmallLoads;
   const uint32_t thread = blockIdx.x * kSmallThreads + threadIdx.x;
   const uint32_t output = thread >> log2_of(p.lanes), lane = thread & (p.lanes - 1);
   uint32_t inner = output, outer = 0;

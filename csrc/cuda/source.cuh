@@ -80,8 +80,7 @@ struct Stored {
     return {int(loads), int(kRowLoads / kThreads / loads)};
   }
   static constexpr Room column_room(bool vector) {
-    if (vector) return sizeof(Key) == 1 ? Room{8, 2} : Room{4, 4};
-    return {sizeof(Key) == 8 ? 8 : 16, 4};
+    return {column_loads(sizeof(Key), vector), column_blocks(sizeof(Key), vector)};
   }
 };
 
