@@ -7,7 +7,7 @@ the kernel is called as if nothing were registered here.
 
 Should Inductor's internals be others than those it was written for, the kernel is called as well.
 
-Imported when Inductor is (see fake.py).
+Imported when Inductor is (see _register/fake.py).
 """
 
 import ctypes

@@ -19,7 +19,8 @@ from torch._inductor import lowering as inductor_lowering
 from torch._inductor.utils import run_and_get_code
 
 import customops
-from customops import fake, lowering
+from customops import lowering
+from customops._register import fake
 
 pytestmark = needs_compiler
 ENDS = ("min", "max")
