@@ -18,17 +18,60 @@ namespace reduceops {
 
 using Sides = std::array<int64_t, 2>;  // of the height and the width
 
-// A checked call. The input has four dims: one without a batch gets one of size 1.
-struct Conv2d {
+// What an operator is called with: (input, weight, bias?, scale, stride, padding, dilation, groups,
+// dim, keepdim).
+struct Conv2dArguments {
+  explicit Conv2dArguments(StableIValue* stack)
+      : input(stack[0]),
+        weight(stack[1]),
+        bias(optional_tensor(stack[2])),
+        scale(argument<double>(stack[3])),
+        stride(argument<std::vector<int64_t>>(stack[4])),
+        padding(argument<std::vector<int64_t>>(stack[5])),
+        dilation(argument<std::vector<int64_t>>(stack[6])),
+        groups(argument<int64_t>(stack[7])),
+        dim(argument<int64_t>(stack[8])),
+        keepdim(argument<bool>(stack[9])) {}
+
+  // For another call.
+  void put(StableIValue* stack) const {
+    using torch::stable::detail::from;
+    stack[0] = input.share().release();
+    stack[1] = weight.share().release();
+    stack[2] = from(bias ? new StableIValue(bias->share().release()) : nullptr);
+    stack[3] = from(scale);
+    stack[4] = from(stride);
+    stack[5] = from(padding);
+    stack[6] = from(dilation);
+    stack[7] = from(groups);
+    stack[8] = from(dim);
+    stack[9] = from(keepdim);
+  }
+
   Tensor input, weight;
   std::optional<Tensor> bias;
   double scale;
-  Sides stride, padding, dilation;
-  int64_t groups;
-  int64_t dim;  // of the four of the convolution's result
-  bool keepdim, largest, batched;
+  std::vector<int64_t> stride, padding, dilation;
+  int64_t groups, dim;
+  bool keepdim;
+};
+
+// What its checks find. There are four dims: an input without a batch gets one of size 1.
+struct Geometry {
   const DType* dtype;
+  Sides stride, padding, dilation;
+  int64_t dim;
+  bool batched;
   std::array<int64_t, 4> shape;  // of the convolution's result
+};
+
+// A checked call.
+struct Conv2d : Geometry {
+  Tensor input, weight;
+  std::optional<Tensor> bias;
+  double scale;
+  int64_t groups;
+  bool keepdim, largest;
 };
 
 inline List sizes_of(const Tensor& tensor) { return {tensor.sizes(), tensor.ndim()}; }
@@ -47,8 +90,8 @@ inline Tensor view_of(const Tensor& tensor, List sizes, const int64_t* strides,
 namespace conv2d {
 
 // One number stands for both, as torch has it.
-inline Sides check_pair(const char* op, const char* name, const std::vector<int64_t>& given,
-                        int64_t least) {
+inline Sides check_sides(const char* op, const char* name, const std::vector<int64_t>& given,
+                         int64_t least) {
   const List list{given.data(), static_cast<int64_t>(given.size())};
   if (list.count != 1 && list.count != 2) fail(op, name, " must be one number or two, got ", list);
   const Sides pair{given.front(), given.back()};
@@ -112,44 +155,27 @@ inline Tensor with_batch(Tensor input) {
 
 }  // namespace conv2d
 
-// (input, weight, bias?, scale, stride, padding, dilation, groups, dim, keepdim)
-inline Conv2d read_conv2d(const char* op, bool largest, StableIValue* stack) {
-  Tensor input(stack[0]), weight(stack[1]);
-  std::optional<Tensor> bias = optional_tensor(stack[2]);
-  const auto strides = argument<std::vector<int64_t>>(stack[4]);
-  const auto paddings = argument<std::vector<int64_t>>(stack[5]);
-  const auto dilations = argument<std::vector<int64_t>>(stack[6]);
-  const int64_t groups = argument<int64_t>(stack[7]), ndim = input.ndim();
-
-  const DType& dtype = dtype_of(input.dtype());
-  if (dtype.kind != Kind::kFloat || dtype.bytes < 2) {
+inline Geometry check_conv2d(const char* op, const Conv2dArguments& call) {
+  const Tensor& input = call.input;
+  const int64_t ndim = input.ndim();
+  Geometry g;
+  g.dtype = &dtype_of(input.dtype());
+  if (g.dtype->kind != Kind::kFloat || g.dtype->bytes < 2) {
     fail(op, "input must be a floating-point tensor (float16, bfloat16, float32, float64), got ",
          dtype_name(input.dtype()));
   }
   conv2d::check_place(op, "input", input, input);
-  conv2d::check_place(op, "weight", weight, input);
-  if (bias) conv2d::check_place(op, "bias", *bias, input);
-  const Sides stride = conv2d::check_pair(op, "stride", strides, 1);
-  const Sides padding = conv2d::check_pair(op, "padding", paddings, 0);
-  const Sides dilation = conv2d::check_pair(op, "dilation", dilations, 1);
-  const auto shape = conv2d::check_shapes(op, sizes_of(input), sizes_of(weight), bias, stride,
-                                          padding, dilation, groups);
-  const int64_t dim = check_dim(op, argument<int64_t>(stack[8]), ndim) + (ndim == 3);
-  check_extent(op, uint64_t(1) << dim, 4, shape.data());
-  return {.input = conv2d::with_batch(std::move(input)),
-          .weight = std::move(weight),
-          .bias = std::move(bias),
-          .scale = argument<double>(stack[3]),
-          .stride = stride,
-          .padding = padding,
-          .dilation = dilation,
-          .groups = groups,
-          .dim = dim,
-          .keepdim = argument<bool>(stack[9]),
-          .largest = largest,
-          .batched = ndim == 4,
-          .dtype = &dtype,
-          .shape = shape};
+  conv2d::check_place(op, "weight", call.weight, input);
+  if (call.bias) conv2d::check_place(op, "bias", *call.bias, input);
+  g.stride = conv2d::check_sides(op, "stride", call.stride, 1);
+  g.padding = conv2d::check_sides(op, "padding", call.padding, 0);
+  g.dilation = conv2d::check_sides(op, "dilation", call.dilation, 1);
+  g.shape = conv2d::check_shapes(op, sizes_of(input), sizes_of(call.weight), call.bias, g.stride,
+                                 g.padding, g.dilation, call.groups);
+  g.batched = ndim == 4;
+  g.dim = check_dim(op, call.dim, ndim) + !g.batched;
+  check_extent(op, uint64_t(1) << (g.dim - !g.batched), ndim, g.shape.data() + !g.batched);
+  return g;
 }
 
 using Convolution = decltype(&aoti_torch_cpu_convolution);
@@ -213,7 +239,16 @@ struct Conv2dOperators {
   template <bool largest>
   static void run(StableIValue* stack, uint64_t, uint64_t) {
     constexpr const char* op = largest ? "conv2d_scale_max" : "conv2d_scale_min";
-    const Conv2d call = read_conv2d(op, largest, stack);
+    Conv2dArguments given(stack);
+    const Geometry geometry = check_conv2d(op, given);
+    const Conv2d call{geometry,
+                      conv2d::with_batch(std::move(given.input)),
+                      std::move(given.weight),
+                      std::move(given.bias),
+                      given.scale,
+                      given.groups,
+                      given.keepdim,
+                      largest};
     stack[0] = as_asked(call, run_call(run_reduction, op, call)).release();
   }
 

@@ -25,7 +25,7 @@ namespace {
 // Kernels that are kept, of all devices: the least recently used one goes first.
 constexpr size_t kKept = 256;
 // Kernels that are tried where torch.backends.cudnn.benchmark is set.
-constexpr size_t kTried = 5;
+constexpr size_t kTried = 16;
 // How many calls of each are timed then.
 constexpr int kTimed = 3;
 
@@ -33,14 +33,18 @@ using Type = FusedConvolution::Type;
 
 // What torch is told to do with convolutions.
 struct Settings {
-  bool enabled, benchmark, deterministic, tf32;
+  bool enabled = false, benchmark = false, deterministic = false, tf32 = false;
 };
+
+bool has_settings() {
+  using namespace torch_private;
+  return global_context && cudnn_enabled && cudnn_benchmark && cudnn_deterministic &&
+         deterministic && cudnn_allows_tf32;
+}
 
 Settings settings() {
   using namespace torch_private;
-  if (!global_context || !cudnn_enabled || !cudnn_benchmark || !cudnn_deterministic ||
-      !deterministic || !cudnn_allows_tf32)
-    return {false, false, false, false};
+  if (!has_settings()) return {};
   constexpr int kConvolutions = 1;  // of at::Float32Op
   const Context context = global_context();
   return {cudnn_enabled(context), cudnn_benchmark(context),
@@ -258,5 +262,6 @@ Tensor run_conv2d(Run run, const char* op, const Conv2d& call) {
 
 // For `python -m customops`: null, or why convolutions are not fused.
 extern "C" __attribute__((visibility("default"))) const char* reduceops_cuda_not_fused() {
+  if (!reduceops::cuda::has_settings()) return "this torch does not say how it is set up";
   return reduceops::cuda::why_not_fused();
 }

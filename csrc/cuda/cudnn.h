@@ -22,9 +22,9 @@ struct FusedConvolution {
   auto operator<=>(const FusedConvolution&) const = default;
 };
 
-// What a kernel reads and writes. The result has no NaN: it is infinite where a channel is NaN, and
-// where infinity is the answer it is the largest finite number of that sign. (Infinity is here that
-// which the operator looks for; cuDNN's minima and maxima drop NaNs.)
+// What a kernel reads and writes. cuDNN's minima and maxima drop NaNs and know nothing beyond the
+// finite numbers. So where a channel is NaN the result is infinite, of the sign that is looked for;
+// and where it is infinite, the result is the largest finite number of that sign.
 struct FusedOperands {
   const void *input, *weight, *bias;  // aligned to kFusedAlignment bytes
   float scale;

@@ -144,13 +144,12 @@ void launch_channels_last_of(const Images& images, void* stream) {
   check(cudaLaunchKernelEx(&config, channels_last_kernel<T>, tiles));
 }
 
-// NaN where the result is beyond every number, and infinity where it is the last of them.
+// See FusedOperands.
 __device__ inline float finished(float x, bool largest) {
   constexpr float kMax = std::numeric_limits<float>::max();
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  const float sign = largest ? 1 : -1;
-  if (x == sign * kInfinity) return std::numeric_limits<float>::quiet_NaN();
-  return x == sign * kMax ? sign * kInfinity : x;
+  if (x == (largest ? kInfinity : -kInfinity)) return std::numeric_limits<float>::quiet_NaN();
+  return x == kMax ? kInfinity : x == -kMax ? -kInfinity : x;
 }
 
 template <class Format>
