@@ -1,5 +1,7 @@
-// The convolution is torch's. It runs over slices of the batch, or of an image's rows, so that what
-// it writes is still in cache when its channels are reduced, and memory is used again and again.
+// The convolution is torch's, of a channels_last copy of the input: oneDNN then writes what its
+// kernels compute, and not the same in another order. It runs over slices of the batch, or of an
+// image's rows, so that this is still in cache when its channels are reduced, and memory is used
+// again and again.
 #include "cpu/conv2d.h"
 
 #include <cstring>
@@ -7,13 +9,24 @@
 namespace reduceops::cpu {
 namespace {
 
-// Of a convolution's result.
-constexpr int64_t kSliceBytes = int64_t(8) << 20;
+// Of a convolution's result. Smaller slices pay more for each call of oneDNN.
+constexpr int64_t kSliceBytes = int64_t(16) << 20;
+// Smaller results are not worth a copy of the input.
+constexpr int64_t kLeastBytes = int64_t(1) << 20;
 
 struct Slice {
   int64_t image, images;
   int64_t row, rows;  // of the convolution's result
 };
+
+Tensor as_channels_last(const Tensor& images) {
+  const int64_t* size = images.sizes();
+  const int64_t strides[] = {size[1] * size[2] * size[3], 1, size[1] * size[3], size[1]};
+  Tensor copy =
+      Tensor::empty(4, size, strides, images.dtype(), images.device_type(), images.device_index());
+  TORCH_ERROR_CODE_CHECK(aoti_torch_copy_(copy.borrow(), images.borrow(), 0));
+  return copy;
+}
 
 // The convolution's part of a slice.
 Tensor convolve_slice(const char* op, const Conv2d& call, const Slice& slice) {
@@ -32,8 +45,8 @@ Tensor convolve_slice(const char* op, const Conv2d& call, const Slice& slice) {
     first = (slice.row - extra) * stride;
   }
   const int64_t sizes[] = {slice.images, size[1], last - first, size[3]};
-  const Tensor input =
-      view_of(call.input, {sizes, 4}, step, slice.image * step[0] + first * step[2]);
+  const Tensor input = as_channels_last(
+      view_of(call.input, {sizes, 4}, step, slice.image * step[0] + first * step[2]));
   const Tensor result = convolve(op, aoti_torch_cpu_convolution, call, input, padding);
   const int64_t kept[] = {slice.images, call.shape[1], slice.rows, call.shape[3]};
   return view_of(result, {kept, 4}, result.strides(), extra * result.strides()[2]);
@@ -46,7 +59,7 @@ Tensor run_conv2d(Run run, const char* op, const Conv2d& call) {
   const int64_t row_bytes = std::max<int64_t>(channels * columns * call.dtype->bytes, 1);
   const int64_t rows_at_once = std::max<int64_t>(kSliceBytes / row_bytes, 1);
   const int64_t images_at_once = std::max<int64_t>(rows_at_once / rows, 1);
-  if (call.dim != 1 || (images_at_once >= images && rows_at_once >= rows))
+  if (call.dim != 1 || call.dtype->bytes > 4 || images * rows * row_bytes < kLeastBytes)
     return run_unfused(run, op, aoti_torch_cpu_convolution, call);
 
   Tensor result = empty_result(call, call.input.dtype());
