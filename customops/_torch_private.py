@@ -1,12 +1,14 @@
 """What this package uses of torch that torch does not promise: every private Python name.
 
-Each is looked up when this module is imported. Where this torch has none the package still
-imports, and no answer is wrong: something is slower, or an error. `missing()` says what, for these
-and for the C++ symbols of csrc/torch_private.h. (Inductor's internals are imported by inductor.py
-and lowering.py, when somebody uses Inductor; without them the operators are kernels that it calls.)
+Each is looked up when this module is imported or, where that would import sympy, when it is first
+needed. Where this torch has none the package still imports, and no answer is wrong: something is
+slower, or an error. `missing()` says what, for these and for the C++ symbols of
+csrc/torch_private.h. (Inductor's internals are imported by customops/inductor, when somebody uses
+Inductor; without them the operators are kernels that it calls.)
 """
 
 import ctypes
+import functools
 import importlib
 import os
 from collections.abc import Callable
@@ -36,6 +38,18 @@ def _find(module: str, name: str, fallback: Any, without: str) -> Any:
     except (ImportError, AttributeError):
         _missing.add(path)
         return fallback
+
+
+_later: list[Callable[[], Callable]] = []  # to be looked up yet
+
+
+def _for_symbols(name: str, without: str) -> Callable[[Any], bool]:
+    """A function of a condition on sizes. Numbers do not need it; to import it takes 0.35 s."""
+    module = "torch.fx.experimental.symbolic_shapes"
+    find = functools.cache(lambda: _find(module, name, bool, without))
+    LOST[f"{module}.{name}"] = without
+    _later.append(find)
+    return lambda condition: condition if isinstance(condition, bool) else find()(condition)
 
 
 def _refuse(what: str) -> Callable[..., NoReturn]:
@@ -86,14 +100,11 @@ vmap_helper = _find(
     *("torch._functorch.autograd_function", "custom_function_call_vmap_helper"),
     *(_refuse(_NO_MASKED_VMAP), _NO_MASKED_VMAP),
 )
-statically_known_true = _find(
-    *("torch.fx.experimental.symbolic_shapes", "statically_known_true", bool),
+statically_known_true = _for_symbols(
+    "statically_known_true",
     "a traced call with an index_dtype is compiled for one side of its limit",
 )
-guard_or_false = _find(
-    *("torch.fx.experimental.symbolic_shapes", "guard_or_false", bool),
-    "sizes that depend on data are errors when traced",
-)
+guard_or_false = _for_symbols("guard_or_false", "sizes that depend on data are errors when traced")
 check = _find(
     *("torch", "_check", lambda condition, message: _require(bool(condition), message)),
     "a mask over sizes that depend on data is an error when traced",
@@ -168,6 +179,8 @@ def symbols() -> dict[str, tuple[str, bool]]:
 
 def missing() -> dict[str, str]:
     """The private names that this torch lacks, and what is lost without each."""
+    for find in _later:
+        find()
     lacking = {name: LOST[name] for name in LOST if name in _missing}
     return lacking | {name: without for name, (without, found) in symbols().items() if not found}
 

@@ -20,7 +20,7 @@ import torch
 from torch._inductor import config, ir, lowering
 from torch._inductor.virtualized import V, ops
 
-from . import libraries
+from .. import libraries
 
 INT32, FLOAT32 = torch.int32, torch.float32
 SIGN, INFINITY = -(1 << 31), 0x7F800000  # the bits of -0.0 and of infinity
