@@ -68,7 +68,7 @@ def as_dim(op: str, dim: Any) -> Any:
 
 
 def _as_int(op: str, dim: Any, takes: str) -> Any:
-    if isinstance(dim, torch.SymInt):
+    if isinstance(dim, (int, torch.SymInt)) and not isinstance(dim, bool):
         return dim
     of_bool = str(getattr(dim, "dtype", "")).removeprefix("torch.") == "bool"
     if not isinstance(dim, bool) and not of_bool:
