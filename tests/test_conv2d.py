@@ -394,3 +394,44 @@ def test_the_report_says_which_form_is_in_use():
     assert len(lines) == libraries.cuda.loaded
     if lines:
         assert ("one kernel of cuDNN" in lines[0]) == FUSED
+
+
+class Unmodified(nn.Module):
+    """As people write it."""
+
+    def __init__(self, reduce):
+        super().__init__()
+        self.conv, self.reduce = nn.Conv2d(64, 96, 3), reduce
+
+    def forward(self, x):
+        return self.reduce(self.conv(x))
+
+
+UNMODIFIED = {
+    "min": ("conv2d_scale_min", lambda y: torch.min(y * 2.0, dim=1, keepdim=True)[0]),
+    "amin": ("conv2d_scale_min", lambda y: (-0.5 * y).amin(1)),
+    "amax": ("conv2d_scale_max", lambda y: y.amax(-3, keepdim=True)),
+    "product used twice": (None, lambda y: (y * 2.0).amin(1) + (y * 2.0).sum()),
+    "position": (None, lambda y: torch.min(y * 2.0, dim=1)[1]),
+    "another dim": (None, lambda y: (y * 2.0).amin(2)),
+}
+
+
+@pytest.mark.parametrize("kind", UNMODIFIED)
+def test_inductor_rewrites_unmodified_models(kind, device, monkeypatch):
+    from customops import inductor
+    from customops.inductor import convolution
+
+    name, reduce = UNMODIFIED[kind]
+    if device == "cpu" or not FUSED:  # whether it is faster is a question to a GPU
+        monkeypatch.setattr(convolution, "_is_faster", lambda node: True)
+    module, before = Unmodified(reduce).to(device), len(inductor.rewrites())
+    x = torch.randn(2, 64, 20, 20, device=device)
+    options = customops.inductor_options(fx_graph_cache=False)
+    run = torch.compile(module, fullgraph=True, options=options)
+    with torch.no_grad():
+        actual, expected = run(x), module(x)
+    torch.testing.assert_close(actual, expected, rtol=1e-2, atol=1e-2)
+    lines = [line for line in inductor.rewrites()[before:] if "convolution" in line]
+    assert len(lines) == (name is not None)
+    assert name is None or lines[0].endswith(f"-> reduceops.{name}.default")

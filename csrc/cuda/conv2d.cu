@@ -155,15 +155,44 @@ class ChannelsLast {
   std::optional<Tensor> copy_;
 };
 
+struct Size {
+  int64_t filters, channels, height, width;  // of the weight
+  int64_t positions;                         // of the result, in all images
+  int64_t bytes;                             // of an element
+};
+
+// Why a convolution over all channels of an input is not one kernel, null where it is.
+const char* why_unfused(const Size& size, const Settings& settings) {
+  constexpr int64_t kTile = 128, kFewTiles = 64, kLongSum = 2048;
+  if (const char* why = why_not_fused()) return why;
+  if (!settings.enabled) return "torch does not use cuDNN";
+  if (size.bytes > 4) return "cuDNN has no kernel for the dtype";
+  if (size.bytes == 4 && !settings.tf32) return "torch does not allow TF32";
+  if (size.channels < 8 || size.channels % 4 != 0)
+    return "the kernel is slow where it cannot load several channels at once";
+  const auto tiles = [](int64_t n) { return (n + kTile - 1) / kTile; };
+  const int64_t sum = size.channels * size.height * size.width;
+  if (tiles(size.positions) * tiles(size.filters) < kFewTiles && sum >= kLongSum)
+    return "the kernel does not share long sums among multiprocessors that have nothing to do";
+  return nullptr;
+}
+
+// The kernel does not scale: the extreme element times a number is the extreme product.
+bool looks_for_largest(const Conv2d& call) { return call.largest != (call.scale < 0); }
+
 // What the kernel of a call is compiled for; false where no kernel can be or is worth while.
 bool describe(const Conv2d& call, const Settings& settings, FusedConvolution& c) {
   const int bytes = call.dtype->bytes;
-  if (!settings.enabled || why_not_fused() || call.dim != 1 || call.groups != 1 || bytes > 4 ||
-      (bytes == 4 && !settings.tf32) || !std::isfinite(call.scale) ||
-      !ChannelsLast::possible(call.input) || !ChannelsLast::possible(call.weight))
+  const auto [filters, channels, height, width] = four_sizes(call.weight);
+  const int64_t positions = call.shape[0] * call.shape[2] * call.shape[3];
+  if (call.dim != 1 || call.groups != 1 || positions == 0 ||
+      why_unfused({filters, channels, height, width, positions, bytes}, settings))
     return false;
+  // Times zero or infinity, a product of another element than the extreme one may be NaN.
+  const auto scale = static_cast<float>(call.scale);
+  if (!std::isfinite(scale) || scale == 0) return false;
+  if (!ChannelsLast::possible(call.input) || !ChannelsLast::possible(call.weight)) return false;
   if (call.bias && (!is_aligned(*call.bias) || call.bias->strides()[0] != 1)) return false;
-  if (call.input.sizes()[1] * bytes % kFusedAlignment != 0) return false;
   c = {.type = bytes == 4                            ? Type::kFloat32
                : call.dtype->max_magnitude == 0x7c00 ? Type::kFloat16
                                                      : Type::kBFloat16,
@@ -174,7 +203,7 @@ bool describe(const Conv2d& call, const Settings& settings, FusedConvolution& c)
        .padding = call.padding,
        .dilation = call.dilation,
        .bias = call.bias.has_value(),
-       .largest = call.largest,
+       .largest = looks_for_largest(call),
        .tf32 = settings.tf32,
        .deterministic = settings.deterministic};
   return true;
@@ -191,10 +220,11 @@ Tensor run_fused(const Conv2d& call, const FusedKernel& kernel, void* stream) {
   auto* const unfinished = static_cast<float*>((wide ? *wide : result).mutable_data());
   input.copy(stream);
   weight.copy(stream);
-  kernel.enqueue({input.data(), weight.data(), call.bias ? call.bias->data() : nullptr,
-                  static_cast<float>(call.scale), unfinished},
+  kernel.enqueue({input.data(), weight.data(), call.bias ? call.bias->data() : nullptr, unfinished},
                  workspace ? workspace->mutable_data() : nullptr, stream);
-  launch_finish(unfinished, result.mutable_data(), count, *call.dtype, call.largest, stream);
+  const auto scale = static_cast<float>(call.scale);
+  launch_finish({unfinished, result.mutable_data(), count, scale, looks_for_largest(call)},
+                *call.dtype, stream);
   return result;
 }
 
@@ -235,8 +265,7 @@ Tensor run_conv2d(Run run, const char* op, const Conv2d& call) {
 
   const Settings now = settings();
   Key key{{}, device, now.benchmark};
-  const bool empty = call.shape[0] * call.shape[2] * call.shape[3] == 0;
-  if (empty || !describe(call, now, key.convolution)) return unfused();
+  if (!describe(call, now, key.convolution)) return unfused();
   Choice choice;
   if (!choices().find(key, choice)) {
     // A kernel that is loaded now would not be in a graph that is captured now.
@@ -260,8 +289,17 @@ Tensor run_conv2d(Run run, const char* op, const Conv2d& call) {
 
 }  // namespace reduceops::cuda
 
-// For `python -m customops`: null, or why convolutions are not fused.
+// For `python -m customops`: why no convolution is one kernel with what follows it, null where some
+// are.
 extern "C" __attribute__((visibility("default"))) const char* reduceops_cuda_not_fused() {
   if (!reduceops::cuda::has_settings()) return "this torch does not say how it is set up";
   return reduceops::cuda::why_not_fused();
+}
+
+// For customops.inductor: the same of one convolution under torch's settings.
+extern "C" __attribute__((visibility("default"))) const char* reduceops_cuda_convolution_not_fused(
+    int32_t filters, int32_t channels, int32_t height, int32_t width, int32_t positions,
+    int32_t bytes) {
+  using namespace reduceops::cuda;
+  return why_unfused({filters, channels, height, width, positions, bytes}, settings());
 }

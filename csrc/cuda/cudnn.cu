@@ -167,7 +167,7 @@ Device& device_of(int32_t index) {
 }
 
 // The operands by their numbers in a graph; tensors that are never in memory come after these.
-enum Operand : int64_t { kInput = 1, kWeight, kBias, kScale, kInfinity, kFinite, kResult, kOthers };
+enum Operand : int64_t { kInput = 1, kWeight, kBias, kInfinity, kFinite, kResult, kOthers };
 
 using Sizes = std::array<int64_t, 4>;
 
@@ -207,20 +207,19 @@ Graph::Graph(const FusedConvolution& c, cudnnHandle_t handle) : convolution_(c) 
   const auto type = c.type == Type::kFloat16    ? CUDNN_DATA_HALF
                     : c.type == Type::kBFloat16 ? CUDNN_DATA_BFLOAT16
                                                 : CUDNN_DATA_FLOAT;
-  // What torch writes and rounds is rounded here, too.
-  const Descriptor convolved = between(type);
+  constexpr auto kFloat = CUDNN_DATA_FLOAT;
+  const Descriptor convolved = between(kFloat), biased = between(kFloat);
   convolve(tensor(kInput, c.input, type), tensor(kWeight, c.weight, type), convolved);
-  const Descriptor biased = between(type), scaled = between(type);
   if (c.bias) {
     const Sizes size{1, c.output[1], 1, 1};
     pointwise(CUDNN_POINTWISE_ADD, convolved, tensor(kBias, size, type), biased);
   }
-  pointwise(CUDNN_POINTWISE_MUL, c.bias ? biased : convolved, number(kScale), scaled);
   // See FusedOperands.
-  const Descriptor finite = between(CUDNN_DATA_FLOAT), marked = between(CUDNN_DATA_FLOAT);
+  const Descriptor& result = c.bias ? biased : convolved;
+  const Descriptor finite = between(kFloat), marked = between(kFloat);
   const Descriptor is_number = between(CUDNN_DATA_BOOLEAN);
-  pointwise(CUDNN_POINTWISE_CMP_EQ, scaled, scaled, is_number);
-  pointwise(c.largest ? CUDNN_POINTWISE_MIN : CUDNN_POINTWISE_MAX, scaled, number(kFinite), finite);
+  pointwise(CUDNN_POINTWISE_CMP_EQ, result, result, is_number);
+  pointwise(c.largest ? CUDNN_POINTWISE_MIN : CUDNN_POINTWISE_MAX, result, number(kFinite), finite);
   pointwise(CUDNN_POINTWISE_BINARY_SELECT, finite, number(kInfinity), marked, &is_number);
   reduce(marked, tensor(kResult, {c.output[0], 1, c.output[2], c.output[3]}, CUDNN_DATA_FLOAT));
 
@@ -347,11 +346,10 @@ class Kernel : public FusedKernel {
 
   void enqueue(const FusedOperands& operands, void* workspace, void* stream) const override {
     // The numbers are read before the call returns.
-    float scale = operands.scale, finite = finite_, infinity = std::copysign(INFINITY, finite_);
-    const int64_t numbers[] = {kInput, kWeight, kScale, kInfinity, kFinite, kResult, kBias};
+    float finite = finite_, infinity = std::copysign(INFINITY, finite_);
+    const int64_t numbers[] = {kInput, kWeight, kInfinity, kFinite, kResult, kBias};
     void* pointers[] = {const_cast<void*>(operands.input),
                         const_cast<void*>(operands.weight),
-                        &scale,
                         &infinity,
                         &finite,
                         operands.result,

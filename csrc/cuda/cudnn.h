@@ -27,7 +27,6 @@ struct FusedConvolution {
 // and where it is infinite, the result is the largest finite number of that sign.
 struct FusedOperands {
   const void *input, *weight, *bias;  // aligned to kFusedAlignment bytes
-  float scale;
   float* result;
 };
 

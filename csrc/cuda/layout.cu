@@ -153,20 +153,20 @@ __device__ inline float finished(float x, bool largest) {
 }
 
 template <class Format>
-__global__ void __launch_bounds__(kThreads)
-    finish_kernel(const float* from, int64_t count, bool largest, typename Format::Key* to) {
+__global__ void __launch_bounds__(kThreads) finish_kernel(const __grid_constant__ Unfinished u) {
   const int64_t i = blockIdx.x * int64_t(kThreads) + threadIdx.x;
-  if (i < count) to[i] = Format::encode(finished(from[i], largest));
+  if (i >= u.count) return;
+  const float convolved = Format::decode(Format::encode(finished(u.from[i], u.largest)));
+  static_cast<typename Format::Key*>(u.to)[i] = Format::encode(convolved * u.scale);
 }
 
 template <class Format>
-void launch_finish_of(const float* from, void* to, int64_t count, bool largest, void* stream) {
+void launch_finish_of(const Unfinished& u, void* stream) {
   cudaLaunchConfig_t config{};
-  config.gridDim = static_cast<unsigned>((count + kThreads - 1) / kThreads);
+  config.gridDim = static_cast<unsigned>((u.count + kThreads - 1) / kThreads);
   config.blockDim = kThreads;
   config.stream = static_cast<cudaStream_t>(stream);
-  check(cudaLaunchKernelEx(&config, finish_kernel<Format>, from, count, largest,
-                           static_cast<typename Format::Key*>(to)));
+  check(cudaLaunchKernelEx(&config, finish_kernel<Format>, u));
 }
 
 }  // namespace
@@ -176,12 +176,10 @@ void launch_channels_last(const Images& images, int bytes, void* stream) {
              : launch_channels_last_of<uint32_t>(images, stream);
 }
 
-void launch_finish(const float* from, void* to, int64_t count, const DType& dtype, bool largest,
-                   void* stream) {
-  if (dtype.bytes == 4) return launch_finish_of<Float32>(from, to, count, largest, stream);
-  if (dtype.max_magnitude == 0x7c00)
-    return launch_finish_of<Float16>(from, to, count, largest, stream);
-  launch_finish_of<BFloat16>(from, to, count, largest, stream);
+void launch_finish(const Unfinished& results, const DType& dtype, void* stream) {
+  if (dtype.bytes == 4) return launch_finish_of<Float32>(results, stream);
+  if (dtype.max_magnitude == 0x7c00) return launch_finish_of<Float16>(results, stream);
+  launch_finish_of<BFloat16>(results, stream);
 }
 
 }  // namespace reduceops::cuda

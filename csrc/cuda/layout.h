@@ -18,9 +18,16 @@ struct Images {
 // For elements of 2 and 4 bytes.
 void launch_channels_last(const Images& images, int bytes, void* stream);
 
-// The results of a fused convolution as the operator gives them, of the dtype of its input; `to`
-// may be `from` where that is float32.
-void launch_finish(const float* from, void* to, int64_t count, const DType& dtype, bool largest,
-                   void* stream);
+// From what a fused kernel leaves (FusedOperands) to results of the dtype of its input: NaNs and
+// infinities, rounded as a convolution's result is, times the scale.
+struct Unfinished {
+  const float* from;
+  void* to;  // may be `from` where the dtype is float32
+  int64_t count;
+  float scale;
+  bool largest;  // what the kernel has looked for
+};
+
+void launch_finish(const Unfinished& results, const DType& dtype, void* stream);
 
 }  // namespace reduceops::cuda
