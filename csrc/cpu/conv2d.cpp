@@ -9,8 +9,9 @@
 namespace reduceops::cpu {
 namespace {
 
-// Of a convolution's result. Smaller slices pay more for each call of oneDNN.
-constexpr int64_t kSliceBytes = int64_t(16) << 20;
+// Of a convolution's result. oneDNN is slower in smaller slices, and glibc keeps no larger ones for
+// reuse.
+constexpr int64_t kSliceBytes = int64_t(32) << 20;
 // Smaller results are not worth a copy of the input.
 constexpr int64_t kLeastBytes = int64_t(1) << 20;
 
