@@ -41,9 +41,17 @@ build: libraries .venv/develop
 libraries: .venv/tools
 	$(BIN)/python setup.py --quiet build_ext --inplace
 
-wheel: .venv/tools
+# A wheel fuses convolutions: of cuDNN's package, which is large, its headers are kept.
+wheel: .venv/tools build/cudnn
 	rm -rf build/lib*
-	$(BIN)/pip wheel --no-build-isolation --no-deps --wheel-dir dist .
+	REDUCEOPS_CUDNN=$${REDUCEOPS_CUDNN:-$(CURDIR)/build/cudnn} \
+		$(BIN)/pip wheel --no-build-isolation --no-deps --wheel-dir dist .
+
+build/cudnn: .venv/tools
+	rm -rf build/cudnn-package
+	$(BIN)/pip install --quiet --no-deps --no-cache-dir --target build/cudnn-package nvidia-cudnn-cu13
+	mv build/cudnn-package/nvidia/cudnn/include $@
+	rm -rf build/cudnn-package
 
 # Some gigabytes for each torch, in build/compat, which make clean removes.
 compat: wheel
