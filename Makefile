@@ -12,6 +12,9 @@ COMPAT_PYTEST ?= -n auto
 EXAMPLES ?= 20000
 
 BIN := .venv/bin
+# What a wheel with the CUDA library needs to fuse convolutions, unless REDUCEOPS_CUDNN says otherwise.
+NVCC := $(shell command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null)
+CUDNN := $(if $(REDUCEOPS_CUDNN),,$(if $(NVCC),build/cudnn))
 CSRC = find csrc tests compile_examples -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh'
 SANITIZED := build/sanitize-address-undefined/lib
 THREAD_SANITIZED := build/sanitize-thread/lib
@@ -41,17 +44,16 @@ build: libraries .venv/develop
 libraries: .venv/tools
 	$(BIN)/python setup.py --quiet build_ext --inplace
 
-# A wheel fuses convolutions: of cuDNN's package, which is large, its headers are kept.
-wheel: .venv/tools build/cudnn
+wheel: .venv/tools | $(CUDNN)
 	rm -rf build/lib*
-	REDUCEOPS_CUDNN=$${REDUCEOPS_CUDNN:-$(CURDIR)/build/cudnn} \
+	REDUCEOPS_CUDNN='$(or $(REDUCEOPS_CUDNN),$(abspath $(CUDNN)))' \
 		$(BIN)/pip wheel --no-build-isolation --no-deps --wheel-dir dist .
 
-build/cudnn: .venv/tools
-	rm -rf build/cudnn-package
-	$(BIN)/pip install --quiet --no-deps --no-cache-dir --target build/cudnn-package nvidia-cudnn-cu13
-	mv build/cudnn-package/nvidia/cudnn/include $@
-	rm -rf build/cudnn-package
+# The headers of cuDNN, out of a package of some 370 MB.
+build/cudnn: | .venv/tools
+	$(BIN)/pip install --quiet --no-deps --no-cache-dir --target $@-package 'nvidia-cudnn-cu13==9.*'
+	mv $@-package/nvidia/cudnn/include $@
+	rm -rf $@-package
 
 # Some gigabytes for each torch, in build/compat, which make clean removes.
 compat: wheel

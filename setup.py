@@ -179,7 +179,9 @@ def write_cuda(ninja: Writer, flags: list[str], libs: list[str], nvcc: str, defa
     flags += ["--compress-mode=size"]  # a fifth of the bytes
     own = {"entry": [f'-DREDUCEOPS_CUDA_ARCHITECTURES="{";".join(architectures)}"']}
     if cudnn := find_cudnn():
-        own["cudnn"] = ["-DREDUCEOPS_CUDNN", "-isystem", str(cudnn)]
+        own["cudnn"] = ["-DREDUCEOPS_CUDNN"]
+        if cudnn != Path("/usr/include"):  # it has to stay the last that is searched
+            own["cudnn"] += ["-isystem", str(cudnn)]
     library = Library(ninja, "libreduceops_cuda", shlex.quote(nvcc))
     for source in sorted(ROOT.glob("csrc/cuda/*.cu")):
         library.compile(source, flags + own.get(source.stem, []))

@@ -120,7 +120,10 @@ def test_other_strides(name, device):
 def test_slices_of_a_large_call(name, padding, stride):
     """Over the batch, and over the rows of an image."""
     how = {"padding": padding, "stride": stride, "dilation": (2, 1)}
-    for shape, filters in (((12, 2, 100, 101), 96), ((1, 2, 300, 303), 128)):
+    calls = [((12, 2, 100, 101), 96, how), ((1, 2, 300, 303), 128, how)]
+    if padding == 3:  # slices that are all padding
+        calls.append(((1, 2, 64, 900), 96, {"padding": (60, 1)}))
+    for shape, filters, how in calls:
         x, w, b = make(shape, (filters, 2, 3, 3), "cpu")
         actual = getattr(customops, name)(x, w, b, SCALE, **how)
         assert_close(actual, exact_of(name, x, w, b, **how), x.dtype, (shape, how))
