@@ -6,7 +6,8 @@
 
 namespace reduceops {
 
-using Pack = void (*)(const Packing&, const DType&, int32_t device_index);
+// Writes the pairs of a reduction, of which only the outputs are not set; it may have no elements.
+using RunPairs = void (*)(Reduction&, const Words&, const Shard&);
 // The reduction has dtype, direction and device.
 using Unpack = void (*)(const Unpacking&, const Gathered&, const Reduction&);
 
@@ -57,7 +58,7 @@ void unpack_words(const char* op, StableIValue* stack, const Tensor& words, cons
   stack[1] = indices.release();
 }
 
-template <Run run, Pack pack, Unpack unpack>
+template <RunPairs run_pairs, Unpack unpack>
 struct DistributedOperators {
   // (self, dims, largest, scale?, start, size) -> this rank's words, as (1, length).
   //
@@ -75,17 +76,18 @@ struct DistributedOperators {
     const DType& dtype = check_dtype(op, self.dtype, options.scale.has_value());
     const uint64_t mask = check_dims(op, dims.data(), dims.size(), self.ndim);
 
-    Packing p{};
+    Words to;
+    Shard shard;
     int64_t extent = 1, whole = 1;
     size_t reduced = 0;
     for (int64_t d = 0; d < self.ndim; ++d) reduced += mask >> d & 1;
     if ((!size.empty() && (size.size() != reduced || start.size() != reduced)) ||
         (size.empty() && (start.size() > 1 || reduced > 1)))
       fail(op, "start and size are not those of the reduced dims");
-    p.count = 1;
+    to.count = 1;
     for (int64_t d = self.ndim - 1, at = reduced; d >= 0; --d) {
       if (!(mask >> d & 1)) {
-        p.count *= self.sizes[d];
+        to.count *= self.sizes[d];
         continue;
       }
       extent *= self.sizes[d];
@@ -93,33 +95,26 @@ struct DistributedOperators {
       --at;
       if (start[at] < 0 || self.sizes[d] < 0 || start[at] > size[at] - self.sizes[d])
         fail(op, "the shard of dim ", d, " does not lie in the whole");
-      p.shard.add(self.sizes[d], start[at], size[at]);
+      shard.add(self.sizes[d], start[at], size[at]);
       whole *= size[at];
     }
     if (size.empty()) {
       if (!start.empty() && start[0] < 0) fail(op, "start is ", start[0]);
-      p.header = start.empty() ? ~extent : start[0];
-      p.shard.add(extent, 0, extent);
+      to.header = start.empty() ? ~extent : start[0];
       whole = extent;
+    } else if (shard.dims == 1) {
+      to.header = shard.start[0];
     }
-    p.wide = is_wide(dtype.bytes, whole);
+    to.wide = is_wide(dtype.bytes, whole);
 
-    std::optional<Tensor> values, indices;
-    if (extent > 0 && p.count > 0) {
-      StableIValue results[2];
-      reduce(run, op, results, self, dtype, mask, false, largest, {true, true}, options);
-      values.emplace(results[0]);
-      indices.emplace(results[1]);
-      p.values = values->data();
-      p.indices = static_cast<const int64_t*>(indices->data());
-    }
-    const int64_t length = 1 + p.count * (p.wide ? 2 : 1);
+    Reduction reduction;
+    describe(op, self, dtype, mask, largest, options, reduction);
+    const int64_t length = 1 + to.count * (to.wide ? 2 : 1);
     const int64_t sizes[] = {1, length}, strides[] = {length, 1};
-    const int32_t device_index = self.tensor.device_index();
     Tensor words = Tensor::empty(2, sizes, strides, aoti_torch_dtype_int64(),
-                                 self.tensor.device_type(), device_index);
-    p.words = static_cast<int64_t*>(words.mutable_data());
-    pack(p, dtype, device_index);
+                                 self.tensor.device_type(), reduction.device_index);
+    to.words = static_cast<int64_t*>(words.mutable_data());
+    run_pairs(reduction, to, shard);
     stack[0] = words.release();
   }
 

@@ -87,7 +87,7 @@ struct Shard {
     size[dims - 1] = whole;
   }
 
-  // The index in all shards of an index in this one.
+  // The index in all shards of an index in this one. (Of one dim, the header says where it begins.)
   REDUCEOPS_HD int64_t index(int64_t rest) const {
     int64_t index = 0, step = 1;
     for (int d = 0; d < dims; ++d) {
@@ -101,24 +101,37 @@ struct Shard {
   }
 };
 
-// One rank's pairs to write.
+// Where a rank's pairs go.
+struct Words {
+  int64_t* words = nullptr;
+  int64_t header = 0, count = 0;
+  bool wide = false;
+
+  template <class Key>
+  REDUCEOPS_HD void put(int64_t i, Pair<Key> pair) const {
+    if (i == 0) words[0] = header;
+    pair.put(words + 1, count, wide, i);
+  }
+};
+
+// Pairs of results that lie in memory: the values apart, each index where its pair will be.
 struct Packing {
+  Words to;
   const void* values;  // null where the shard is empty
-  const int64_t* indices;
-  int64_t* words;
-  int64_t header, count;
-  bool wide;
   Shard shard;
 };
 
 template <class Key>
 REDUCEOPS_HD void pack(const Packing& p, int64_t i) {
-  if (i == 0) p.words[0] = p.header;
-  if (i == p.count) return;  // there are no pairs
-  const Pair<Key> pair =
-      p.values ? Pair<Key>{static_cast<const Key*>(p.values)[i], p.shard.index(p.indices[i])}
-               : Pair<Key>{0, Pair<Key>::kAbsent};
-  pair.put(p.words + 1, p.count, p.wide, i);
+  if (p.to.count == 0) {
+    p.to.words[0] = p.to.header;
+  } else if (p.values) {
+    const int64_t index = p.to.words[1 + i];
+    p.to.put(i, Pair<Key>{static_cast<const Key*>(p.values)[i],
+                          p.shard.dims > 1 ? p.shard.index(index) : index});
+  } else {
+    p.to.put(i, Pair<Key>{0, Pair<Key>::kAbsent});
+  }
 }
 
 // All ranks' pairs to combine.

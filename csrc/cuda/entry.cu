@@ -181,25 +181,38 @@ void launch_walk(const Reduction& r, const Problem& problem, void* stream) {
   }
 }
 
-void run(Reduction& r) {
-  const DeviceGuard guard(r.device_index);
+void* current_stream(int32_t device) {
   void* stream = nullptr;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(r.device_index, &stream));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(device, &stream));
+  return stream;
+}
+
+Tensor empty_bytes(int64_t size, int32_t device) {
+  const int64_t stride = 1;
+  return Tensor::empty(1, &size, &stride, aoti_torch_dtype_uint8(), aoti_torch_device_type_cuda(),
+                       device);
+}
+
+Task task_of(const Reduction& r) {
+  return r.mask ? Task::kMasked : r.softmax ? Task::kSoftmax : Task::kExtreme;
+}
+
+Plan plan_of(Reduction& r, int64_t stores) {
   arrange(r.groups, r.dtype->bytes);
-  const auto address = reinterpret_cast<int64_t>(r.input);
+  return make_plan(r.groups, r.dtype->bytes, reinterpret_cast<int64_t>(r.input),
+                   device_of(r.device_index).limits, tuning(), task_of(r), stores);
+}
+
+// With `pairs`, stores these in place of indices and values.
+void launch(const Reduction& r, const Plan& plan, const Words& pairs, void* stream) {
   const Device& device = device_of(r.device_index);
-  const Task task = r.mask ? Task::kMasked : r.softmax ? Task::kSoftmax : Task::kExtreme;
-  const int64_t stores = (r.indices != nullptr) + (r.values != nullptr);
-  const Plan plan =
-      make_plan(r.groups, r.dtype->bytes, address, device.limits, tuning(), task, stores);
   std::optional<Tensor> workspace;
-  if (plan.split()) {
-    const int64_t size = r.groups.outputs * plan.candidates() * plan.candidate_bytes, stride = 1;
-    workspace.emplace(Tensor::empty(1, &size, &stride, aoti_torch_dtype_uint8(),
-                                    aoti_torch_device_type_cuda(), r.device_index));
-  }
-  const Problem problem = make_problem(r, plan, workspace ? workspace->mutable_data() : nullptr);
-  switch (task) {
+  if (plan.split())
+    workspace.emplace(
+        empty_bytes(r.groups.outputs * plan.candidates() * plan.candidate_bytes, r.device_index));
+  Problem problem = make_problem(r, plan, workspace ? workspace->mutable_data() : nullptr);
+  problem.out.pairs = pairs;
+  switch (task_of(r)) {
     case Task::kExtreme:
       launch_walk(r, problem, stream);
       if (workspace) launch_combine(r, problem, device.early_launch, stream);
@@ -214,15 +227,32 @@ void run(Reduction& r) {
   if (r.groups.copies > 1 && plan.walk != Walk::kFill) launch_repeat(r, stream);
 }
 
-void* current_stream(int32_t device) {
-  void* stream = nullptr;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(device, &stream));
-  return stream;
+void run(Reduction& r) {
+  const DeviceGuard guard(r.device_index);
+  const Plan plan = plan_of(r, (r.indices != nullptr) + (r.values != nullptr));
+  launch(r, plan, {}, current_stream(r.device_index));
 }
 
-void pack_pairs(const Packing& packing, const DType& dtype, int32_t device) {
-  const DeviceGuard guard(device);
-  launch_pack(packing, dtype, current_stream(device));
+// What a walk could not store as pairs, or is not yet the index in all shards, a second kernel
+// makes pairs of.
+void run_pairs(Reduction& r, const Words& to, const Shard& shard) {
+  const DeviceGuard guard(r.device_index);
+  void* stream = current_stream(r.device_index);
+  const Groups& groups = r.groups;
+  if (groups.extent == 0 || groups.outputs == 0)
+    return launch_pack({to, nullptr, shard}, *r.dtype, stream);
+  const Plan plan = plan_of(r, 1);
+  if (stores_pairs(plan.walk) && groups.copies == 1 && shard.dims <= 1) {
+    r.indices = nullptr;
+    r.values = to.words;
+    return launch(r, plan, to, stream);
+  }
+  const Tensor values = empty_bytes(to.count * r.dtype->bytes, r.device_index);
+  r.indices = to.words + 1;
+  r.index_bytes = sizeof(int64_t);
+  r.values = values.mutable_data();
+  launch(r, plan, {}, stream);
+  launch_pack({to, r.values, shard}, *r.dtype, stream);
 }
 
 void unpack_pairs(const Unpacking& unpacking, const Gathered& words, const Reduction& order) {
@@ -259,7 +289,7 @@ void one_shot(StableIValue* stack, uint64_t, uint64_t) {
 
 STABLE_TORCH_LIBRARY_IMPL(reduceops, CUDA, m) {
   Operators<run>::implement(m);
-  DistributedOperators<run, pack_pairs, unpack_pairs>::implement(m);
+  DistributedOperators<run_pairs, unpack_pairs>::implement(m);
   m.impl("_one_shot", one_shot);
 }
 

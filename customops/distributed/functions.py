@@ -1,33 +1,14 @@
-"""Arg-reductions over a dim that is sharded over the ranks of a process group.
-
-Each rank has a shard of one tensor, cut along `dim`. All of them call the same function and get the
-same answer, that of one device for the whole tensor: the lowest index on ties, the first NaN,
-values with their bits. A rank reduces its shard, one all-gather exchanges an element and an index
-for each output (8 bytes, or 16 where elements have 8), and every rank takes the best of them.
-
-    values, tokens = customops.distributed.max(logits, -1)  # logits: of this rank's vocabulary
-
-A `DTensor` needs none of this: these functions, `customops.argmin` and so on take it as it is.
-
-Shards follow each other in the order of ranks, or begin where `offset` says, which is given on all
-ranks or on none. They may differ in size. Some may be empty; if all are, the index is 0, for that
-no rank can know. The gradient of a value goes to the element chosen, in the rank that has it; as
-the value is the same on all ranks, its gradient is taken to be, too.
-
-If ranks call with different dtypes, shapes or dims, results are undefined, or the ranks wait for
-each other. TORCH_DISTRIBUTED_DEBUG=DETAIL makes that an error on all ranks, at the price of one
-more collective.
-"""
+"""The public functions, for a shard of each rank; what one rank or all of them can see is wrong."""
 
 import operator
 from typing import NamedTuple
 
-import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from . import checks, ops, symmetric
-from .exchange import reduce_shard
+from .. import checks, ops
+from . import symmetric
+from .exchange import is_compiling, reduce_shard
 
 if not dist.is_available():
     raise ImportError("customops.distributed needs a torch that is built with torch.distributed")
@@ -35,6 +16,7 @@ if not dist.is_available():
 from torch.distributed.tensor import DTensor  # noqa: E402
 
 Group = dist.ProcessGroup | None
+_debug_level, _DETAIL = dist.get_debug_level, dist.DebugLevel.DETAIL
 
 
 def argmin(
@@ -45,28 +27,28 @@ def argmin(
     `x` is this rank's shard, `group` the process group (None: the default one), `offset` the index
     at which the shard begins (None: shards follow each other in the order of ranks).
     """
-    return _reduce("argmin", x, dim, keepdim, group, offset)[1]
+    return _reduce("argmin", x, dim, keepdim, group, offset, False, True)[1]
 
 
 def argmax(
     x: Tensor, dim: int, keepdim: bool = False, *, group: Group = None, offset: int | None = None
 ) -> Tensor:
     """Index of the largest element over a sharded dim, as int64; see :func:`argmin`."""
-    return _reduce("argmax", x, dim, keepdim, group, offset)[1]
+    return _reduce("argmax", x, dim, keepdim, group, offset, True, True)[1]
 
 
 def min(
     x: Tensor, dim: int, keepdim: bool = False, *, group: Group = None, offset: int | None = None
 ) -> tuple[Tensor, Tensor]:
     """The smallest elements over a sharded dim and their indices; see :func:`argmin`."""
-    return _reduce("min", x, dim, keepdim, group, offset)
+    return _reduce("min", x, dim, keepdim, group, offset, False, False)
 
 
 def max(
     x: Tensor, dim: int, keepdim: bool = False, *, group: Group = None, offset: int | None = None
 ) -> tuple[Tensor, Tensor]:
     """The largest elements over a sharded dim and their indices; see :func:`argmin`."""
-    return _reduce("max", x, dim, keepdim, group, offset)
+    return _reduce("max", x, dim, keepdim, group, offset, True, False)
 
 
 def enable_symmetric_memory(group: Group = None, *, timeout: float = 600.0) -> bool:
@@ -86,33 +68,53 @@ def disable_symmetric_memory(group: Group = None) -> None:
 
 
 def _reduce(
-    op: str, x: Tensor, dim: int, keepdim: bool, group: Group, offset: int | None
+    op: str,
+    x: Tensor,
+    dim: int,
+    keepdim: bool,
+    group: Group,
+    offset: int | None,
+    largest: bool,
+    indices_only: bool,
 ) -> tuple[Tensor | None, Tensor]:
+    """(values, indices); values may be None with `indices_only`. What it does in eager mode costs
+    as much as the kernels, so one rank's own arguments are looked at when something went wrong."""
     if isinstance(x, DTensor):
-        if group is not None or offset is not None:
-            raise RuntimeError(
-                f"customops.distributed.{op}: a DTensor has a mesh and placements of its own, and "
-                "takes neither group nor offset"
-            )
-        result = getattr(ops, op)(x, dim, keepdim)
-        return (None, result) if op.startswith("arg") else result
-    group = _check_group(op, group)
-    if not torch.compiler.is_compiling() and dist.get_debug_level() == dist.DebugLevel.DETAIL:
+        return _reduce_dtensor(op, x, dim, keepdim, group, offset)
+    if not isinstance(group, dist.ProcessGroup):
+        group = _check_group(op, group)
+    start = [] if offset is None else [offset]
+    if is_compiling():
+        _check_call(op, x, dim, offset)
+    elif _debug_level() == _DETAIL:
         _compare_ranks(op, x, dim, group, offset)
-    _check_call(op, x, dim, offset)
-    start, largest = [] if offset is None else [offset], op.endswith("max")
-    return reduce_shard(
-        x, [dim], keepdim, start, [], [group], largest=largest, indices_only=op.startswith("arg")
-    )
+    try:
+        return reduce_shard(x, [dim], keepdim, start, [], [group], largest, None, indices_only)
+    except (RuntimeError, TypeError):
+        _check_call(op, x, dim, offset)
+        raise
+
+
+def _reduce_dtensor(
+    op: str, x: DTensor, dim: int, keepdim: bool, group: Group, offset: int | None
+) -> tuple[Tensor | None, Tensor]:
+    if group is not None or offset is not None:
+        raise RuntimeError(
+            f"customops.distributed.{op}: a DTensor has a mesh and placements of its own, and "
+            "takes neither group nor offset"
+        )
+    result = getattr(ops, op)(x, dim, keepdim)
+    return (None, result) if op.startswith("arg") else result
 
 
 def _check_group(op: str, group: Group) -> dist.ProcessGroup:
-    if not dist.is_initialized():
+    world = dist.group.WORLD
+    if world is None:
         raise RuntimeError(
             f"customops.distributed.{op}: torch.distributed.init_process_group() comes first"
         )
     if group is None:
-        group = dist.group.WORLD
+        return world
     if group == dist.GroupMember.NON_GROUP_MEMBER or dist.get_rank(group) < 0:
         raise RuntimeError(
             f"customops.distributed.{op}: rank {dist.get_rank()} is not in the group: only the "

@@ -5,8 +5,8 @@ import math
 import torch
 from torch import Tensor
 
-from . import checks
-from ._torch_private import guard_or_false
+from .. import checks
+from .._torch_private import guard_or_false
 
 
 def _is_wide(dtype: torch.dtype, extent: int) -> bool:

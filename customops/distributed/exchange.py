@@ -6,11 +6,20 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from . import _torch_private, symmetric
+from .. import _torch_private
+from . import symmetric
 
-_ops = torch.ops.reduceops
-all_gather_single = getattr(dist, "all_gather_single", None)  # its name from torch 2.13 on
-all_gather_single = all_gather_single or dist.all_gather_into_tensor
+is_compiling = torch.compiler.is_compiling
+_all_gather = _torch_private.direct_all_gather()
+
+
+def _with_direct(overload):
+    """What calling an overload calls, too, which torch.compile does not know."""
+    return overload, getattr(overload, "_op", overload)
+
+
+_pairs, _direct_pairs = _with_direct(torch.ops.reduceops._pairs.default)
+_unpack, _direct_unpack = _with_direct(torch.ops.reduceops._unpack.default)
 
 
 def reduce_shard(
@@ -20,7 +29,6 @@ def reduce_shard(
     start: Sequence[int],
     size: Sequence[int],
     groups: Sequence[dist.ProcessGroup],
-    *,
     largest: bool,
     scale: float | None = None,
     indices_only: bool = False,
@@ -30,39 +38,34 @@ def reduce_shard(
     `start` and `size` have a number for each of `dims` in ascending order: where the shard begins,
     and the extent of all shards; both may be empty, and `size` alone, if there is one dim.
     """
-    words = _ops._pairs(x, dims, largest, scale, start, size)
-    has_gradient = x.requires_grad and torch.is_grad_enabled() and not indices_only
-    # Where this rank's shard begins, a gradient may have to learn from the words of the others.
-    exchange = None
-    if not is_traced(words) and not (has_gradient and not start):
-        exchange = symmetric.of_call(groups, words)
-    if exchange is not None:
-        values, indices = exchange(words, x, dims, keepdim, largest)
-    else:
+    has_gradient = not indices_only and x.requires_grad and torch.is_grad_enabled()
+    if is_compiling() or type(x) is not Tensor:
+        words = _pairs(x, dims, largest, scale, start, size)
         for group in groups:
-            words = _all_gather(words, group)
-        values, indices = _ops._unpack(words, x, dims, keepdim, largest)
+            if dist.get_world_size(group) > 1:
+                words = _torch_private.functional_all_gather(words, group)
+        values, indices = _unpack(words, x, dims, keepdim, largest)
+    else:
+        words = _direct_pairs(x, dims, largest, scale, start, size)
+        exchange = None
+        # Where this rank's shard begins, a gradient may have to learn from the words of the others.
+        if symmetric.exchanges and (start or not has_gradient):
+            exchange = symmetric.of_call(groups, words)
+        if exchange is not None:
+            values, indices = exchange(words, x, dims, keepdim, largest)
+        else:
+            for group in groups:
+                ranks = group.size()
+                if ranks > 1:
+                    rows, length = words.shape
+                    gathered = words.new_empty((ranks * rows, length))
+                    _all_gather(group, gathered, words)
+                    words = gathered
+            values, indices = _direct_unpack(words, x, dims, keepdim, largest)
     if has_gradient:
         begin = start[0] if start else _begin(words, dist.get_rank(groups[0]))
         values = _Select.apply(x, values, indices - begin, dims[0], keepdim, scale)
     return values, indices
-
-
-def is_traced(words: Tensor) -> bool:
-    """Whether the call is to be a part of a graph."""
-    return torch.compiler.is_compiling() or type(words) is not Tensor
-
-
-def _all_gather(words: Tensor, group: dist.ProcessGroup) -> Tensor:
-    """The words of all ranks, (rows, length) from each, in the order of ranks."""
-    ranks = dist.get_world_size(group)
-    if ranks == 1:
-        return words
-    if is_traced(words):
-        return _torch_private.functional_all_gather(words, group)
-    gathered = words.new_empty((ranks * words.size(0), words.size(1)))
-    all_gather_single(gathered, words, group=group)
-    return gathered
 
 
 def _begin(words: Tensor, rank: int) -> Tensor:

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
 
-from . import autograd, checks
+from .. import autograd, checks
 from .exchange import reduce_shard
 
 
@@ -63,9 +63,9 @@ def _reduce(
             [_start(x.shape[d], d, shards, mesh) for d in dims],
             [x.shape[d] for d in dims],
             [mesh.get_group(d) for d in exchanged],
-            largest=op.endswith("max"),
-            scale=scale,
-            indices_only=outputs == _INDICES,
+            op.endswith("max"),
+            scale,
+            outputs == _INDICES,
         )
         results = (values, indices.to(index_dtype))[outputs]
     else:
