@@ -7,7 +7,7 @@
 namespace reduceops {
 
 // Writes the pairs of a reduction, of which only the outputs are not set; it may have no elements.
-using RunPairs = void (*)(Reduction&, const Words&, const Shard&);
+using RunPairs = void (*)(Reduction&, Packing&);
 // The reduction has dtype, direction and device.
 using Unpack = void (*)(const Unpacking&, const Gathered&, const Reduction&);
 
@@ -58,9 +58,20 @@ void unpack_words(const char* op, StableIValue* stack, const Tensor& words, cons
   stack[1] = indices.release();
 }
 
+inline Hidden hidden_by(const char* op, const Tensor& mask, const Input& self, uint64_t reduced) {
+  Hidden hidden;
+  hidden.mask = static_cast<const uint8_t*>(mask.data());
+  int64_t strides[kMaxDims];
+  expand_mask(op, mask, self, strides);
+  for (int64_t d = self.ndim - 1; d >= 0; --d) {
+    if (!(reduced >> d & 1)) hidden.dim[hidden.dims++] = {self.sizes[d], strides[d], 0};
+  }
+  return hidden;
+}
+
 template <RunPairs run_pairs, Unpack unpack>
 struct DistributedOperators {
-  // (self, dims, largest, scale?, start, size) -> this rank's words, as (1, length).
+  // (self, dims, largest, scale?, start, size, mask?) -> this rank's words, as (1, length).
   //
   // `start` and `size` have a number for each reduced dim, in ascending order: where the shard
   // begins and the extent of all shards. Without `size` the shard is one of one dim, and without
@@ -70,14 +81,16 @@ struct DistributedOperators {
     const Input self(stack[0]);
     const auto dims = argument<std::vector<int64_t>>(stack[1]);
     const bool largest = argument<bool>(stack[2]);
-    const Options options{.scale = argument<std::optional<double>>(stack[3])};
+    const Options options{.scale = argument<std::optional<double>>(stack[3]),
+                          .mask = optional_tensor(stack[6])};
     const auto start = argument<std::vector<int64_t>>(stack[4]);
     const auto size = argument<std::vector<int64_t>>(stack[5]);
     const DType& dtype = check_dtype(op, self.dtype, options.scale.has_value());
     const uint64_t mask = check_dims(op, dims.data(), dims.size(), self.ndim);
 
-    Words to;
-    Shard shard;
+    Packing packing;
+    Words& to = packing.to;
+    Shard& shard = packing.shard;
     int64_t extent = 1, whole = 1;
     size_t reduced = 0;
     for (int64_t d = 0; d < self.ndim; ++d) reduced += mask >> d & 1;
@@ -114,7 +127,8 @@ struct DistributedOperators {
     Tensor words = Tensor::empty(2, sizes, strides, aoti_torch_dtype_int64(),
                                  self.tensor.device_type(), reduction.device_index);
     to.words = static_cast<int64_t*>(words.mutable_data());
-    run_pairs(reduction, to, shard);
+    if (options.mask) packing.hidden = hidden_by(op, *options.mask, self, mask);
+    run_pairs(reduction, packing);
     stack[0] = words.release();
   }
 

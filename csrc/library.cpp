@@ -43,8 +43,8 @@ STABLE_TORCH_LIBRARY(reduceops, m) {
 
   // Before and after the collective of customops/exchange.py: see distributed.h.
   m.def(
-      "_pairs(Tensor self, int[] dim, bool largest, float? scale, int[] start, int[] size) -> "
-      "Tensor");
+      "_pairs(Tensor self, int[] dim, bool largest, float? scale, int[] start, int[] size, "
+      "Tensor? mask=None) -> Tensor");
   m.def(
       "_unpack(Tensor words, Tensor self, int[] dim, bool keepdim, bool largest) -> (Tensor "
       "values, Tensor indices)");

@@ -99,16 +99,15 @@ void run(Reduction& reduction) {
 }
 
 // Indices where the pairs will be, and values beside them.
-void run_pairs(Reduction& r, const Words& to, const Shard& shard) {
-  if (r.groups.extent == 0 || r.groups.outputs == 0)
-    return pack_pairs({to, nullptr, shard}, *r.dtype);
+void run_pairs(Reduction& r, Packing& p) {
+  if (r.groups.extent == 0 || r.groups.outputs == 0) return pack_pairs(p, *r.dtype);
   const auto values = std::make_unique_for_overwrite<int64_t[]>(
-      (to.count * r.dtype->bytes + sizeof(int64_t) - 1) / sizeof(int64_t));
-  r.indices = to.words + 1;
+      (p.to.count * r.dtype->bytes + sizeof(int64_t) - 1) / sizeof(int64_t));
+  r.indices = p.to.words + 1;
   r.index_bytes = sizeof(int64_t);
-  r.values = values.get();
+  p.values = r.values = values.get();
   run(r);
-  pack_pairs({to, values.get(), shard}, *r.dtype);
+  pack_pairs(p, *r.dtype);
 }
 
 }  // namespace

@@ -236,26 +236,25 @@ void run(Reduction& r) {
   launch(r, plan, {}, current_stream(r.device_index));
 }
 
-// What a walk could not store as pairs, or is not yet the index in all shards, a second kernel
-// makes pairs of.
-void run_pairs(Reduction& r, const Words& to, const Shard& shard) {
+// What a walk could not store as pairs, what a mask may hide, and what is not yet the index in all
+// shards, a second kernel makes pairs of.
+void run_pairs(Reduction& r, Packing& p) {
   const DeviceGuard guard(r.device_index);
   void* stream = current_stream(r.device_index);
   const Groups& groups = r.groups;
-  if (groups.extent == 0 || groups.outputs == 0)
-    return launch_pack({to, nullptr, shard}, *r.dtype, stream);
+  if (groups.extent == 0 || groups.outputs == 0) return launch_pack(p, *r.dtype, stream);
   const Plan plan = plan_of(r, 1);
-  if (stores_pairs(plan.walk) && groups.copies == 1 && shard.dims <= 1) {
+  if (stores_pairs(plan.walk) && groups.copies == 1 && p.shard.dims <= 1 && !r.mask) {
     r.indices = nullptr;
-    r.values = to.words;
-    return launch(r, plan, to, stream);
+    r.values = p.to.words;
+    return launch(r, plan, p.to, stream);
   }
-  const Tensor values = empty_bytes(to.count * r.dtype->bytes, r.device_index);
-  r.indices = to.words + 1;
+  const Tensor values = empty_bytes(p.to.count * r.dtype->bytes, r.device_index);
+  r.indices = p.to.words + 1;
   r.index_bytes = sizeof(int64_t);
-  r.values = values.mutable_data();
+  p.values = r.values = values.mutable_data();
   launch(r, plan, {}, stream);
-  launch_pack({to, r.values, shard}, *r.dtype, stream);
+  launch_pack(p, *r.dtype, stream);
 }
 
 void unpack_pairs(const Unpacking& unpacking, const Gathered& words, const Reduction& order) {

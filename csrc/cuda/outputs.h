@@ -1,4 +1,4 @@
-// Where results are stored: indices of 1, 2, 4 or 8 bytes, and values; or pairs of both (pairs.h).
+// Where results are stored: indices of 1, 2, 4 or 8 bytes, and values; or pairs of both (pair.h).
 //
 // The width of an index is the same for the whole grid, so that asking for it costs a branch that
 // no warp takes both ways, and kernels are not compiled for each.
@@ -9,7 +9,7 @@
 #include <type_traits>
 
 #include "cuda/sizes.h"
-#include "pairs.h"
+#include "pair.h"
 
 namespace reduceops::cuda {
 

@@ -14,12 +14,14 @@ def _is_wide(dtype: torch.dtype, extent: int) -> bool:
     return dtype.itemsize == 8 or guard_or_false(extent >= (1 << 64 - 8 * dtype.itemsize) - 1)
 
 
-def _fake_pairs(self, dim, largest, scale, start, size):
+def _fake_pairs(self, dim, largest, scale, start, size, mask=None):
     if scale is None:
         checks.check_dtype("_pairs", self.dtype)
     else:
         checks.check_scalable("_pairs", self.dtype)
     dims = checks.wrap_dims("_pairs", self.dim(), dim)
+    if mask is not None:
+        checks.check_mask("_pairs", mask, self)
     count = math.prod(checks.reduced_shape(self.shape, dims, keepdim=False))
     extent = math.prod(size or [n for d, n in enumerate(self.shape) if d in dims])
     words = 1 + count * (2 if _is_wide(self.dtype, extent) else 1)
