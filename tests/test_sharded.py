@@ -3,6 +3,7 @@
 The checks run in one group of processes for each backend and size, and each is a test of its own.
 """
 
+import functools
 import itertools
 import json
 import os
@@ -81,6 +82,26 @@ def test_pairs(dtype, device):
             assert_same(result, expected, context=(kind, split, dim, keepdim, largest, start))
 
 
+@pytest.mark.parametrize("dtype", data.DTYPES, ids=str)
+def test_pairs_of_masked_elements(dtype, device):
+    """Groups of which no shard has an element, or only some; a mask of one row for all."""
+    for split, dim in itertools.product(([11], [4, 4, 3], [1, 0, 2, 8]), (0, 1)):
+        shape = (11, 6) if dim == 0 else (6, 11)
+        x = data.make(shape, dtype, kinds(dtype)[-1])
+        mask = torch.rand(shape, generator=torch.Generator().manual_seed(len(split))) < 0.3
+        mask.select(1 - dim, 2).fill_(False)
+        for given, op in itertools.product((mask, mask.narrow(1 - dim, 1, 1)), ("min", "max")):
+            masks = given.to(device).split(split, dim)
+            words = [
+                _ops._pairs(shard, [dim], op == "max", None, [], [], shard_mask)
+                for shard, shard_mask in zip(cut(x.to(device), dim, split), masks, strict=True)
+            ]
+            result = _ops._unpack(torch.cat(words), x.to(device), [dim], False, op == "max")
+            expected = reference.masked(op, x, dim, False, given)
+            context = (split, dim, op)
+            assert_same([r.cpu() for r in result], expected, context=context)
+
+
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.bfloat16, torch.float32, torch.float64])
 def test_pairs_of_many_elements(dtype, device):
     """An index that needs more than 32 bits: the whole is only said to be that large."""
@@ -126,7 +147,12 @@ def test_no_outputs(device):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64], ids=str)
 def test_opcheck(dtype, device):
     x = data.make((3, 4, 5), dtype, "ties").to(device)
-    for arguments in ((x, [1], True, None, [], []), (x, [0, 2], False, None, [1, 2], [4, 7])):
+    mask = x > 0
+    for arguments in (
+        (x, [1], True, None, [], []),
+        (x, [0, 2], False, None, [1, 2], [4, 7]),
+        (x, [1], True, None, [], [], mask),
+    ):
         torch.library.opcheck(_ops._pairs.default, arguments)
         words = _ops._pairs(*arguments)
         torch.library.opcheck(_ops._unpack.default, (words, x, arguments[1], True, True))
@@ -263,6 +289,27 @@ def check_offsets_in_another_order(rank, world, device):
     begin = 3 * (world - 1 - rank)
     result = distributed.max(x[begin : begin + 3], 0, offset=begin)
     assert_same(result, REFERENCES["max"](x, 0))
+
+
+def check_one_collective(rank, world, device):
+    """The all-gather of the pairs, and no other communication."""
+    x = data.make((3, 4), torch.float32, "ties").to(device)
+    sharded = DTensor.from_local(x, mesh_of(device, (world,)), [Shard(1)], run_check=False)
+    calls = {
+        1: [
+            lambda: distributed.max(x, 1),
+            lambda: distributed.argmin(x, 1, offset=4 * rank),
+            lambda: customops.argmin(sharded, 1),
+            lambda: customops.min(sharded, 1, mask=sharded > 0),
+            lambda: customops.softmax_max(sharded, 1),
+        ],
+        0: [lambda: customops.max(sharded, 0)],
+    }
+    for count, call in [(n, call) for n, some in calls.items() for call in some]:
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+            call()
+        found = [event.name for event in profile.events() if event.name.startswith("c10d::")]
+        assert len(found) == count and all("allgather" in name for name in found), found
 
 
 def check_groups(rank, world, device):
@@ -626,7 +673,7 @@ CHECKS = {
 }
 
 
-def worker(rank, world, backend, folder):
+def worker(rank, world, backend, names, folder):
     torch.set_num_threads(1)
     device = torch.device("cpu")
     if backend == "nccl":
@@ -634,9 +681,9 @@ def worker(rank, world, backend, folder):
         torch.cuda.set_device(device)
     rendezvous = f"file://{folder}/rendezvous"
     dist.init_process_group(backend, init_method=rendezvous, rank=rank, world_size=world)
-    for name, check in CHECKS.items():
+    for name in names:
         try:
-            check(rank, world, device)
+            CHECKS[name](rank, world, device)
         except BaseException:
             (folder / f"{name}.{rank}").write_text(traceback.format_exc())
             os._exit(1)  # the others wait for this rank, and are ended with it
@@ -645,31 +692,50 @@ def worker(rank, world, backend, folder):
     dist.destroy_process_group()
 
 
-@pytest.fixture(
-    scope="module",
-    params=[
-        pytest.param(("gloo", 2), marks=NO_GLOO, id="gloo-2"),
-        pytest.param(("gloo", 4), marks=NO_GLOO, id="gloo-4"),
-        pytest.param(("nccl", 2), marks=[NO_CUDA, NO_NCCL], id="nccl-2"),
+# Of them, those to which a third rank or a second dim of the mesh makes a difference.
+MORE_RANKS = (
+    *("ties_and_nans", "offsets_in_another_order", "groups", "gradient", "dtensor"),
+    *("dtensor_partial", "dtensor_gradient", "dtensor_options", "compiled_dtensor"),
+)
+GROUPS = {
+    "gloo-2": (("gloo", 2, tuple(CHECKS)), [NO_GLOO]),
+    "gloo-4": (("gloo", 4, MORE_RANKS), [NO_GLOO]),
+    "nccl-2": (("nccl", 2, tuple(CHECKS)), [NO_CUDA, NO_NCCL]),
+}
+
+
+@pytest.fixture(scope="module")
+def checked(tmp_path_factory):
+    """Has the checks of a group run, once: the folder that says how far the processes came, and
+    what went wrong."""
+
+    @functools.cache
+    def folder_of(group):
+        folder = tmp_path_factory.mktemp("ranks")
+        backend, world, names = GROUPS[group][0]
+        try:
+            torch.multiprocessing.spawn(worker, args=(world, backend, names, folder), nprocs=world)
+        except Exception as error:
+            (folder / "error").write_text(str(error))
+        return folder
+
+    return folder_of
+
+
+@pytest.mark.parametrize(
+    "group, name",
+    [
+        pytest.param(group, name, marks=marks, id=f"{group}-{name}")
+        for group, ((_, _, names), marks) in GROUPS.items()
+        for name in names
     ],
 )
-def checked(request, tmp_path_factory):
-    """The folder that says what went wrong, and how far the processes came."""
-    folder = tmp_path_factory.mktemp("ranks")
-    backend, world = request.param
-    try:
-        torch.multiprocessing.spawn(worker, args=(world, backend, folder), nprocs=world)
-    except Exception as error:
-        (folder / "error").write_text(str(error))
-    return folder
-
-
-@pytest.mark.parametrize("name", CHECKS)
-def test_in_a_group(checked, name):
-    failures = [path.read_text() for path in checked.glob(f"{name}.*")]
+def test_in_a_group(checked, group, name):
+    folder = checked(group)
+    failures = [path.read_text() for path in folder.glob(f"{name}.*")]
     assert not failures, "\n".join(failures)
-    error = checked / "error"
-    assert (checked / name).exists(), error.read_text() if error.exists() else "it did not run"
+    error = folder / "error"
+    assert (folder / name).exists(), error.read_text() if error.exists() else "it did not run"
 
 
 def fails_in_detail(rank, folder):
