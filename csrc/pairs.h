@@ -93,7 +93,7 @@ REDUCEOPS_HD void pack(const Packing& p, int64_t i) {
 struct Unpacking {
   int64_t ranks, count;
   bool wide;
-  void* values;
+  void* values;  // may be null
   int64_t* indices;
 };
 
@@ -140,7 +140,7 @@ REDUCEOPS_HD void unpack(const Unpacking& u, Element element, int64_t i, Word wo
       value = pairs[r].bits;
     }
   }
-  static_cast<Key*>(u.values)[i] = value;
+  if (u.values) static_cast<Key*>(u.values)[i] = value;
   u.indices[i] = best.index == Limits::max() ? 0 : best.index;  // 0: there is none
 }
 

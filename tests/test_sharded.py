@@ -156,6 +156,11 @@ def test_opcheck(dtype, device):
         torch.library.opcheck(_ops._pairs.default, arguments)
         words = _ops._pairs(*arguments)
         torch.library.opcheck(_ops._unpack.default, (words, x, arguments[1], True, True))
+    for overload in (_ops._unpack.dim, _ops._unpack.index):
+        torch.library.opcheck(overload, (words, x, 1, True, True))
+    # One of its results is not initialised.
+    tests = ("test_schema", "test_faketensor", "test_autograd_registration")
+    torch.library.opcheck(_ops._pairs.dim, (x, 1, True, -1, 2), test_utils=tests)
 
 
 def test_words_that_are_none(device):

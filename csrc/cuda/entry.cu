@@ -277,7 +277,8 @@ void one_shot(StableIValue* stack, uint64_t, uint64_t) {
   e.timeout = static_cast<uint64_t>(argument<int64_t>(stack[9]));
   e.buffers = static_cast<void* const*>(buffers.data());
   e.state = static_cast<uint32_t*>(state.mutable_data());
-  unpack_words(op, stack, words, self, dims, keepdim, largest,
+  const uint64_t mask = check_dims(op, dims.data(), dims.size(), self.ndim);
+  unpack_words(op, stack, words, self, mask, keepdim, largest, {true, true},
                [&](Unpacking u, const Gathered& own, const Reduction& order) {
                  if (own.length > e.capacity) reduceops::fail(op, own.length, " words do not fit");
                  u.ranks = buffers.sizes()[0];

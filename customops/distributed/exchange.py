@@ -10,8 +10,14 @@ from torch import Tensor
 from .. import _torch_private
 from . import symmetric
 
-is_compiling = torch.compiler.is_compiling
+_is_compiling = torch.compiler.is_compiling
+_PLAIN = (Tensor, torch.nn.Parameter)
 _all_gather = _torch_private.direct_all_gather()
+
+
+def is_traced(x: Tensor) -> bool:
+    """Whether a call with it becomes a part of a graph, or Python sees it in another way."""
+    return _is_compiling() or type(x) not in _PLAIN
 
 
 def _with_direct(overload):
@@ -19,8 +25,12 @@ def _with_direct(overload):
     return overload, getattr(overload, "_op", overload)
 
 
-_pairs, _direct_pairs = _with_direct(torch.ops.reduceops._pairs.default)
-_unpack, _direct_unpack = _with_direct(torch.ops.reduceops._unpack.default)
+_ops = torch.ops.reduceops
+_pairs, _direct_pairs = _with_direct(_ops._pairs.default)
+_unpack, _direct_unpack = _with_direct(_ops._unpack.default)
+_, _direct_pairs_dim = _with_direct(_ops._pairs.dim)
+_, _direct_unpack_dim = _with_direct(_ops._unpack.dim)
+_, _direct_unpack_index = _with_direct(_ops._unpack.index)
 
 
 def reduce_shard(
@@ -42,7 +52,7 @@ def reduce_shard(
     is this rank's, of a shape that broadcasts to that of `x`.
     """
     has_gradient = not indices_only and x.requires_grad and torch.is_grad_enabled()
-    if is_compiling() or type(x) is not Tensor:
+    if is_traced(x):
         words = _gathered(_pairs(x, dims, largest, scale, start, size, mask), groups, True)
         values, indices = _unpack(words, x, dims, keepdim, largest)
     else:
@@ -60,6 +70,36 @@ def reduce_shard(
         begin = start[0] if start else _begin(words, dist.get_rank(groups[0]))
         values = _Select.apply(x, values, indices - begin, dims[0], keepdim, scale, mask)
     return values, indices
+
+
+def reduce_in_eager_mode(
+    x: Tensor,
+    dim: int,
+    keepdim: bool,
+    offset: int | None,
+    group: dist.ProcessGroup,
+    largest: bool,
+    indices_only: bool,
+) -> tuple[Tensor | None, Tensor]:
+    """What :func:`reduce_shard` gives for one dim, in as few calls as can be: the host takes
+    longer than the kernels."""
+    if not indices_only and x.requires_grad and torch.is_grad_enabled():
+        start = [] if offset is None else [offset]
+        return reduce_shard(x, [dim], keepdim, start, [], [group], largest)
+    exchange = symmetric.exchanges.get(group)
+    ranks = 0 if exchange is not None else group.size()
+    words, gathered = _direct_pairs_dim(x, dim, largest, -1 if offset is None else offset, ranks)
+    if exchange is not None:
+        if exchange.fits(words):
+            return exchange(words, x, [dim], keepdim, largest)
+        gathered = _gathered(words, [group], False)
+    elif ranks > 1:
+        _all_gather(group, gathered, words)
+    else:
+        gathered = words
+    if indices_only:
+        return None, _direct_unpack_index(gathered, x, dim, keepdim, largest)
+    return _direct_unpack_dim(gathered, x, dim, keepdim, largest)
 
 
 def _gathered(words: Tensor, groups: Sequence[dist.ProcessGroup], traced: bool) -> Tensor:
@@ -121,10 +161,10 @@ def softmax_max_of_shard(
     A rank sends three float64 for each output: the largest of its shard, that one's index and its
     probability there, which is 1 / sum(exp(x - largest)).
     """
-    traced = is_compiling() or type(x) is not Tensor
+    traced = is_traced(x)
     local = x.detach()
     if local.size(dim) > 0:
-        probability, index = torch.ops.reduceops.softmax_max.default(local, dim, True)
+        probability, index = _ops.softmax_max.default(local, dim, True)
         largest, index = local.gather(dim, index), index + start
     else:  # it loses against all others
         one = local.sum(dim, keepdim=True)

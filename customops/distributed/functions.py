@@ -8,7 +8,7 @@ from torch import Tensor
 
 from .. import checks, ops
 from . import symmetric
-from .exchange import is_compiling, reduce_shard
+from .exchange import is_traced, reduce_in_eager_mode, reduce_shard
 
 if not dist.is_available():
     raise ImportError("customops.distributed needs a torch that is built with torch.distributed")
@@ -16,7 +16,7 @@ if not dist.is_available():
 from torch.distributed.tensor import DTensor  # noqa: E402
 
 Group = dist.ProcessGroup | None
-_debug_level, _DETAIL = dist.get_debug_level, dist.DebugLevel.DETAIL
+_debug_level, _DETAIL = dist.get_debug_level, dist.DebugLevel.DETAIL.value
 
 
 def argmin(
@@ -83,13 +83,16 @@ def _reduce(
         return _reduce_dtensor(op, x, dim, keepdim, group, offset)
     if not isinstance(group, dist.ProcessGroup):
         group = _check_group(op, group)
-    start = [] if offset is None else [offset]
-    if is_compiling():
+    if is_traced(x):
         _check_call(op, x, dim, offset)
-    elif _debug_level() == _DETAIL:
+        start = [] if offset is None else [offset]
+        return reduce_shard(x, [dim], keepdim, start, [], [group], largest, None, indices_only)
+    if _debug_level().value == _DETAIL:
         _compare_ranks(op, x, dim, group, offset)
     try:
-        return reduce_shard(x, [dim], keepdim, start, [], [group], largest, None, indices_only)
+        if offset is not None and offset < 0:
+            _check_call(op, x, dim, offset)
+        return reduce_in_eager_mode(x, dim, keepdim, offset, group, largest, indices_only)
     except (RuntimeError, TypeError):
         _check_call(op, x, dim, offset)
         raise

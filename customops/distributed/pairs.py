@@ -41,12 +41,29 @@ def _refuse(self: Tensor, *_: object) -> Tensor:
     )
 
 
+def _fake_pairs_dim(self, dim, largest, start, ranks):
+    words = _fake_pairs(self, [dim], largest, None, [], [])
+    return words, words.new_empty((ranks, words.size(1)))
+
+
+def _fake_unpack_index(words, self, dim, keepdim, largest):
+    return _fake_unpack(words, self, [dim], keepdim, largest)[1]
+
+
 _library = torch.library.Library("reduceops", "IMPL")
-for _name, _fake in (("_pairs", _fake_pairs), ("_unpack", _fake_unpack)):
+for _name, _fake in (
+    ("_pairs", _fake_pairs),
+    ("_pairs.dim", _fake_pairs_dim),
+    ("_unpack", _fake_unpack),
+    ("_unpack.dim", _fake_unpack),
+    ("_unpack.index", _fake_unpack_index),
+):
     torch.library.register_fake(f"reduceops::{_name}", _fake)
-    # Their results have no gradient; distributed.py gives the values theirs.
+    # Their results have no gradient; exchange.py gives the values theirs.
     _library.impl(_name, torch.library.fallthrough_kernel, "Autograd")
     _library.impl(_name, _refuse, "CompositeExplicitAutograd")
     # Any strides will do, as for the operators themselves.
-    getattr(torch.ops.reduceops, _name).default.tags.append(torch.Tag.flexible_layout)
+    _packet, _, _overload = _name.partition(".")
+    _tags = getattr(getattr(torch.ops.reduceops, _packet), _overload or "default").tags
+    _tags.append(torch.Tag.flexible_layout)
 _library.impl("_one_shot", torch.library.fallthrough_kernel, "Autograd")

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from .. import _torch_private, libraries
 
-_one_shot = torch.ops.reduceops._one_shot.default
+_ops = torch.ops.reduceops
+_one_shot = _ops._one_shot.default
 _one_shot = getattr(_one_shot, "_op", _one_shot)  # what calling an overload calls
 
 CAPACITY = 4096  # words of a rank in a call (csrc/pairs.h)
@@ -31,6 +32,9 @@ class Exchange(NamedTuple):
     timeout: int  # in ns
     kept: tuple
 
+    def fits(self, words: Tensor) -> bool:
+        return 1 < words.size(1) <= CAPACITY and words.device == self.state.device
+
     def __call__(
         self, words: Tensor, x: Tensor, dims: Sequence[int], keepdim: bool, largest: bool
     ) -> tuple[Tensor, Tensor]:
@@ -45,11 +49,8 @@ exchanges: dict[dist.ProcessGroup, Exchange] = {}
 
 def of_call(groups: Sequence[dist.ProcessGroup], words: Tensor) -> Exchange | None:
     """That of the only group, if it has one and this call is for it."""
-    if len(groups) != 1 or words.size(1) > CAPACITY:
-        return None
-    exchange = exchanges.get(groups[0])
-    fits = exchange is not None and words.device == exchange.state.device and words.size(1) > 1
-    return exchange if fits else None
+    exchange = exchanges.get(groups[0]) if len(groups) == 1 else None
+    return exchange if exchange is not None and exchange.fits(words) else None
 
 
 def enable(group: dist.ProcessGroup, timeout: float) -> bool:
