@@ -10,7 +10,9 @@
 #include <string>
 #include <string_view>
 
+#include "cuda/conv2d.h"
 #include "cuda/device.cuh"
+#include "cuda/device_guard.h"
 #include "cuda/make_plan.h"
 #include "cuda/pack.h"
 #include "distributed.h"
@@ -43,18 +45,6 @@ void fail(cudaError_t error) {
 }
 
 namespace {
-
-class DeviceGuard {
- public:
-  explicit DeviceGuard(int32_t device) {
-    TORCH_ERROR_CODE_CHECK(aoti_torch_create_cuda_guard(device, &guard_));
-  }
-  DeviceGuard(const DeviceGuard&) = delete;
-  ~DeviceGuard() { aoti_torch_delete_cuda_guard(guard_); }
-
- private:
-  CUDAGuardHandle guard_;
-};
 
 bool set(Tuning& tuning, std::string_view name, int64_t value) {
   for (const Tunable& tunable : kTunables) {
@@ -184,12 +174,6 @@ void launch_walk(const Reduction& r, const Problem& problem, void* stream) {
   }
 }
 
-void* current_stream(int32_t device) {
-  void* stream = nullptr;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(device, &stream));
-  return stream;
-}
-
 Tensor empty_bytes(int64_t size, int32_t device) {
   const int64_t stride = 1;
   return Tensor::empty(1, &size, &stride, aoti_torch_dtype_uint8(), aoti_torch_device_type_cuda(),
@@ -293,6 +277,7 @@ void one_shot(StableIValue* stack, uint64_t, uint64_t) {
 STABLE_TORCH_LIBRARY_IMPL(reduceops, CUDA, m) {
   Operators<run>::implement(m);
   DistributedOperators<run_pairs, unpack_pairs>::implement(m);
+  Conv2dOperators<run, run_conv2d>::implement(m);
   m.impl("_one_shot", one_shot);
 }
 
