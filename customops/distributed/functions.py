@@ -7,6 +7,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from .. import checks, ops
+from ..results import ValuesIndices
 from . import symmetric
 from .exchange import is_traced, reduce_in_eager_mode, reduce_shard
 
@@ -20,35 +21,76 @@ _debug_level, _DETAIL = dist.get_debug_level, dist.DebugLevel.DETAIL.value
 
 
 def argmin(
-    x: Tensor, dim: int, keepdim: bool = False, *, group: Group = None, offset: int | None = None
+    input: Tensor,
+    dim: int,
+    keepdim: bool = False,
+    *,
+    group: Group = None,
+    offset: int | None = None,
 ) -> Tensor:
-    """Index of the smallest element over `dim`, which is sharded over `group`, as int64.
+    """The index of the smallest element over `dim`, which is sharded over the ranks of `group`.
 
-    `x` is this rank's shard, `group` the process group (None: the default one), `offset` the index
-    at which the shard begins (None: shards follow each other in the order of ranks).
+    Args:
+        input: This rank's shard: a tensor of any shape and strides, read in place, whose size along
+            `dim` may be its own. Or a DTensor, which takes neither `group` nor `offset`.
+        dim: The dim that is sharded; negative ones count from the end.
+        keepdim: Whether the result has `dim`, with size 1.
+        group: The process group, None for the default one. All its ranks call.
+        offset: The index at which the shard begins, on all ranks or on none: then shards follow
+            each other in the order of ranks.
+
+    Returns:
+        The indices into the whole, as int64, in the shape of `input` without `dim`; the same on all
+        ranks.
+
+    Raises:
+        TypeError: An argument is of another type.
+        IndexError: `dim` is out of range.
+        RuntimeError: A dtype, layout or device is not supported; `offset` is negative; there is no
+            process group, or this rank is not in it. With TORCH_DISTRIBUTED_DEBUG=DETAIL, on all
+            ranks: their calls do not fit each other.
     """
-    return _reduce("argmin", x, dim, keepdim, group, offset, False, True)[1]
+    return _reduce("argmin", input, dim, keepdim, group, offset, False, True)[1]
 
 
 def argmax(
-    x: Tensor, dim: int, keepdim: bool = False, *, group: Group = None, offset: int | None = None
+    input: Tensor,
+    dim: int,
+    keepdim: bool = False,
+    *,
+    group: Group = None,
+    offset: int | None = None,
 ) -> Tensor:
-    """Index of the largest element over a sharded dim, as int64; see :func:`argmin`."""
-    return _reduce("argmax", x, dim, keepdim, group, offset, True, True)[1]
+    """The index of the largest element over a sharded dim; see :func:`argmin`."""
+    return _reduce("argmax", input, dim, keepdim, group, offset, True, True)[1]
 
 
 def min(
-    x: Tensor, dim: int, keepdim: bool = False, *, group: Group = None, offset: int | None = None
-) -> tuple[Tensor, Tensor]:
-    """The smallest elements over a sharded dim and their indices; see :func:`argmin`."""
-    return _reduce("min", x, dim, keepdim, group, offset, False, False)
+    input: Tensor,
+    dim: int,
+    keepdim: bool = False,
+    *,
+    group: Group = None,
+    offset: int | None = None,
+) -> ValuesIndices:
+    """The smallest elements over a sharded dim and their indices; see :func:`argmin`.
+
+    Values have the dtype of `input` and are its elements, a NaN's bits included. The gradient of a
+    value goes to the element chosen, in the rank that has it.
+    """
+    return ValuesIndices(*_reduce("min", input, dim, keepdim, group, offset, False, False))
 
 
 def max(
-    x: Tensor, dim: int, keepdim: bool = False, *, group: Group = None, offset: int | None = None
-) -> tuple[Tensor, Tensor]:
-    """The largest elements over a sharded dim and their indices; see :func:`argmin`."""
-    return _reduce("max", x, dim, keepdim, group, offset, True, False)
+    input: Tensor,
+    dim: int,
+    keepdim: bool = False,
+    *,
+    group: Group = None,
+    offset: int | None = None,
+) -> ValuesIndices:
+    """The largest elements over a sharded dim and their indices; see :func:`min`."""
+    return ValuesIndices(*_reduce("max", input, dim, keepdim, group, offset, True, False))
 
 
 def enable_symmetric_memory(group: Group = None, *, timeout: float = 600.0) -> bool:
