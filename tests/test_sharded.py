@@ -20,7 +20,7 @@ import reference
 import torch
 import torch.distributed as dist
 from conftest import NO_CUDA
-from opspec import assert_same
+from opspec import Tolerance, assert_same
 from reference import bits
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
@@ -511,6 +511,21 @@ def check_dtensor_options(rank, world, device):
         customops.argmin(sharded, 1, mask=mask)
 
 
+def check_dtensor_softmax(rank, world, device):
+    """What a shard cannot see: larger elements, NaN and infinities in others; and empty shards."""
+    mesh, inf, nan = mesh_of(device, (world,)), float("inf"), float("nan")
+    for dtype, columns in itertools.product(
+        (torch.float16, torch.bfloat16, torch.float32, torch.float64), (2 * world, world + 1, 1)
+    ):
+        x = data.make((6, columns), dtype, "smooth").to(device)
+        x[0, -1] = x[1, 0] = x[1, -1] = nan
+        x[2, : columns // 2] = x[3] = -inf
+        x[4, -1] = inf
+        result = customops.softmax_max(distribute_tensor(x, mesh, [Shard(1)]), 1)
+        expected = reference.softmax_max(x, 1)
+        assert_same(replicated(result), expected, Tolerance(any_nan=True, ulps=4), (dtype, columns))
+
+
 def check_dtensor_modes(rank, world, device):
     """Below autograd too, and as torch.ops."""
     x = data.make((3, 8), torch.float32, "ties").to(device)
@@ -700,7 +715,8 @@ def worker(rank, world, backend, names, folder):
 # Of them, those to which a third rank or a second dim of the mesh makes a difference.
 MORE_RANKS = (
     *("ties_and_nans", "offsets_in_another_order", "groups", "gradient", "dtensor"),
-    *("dtensor_partial", "dtensor_gradient", "dtensor_options", "compiled_dtensor"),
+    *("dtensor_partial", "dtensor_gradient", "dtensor_options", "dtensor_softmax"),
+    "compiled_dtensor",
 )
 GROUPS = {
     "gloo-2": (("gloo", 2, tuple(CHECKS)), [NO_GLOO]),
