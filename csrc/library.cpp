@@ -52,7 +52,7 @@ STABLE_TORCH_LIBRARY(reduceops, m) {
       "_scale_max_indices(Tensor self, float scale, int dim, bool keepdim) -> (Tensor values, "
       "Tensor indices)");
 
-  // Before and after the collective of customops/exchange.py: see distributed.h.
+  // Before and after the collective of customops/distributed/exchange.py: see distributed.h.
   m.def(
       "_pairs(Tensor self, int[] dim, bool largest, float? scale, int[] start, int[] size, "
       "Tensor? mask=None) -> Tensor");
