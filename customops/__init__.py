@@ -5,7 +5,7 @@ Importing this package loads the compiled libraries and registers the operators 
 """
 
 import importlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from . import interpreter, libraries  # noqa: F401  (interpreter first, before torch)
 
@@ -43,7 +43,7 @@ __all__ = [
 after_import("torch.distributed.tensor", lambda: importlib.import_module(".sharding", __name__))
 
 
-def __getattr__(name: str):
+def __getattr__(name: str) -> Any:
     """Modules that few programs use; Inductor alone takes a second to import."""
     if name in ("distributed", "explain", "inductor"):
         return importlib.import_module(f".{name}", __name__)

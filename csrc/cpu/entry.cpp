@@ -16,6 +16,7 @@
 #include "cpu/settings.h"
 #include "distributed.h"
 #include "operators.h"
+#include "registration.h"
 #include "switch.h"
 
 namespace reduceops::cpu {
@@ -100,7 +101,7 @@ void run(Reduction& reduction) {
 
 }  // namespace
 
-STABLE_TORCH_LIBRARY_IMPL(reduceops, CPU, m) {
+REDUCEOPS_LIBRARY_IMPL(CPU, m) {
   Operators<run>::implement(m);
   DistributedOperators<run, pack_pairs, unpack_pairs>::implement(m);
 }
