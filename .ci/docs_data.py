@@ -19,7 +19,11 @@ BLOCK = re.compile(r"(<!-- data: (\w+) (\S+(?: \S+)*) -->\n).*?(<!-- end -->)", 
 FIVE = (
     ("h200/sweep.json", "argmin (128, 4096, 4095) dim=1 float32", "argmin over dim 1 of 8.6 GB"),
     ("h200/sweep.json", "argmax (64, 151936) dim=-1 float32 graph", "greedy tokens of 64 rows"),
-    ("h200/sweep.json", "argmax (8, 150, 512, 512) dim=1 float32 channels_last", "classes of pixels"),
+    (
+        "h200/sweep.json",
+        "argmax (8, 150, 512, 512) dim=1 float32 channels_last",
+        "classes of pixels",
+    ),
     ("cpu/sweep.json", "argmax (1, 19, 1024, 2048) dim=1 float32", "classes of pixels"),
     ("cpu/sweep.json", "argmax (64, 151936) dim=-1 bfloat16", "greedy tokens of 64 rows"),
 )
@@ -69,7 +73,9 @@ def conditions(file: str) -> str:
     run = load(file)
     versions = {name: version for name, version in run["versions"].items() if version}
     of = ", ".join(f"{name} {version}" for name, version in versions.items())
-    machine = run["machine"].get("gpu") or f"{run['machine']['cpu']}, {run['machine']['cores']} cores"
+    machine = (
+        run["machine"].get("gpu") or f"{run['machine']['cpu']}, {run['machine']['cores']} cores"
+    )
     bandwidth = run.get("read_bytes_per_second")
     lines = [f"{machine}, {run['date']}."]
     if bandwidth:
