@@ -9,23 +9,21 @@ import argparse
 import json
 import re
 import sys
+import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 BLOCK = re.compile(r"(<!-- data: (\w+) (\S+(?: \S+)*) -->\n).*?(<!-- end -->)", re.S)
+H200, CPU = "h200/sweep.json", "cpu/sweep.json"
 # What README.md shows: (file, case, what it is).
 FIVE = (
-    ("h200/sweep.json", "argmin (128, 4096, 4095) dim=1 float32", "argmin over dim 1 of 8.6 GB"),
-    ("h200/sweep.json", "argmax (64, 151936) dim=-1 float32 graph", "greedy tokens of 64 rows"),
-    (
-        "h200/sweep.json",
-        "argmax (8, 150, 512, 512) dim=1 float32 channels_last",
-        "classes of pixels",
-    ),
-    ("cpu/sweep.json", "argmax (1, 19, 1024, 2048) dim=1 float32", "classes of pixels"),
-    ("cpu/sweep.json", "argmax (64, 151936) dim=-1 bfloat16", "greedy tokens of 64 rows"),
+    (H200, "argmin (128, 4096, 4095) dim=1 float32", "8.6 GB over dim 1"),
+    (H200, "argmax (64, 151936) dim=-1 float32 graph", "greedy tokens"),
+    (H200, "argmax (8, 150, 512, 512) dim=1 float32 channels_last", "classes of pixels"),
+    (CPU, "argmax (1, 19, 1024, 2048) dim=1 float32", "classes of pixels"),
+    (CPU, "argmax (64, 151936) dim=-1 bfloat16", "greedy tokens"),
 )
 # What speed.svg shows, of h200/sweep.json.
 SHOWN = (
@@ -36,7 +34,7 @@ SHOWN = (
     "argmin (4194304, 32) dim=-1 float32",
     "scale_min (64, 128, 254, 254) dim=1 float32",
 )
-ON = {"h200/sweep.json": "H200", "cpu/sweep.json": "CPU, 2 cores"}
+ON = {H200: "H200", CPU: "CPU, 2 cores"}
 
 
 def load(file: str) -> dict:
@@ -73,14 +71,16 @@ def conditions(file: str) -> str:
     run = load(file)
     versions = {name: version for name, version in run["versions"].items() if version}
     of = ", ".join(f"{name} {version}" for name, version in versions.items())
-    machine = (
-        run["machine"].get("gpu") or f"{run['machine']['cpu']}, {run['machine']['cores']} cores"
-    )
+    machine = run["machine"]
+    machine = machine.get("gpu") or f"{machine['cpu']}, {machine['cores']} cores"
     bandwidth = run.get("read_bytes_per_second")
     lines = [f"{machine}, {run['date']}."]
     if bandwidth:
         lines.append(f"Read bandwidth measured in the same run: {bandwidth / 1e12:.2f} TB/s.")
-    return "\n".join([*lines, "", f"    {run['command']}", "", f"Versions: {of}.\n"])
+    command = textwrap.wrap(run["command"], 90, break_on_hyphens=False)
+    command = " \\\n        ".join(command)
+    versions = textwrap.fill(f"Versions: {of}.", 99)
+    return "\n".join([*lines, "", f"    {command}", "", versions, ""])
 
 
 def sweep(file: str) -> str:

@@ -1,7 +1,8 @@
 """Arg-reductions for PyTorch: the same answer everywhere, at memory speed.
 
 Importing this package loads the compiled libraries and registers the operators as
-``torch.ops.reduceops.*``; the functions exported here are thin, typed wrappers over them.
+``torch.ops.reduceops.*``; the functions exported here are thin, typed wrappers over them. (``min``
+and ``max`` are not in ``__all__``: a star-import would hide Python's.)
 """
 
 import importlib
@@ -15,7 +16,9 @@ from . import _register, pairs  # noqa: E402, F401
 from . import onnx as onnx  # noqa: E402
 from .after_import import after_import  # noqa: E402
 from .conv2d import conv2d_scale_max, conv2d_scale_min  # noqa: E402
-from .ops import argmax, argmin, max, min, scale_max, scale_min, softmax_max  # noqa: E402
+from .ops import argmax, argmin, scale_max, scale_min, softmax_max  # noqa: E402
+from .ops import max as max  # noqa: E402
+from .ops import min as min  # noqa: E402
 from .results import ProbabilityIndex, ValuesIndices  # noqa: E402
 from .switch import disable, enable, enabled  # noqa: E402
 from .version import __version__  # noqa: E402
@@ -35,8 +38,6 @@ __all__ = [
     "enable",
     "enabled",
     "inductor_options",
-    "max",
-    "min",
     "scale_max",
     "scale_min",
     "softmax_max",

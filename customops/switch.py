@@ -179,8 +179,18 @@ def enable() -> Enabled:
     Where another extension had replaced a kernel of torch, what is left goes to that one, for as
     long as that extension keeps it there.
 
-    RuntimeError where this torch does not export its own kernels; TypeError as the decorator of a
-    generator or an async function, whose body runs after the call.
+    Returns:
+        What a ``with`` statement or a decorator takes; it may be left alone.
+
+    Raises:
+        RuntimeError: This torch does not export its own kernels.
+        TypeError: As the decorator of a generator or an async function, whose body runs after the
+            call.
+
+    Example:
+        >>> with customops.enable():
+        ...     torch.argmax(torch.tensor([1.0, 3.0, 3.0]))
+        tensor(1)
     """
     return Enabled()
 
@@ -189,6 +199,15 @@ def disable() -> None:
     """Ends every `enable()`, however many there were: torch's operators run torch's kernels again.
 
     `with` blocks that are still open, in other threads too, end here as well.
+
+    Returns:
+        Nothing.
+
+    Example:
+        >>> switch = customops.enable()
+        >>> customops.disable()
+        >>> customops.enabled()
+        False
     """
     global _generation
     with _lock:
@@ -197,5 +216,13 @@ def disable() -> None:
 
 
 def enabled() -> bool:
-    """Whether torch's own operators run these kernels now."""
+    """Whether torch's own operators run these kernels now.
+
+    Returns:
+        A bool.
+
+    Example:
+        >>> customops.enabled()
+        False
+    """
     return _switches + _blocks > 0

@@ -53,6 +53,21 @@ class _Scaled(Protocol):
         self, self_: Tensor, scale: float, dim: int = 1, keepdim: bool = True
     ) -> Tensor: ...
 
+class _Convolved(Protocol):
+    def __call__(
+        self,
+        input: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        scale: float,
+        stride: int | Sequence[int] = 1,
+        padding: int | Sequence[int] = 0,
+        dilation: int | Sequence[int] = 1,
+        groups: int = 1,
+        dim: int = 1,
+        keepdim: bool = True,
+    ) -> Tensor: ...
+
 class _Operators(Protocol):
     argmin: _Arg
     argmax: _Arg
@@ -61,5 +76,7 @@ class _Operators(Protocol):
     softmax_max: _SoftmaxMax
     scale_min: _Scaled
     scale_max: _Scaled
+    conv2d_scale_min: _Convolved
+    conv2d_scale_max: _Convolved
 
 reduceops: _Operators

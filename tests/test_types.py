@@ -30,10 +30,12 @@ def stubbed(function):
     defaults = [None] * (len(positional) - len(takes.defaults)) + takes.defaults
     pairs = list(zip(positional, defaults, strict=True))
     pairs += zip(takes.kwonlyargs, takes.kw_defaults, strict=True)
-    parameters = [
-        (arg.arg.rstrip("_"), ast.unparse(arg.annotation), value and ast.literal_eval(value))
-        for arg, value in pairs
-    ]
+    parameters = []
+    for arg, value in pairs:
+        kind, default = ast.unparse(arg.annotation), value and ast.literal_eval(value)
+        if kind == "int | Sequence[int]":  # an int stands for two
+            kind, default = "Sequence[int]", [default] * 2
+        parameters.append((arg.arg.rstrip("_"), kind, default))
     return parameters, ast.unparse(function.returns)
 
 
