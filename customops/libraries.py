@@ -55,7 +55,7 @@ def load() -> None:
     _check_first()
     _load_cpu()
     _load_cuda()
-    torch.ops.reduceops.package = str(Path(__file__).parent)
+    vars(torch.ops.reduceops)["package"] = str(Path(__file__).parent)
 
 
 def _check_environment() -> None:
