@@ -5,7 +5,6 @@
 // The stable ABI has no C++ autograd, and an Autograd kernel in Python would add about 5 us to
 // every call, gradient or not. So the decision is here and only calls that need a gradient, or that
 // Python sees anyway, pay for Python.
-#include <torch/csrc/stable/library.h>
 
 #include <optional>
 #include <stdexcept>
@@ -15,6 +14,7 @@
 
 #include "check.h"
 #include "convolution.h"
+#include "registration.h"
 #include "tensor.h"
 #include "torch_private.h"
 
@@ -306,7 +306,7 @@ void refuse_nested_options(const char* op, StableIValue* stack) {
 
 }  // namespace
 
-STABLE_TORCH_LIBRARY_IMPL(reduceops, Autograd, m) {
+REDUCEOPS_LIBRARY_IMPL(Autograd, m) {
   REDUCEOPS_AUTOGRAD(min, false, 1, 2);
   REDUCEOPS_AUTOGRAD(max, false, 1, 2);
   REDUCEOPS_AUTOGRAD_OPTIONS(min);
@@ -318,7 +318,7 @@ STABLE_TORCH_LIBRARY_IMPL(reduceops, Autograd, m) {
   REDUCEOPS_AUTOGRAD_CONV2D(conv2d_scale_max);
 }
 
-STABLE_TORCH_LIBRARY_IMPL(reduceops, AutogradNestedTensor, m) {
+REDUCEOPS_LIBRARY_IMPL(AutogradNestedTensor, m) {
   REDUCEOPS_NESTED(min);
   REDUCEOPS_NESTED(max);
   REDUCEOPS_NESTED_OPTIONS(min);
