@@ -180,9 +180,12 @@ struct Columns : Walk<Element> {
         }
       }
       if (job.candidates) {
-        Candidate* candidate = job.candidates + first * plan.parts + part;
-        for (int64_t c = 0; c < width; ++c)
-          candidate[c * plan.parts] = {kernel.key(bests.lane[c]), indices[c]};
+        Candidate* candidate = job.candidates + part;
+        Cursor place(kept, 0, first);  // whose steps count the candidates of crossed dims
+        for (int64_t c = 0; c < width; ++c, place.next()) {
+          const int64_t number = job.crossed ? place.place().step : first + c;
+          candidate[number * plan.parts] = {kernel.key(bests.lane[c]), indices[c]};
+        }
         continue;
       }
       source.settle(first, width, bests.lane, indices);

@@ -47,19 +47,74 @@ void in_parallel(int64_t items, int64_t grain, Body body) {
   }
 }
 
+std::unique_ptr<Candidate[]> room_for_candidates(int64_t count) {
+  return std::make_unique_for_overwrite<Candidate[]>(count);
+}
+
+// The part of a reduction that is positions [begin, begin + size) of its outermost kept dim.
+Reduction slice(const Reduction& reduction, int64_t begin, int64_t size) {
+  Reduction part = reduction;
+  Dims& kept = part.groups.kept;
+  Dim& outer = kept.dim[kept.count - 1];
+  const auto moved = [&](auto* data, int64_t bytes) {
+    using Bytes = std::conditional_t<std::is_const_v<std::remove_pointer_t<decltype(data)>>,
+                                     const char, char>;
+    return data ? static_cast<Bytes*>(data) + begin * bytes : nullptr;
+  };
+  part.input = moved(part.input, outer.stride * part.dtype->bytes);
+  part.mask = moved(part.mask, outer.mask_stride);
+  part.indices = moved(part.indices, outer.step * part.index_bytes);
+  part.values = moved(part.values, outer.step * part.dtype->bytes);
+  part.groups.outputs = part.groups.outputs / outer.size * size;
+  outer.size = size;
+  if (size == 1) --kept.count;
+  part.groups.axes = kept;
+  merge(part.groups.axes, true);
+  return part;
+}
+
+// Reduces over all but the innermost `count` of the reduced dims first. All candidates are there at
+// once: of many outputs, some are done after the others.
+void reduce_crossed(const Reduction& reduction, const Kernels& kernels, int count) {
+  Reduction columns = reduction;
+  const Groups& groups = reduction.groups;
+  columns.groups = crossed_groups(groups, count);
+  Groups& crossed = columns.groups;
+  constexpr int64_t kMost = kWorkspaceBytes / kCandidateBytes;
+  if (crossed.outputs > kMost) {
+    const int64_t size = groups.kept.dim[groups.kept.count - 1].size;
+    const int64_t chunk = std::max<int64_t>(1, kMost / (crossed.outputs / size));
+    for (int64_t begin = 0; begin < size; begin += chunk)
+      reduce_crossed(slice(reduction, begin, std::min(chunk, size - begin)), kernels, count);
+    return;
+  }
+  const int64_t walk = walk_extent(crossed.reduced);
+  Plan plan = make_plan(crossed, walk, reduction.dtype->bytes, torch::stable::get_num_threads());
+  if (plan.gathers) order_for_gather(crossed);
+  const auto candidates = room_for_candidates(crossed.outputs * plan.parts);
+  Dims inner = groups.reduced;
+  inner.count = count;
+  const Job job{columns, plan, candidates.get(), false, nullptr, &inner};
+  in_parallel(plan.units * plan.parts, plan.grain,
+              [&](int64_t begin, int64_t end) { kernels.run(job, begin, end); });
+  kernels.combine({reduction, plan, candidates.get(), false, nullptr, &inner});
+}
+
 void reduce_groups(Reduction& reduction, const Kernels& kernels, bool streams) {
   Groups& groups = reduction.groups;
+  if (const int crossed = crossed_dims(groups, reduction.dtype->bytes))
+    return reduce_crossed(reduction, kernels, crossed);
   const int64_t walk = walk_extent(groups.reduced);
   const bool small = groups.outputs * walk <= kGrainBytes / reduction.dtype->bytes;
   const int64_t threads = small ? 1 : torch::stable::get_num_threads();
   const int64_t candidate_bytes = kCandidateBytes + (reduction.softmax ? sizeof(double) : 0);
   const Plan plan = make_plan(groups, walk, reduction.dtype->bytes, threads, candidate_bytes);
-  if (!plan.rows || plan.joins) order_by_index(groups.reduced);
+  if (!plan.rows || plan.copies) order_by_index(groups.reduced);
   if (plan.gathers) order_for_gather(groups);
   std::unique_ptr<Candidate[]> candidates;
   std::unique_ptr<double[]> sums;
   if (plan.parts > 1) {
-    candidates = std::make_unique_for_overwrite<Candidate[]>(groups.outputs * plan.parts);
+    candidates = room_for_candidates(groups.outputs * plan.parts);
     if (reduction.softmax)
       sums = std::make_unique_for_overwrite<double[]>(groups.outputs * plan.parts);
   }

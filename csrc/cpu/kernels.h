@@ -17,9 +17,10 @@ struct Job {
   const Reduction& reduction;
   const Plan& plan;
   Candidate*
-      candidates;  // [outputs in walk order][parts], or null: the results are written at once
+      candidates;  // [outputs in walk order][columns of crossed dims][parts], or null
   bool streams;    // results without gaps go past the caches
   double* sums = nullptr;  // of softmax_max: the candidates', whose keys are the largest elements
+  const Dims* crossed = nullptr;  // reduced dims whose positions are candidates (plan.h)
 };
 
 // A name of its own for each instruction set.

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "groups.h"
+#include "make_groups.h"
 
 namespace reduceops::cpu {
 
@@ -17,6 +17,7 @@ constexpr int64_t kMinTileBytes =
 constexpr int64_t kGatherBytes = 16384, kGatherRowBytes = 512, kGatherColumns = 1024;
 constexpr int64_t kResultsTogether = 8;  // a line of indices
 constexpr int64_t kJoinedBytes = 512;  // of a run: longer ones are worth being read where they are
+constexpr int64_t kCrossedWalk = 16;   // positions behind each crossed column, at least
 constexpr int64_t kCopyBytes = 64;     // a vector's, at most
 constexpr int64_t kGrainBytes = 128 << 10;    // worth waking a thread for
 constexpr int64_t kWorkspaceBytes = 1 << 20;  // for the candidates of the parts
@@ -25,7 +26,7 @@ constexpr int64_t kCandidateBytes = 2 * sizeof(int64_t);
 struct Plan {
   bool rows;            // else columns
   bool gathers;         // columns are all outputs, in the order of memory; else the innermost axis
-  bool joins;           // runs of a row are copied one behind the other, in the order of the index
+  bool copies;          // rows are copied, run behind run, in the order of the index
   int64_t tile;         // columns per unit; 1 for rows
   int64_t tiles;        // units along the columns
   int64_t units;        // outputs (rows) or tiles (columns)
@@ -35,6 +36,74 @@ struct Plan {
 };
 
 enum class Walks { kRows, kColumns, kGather };
+
+// Whether memory's order of the reduced dims is the index's: what comes first in it wins a tie.
+inline bool is_ordered(const Dims& reduced) {
+  for (int d = 1; d < reduced.count; ++d)
+    if (reduced.dim[d].step < reduced.dim[d - 1].step) return false;
+  return true;
+}
+
+// Whether the innermost runs of rows are long enough to be reduced one by one, in whatever order.
+inline bool is_read_in_runs(const Groups& groups, int64_t bytes) {
+  const Dims& reduced = groups.reduced;
+  const Dim inner = reduced.dim[0];
+  if (inner.stride == 1) return reduced.count == 1 || inner.size * bytes >= kJoinedBytes;
+  return !is_ordered(reduced) && inner.size * bytes >= kJoinedBytes;
+}
+
+// The groups where the innermost `count` reduced dims are crossed: each position along them is a
+// column of its own, reduced over the other dims, and these columns are combined afterwards. So
+// memory is read in its order where that is not the index's. The steps of kept dims count
+// candidates: of each output, all columns one after the other.
+inline Groups crossed_groups(const Groups& groups, int count) {
+  Groups crossed;
+  int64_t columns = 1;
+  for (int d = 0; d < groups.reduced.count; ++d) {
+    Dim dim = groups.reduced.dim[d];
+    if (d >= count) {
+      insert(crossed.reduced, dim, &Dim::step);
+      continue;
+    }
+    dim.step = columns;
+    columns *= dim.size;
+    insert(crossed.kept, dim);
+  }
+  int64_t step = columns;
+  for (int d = 0; d < groups.kept.count; ++d) {
+    Dim dim = groups.kept.dim[d];
+    dim.step = step;
+    step *= dim.size;
+    insert(crossed.kept, dim);
+  }
+  crossed.outputs = step;
+  crossed.extent = groups.extent;
+  merge(crossed.kept);
+  crossed.axes = crossed.kept;
+  merge(crossed.axes, true);
+  if (crossed.axes.count > kMaxAxes) crossed.axes = crossed.kept;
+  return crossed;
+}
+
+// How many of the reduced dims are crossed, the innermost first.
+inline int crossed_dims(const Groups& groups, int64_t bytes) {
+  const Dims& reduced = groups.reduced;
+  if (is_ordered(reduced)) return 0;
+  const bool rows = is_rows(groups);
+  if (rows && is_read_in_runs(groups, bytes)) return 0;
+  const Dim inner = rows ? reduced.dim[0] : groups.axes.dim[0];
+  if (!rows && inner.stride == 1 && inner.size * bytes >= kJoinedBytes) return 0;
+  int64_t columns = rows ? 1 : inner.size, walk = walk_extent(reduced);
+  int count = 0;
+  do {
+    columns *= reduced.dim[count].size;
+    walk /= reduced.dim[count].size;
+    ++count;
+  } while (columns * bytes < kJoinedBytes && count + 1 < reduced.count);
+  const bool fits = columns <= kWorkspaceBytes / kCandidateBytes;
+  const bool pays = walk >= kCrossedWalk && columns * bytes * 2 >= kCopyBytes;
+  return fits && pays && !is_rows(crossed_groups(groups, count)) ? count : 0;
+}
 
 // Which walk is the cheapest. Gathering costs a few instructions for each run of neighbours, or for
 // a square of 16 bytes of rows; rows by themselves cost combining their lanes, and a tile of
@@ -47,7 +116,7 @@ inline Walks choose_walk(const Groups& groups, int64_t walk, int64_t bytes) {
     const bool whole = groups.reduced.count == 1 && inner.stride == 1;
     int64_t few = bytes == 1 ? 32 : bytes == 2 ? 17 : bytes == 4 ? 11 : 4;
     if (!in_order(groups)) few *= 2;
-    if (!whole) few = groups.reduced.count == 1 ? 40 : 128;
+    if (!whole) few = walk < 128 ? 40 : 0;
     // Marks that lie along the outputs instead would each cost a line.
     if (inner.mask_stride > kCopyBytes) return Walks::kGather;
     return inner.size < few ? Walks::kGather : Walks::kRows;
@@ -83,9 +152,7 @@ inline Plan make_plan(const Groups& groups, int64_t walk, int64_t bytes, int64_t
   const Walks chosen = choose_walk(groups, walk, bytes);
   plan.rows = chosen == Walks::kRows;
   plan.gathers = chosen == Walks::kGather;
-  plan.joins =
-      plan.rows && groups.reduced.count > 1 &&
-      (groups.reduced.dim[0].stride != 1 || groups.reduced.dim[0].size * bytes < kJoinedBytes);
+  plan.copies = plan.rows && groups.reduced.count > 0 && !is_read_in_runs(groups, bytes);
   const int64_t elements = groups.outputs * walk;
   const int64_t grain = kGrainBytes / bytes;
   const int64_t useful = std::clamp<int64_t>(elements / grain, 1, threads);

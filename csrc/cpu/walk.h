@@ -80,7 +80,13 @@ inline void copy_run(Key* to, const Key* from, int64_t n, int64_t stride) {
     case 4:
       return copy(std::integral_constant<int64_t, 4>());
     default:
-      return copy(stride);
+      break;
+  }
+  constexpr int64_t kAhead = 24;  // elements: hardware loses track of strides beyond a page
+  if (stride * static_cast<int64_t>(sizeof(Key)) < 32) return copy(stride);
+  for (int64_t i = 0; i < n; ++i) {
+    to[i] = get<Key>(from + i * stride);
+    prefetch(from + i * stride, kAhead * stride * static_cast<int64_t>(sizeof(Key)));
   }
 }
 
