@@ -4,7 +4,9 @@
 #endif
 #include <torch/csrc/stable/ops.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <memory>
 #include <stdexcept>
 
@@ -51,11 +53,11 @@ std::unique_ptr<Candidate[]> room_for_candidates(int64_t count) {
   return std::make_unique_for_overwrite<Candidate[]>(count);
 }
 
-// The part of a reduction that is positions [begin, begin + size) of its outermost kept dim.
-Reduction slice(const Reduction& reduction, int64_t begin, int64_t size) {
+// The part of a reduction that is positions [begin, begin + size) of kept dim d.
+Reduction slice(const Reduction& reduction, int d, int64_t begin, int64_t size) {
   Reduction part = reduction;
   Dims& kept = part.groups.kept;
-  Dim& outer = kept.dim[kept.count - 1];
+  Dim& outer = kept.dim[d];
   const auto moved = [&](auto* data, int64_t bytes) {
     using Bytes = std::conditional_t<std::is_const_v<std::remove_pointer_t<decltype(data)>>,
                                      const char, char>;
@@ -67,10 +69,21 @@ Reduction slice(const Reduction& reduction, int64_t begin, int64_t size) {
   part.values = moved(part.values, outer.step * part.dtype->bytes);
   part.groups.outputs = part.groups.outputs / outer.size * size;
   outer.size = size;
-  if (size == 1) --kept.count;
+  if (size == 1) std::copy(kept.dim + d + 1, kept.dim + kept.count--, kept.dim + d);
   part.groups.axes = kept;
   merge(part.groups.axes, true);
   return part;
+}
+
+// Calls f with slices of at most so many positions of kept dim d.
+template <class F>
+void in_slices(const Reduction& reduction, int d, int64_t most, F f) {
+  const int64_t size = reduction.groups.kept.dim[d].size;
+  most = std::max<int64_t>(1, most);
+  for (int64_t begin = 0; begin < size; begin += most) {
+    Reduction part = slice(reduction, d, begin, std::min(most, size - begin));
+    f(part);
+  }
 }
 
 // Reduces over all but the innermost `count` of the reduced dims first. All candidates are there at
@@ -82,11 +95,10 @@ void reduce_crossed(const Reduction& reduction, const Kernels& kernels, int coun
   Groups& crossed = columns.groups;
   constexpr int64_t kMost = kWorkspaceBytes / kCandidateBytes;
   if (crossed.outputs > kMost) {
-    const int64_t size = groups.kept.dim[groups.kept.count - 1].size;
-    const int64_t chunk = std::max<int64_t>(1, kMost / (crossed.outputs / size));
-    for (int64_t begin = 0; begin < size; begin += chunk)
-      reduce_crossed(slice(reduction, begin, std::min(chunk, size - begin)), kernels, count);
-    return;
+    const int outer = groups.kept.count - 1;
+    const int64_t size = groups.kept.dim[outer].size;
+    return in_slices(reduction, outer, kMost / (crossed.outputs / size),
+                     [&](Reduction& part) { reduce_crossed(part, kernels, count); });
   }
   const int64_t walk = walk_extent(crossed.reduced);
   Plan plan = make_plan(crossed, walk, reduction.dtype->bytes, torch::stable::get_num_threads());
@@ -94,10 +106,10 @@ void reduce_crossed(const Reduction& reduction, const Kernels& kernels, int coun
   const auto candidates = room_for_candidates(crossed.outputs * plan.parts);
   Dims inner = groups.reduced;
   inner.count = count;
-  const Job job{columns, plan, candidates.get(), false, nullptr, &inner};
+  const Job job{columns, plan, candidates.get(), false, nullptr, nullptr, &inner};
   in_parallel(plan.units * plan.parts, plan.grain,
               [&](int64_t begin, int64_t end) { kernels.run(job, begin, end); });
-  kernels.combine({reduction, plan, candidates.get(), false, nullptr, &inner});
+  kernels.combine({reduction, plan, candidates.get(), false, nullptr, nullptr, &inner});
 }
 
 void reduce_groups(Reduction& reduction, const Kernels& kernels, bool streams) {
@@ -109,6 +121,12 @@ void reduce_groups(Reduction& reduction, const Kernels& kernels, bool streams) {
   const int64_t threads = small ? 1 : torch::stable::get_num_threads();
   const int64_t candidate_bytes = kCandidateBytes + (reduction.softmax ? sizeof(double) : 0);
   const Plan plan = make_plan(groups, walk, reduction.dtype->bytes, threads, candidate_bytes);
+  if (plan.gathers) {
+    const int64_t along = gathered_along(groups);
+    if (groups.kept.dim[0].size > 2 * along)
+      return in_slices(reduction, 0, along,
+                       [&](Reduction& part) { reduce_groups(part, kernels, streams); });
+  }
   if (!plan.rows || plan.copies) order_by_index(groups.reduced);
   if (plan.gathers) order_for_gather(groups);
   std::unique_ptr<Candidate[]> candidates;
@@ -125,8 +143,18 @@ void reduce_groups(Reduction& reduction, const Kernels& kernels, bool streams) {
 }
 
 void fill(const Reduction& reduction, const Kernels& kernels) {
-  const Job job{reduction, {}, nullptr, false};
-  in_parallel(reduction.groups.outputs * reduction.groups.copies, kGrainBytes / sizeof(int64_t),
+  const Groups& groups = reduction.groups;
+  if (reduction.indices) {
+    const int64_t bytes = groups.outputs * groups.copies * reduction.index_bytes;
+    in_parallel(bytes, kGrainBytes, [&](int64_t begin, int64_t end) {
+      std::memset(static_cast<char*>(reduction.indices) + begin, 0, end - begin);
+    });
+  }
+  if (!reduction.values) return;
+  const bool plain = !reduction.mask && !reduction.softmax;
+  const Filling filling = make_filling(groups, plain, reduction.dtype->bytes);
+  const Job job{reduction, {}, nullptr, false, nullptr, &filling};
+  in_parallel(filling.units, filling.grain,
               [&](int64_t begin, int64_t end) { kernels.fill(job, begin, end); });
 }
 

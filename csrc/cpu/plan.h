@@ -16,6 +16,7 @@ constexpr int64_t kMinTileBytes =
 // Columns that are gathered: as many as make a block of so many bytes with their rows.
 constexpr int64_t kGatherBytes = 16384, kGatherRowBytes = 512, kGatherColumns = 1024;
 constexpr int64_t kResultsTogether = 8;  // a line of indices
+constexpr int64_t kGatherAlong = 64;     // groups in memory to a tile, where results lie across
 constexpr int64_t kJoinedBytes = 512;  // of a run: longer ones are worth being read where they are
 constexpr int64_t kCrossedWalk = 16;   // positions behind each crossed column, at least
 constexpr int64_t kCopyBytes = 64;     // a vector's, at most
@@ -144,6 +145,17 @@ inline void order_for_gather(Groups& groups) {
   groups.axes = kept;
 }
 
+// How many of the innermost kept dim a gather takes at a time, so that tiles have neighbours among
+// the results too; all of them where these are neighbours anyway.
+inline int64_t gathered_along(const Groups& groups) {
+  const Dims& kept = groups.kept;
+  if (in_order(groups) || kept.dim[0].step == 1) return kept.dim[0].size;
+  int64_t across = 1;
+  for (int d = 1; d < kept.count; ++d)
+    if (kept.dim[d].step == 1) across = kept.dim[d].size;
+  return std::max(kGatherAlong, kGatherColumns * kResultsTogether / across);
+}
+
 // `walk` is the number of positions a walk over the reduced dims visits.
 inline Plan make_plan(const Groups& groups, int64_t walk, int64_t bytes, int64_t threads,
                       int64_t candidate_bytes = kCandidateBytes) {
@@ -183,6 +195,33 @@ inline Plan make_plan(const Groups& groups, int64_t walk, int64_t bytes, int64_t
   const int64_t item_elements = std::max<int64_t>(1, elements / (plan.units * plan.parts));
   plan.grain = std::max<int64_t>(1, grain / item_elements);
   return plan;
+}
+
+// How the values of groups of one element are copied.
+struct Filling {
+  Dims dims;       // of the results
+  bool across;     // by blocks: the innermost dim of memory is dim 1
+  int64_t blocks;  // along that
+  int64_t units;   // results, or blocks of all outer positions
+  int64_t grain;   // of them per thread
+};
+constexpr int64_t kFillBlock = 64;
+
+// `plain`: the values are the elements, or follow from each of them.
+inline Filling make_filling(const Groups& groups, bool plain, int64_t bytes) {
+  const int64_t results = groups.outputs * groups.copies;
+  Filling filling{result_dims(groups), false, 1, results, kGrainBytes / bytes};
+  Dims& dims = filling.dims;
+  int innermost = 0;
+  for (int d = 0; d < dims.count; ++d)
+    if (dims.dim[d].stride && dims.dim[d].stride < dims.dim[innermost].stride) innermost = d;
+  if (!plain || innermost == 0) return filling;
+  std::rotate(dims.dim + 1, dims.dim + innermost, dims.dim + innermost + 1);
+  filling.across = true;
+  filling.blocks = (dims.dim[1].size + kFillBlock - 1) / kFillBlock;
+  filling.units = results / dims.dim[0].size / dims.dim[1].size * filling.blocks;
+  filling.grain = std::max<int64_t>(1, filling.grain * filling.units / results);
+  return filling;
 }
 
 }  // namespace reduceops::cpu
