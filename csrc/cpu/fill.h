@@ -77,8 +77,8 @@ struct Fill : Walk<Element> {
                         Key* to, int64_t to_pitch) {
     constexpr int64_t kSide = Square<Key>::kSide;
     if (m < kSide || n < kSide || stride != 1) {
-      for (int64_t k = 0; k < n; ++k)
-        for (int64_t i = 0; i < m; ++i)
+      for (int64_t i = 0; i < m; ++i)
+        for (int64_t k = 0; k < n; ++k)
           to[k * to_pitch + i] = get<Key>(from + i * pitch + k * stride);
       return;
     }

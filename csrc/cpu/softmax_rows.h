@@ -75,7 +75,7 @@ struct SoftmaxRows : SoftmaxWalk<Format> {
     const Index numbers = Wide::lane_numbers();
     typename Lanes::State lanes;
     const auto take = [&]<int kVectors>(const V* v, int64_t start) {
-      Lanes::template take<kVectors>(v, lanes, [&](auto improved, V, Index& at) {
+      Lanes::template take<kVectors, false>(v, lanes, [&](auto improved, V, Index& at) {
         at = improved ? Index{} + static_cast<Number>(start) : at;
       });
     };
@@ -177,7 +177,6 @@ struct SoftmaxRows : SoftmaxWalk<Format> {
     const Index numbers = Wide::lane_numbers();
     V best = Lanes::load(p);
     Index at = numbers;
-    prefetch<kIntoL2>(p, kAhead);
     if (n < kLanes) {
       const auto inside = numbers < static_cast<Number>(n);
       best = inside ? best : Lanes::all(-Lanes::kInfinity);
@@ -185,7 +184,6 @@ struct SoftmaxRows : SoftmaxWalk<Format> {
     }
     const auto take = [&](int64_t i) {
       const V v = Lanes::load(p + i);
-      prefetch<kIntoL2>(p + i, kAhead);
       at = v > best ? numbers + static_cast<Number>(i) : at;
       best = larger(best, v);
     };
@@ -195,10 +193,11 @@ struct SoftmaxRows : SoftmaxWalk<Format> {
     return {-best, at};
   }
 
-  // The sums of its lanes.
-  static REDUCEOPS_INLINE V sum_lanes(const Key* p, int64_t n, Compute largest) {
+  // The sums of its lanes. Asks for what lies `ahead` bytes behind: exp() leaves time for that.
+  static REDUCEOPS_INLINE V sum_lanes(const Key* p, int64_t n, Compute largest, int64_t ahead) {
     const Index numbers = Wide::lane_numbers();
     const V base = at_least_finite(Lanes::all(largest));
+    prefetch<kIntoL2>(p + n - 1, ahead);
     if (n < kLanes) {
       const V sum = exp_of<Compute>(Lanes::load(p) - base);
       return numbers < static_cast<Number>(n) ? sum : V{};
@@ -207,7 +206,10 @@ struct SoftmaxRows : SoftmaxWalk<Format> {
     int64_t i = 0;
     const auto add = [&]<int kVectors>(std::integral_constant<int, kVectors>) {
       V v[kVectors];
-      for (int u = 0; u < kVectors; ++u) v[u] = Lanes::load(p + i + u * kLanes);
+      for (int u = 0; u < kVectors; ++u) {
+        v[u] = Lanes::load(p + i + u * kLanes);
+        prefetch<kIntoL2>(p + i + u * kLanes, ahead);
+      }
       sum += Lanes::template sum_of_exp<kVectors>(v, base);
       i += kVectors * kLanes;
     };
@@ -255,8 +257,9 @@ struct SoftmaxRows : SoftmaxWalk<Format> {
       Number position[kLanes];
       put(largest, -bests.best);
       put(position, bests.at);
+      const int64_t ahead = count > 1 ? (row[1] - row[0]) * kLanes * sizeof(Key) : 0;
       const V sums = Wide::transposed(count, [&](int i) {
-                       return typename Wide::Sum{sum_lanes(row[i], n, largest[i])};
+                       return typename Wide::Sum{sum_lanes(row[i], n, largest[i], ahead)};
                      }).lanes;
       put(probability, Lanes::all(1) / sums);
       const V odd = bests.best - bests.best;  // NaN where the largest is not finite

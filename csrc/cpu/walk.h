@@ -4,6 +4,7 @@
 // code of one instruction set is shared with another.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 
 #include "cpu/kernels.h"
@@ -82,11 +83,14 @@ inline void copy_run(Key* to, const Key* from, int64_t n, int64_t stride) {
     default:
       break;
   }
-  constexpr int64_t kAhead = 24;  // elements: hardware loses track of strides beyond a page
-  if (stride * static_cast<int64_t>(sizeof(Key)) < 32) return copy(stride);
+  // Elements of as many lines: hardware prefetches no further than a page.
+  constexpr int64_t kAheadElements = 24, kAheadBytes = 4096;
+  const int64_t apart = stride * static_cast<int64_t>(sizeof(Key));
+  if (apart < 32) return copy(stride);
+  const int64_t ahead = std::max(kAheadElements * apart, kAheadBytes);
   for (int64_t i = 0; i < n; ++i) {
     to[i] = get<Key>(from + i * stride);
-    prefetch(from + i * stride, kAhead * stride * static_cast<int64_t>(sizeof(Key)));
+    prefetch(from + i * stride, ahead);
   }
 }
 
