@@ -5,10 +5,13 @@ import math
 from concurrent.futures import ThreadPoolExecutor
 
 import data
+import numpy as np
 import pytest
 import torch
 from opspec import OPS, assert_same, check
 from reference import bits
+
+import customops
 
 DTYPES = (torch.int8, torch.bfloat16, torch.float16, torch.float32, torch.float64, torch.int64)
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -248,6 +251,51 @@ def test_several_reduced_dims(dtype, threads):
                         assert torch.equal(found, expected), (name, shape, y.stride(), dims)
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.float16, torch.float32, torch.int64], ids=str)
+@pytest.mark.parametrize("threads", [1, 3])
+def test_reduced_dims_that_memory_has_in_another_order(dtype, threads):
+    """In slices, where outputs times the columns of each are more than the workspace holds; the
+    mask leaves out whole groups too."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        for shape in ((3000, 24, 30), (3, 17, 500, 2), (1, 40, 9, 70), (5, 1000, 3, 7)):
+            x = data.make(shape, dtype, "ties").movedim(-1, 0)
+            mask = data.make(shape, torch.bool, "ties").movedim(-1, 0)
+            mask[:, :1] = False
+            for dims in ((0, 2), tuple(range(x.dim()))):
+                for name, out in (("argmin", "max"), ("argmax", "min")):
+                    worst = getattr(torch, "finfo" if x.is_floating_point() else "iinfo")(dtype)
+                    masked = x.masked_fill(~mask, getattr(worst, out))
+                    for y, options in ((x, {}), (masked, {"mask": mask})):
+                        kept = [d for d in range(x.dim()) if d not in dims]
+                        rows = y.permute(*kept, *dims).flatten(len(kept)).numpy()
+                        found = getattr(customops, name)(x, dims, **options)
+                        expected = torch.from_numpy(np.asarray(getattr(rows, name)(-1)))
+                        assert torch.equal(found, expected), (name, shape, dims, bool(options))
+    finally:
+        torch.set_num_threads(before)
+
+
+@each_op_and((torch.bool, *DTYPES))
+def test_groups_of_one_element_in_another_order(spec, dtype):
+    """Squares of them, and what is left of a block."""
+    for shape in ((70, 130), (5, 64, 3), (33, 2, 40), (1, 17)):
+        x = data.make(shape, dtype, "special")
+        for y in (x.mT, unaligned(x).mT, x.movedim(-1, 0)[1:], x[..., ::2].mT, x.mT.flip(0)):
+            check(spec, y.unsqueeze(0), 0)
+            check(spec, y.unsqueeze(-1).expand(*y.shape, 3).unsqueeze(1), 1)
+
+
+@each_op_and((torch.bool, *DTYPES))
+def test_gathers_across_the_order_of_the_results(spec, dtype):
+    """Some of the neighbours in memory at a time, with gaps that vectors are made of."""
+    for n in (2, 3, 4):
+        x = data.make((130, 300, n), dtype, "ties", n)
+        check(spec, x.transpose(0, 1), -1)
+        check(spec, x[:, :, 1:].transpose(0, 1), -1)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <stdexcept>
 
@@ -106,10 +107,13 @@ void reduce_crossed(const Reduction& reduction, const Kernels& kernels, int coun
   const auto candidates = room_for_candidates(crossed.outputs * plan.parts);
   Dims inner = groups.reduced;
   inner.count = count;
-  const Job job{columns, plan, candidates.get(), false, nullptr, nullptr, &inner};
+  Job job{columns, plan, candidates.get(), false};
+  job.crossed = &inner;
   in_parallel(plan.units * plan.parts, plan.grain,
               [&](int64_t begin, int64_t end) { kernels.run(job, begin, end); });
-  kernels.combine({reduction, plan, candidates.get(), false, nullptr, nullptr, &inner});
+  Job all{reduction, plan, candidates.get(), false};
+  all.crossed = &inner;
+  kernels.combine(all);
 }
 
 void reduce_groups(Reduction& reduction, const Kernels& kernels, bool streams) {
@@ -119,7 +123,7 @@ void reduce_groups(Reduction& reduction, const Kernels& kernels, bool streams) {
   const int64_t walk = walk_extent(groups.reduced);
   const bool small = groups.outputs * walk <= kGrainBytes / reduction.dtype->bytes;
   const int64_t threads = small ? 1 : torch::stable::get_num_threads();
-  const int64_t candidate_bytes = kCandidateBytes + (reduction.softmax ? sizeof(double) : 0);
+  const int64_t candidate_bytes = reduction.softmax ? kSoftmaxBytes : kCandidateBytes;
   const Plan plan = make_plan(groups, walk, reduction.dtype->bytes, threads, candidate_bytes);
   if (plan.gathers) {
     const int64_t along = gathered_along(groups);
@@ -136,7 +140,9 @@ void reduce_groups(Reduction& reduction, const Kernels& kernels, bool streams) {
     if (reduction.softmax)
       sums = std::make_unique_for_overwrite<double[]>(groups.outputs * plan.parts);
   }
-  const Job job{reduction, plan, candidates.get(), streams, sums.get()};
+  Job job{reduction, plan, candidates.get(), streams, sums.get()};
+  std::atomic<int64_t> decided{std::numeric_limits<int64_t>::max()};
+  if (groups.outputs == 1 && plan.parts > 1) job.decided = &decided;
   in_parallel(plan.units * plan.parts, plan.grain,
               [&](int64_t begin, int64_t end) { kernels.run(job, begin, end); });
   if (candidates) kernels.combine(job);
@@ -153,7 +159,8 @@ void fill(const Reduction& reduction, const Kernels& kernels) {
   if (!reduction.values) return;
   const bool plain = !reduction.mask && !reduction.softmax;
   const Filling filling = make_filling(groups, plain, reduction.dtype->bytes);
-  const Job job{reduction, {}, nullptr, false, nullptr, &filling};
+  Job job{reduction, {}, nullptr, false};
+  job.filling = &filling;
   in_parallel(filling.units, filling.grain,
               [&](int64_t begin, int64_t end) { kernels.fill(job, begin, end); });
 }

@@ -1,6 +1,7 @@
 // The CPU kernels: one set per instruction set, all compiled from kernels.cpp.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
 #include "cpu/plan.h"
@@ -20,7 +21,8 @@ struct Job {
   bool streams;            // results without gaps go past the caches
   double* sums = nullptr;  // of softmax_max: the candidates', whose keys are the largest elements
   const Filling* filling = nullptr;
-  const Dims* crossed = nullptr;  // reduced dims whose positions are candidates (plan.h)
+  std::atomic<int64_t>* decided = nullptr;  // the first part of the only row that none can beat
+  const Dims* crossed = nullptr;            // reduced dims whose positions are candidates (plan.h)
 };
 
 // A name of its own for each instruction set.

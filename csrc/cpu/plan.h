@@ -23,6 +23,7 @@ constexpr int64_t kCopyBytes = 64;     // a vector's, at most
 constexpr int64_t kGrainBytes = 128 << 10;    // worth waking a thread for
 constexpr int64_t kWorkspaceBytes = 1 << 20;  // for the candidates of the parts
 constexpr int64_t kCandidateBytes = 2 * sizeof(int64_t);
+constexpr int64_t kSoftmaxBytes = kCandidateBytes + sizeof(double);  // of its candidates
 
 struct Plan {
   bool rows;            // else columns
@@ -34,6 +35,7 @@ struct Plan {
   int64_t parts;        // of the reduced extent; their candidates are combined afterwards
   int64_t part_extent;  // reduced positions in a part
   int64_t grain;        // items (units x parts) per thread at least
+  int64_t columns = 1;  // that each output is first; more where reduced dims are crossed
 };
 
 enum class Walks { kRows, kColumns, kGather };
@@ -194,6 +196,17 @@ inline Plan make_plan(const Groups& groups, int64_t walk, int64_t bytes, int64_t
   plan.parts = ceil_div(walk, plan.part_extent);
   const int64_t item_elements = std::max<int64_t>(1, elements / (plan.units * plan.parts));
   plan.grain = std::max<int64_t>(1, grain / item_elements);
+  return plan;
+}
+
+// The plan of a call; where many columns are crossed, it is carried out in slices of the outputs.
+inline Plan plan_of(const Groups& groups, int64_t bytes, int64_t threads, int64_t candidate_bytes) {
+  const int crossed = crossed_dims(groups, bytes);
+  if (crossed == 0)
+    return make_plan(groups, walk_extent(groups.reduced), bytes, threads, candidate_bytes);
+  const Groups columns = crossed_groups(groups, crossed);
+  Plan plan = make_plan(columns, walk_extent(columns.reduced), bytes, threads, candidate_bytes);
+  plan.columns = columns.outputs / groups.outputs;
   return plan;
 }
 

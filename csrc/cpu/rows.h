@@ -18,6 +18,8 @@ struct Rows : Walk<Element> {
   using typename Base::Key;
   using GroupMarks = typename Source::GroupMarks;
   static constexpr int64_t kLanes = Kernel::kLanes;
+  static constexpr int64_t kAsked =
+      (1 << 20) / sizeof(Key);  // elements between two looks at others
 
   const Kernel kernel;
 
@@ -148,6 +150,16 @@ struct Rows : Walk<Element> {
     }
   }
 
+  // Whether an earlier part of the row has what no other beats, and then that this part has it.
+  bool is_beaten(int64_t part) const {
+    return job.decided && job.decided->load(std::memory_order_relaxed) < part;
+  }
+  void decide(int64_t part) const {
+    int64_t first = job.decided->load(std::memory_order_relaxed);
+    while (part < first && !job.decided->compare_exchange_weak(first, part)) {
+    }
+  }
+
   void operator()(int64_t begin, int64_t end) const {
     Source source(*this);
     const Dims& reduced = r.groups.reduced;
@@ -156,6 +168,7 @@ struct Rows : Walk<Element> {
     const int64_t most = job.plan.copies ? Source::kChunk : in_place ? Source::kWhole : 0;
     if (walk <= most && parts == 1) return whole(source, begin, end, walk);
     const Dim inner = reduced.count ? reduced.dim[0] : Dim{1, 1, 0};
+    const int64_t asked = job.decided ? kAsked : walk;
     Cursor kept(r.groups.kept, 0, begin / parts);
     GroupMarks kept_marks(r, r.groups.kept, 0, begin / parts);
     int64_t part = begin % parts;
@@ -171,8 +184,8 @@ struct Rows : Walk<Element> {
       }
       Cursor outer(reduced, 1, j / inner.size);
       GroupMarks outer_marks(r, reduced, 1, j / inner.size);
-      for (int64_t start = j % inner.size; j < stop; start = 0) {
-        const int64_t n = least(inner.size - start, stop - j);
+      for (int64_t start = j % inner.size; j < stop && !is_beaten(part);) {
+        const int64_t n = least(least(inner.size - start, stop - j), asked);
         const Place run_at = outer.place();
         const Run<Key> run{input + at.offset + run_at.offset, inner.stride, outer_marks.of(marks),
                            inner.mask_stride};
@@ -180,9 +193,14 @@ struct Rows : Walk<Element> {
         const Best<int64_t> here{found.key, run_at.step + (start + found.index) * inner.step};
         if (better(here, best)) best = here;
         j += n;
-        outer.next();
-        outer_marks.next();
+        start += n;
+        if (start == inner.size) {
+          start = 0;
+          outer.next();
+          outer_marks.next();
+        }
       }
+      if (job.decided && best.key == element.order.floor) decide(part);
       if (job.candidates) {
         job.candidates[item] = {best.key, best.index};
       } else if (!source.finished(*this, at, marks, best.key)) {

@@ -30,12 +30,13 @@ struct SoftmaxRows : SoftmaxWalk<Format> {
   using Plainly = RowKernel<typename Base::Ordered>;
   using Partial = typename Wide::Partial;
 
-  static constexpr int64_t kShort = 16 * kLanes;  // elements of a row
+  static constexpr int64_t kShort = 32 * kLanes;  // elements of a row
   static constexpr int kBlockVectors = 8;
   static constexpr int64_t kBlock = kBlockVectors * kLanes;
   static constexpr int64_t kRun = int64_t(1) << 30;  // positions in it fit a lane
   static constexpr int64_t kCopied = 4096 / sizeof(Key);
-  static constexpr int kAhead = 12288;  // bytes
+  static constexpr int kAhead = 12288;   // bytes
+  static constexpr int kAskedFirst = 4;  // one in so many
 
   const Plainly plainly;  // finds the first NaN
 
@@ -172,8 +173,10 @@ struct SoftmaxRows : SoftmaxWalk<Format> {
     return part;
   }
 
-  // The lanes of a short row that its largest is in, as rows.h has them: their negatives.
-  static REDUCEOPS_INLINE Partial largest_lanes(const Key* p, int64_t n) {
+  // The lanes of a short row that its largest is in, as rows.h has them: their negatives. Asks for
+  // the first part of what lies `ahead` bytes behind, and the sums for the rest: for as much as
+  // each leaves time for.
+  static REDUCEOPS_INLINE Partial largest_lanes(const Key* p, int64_t n, int64_t ahead) {
     const Index numbers = Wide::lane_numbers();
     V best = Lanes::load(p);
     Index at = numbers;
@@ -184,6 +187,7 @@ struct SoftmaxRows : SoftmaxWalk<Format> {
     }
     const auto take = [&](int64_t i) {
       const V v = Lanes::load(p + i);
+      prefetch<kIntoL2>(p + i / kAskedFirst, ahead);
       at = v > best ? numbers + static_cast<Number>(i) : at;
       best = larger(best, v);
     };
@@ -193,10 +197,11 @@ struct SoftmaxRows : SoftmaxWalk<Format> {
     return {-best, at};
   }
 
-  // The sums of its lanes. Asks for what lies `ahead` bytes behind: exp() leaves time for that.
+  // The sums of its lanes.
   static REDUCEOPS_INLINE V sum_lanes(const Key* p, int64_t n, Compute largest, int64_t ahead) {
     const Index numbers = Wide::lane_numbers();
     const V base = at_least_finite(Lanes::all(largest));
+    const Key* next = p + n / kAskedFirst;
     prefetch<kIntoL2>(p + n - 1, ahead);
     if (n < kLanes) {
       const V sum = exp_of<Compute>(Lanes::load(p) - base);
@@ -208,7 +213,7 @@ struct SoftmaxRows : SoftmaxWalk<Format> {
       V v[kVectors];
       for (int u = 0; u < kVectors; ++u) {
         v[u] = Lanes::load(p + i + u * kLanes);
-        prefetch<kIntoL2>(p + i + u * kLanes, ahead);
+        prefetch<kIntoL2>(next + (i + u * kLanes) / kAskedFirst * (kAskedFirst - 1), ahead);
       }
       sum += Lanes::template sum_of_exp<kVectors>(v, base);
       i += kVectors * kLanes;
@@ -251,13 +256,13 @@ struct SoftmaxRows : SoftmaxWalk<Format> {
         std::memcpy(copied[i], row[i], n * sizeof(Key));  // a vector would reach beyond the end
         row[i] = copied[i];
       }
+      const int64_t ahead = count > 1 ? (row[1] - row[0]) * kLanes * sizeof(Key) : 0;
       const Partial bests =
-          Wide::transposed(count, [&](int i) { return largest_lanes(row[i], n); });
+          Wide::transposed(count, [&](int i) { return largest_lanes(row[i], n, ahead); });
       Compute largest[kLanes], probability[kLanes];
       Number position[kLanes];
       put(largest, -bests.best);
       put(position, bests.at);
-      const int64_t ahead = count > 1 ? (row[1] - row[0]) * kLanes * sizeof(Key) : 0;
       const V sums = Wide::transposed(count, [&](int i) {
                        return typename Wide::Sum{sum_lanes(row[i], n, largest[i], ahead)};
                      }).lanes;
