@@ -144,6 +144,26 @@ def test_runs_behind_one_that_decides(spec, dtype):
             check(spec, x[: place + 1][::3], 0, context=places)
 
 
+@pytest.mark.parametrize("dtype", [torch.bool, torch.float32], ids=str)
+def test_parts_behind_one_that_decides(dtype):
+    """Whatever the number of threads; of dims that memory has in another order, none decides."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        best = unbeaten(OPS[0], dtype) if dtype.is_floating_point else torch.tensor([True])
+        for n in (3 << 20, 4_000_001):
+            x = torch.zeros(n, dtype=dtype)
+            for places in ((0, n // 2), (n // 2, n - 1), (n - 1,)):
+                x[:] = 0
+                x[list(places)] = best
+                assert customops.argmax(x).item() == places[0]
+        x = torch.zeros(3, 1 << 20, dtype=dtype).t()
+        x[5, 0] = x[2, 2] = best[0]
+        assert customops.argmax(x).item() == 2 * 3 + 2
+    finally:
+        torch.set_num_threads(before)
+
+
 @pytest.fixture
 def alone():
     """Runs a function in a thread of its own, for what stays with a thread and its OpenMP workers:

@@ -142,7 +142,7 @@ void reduce_groups(Reduction& reduction, const Kernels& kernels, bool streams) {
   }
   Job job{reduction, plan, candidates.get(), streams, sums.get()};
   std::atomic<int64_t> decided{std::numeric_limits<int64_t>::max()};
-  if (groups.outputs == 1 && plan.parts > 1) job.decided = &decided;
+  if (groups.outputs == 1 && plan.parts > 1 && is_ordered(groups.reduced)) job.decided = &decided;
   in_parallel(plan.units * plan.parts, plan.grain,
               [&](int64_t begin, int64_t end) { kernels.run(job, begin, end); });
   if (candidates) kernels.combine(job);

@@ -57,13 +57,21 @@ struct Fill : Walk<Element> {
     Cursor outer(filling.dims, 2, begin / count);
     int64_t block = begin % count;
     for (; begin < end; ++begin) {
-      const int64_t first = block * kFillBlock, n = least(kFillBlock, across.size - first);
+      const int64_t first = block * filling.block, n = least(filling.block, across.size - first);
       const Key* from = input + outer.place().offset + first * across.stride;
       Key* to = static_cast<Key*>(r.values) + outer.place().step + first * across.step;
       for (int64_t i = 0, m; i < along.size; i += m) {
         m = least(kFillBlock, along.size - i);
-        transpose(from + i * along.stride, m, along.stride, n, across.stride, to + i, across.step);
-        for (int64_t k = 0; k < n; ++k) to_values(to + i + k * across.step, m);
+        const Key* rows = from + i * along.stride;
+        if (m >= Square<Key>::kSide && n >= Square<Key>::kSide && across.stride == 1) {
+          transpose(rows, m, along.stride, n, to + i, across.step);
+          for (int64_t k = 0; k < n; ++k) to_values(to + i + k * across.step, m);
+          continue;
+        }
+        for (int64_t u = 0; u < m; ++u)
+          for (int64_t k = 0; k < n; ++k)
+            to[k * across.step + i + u] =
+                element.value(get<Key>(rows + u * along.stride + k * across.stride));
       }
       if (++block == count) {
         block = 0;
@@ -72,16 +80,10 @@ struct Fill : Walk<Element> {
     }
   }
 
-  // m rows of n elements become columns.
-  static void transpose(const Key* from, int64_t m, int64_t pitch, int64_t n, int64_t stride,
-                        Key* to, int64_t to_pitch) {
+  // m rows of n neighbours become columns.
+  static void transpose(const Key* from, int64_t m, int64_t pitch, int64_t n, Key* to,
+                        int64_t to_pitch) {
     constexpr int64_t kSide = Square<Key>::kSide;
-    if (m < kSide || n < kSide || stride != 1) {
-      for (int64_t i = 0; i < m; ++i)
-        for (int64_t k = 0; k < n; ++k)
-          to[k * to_pitch + i] = get<Key>(from + i * pitch + k * stride);
-      return;
-    }
     // The last squares overlap those before.
     for (int64_t next = 0; next < m; next += kSide) {
       const int64_t i = least(next, m - kSide);

@@ -16,9 +16,10 @@ constexpr int64_t kMinTileBytes =
 // Columns that are gathered: as many as make a block of so many bytes with their rows.
 constexpr int64_t kGatherBytes = 16384, kGatherRowBytes = 512, kGatherColumns = 1024;
 constexpr int64_t kResultsTogether = 8;  // a line of indices
+constexpr int64_t kScatterWalk = 8;      // elements of a group, of which results count more
 constexpr int64_t kGatherAlong = 64;     // groups in memory to a tile, where results lie across
 constexpr int64_t kJoinedBytes = 512;  // of a run: longer ones are worth being read where they are
-constexpr int64_t kCrossedWalk = 16;   // positions behind each crossed column, at least
+constexpr int64_t kCrossedWalk = 8;    // positions behind each crossed column, at least
 constexpr int64_t kCopyBytes = 64;     // a vector's, at most
 constexpr int64_t kGrainBytes = 128 << 10;    // worth waking a thread for
 constexpr int64_t kWorkspaceBytes = 1 << 20;  // for the candidates of the parts
@@ -119,13 +120,17 @@ inline Walks choose_walk(const Groups& groups, int64_t walk, int64_t bytes) {
     const bool whole = groups.reduced.count == 1 && inner.stride == 1;
     int64_t few = bytes == 1 ? 32 : bytes == 2 ? 17 : bytes == 4 ? 11 : 4;
     if (!in_order(groups)) few *= 2;
-    if (!whole) few = walk < 128 ? 40 : 0;
+    const bool apart =
+        groups.reduced.dim[groups.reduced.count - 1].stride < groups.axes.dim[0].stride;
+    if (!whole) few = groups.reduced.count > 1 && !apart ? 128 : walk < 128 ? 40 : 0;
     // Marks that lie along the outputs instead would each cost a line.
     if (inner.mask_stride > kCopyBytes) return Walks::kGather;
     return inner.size < few ? Walks::kGather : Walks::kRows;
   }
   const Dim inner = groups.axes.dim[0];
-  if (inner.stride == 1 && inner.mask_stride <= 1) {
+  // Results that lie apart are as much to write as the elements are to read.
+  const bool scatters = !in_order(groups) && groups.kept.dim[0].step != 1 && walk <= kScatterWalk;
+  if (inner.stride == 1 && inner.mask_stride <= 1 && !scatters) {
     const int64_t vectors = inner.size * bytes / kCopyBytes;
     const bool dense = groups.reduced.count == 1 && groups.reduced.dim[0].stride == inner.size;
     if (vectors * walk >= 128 || (dense && inner.size * walk * bytes >= 8192))
@@ -155,7 +160,9 @@ inline int64_t gathered_along(const Groups& groups) {
   int64_t across = 1;
   for (int d = 1; d < kept.count; ++d)
     if (kept.dim[d].step == 1) across = kept.dim[d].size;
-  return std::max(kGatherAlong, kGatherColumns * kResultsTogether / across);
+  const int64_t along = kGatherColumns / std::min(across, 2 * kResultsTogether);
+  const bool pays = groups.outputs / kept.dim[0].size * along >= kGatherColumns;
+  return pays ? std::max(kGatherAlong, along) : kept.dim[0].size;
 }
 
 // `walk` is the number of positions a walk over the reduced dims visits.
@@ -214,6 +221,7 @@ inline Plan plan_of(const Groups& groups, int64_t bytes, int64_t threads, int64_
 struct Filling {
   Dims dims;       // of the results
   bool across;     // by blocks: the innermost dim of memory is dim 1
+  int64_t block;   // positions along that
   int64_t blocks;  // along that
   int64_t units;   // results, or blocks of all outer positions
   int64_t grain;   // of them per thread
@@ -223,7 +231,7 @@ constexpr int64_t kFillBlock = 64;
 // `plain`: the values are the elements, or follow from each of them.
 inline Filling make_filling(const Groups& groups, bool plain, int64_t bytes) {
   const int64_t results = groups.outputs * groups.copies;
-  Filling filling{result_dims(groups), false, 1, results, kGrainBytes / bytes};
+  Filling filling{result_dims(groups), false, 1, 1, results, kGrainBytes / bytes};
   Dims& dims = filling.dims;
   int innermost = 0;
   for (int d = 0; d < dims.count; ++d)
@@ -231,7 +239,8 @@ inline Filling make_filling(const Groups& groups, bool plain, int64_t bytes) {
   if (!plain || innermost == 0) return filling;
   std::rotate(dims.dim + 1, dims.dim + innermost, dims.dim + innermost + 1);
   filling.across = true;
-  filling.blocks = (dims.dim[1].size + kFillBlock - 1) / kFillBlock;
+  filling.block = kFillBlock * kFillBlock / std::min(dims.dim[0].size, kFillBlock);
+  filling.blocks = (dims.dim[1].size + filling.block - 1) / filling.block;
   filling.units = results / dims.dim[0].size / dims.dim[1].size * filling.blocks;
   filling.grain = std::max<int64_t>(1, filling.grain * filling.units / results);
   return filling;
