@@ -20,7 +20,8 @@ constexpr int64_t kScatterWalk = 8;      // elements of a group, of which result
 constexpr int64_t kGatherAlong = 64;     // groups in memory to a tile, where results lie across
 constexpr int64_t kJoinedBytes = 512;  // of a run: longer ones are worth being read where they are
 constexpr int64_t kCrossedWalk = 8;    // positions behind each crossed column, at least
-constexpr int64_t kCopyBytes = 64;     // a vector's, at most
+constexpr int64_t kCacheBytes = 1 << 20;      // of a core, at least
+constexpr int64_t kCopyBytes = 64;            // a vector's, at most
 constexpr int64_t kGrainBytes = 128 << 10;    // worth waking a thread for
 constexpr int64_t kWorkspaceBytes = 1 << 20;  // for the candidates of the parts
 constexpr int64_t kCandidateBytes = 2 * sizeof(int64_t);
@@ -136,7 +137,9 @@ inline Walks choose_walk(const Groups& groups, int64_t walk, int64_t bytes) {
     if (vectors * walk >= 128 || (dense && inner.size * walk * bytes >= 8192))
       return Walks::kColumns;
   }
-  return fills_lanes ? Walks::kGather : Walks::kRows;
+  // Few outputs are read one after the other where what they share stays in cache.
+  const bool in_cache = groups.outputs * bytes < 2 * kCopyBytes && walk * kCopyBytes <= kCacheBytes;
+  return fills_lanes && !in_cache ? Walks::kGather : Walks::kRows;
 }
 
 // The order in which a gather goes over the outputs, where results do not follow each other as the
