@@ -90,26 +90,6 @@ inline Groups crossed_groups(const Groups& groups, int count) {
   return crossed;
 }
 
-// How many of the reduced dims are crossed, the innermost first.
-inline int crossed_dims(const Groups& groups, int64_t bytes) {
-  const Dims& reduced = groups.reduced;
-  if (is_ordered(reduced)) return 0;
-  const bool rows = is_rows(groups);
-  if (rows && is_read_in_runs(groups, bytes)) return 0;
-  const Dim inner = rows ? reduced.dim[0] : groups.axes.dim[0];
-  if (!rows && inner.stride == 1 && inner.size * bytes >= kJoinedBytes) return 0;
-  int64_t columns = rows ? 1 : inner.size, walk = walk_extent(reduced);
-  int count = 0;
-  do {
-    columns *= reduced.dim[count].size;
-    walk /= reduced.dim[count].size;
-    ++count;
-  } while (columns * bytes < kJoinedBytes && count + 1 < reduced.count);
-  const bool fits = columns <= kWorkspaceBytes / kCandidateBytes;
-  const bool pays = walk >= kCrossedWalk && columns * bytes * 2 >= kCopyBytes;
-  return fits && pays && !is_rows(crossed_groups(groups, count)) ? count : 0;
-}
-
 // Which walk is the cheapest. Gathering costs a few instructions for each run of neighbours, or for
 // a square of 16 bytes of rows; rows by themselves cost combining their lanes, and a tile of
 // columns its bookkeeping, however short they are.
@@ -140,6 +120,26 @@ inline Walks choose_walk(const Groups& groups, int64_t walk, int64_t bytes) {
   // Few outputs are read one after the other where what they share stays in cache.
   const bool in_cache = groups.outputs * bytes < 2 * kCopyBytes && walk * kCopyBytes <= kCacheBytes;
   return fills_lanes && !in_cache ? Walks::kGather : Walks::kRows;
+}
+
+// How many of the reduced dims are crossed, the innermost first.
+inline int crossed_dims(const Groups& groups, int64_t bytes) {
+  const Dims& reduced = groups.reduced;
+  if (is_ordered(reduced)) return 0;
+  const bool rows = is_rows(groups);
+  if (rows && is_read_in_runs(groups, bytes)) return 0;
+  const Dim inner = rows ? reduced.dim[0] : groups.axes.dim[0];
+  if (!rows && inner.stride == 1 && inner.size * bytes >= kJoinedBytes) return 0;
+  int64_t columns = rows ? 1 : inner.size, walk = walk_extent(reduced);
+  int count = 0;
+  do {
+    columns *= reduced.dim[count].size;
+    walk /= reduced.dim[count].size;
+    ++count;
+  } while (columns * bytes < kJoinedBytes && count + 1 < reduced.count);
+  if (columns > kWorkspaceBytes / kCandidateBytes || walk < kCrossedWalk) return 0;
+  // Walks over rows count their candidates otherwise.
+  return choose_walk(crossed_groups(groups, count), walk, bytes) == Walks::kRows ? 0 : count;
 }
 
 // The order in which a gather goes over the outputs, where results do not follow each other as the
