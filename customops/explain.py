@@ -94,6 +94,9 @@ class CpuPlan:
     parts: int
     part_extent: int
     grain: int
+    gathers: bool
+    copies: bool
+    columns: int
 
 
 def cuda_plan(
@@ -121,10 +124,7 @@ def cuda_plan(
             raise ValueError(f"{name} is {value}; it takes 0 to 2**63 - 1")
     values = list((constants | dict(tuning or {})).values())
     numbers = (ctypes.c_int64 * len(values))(*values)
-    strides = None
-    if mask is not None:
-        strides = (ctypes.c_int64 * max(self.dim(), 1))(*mask.expand(self.shape).stride())
-    limits = (address, multiprocessors, bulk, strides, softmax, numbers)
+    limits = (address, multiprocessors, bulk, _mask_strides(self, mask), softmax, numbers)
     fields = len(_fields("cuda"))
     most = fields + 1 + len(Walk) * (fields + 2)
     said, broken = _ask("reduceops_cuda_plan", _layout(self, dim), limits, most)
@@ -189,11 +189,18 @@ def cuda_constants() -> dict[str, int]:
 
 
 def cpu_plan(
-    self: torch.Tensor, dim: int | Sequence[int] | None = None, *, threads: int = 1
+    self: torch.Tensor,
+    dim: int | Sequence[int] | None = None,
+    *,
+    threads: int = 1,
+    mask: torch.Tensor | None = None,
+    softmax: bool = False,
 ) -> CpuPlan:
-    """The plan for reducing `dim` (None: all) of a tensor like `self` with so many threads."""
+    """The plan for reducing `dim` (None: all) of a tensor like `self` with so many threads. `mask`
+    is like that of the call, `softmax` for softmax_max."""
     names, kinds = _fields("cpu"), CpuPlan.__annotations__
-    numbers, _ = _ask("reduceops_cpu_plan", _layout(self, dim), (threads,), len(names))
+    rest = (threads, _mask_strides(self, mask), softmax)
+    numbers, _ = _ask("reduceops_cpu_plan", _layout(self, dim), rest, len(names))
     return CpuPlan(**{n: kinds[n](number) for n, number in zip(names, numbers, strict=True)})
 
 
@@ -204,6 +211,12 @@ def _layout(self: torch.Tensor, dim: int | Sequence[int] | None) -> tuple[Any, .
     array = ctypes.c_int64 * max(self.dim(), 1)
     strides = array(*self.stride())
     return self.dim(), array(*self.shape), strides, ctypes.c_uint64(mask), self.element_size()
+
+
+def _mask_strides(self: torch.Tensor, mask: torch.Tensor | None) -> "ctypes.Array[Any] | None":
+    if mask is None:
+        return None
+    return (ctypes.c_int64 * max(self.dim(), 1))(*mask.expand(self.shape).stride())
 
 
 def _function(name: str, result: type[Any]) -> Any:
