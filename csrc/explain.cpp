@@ -34,10 +34,10 @@ REDUCEOPS_EXPORT const char* reduceops_cuda_constant(int64_t i, int64_t* value) 
 // constants: the value of each, in that order
 // out: of the plan walk, vector, lanes, loads, batches, shares, threads, cluster, blocks, parts,
 // part_extent, candidate_bytes, tile, tiles, across, subtile, contiguous, stage_rows, stage_pitch,
-// stage_bytes, stages, scratch_bytes, runs, reading, pieces, mapped; then how many walks fit, and
-// of each those fields, its price in nanoseconds, and whether it is the usual one. Up to 195
-// numbers. Returns what the plan promises to its kernel and does not keep, which is a bug; null if
-// there is nothing.
+// stage_bytes, stages, scratch_bytes, runs, reading, pieces, mapped, realigned, spaced, flat; then
+// how many walks fit, and of each those fields, its price in nanoseconds, and whether it is the
+// usual one. Up to 216 numbers. Returns what the plan promises to its kernel and does not keep,
+// which is a bug; null if there is nothing.
 REDUCEOPS_EXPORT const char* reduceops_cuda_plan(int64_t ndim, const int64_t* sizes,
                                                  const int64_t* strides, uint64_t reduced_mask,
                                                  int64_t bytes, int64_t address,
@@ -81,7 +81,10 @@ REDUCEOPS_EXPORT const char* reduceops_cuda_plan(int64_t ndim, const int64_t* si
            p.runs,
            p.box.reading,
            p.box.pieces,
-           p.mapped});
+           p.mapped,
+           p.realigned,
+           p.spaced,
+           p.flat});
   };
   write_plan(plan);
   const PlanInput in(groups, bytes, address, limits, tuning, task);

@@ -58,6 +58,9 @@ class CudaPlan:
     reading: int
     pieces: bool
     mapped: bool
+    realigned: bool
+    spaced: bool
+    flat: bool
     # The walks that fit, of which this is one; none in a candidate's plan.
     candidates: "tuple[Candidate, ...]" = field(default=(), compare=False, repr=False)
 
@@ -140,7 +143,8 @@ def cuda_plan(
 
 
 def _plan(numbers: Sequence[int], candidates: tuple[Candidate, ...] = ()) -> CudaPlan:
-    kinds = {"walk": Walk, "vector": bool, "contiguous": bool, "pieces": bool, "mapped": bool}
+    flags = ("vector", "contiguous", "pieces", "mapped", "realigned", "spaced", "flat")
+    kinds = {"walk": Walk} | dict.fromkeys(flags, bool)
     named = dict(zip(CudaPlan.__annotations__, numbers, strict=False))
     typed = {name: kinds.get(name, int)(number) for name, number in named.items()}
     return CudaPlan(**typed, candidates=candidates)

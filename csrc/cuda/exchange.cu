@@ -102,19 +102,26 @@ __device__ void store(const ExchangeProblem& p, Element element, int64_t to, uin
   });
 }
 
-// Calls take(group, item) for the items of all groups: neighbouring threads have neighbouring
-// groups.
+// Calls take(group, item) for the items of all groups. Neighbouring lanes have neighbouring groups,
+// whose results fill sectors; these lie 16 bytes times an odd number apart, so that with four items
+// of each of eight groups the lanes of a warp read from all banks of shared memory.
 template <class F>
 __device__ void each(uint32_t groups, uint32_t items, F&& take) {
-  uint32_t item = threadIdx.x / groups, group = threadIdx.x - item * groups;
-  const uint32_t items_on = kGroupThreads / groups, groups_on = kGroupThreads - items_on * groups;
-  while (item < items) {
-    take(group, item);
-    group += groups_on;
-    item += items_on;
-    if (group >= groups) {
-      group -= groups;
-      ++item;
+  constexpr uint32_t kWarps = kGroupThreads / 32;
+  const int side_log2 = items > 2 ? 2 : items - 1;  // items of a warp
+  const uint32_t across = 32u >> side_log2, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const uint32_t units = (groups + across - 1) / across;  // of groups
+  const uint32_t units_on = kWarps % units, items_on = kWarps / units;
+  uint32_t first = warp / units, unit = warp - first * units;
+  while (first << side_log2 < items) {
+    const uint32_t group = unit * across + lane % across;
+    const uint32_t item = (first << side_log2) + lane / across;
+    if (group < groups && item < items) take(group, item);
+    unit += units_on;
+    first += items_on;
+    if (unit >= units) {
+      unit -= units;
+      ++first;
     }
   }
 }
@@ -158,13 +165,15 @@ __device__ void read_elements(const ExchangeProblem& p, Element element, const E
   each(tile.groups, tile.columns, [&](uint32_t group, uint32_t column) {
     const uint32_t at = tile.at(group) + column * p.plan.column_pitch;
     Near<Key> best;
+    best.index = 0;
     for (uint32_t j = 0; j < p.rows; j += kAtOnce) {
       // Past the end there is the last element again, which changes nothing.
 #pragma unroll
       for (int u = 0; u < kAtOnce; ++u) {
         const uint32_t row = std::min(j + u, p.rows - 1);
         const char* from = dynamic_shared() + at + row * p.plan.row_pitch;
-        best.take(element.key(*reinterpret_cast<const Key*>(from)), row);
+        const Key key = element.key(*reinterpret_cast<const Key*>(from));
+        if (key < best.key) best = {key, row};
       }
     }
     store(p, element, tile.result(group) + column * p.inner.step, at, best.index);

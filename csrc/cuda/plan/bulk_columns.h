@@ -51,7 +51,7 @@ class BulkColumnsPlan {
             .sectors = traffic.bytes,
             .instructions = of_bytes(price::kColumn, in.bytes) * traffic.elements +
                             90 * shares / static_cast<double>(slots_per_reader(in.bytes)),
-            .extra = 1.5};
+            .extra = 1.5 + price::kItem * rounds};
   }
 
  private:

@@ -60,7 +60,7 @@ struct SmallPlan {
     if (in.groups.axes.count > 0)
       sector = std::min(sector, sectors_of(32. / plan.lanes, pitch(in.inner()), in.bytes));
     const int64_t loads = std::min(kSmallLoads, ceil_div(in.walk, plan.lanes));
-    return {.read = price::kScattered * traffic.read,
+    return {.read = traffic.read,
             .sectors = traffic.elements * sector,
             .instructions =
                 price::kScalarRow * traffic.elements + (40 * plan.lanes + 50) * traffic.outputs,
