@@ -123,8 +123,8 @@ def cuda_plan(
     for name, value in (tuning or {}).items():
         if not 0 <= value < 1 << 63:
             raise ValueError(f"{name} is {value}; it takes 0 to 2**63 - 1")
-    values = list((constants | dict(tuning or {})).values())
-    constants = (ctypes.c_int64 * len(values))(*values)
+    numbers = list((constants | dict(tuning or {})).values())
+    constants = (ctypes.c_int64 * len(numbers))(*numbers)
     strides = None
     if mask is not None:
         strides = (ctypes.c_int64 * max(self.dim(), 1))(*mask.expand(self.shape).stride())

@@ -55,8 +55,7 @@ class Choice {
   // Where it does not take prices to know, no prices need to be set.
   bool is_clear() const {
     return count_ == 1 || in_.task != Task::kExtreme || in_.tuning.margin == 0 ||
-           in_.tuning.walk > 0 || candidates_[usual_].plan.walk == Walk::kSmall ||
-           candidates_[usual_].plan.walk == Walk::kExchange;
+           in_.tuning.walk > 0 || candidates_[usual_].plan.walk == Walk::kSmall;
   }
   int chosen() const {
     for (int i = 0; i < count_; ++i) {

@@ -86,7 +86,7 @@ struct ExchangePlan {
     const bool large = in.total + in.groups.outputs * 8 >= in.tuning.bulk_bytes;
     return in.task == Task::kExtreme && large && !in_order(in.groups);
   }
-  static bool usual(const PlanInput&) { return true; }
+  static bool usual(const PlanInput&) { return false; }  // its price says so
 
   static bool make(const PlanInput& in, Plan& plan) {
     const auto found = make_exchange(in.groups, in.bytes, in.tuning.exchange_bytes,
