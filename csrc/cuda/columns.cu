@@ -7,7 +7,7 @@ void launch_columns(const Reduction& r, const Problem& problem, void* stream) {
   visit_device_element(r, [&](auto element) {
     using Element = decltype(element);
     const Stored<Element> source{element};
-    if constexpr (sizeof(typename Element::Key) <= 4) {
+    if constexpr (sizeof(typename Element::Key) <= 2) {
       if (problem.plan.realigned) {
         const Realigned<Element> anywhere{source, problem.end};
         return launch_columns_of<true>(problem, anywhere, Extreme(), stream);

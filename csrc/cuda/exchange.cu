@@ -102,26 +102,19 @@ __device__ void store(const ExchangeProblem& p, Element element, int64_t to, uin
   });
 }
 
-// Calls take(group, item) for the items of all groups. Neighbouring lanes have neighbouring groups,
-// whose results fill sectors; these lie 16 bytes times an odd number apart, so that with four items
-// of each of eight groups the lanes of a warp read from all banks of shared memory.
+// Calls take(group, item) for the items of all groups: neighbouring threads have neighbouring
+// groups.
 template <class F>
 __device__ void each(uint32_t groups, uint32_t items, F&& take) {
-  constexpr uint32_t kWarps = kGroupThreads / 32;
-  const int side_log2 = items > 2 ? 2 : items - 1;  // items of a warp
-  const uint32_t across = 32u >> side_log2, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const uint32_t units = (groups + across - 1) / across;  // of groups
-  const uint32_t units_on = kWarps % units, items_on = kWarps / units;
-  uint32_t first = warp / units, unit = warp - first * units;
-  while (first << side_log2 < items) {
-    const uint32_t group = unit * across + lane % across;
-    const uint32_t item = (first << side_log2) + lane / across;
-    if (group < groups && item < items) take(group, item);
-    unit += units_on;
-    first += items_on;
-    if (unit >= units) {
-      unit -= units;
-      ++first;
+  uint32_t item = threadIdx.x / groups, group = threadIdx.x - item * groups;
+  const uint32_t items_on = kGroupThreads / groups, groups_on = kGroupThreads - items_on * groups;
+  while (item < items) {
+    take(group, item);
+    group += groups_on;
+    item += items_on;
+    if (group >= groups) {
+      group -= groups;
+      ++item;
     }
   }
 }

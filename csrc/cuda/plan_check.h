@@ -227,7 +227,7 @@ class PlanCheck {
     require(p.cluster == 1, "the kernel knows of no clusters");
     require(is_power_of_two(p.shares), "a power of two of threads shares a column");
     const int64_t columns = p.vector || p.realigned ? width_ : 1;
-    require(!p.realigned || (task_ == Task::kExtreme && bytes_ <= 4 && inner().stride == 1),
+    require(!p.realigned || (task_ == Task::kExtreme && bytes_ <= 2 && inner().stride == 1),
             "there is a kernel that realigns");
     require(
         !p.vector || (inner().stride == 1 && inner().size % columns == 0 &&

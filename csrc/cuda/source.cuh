@@ -92,7 +92,7 @@ struct Stored {
 
 // The input alone, in packs that begin anywhere: of each the two blocks of 16 bytes are loaded in
 // which it lies, and joined when it is looked at. (The second comes from L1: a neighbour has it.)
-// Of types of up to 4 bytes.
+// Of types of up to 2 bytes.
 template <class E>
 struct Realigned : Stored<E> {
   using typename Stored<E>::Key;
@@ -138,10 +138,8 @@ struct Realigned : Stored<E> {
     for (int i = 0; i < 6; ++i) words[i] = pack.at & 8 ? words[i + 2] : words[i];
 #pragma unroll
     for (int i = 0; i < 5; ++i) words[i] = pack.at & 4 ? words[i + 1] : words[i];
-    if constexpr (sizeof(Key) < 4) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) words[i] = __funnelshift_r(words[i], words[i + 1], 8 * pack.at);
-    }
+    for (int i = 0; i < 4; ++i) words[i] = __funnelshift_r(words[i], words[i + 1], 8 * pack.at);
     Vector<Key> vector;
     memcpy(&vector, words, kLoadBytes);
     return vector;

@@ -62,6 +62,7 @@ __global__ void __launch_bounds__(kThreads, whole_blocks(kRows, sizeof(typename 
     held[j] = *reinterpret_cast<const Held<Key>*>(first + row(j) * p.along.stride);
 
   uint32_t at[kColumns];
+  Held<Key> chosen = held[0];  // looked up by `at`, they would all be kept in memory
 #pragma unroll
   for (uint32_t c = 0; c < kColumns; ++c) {
     Key best = element.key(held[0].at[c]);
@@ -72,17 +73,11 @@ __global__ void __launch_bounds__(kThreads, whole_blocks(kRows, sizeof(typename 
       if (key < best) {
         best = key;
         at[c] = j;
+        chosen.at[c] = held[j].at[c];
       }
     }
   }
   if (p.out.values && thread < p.packs) {
-    Held<Key> chosen = held[0];
-#pragma unroll
-    for (uint32_t j = 1; j < kRows; ++j) {
-#pragma unroll
-      for (uint32_t c = 0; c < kColumns; ++c)
-        chosen.at[c] = at[c] == j ? held[j].at[c] : chosen.at[c];
-    }
 #pragma unroll
     for (uint32_t c = 0; c < kColumns; ++c) chosen.at[c] = element.value(chosen.at[c]);
     static_cast<Held<Key>*>(p.out.values)[thread] = chosen;
@@ -100,9 +95,9 @@ __global__ void __launch_bounds__(kThreads, whole_blocks(kRows, sizeof(typename 
   // others: each gives the other the two that it does not store.
   if constexpr (kColumns == 4) {
     const bool odd = thread % 2;
-    const uint32_t own[] = {at[0] | at[1] << 16, at[2] | at[3] << 16};
-    const uint32_t other = __shfl_xor_sync(~0u, own[odd ? 0 : 1], 1);
-    const uint32_t low = odd ? other : own[0], high = odd ? own[1] : other;
+    const uint32_t lower = at[0] | at[1] << 16, upper = at[2] | at[3] << 16;
+    const uint32_t other = __shfl_xor_sync(~0u, odd ? lower : upper, 1);
+    const uint32_t low = odd ? other : lower, high = odd ? upper : other;
     auto* to = reinterpret_cast<longlong2*>(p.out.indices) + thread / 2 * int64_t(4) + odd;
     if (thread - odd < p.packs) to[0] = {(low & 0xffff) * step, (low >> 16) * step};
     if ((thread | 1) < p.packs) to[2] = {(high & 0xffff) * step, (high >> 16) * step};

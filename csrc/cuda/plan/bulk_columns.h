@@ -47,11 +47,11 @@ class BulkColumnsPlan {
     if (!plan.contiguous && copy < in.tuning.full_segment_bytes)
       use *= kSlow * std::min(1., static_cast<double>(copy) / 1024);
     const double shares = traffic.outputs * static_cast<double>(plan.shares * plan.parts);
-    return {.read = traffic.read / use,
+    return {.read = 0.96 * traffic.read / use,
             .sectors = traffic.bytes,
             .instructions = of_bytes(price::kColumn, in.bytes) * traffic.elements +
                             90 * shares / static_cast<double>(slots_per_reader(in.bytes)),
-            .extra = 1.5 + price::kItem * rounds};
+            .extra = 0.5 + price::kItem * rounds};
   }
 
  private:

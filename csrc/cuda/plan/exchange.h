@@ -89,8 +89,8 @@ struct ExchangePlan {
   static bool usual(const PlanInput&) { return false; }  // its price says so
 
   static bool make(const PlanInput& in, Plan& plan) {
-    const auto found = make_exchange(in.groups, in.bytes, in.tuning.exchange_bytes,
-                                     in.tuning.tile_bytes);
+    const auto found =
+        make_exchange(in.groups, in.bytes, in.tuning.exchange_bytes, in.tuning.tile_bytes);
     if (!found) return false;
     plan = in.empty_plan(Walk::kExchange);
     keep_whole(plan, in);
@@ -110,9 +110,9 @@ struct ExchangePlan {
     const double pieces = (e.by_row ? rows : 1) / columns;  // of an output
     const int64_t row = in.along().stride * in.bytes;
     const bool aligned = e.by_row && e.piece_bytes % kSectorBytes == 0 && row % kSectorBytes == 0;
-    const double of_element = in.inner().stride == 1 ? 5 : 10;
-    const double of_output = 35 + 10 * static_cast<double>(in.stores) + of_element * rows +
-                             pieces * (12 + 0.75 * e.piece_bytes);
+    const double of_element = in.inner().stride == 1 ? 18 : 36;
+    const double of_output = 60 + 18 * static_cast<double>(in.stores) + of_element * rows +
+                             pieces * (30 + 1.8 * e.piece_bytes);
     return {.read = traffic.read,
             .sectors = traffic.outputs * pieces * (e.piece_bytes + (aligned ? 0 : 24)),
             .instructions = of_output * traffic.outputs,

@@ -36,25 +36,27 @@ constexpr double kLatency = 0.9;                    // of a load from memory
 constexpr double kInFlight = 64e-3;                 // MB of loads of a multiprocessor, at most
 constexpr double kOverlap = 0.15;                   // of what is done meanwhile
 constexpr double kCluster = 1.5, kWorkspace = 3.5;  // of combining parts
-constexpr double kItem = 2;  // of a tile that comes through a ring, before its block takes the next
-constexpr double kBurst = 64;                       // bytes that memory delivers at once
+constexpr double kItem =
+    1.3;  // of a tile that comes through a ring, before its block takes the next
+constexpr double kBurst = 64;       // bytes that memory delivers at once
 constexpr double kScattered = 1.3;  // how much slower memory is by loads of an element
 constexpr double kIndexBytes = 8;   // of a result; that it may be less is not known
 // Bytes for which a store that fills no sector counts: of L2, and of memory where so many MB move
 // before the next one to the sector that it is not kept as long.
 constexpr double kStoreL2 = 144, kStoreMemory = 256, kOpen = 8;
-constexpr double kPlace = 25;       // instructions, to find the place of a result over a dim
-constexpr double kValue = 15;       // to have its value
+constexpr double kPlace = 25;  // instructions, to find the place of a result over a dim
+constexpr double kValue = 15;  // to have its value
 
 // Instructions of a lane for an element, by how it is taken.
 constexpr PerBytes kHeldRow = {2, 1.4, 2, 4};     // 16-byte loads that are held
 constexpr PerBytes kLoopedRow = {3, 2.1, 3, 5};   // in rounds
 constexpr PerBytes kColumn = {5, 3.4, 3.6, 5.5};  // 16-byte loads of neighbouring columns
-constexpr PerBytes kColumnResult = {120, 60, 20, 15};  // more for each share: its first rows all win
-constexpr PerBytes kBoxRow = {4.5, 5.5, 7, 10};   // from shared memory
+constexpr PerBytes kColumnResult = {120, 60, 20,
+                                    15};         // more for each share: its first rows all win
+constexpr PerBytes kBoxRow = {4.5, 5.5, 7, 10};  // from shared memory
 constexpr PerBytes kBoxColumn = {4.5, 4.5, 6, 9};
-constexpr double kFlatDim = 10;                        // of finding an element over one dim more
-constexpr double kRealigning = 25;                     // of a pack of columns
+constexpr double kFlatDim = 25;     // of finding an element over one dim more
+constexpr double kRealigning = 40;  // of a pack of columns
 constexpr double kEdge = 15;        // of an element before or after the loads of a row
 constexpr double kConflict = 4;     // of a lane that waits for a bank of shared memory
 constexpr double kScalarRow = 12, kScalarColumn = 10;  // loads of an element
@@ -77,10 +79,10 @@ struct Traffic {
   double bytes;              // MB of elements
   double read, written;      // MB of memory
   // Where results are stored in another order than theirs, one by one:
-  double scattered;         // MB of memory
-  double sectors_written;   // MB of L2
-  double placing;           // millions of instructions
-  double start;             // microseconds
+  double scattered;        // MB of memory
+  double sectors_written;  // MB of L2
+  double placing;          // millions of instructions
+  double start;            // microseconds
 
   explicit Traffic(const PlanInput& in) {
     const Groups& groups = in.groups;

@@ -63,12 +63,13 @@ struct WholeRowsPlan {
     const int lanes_log2 = std::bit_width(static_cast<unsigned>(plan.lanes));
     const double of_thread = 55 + 8 * lanes_log2 + (plan.vector ? 0 : 25);
     // What is before and after the vectors is taken element by element.
-    const double edges = plan.vector ? 0 : price::kEdge * static_cast<double>(in.elements_of_load());
+    const double edges =
+        plan.vector ? 0 : price::kEdge * static_cast<double>(in.elements_of_load());
     return {.read = traffic.read,
             .sectors = traffic.bytes + (plan.vector ? 0 : traffic.outputs * kSectorBytes),
-            .instructions =
-                of_bytes(price::kHeldRow, in.bytes) * traffic.elements + of_thread * threads +
-                edges * traffic.outputs * static_cast<double>(plan.parts),
+            .instructions = of_bytes(price::kHeldRow, in.bytes) * traffic.elements +
+                            of_thread * threads +
+                            edges * traffic.outputs * static_cast<double>(plan.parts),
             .in_flight = in_flight(in, plan, 1536. / plan.threads, plan.loads * kLoadBytes)};
   }
 
