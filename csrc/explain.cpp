@@ -109,13 +109,13 @@ REDUCEOPS_EXPORT const char* reduceops_cuda_plan(int64_t ndim, const int64_t* si
   const Plan plan = make_plan(groups, bytes, address, limits, tuning, task, stores);
   out = write(kCudaFields, plan, out);
   const PlanInput in(groups, bytes, address, limits, tuning, task, stores);
-  Choice choice(in);
-  choice.set_prices();
-  *out++ = choice.count();
-  for (int i = 0; i < choice.count(); ++i) {
-    out = write(kCudaFields, choice[i].plan, out);
-    *out++ = std::llround(choice[i].price * 1e3);
-    *out++ = i == choice.usual();
+  FittingWalks walks(in);
+  walks.set_prices();
+  *out++ = walks.count();
+  for (int i = 0; i < walks.count(); ++i) {
+    out = write(kCudaFields, walks[i].plan, out);
+    *out++ = std::llround(walks[i].price * 1e3);
+    *out++ = i == walks.usual();
   }
   return broken_promise(plan, groups, bytes, address, limits, task);
 }

@@ -2,8 +2,9 @@
 // many as 16 bytes hold); where columns are few, threads share them by turns and the reduced extent
 // is cut into parts as well.
 //
-// Bound by reading memory. Where rows of columns are not aligned, loads are (Realigned), but for
-// 8-byte types and the walks of masks and sums: these are bound by the number of loads in flight.
+// Bound by reading memory. Where rows of columns of 8- and 16-bit types are not aligned, what is
+// loaded is joined (Realigned); other types are loaded element by element then, bound by the number
+// of loads in flight.
 #pragma once
 
 #include "cuda/reducer.cuh"
