@@ -7,7 +7,7 @@ of torch, on a CPU over slices that stay in cache, and :func:`customops.scale_mi
 """
 
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -96,7 +96,9 @@ def conv2d_scale_max(
         _raise(error, "conv2d_scale_max", input, weight, bias, *rest[:-1])
 
 
-def _how(op, input, weight, stride, padding, dilation) -> tuple[Tensor, list, list, list]:
+def _how(
+    op: str, input: Tensor, weight: Tensor, stride: Any, padding: Any, dilation: Any
+) -> tuple[Tensor, Any, Any, Any]:
     """The input and the numbers of the schema; "same" may pad one side more, as a copy."""
     stride, dilation = ([x] * 2 if isinstance(x, int) else x for x in (stride, dilation))
     if not isinstance(padding, str):
@@ -118,7 +120,7 @@ def _how(op, input, weight, stride, padding, dilation) -> tuple[Tensor, list, li
     return input, stride, [size // 2 for size in total], dilation
 
 
-def _raise(error: RuntimeError, op: str, *arguments) -> NoReturn:
+def _raise(error: RuntimeError, op: str, *arguments: Any) -> NoReturn:
     """Raises `error`, or the IndexError or OutOfMemoryError that it is; see ops.py."""
     if "CUDA out of memory" in str(error):
         raise torch.OutOfMemoryError(str(error)) from error
