@@ -20,6 +20,7 @@
 #include "cpu/settings.h"
 #include "distributed.h"
 #include "operators.h"
+#include "registration.h"
 #include "switch.h"
 
 namespace reduceops::cpu {
@@ -203,7 +204,7 @@ void run_pairs(Reduction& r, Packing& p) {
 
 }  // namespace
 
-STABLE_TORCH_LIBRARY_IMPL(reduceops, CPU, m) {
+REDUCEOPS_LIBRARY_IMPL(CPU, m) {
   Operators<run>::implement(m);
   DistributedOperators<run_pairs, unpack_pairs>::implement(m);
   Conv2dOperators<run, run_conv2d>::implement(m);
