@@ -3,3 +3,5 @@
 from .rewrite import RewriteReductions, inductor_options, left_alone, rewrites
 
 __all__ = ["RewriteReductions", "inductor_options", "left_alone", "rewrites"]
+
+prefer = "auto"
