@@ -19,7 +19,8 @@ from torch.autograd import forward_ad
 
 from . import libraries
 
-_hidden = os.environ.get("CUSTOMOPS_WITHOUT", "").split(",")  # count as missing: for tests
+# Names that count as missing, for tests.
+_hidden = set(filter(None, os.environ.get("REDUCEOPS_WITHOUT", "").split(",")))
 LOST: dict[str, str] = {}  # what is lost without each
 _missing: set[str] = set()
 
@@ -145,15 +146,18 @@ def functional_all_gather(x: torch.Tensor, group: Any) -> torch.Tensor:
     return collectives.wait_tensor(gathered)
 
 
+_SYMMETRIC_MEMORY = "torch.distributed._symmetric_memory"
+
+
 def symmetric_memory() -> Any:
     """`torch.distributed._symmetric_memory`; None where this torch has not what is used of it,
     and ranks then exchange by collectives. Imported by those who ask for it."""
     try:
-        memory = importlib.import_module("torch.distributed._symmetric_memory")
+        memory = importlib.import_module(_SYMMETRIC_MEMORY)
     except ImportError:
         return None
     has_all = all(hasattr(memory, name) for name in ("empty", "rendezvous"))
-    return memory if has_all and memory.__name__ not in _hidden else None
+    return memory if has_all and _SYMMETRIC_MEMORY not in _hidden else None
 
 
 def symbols() -> dict[str, tuple[str, bool]]:
@@ -175,3 +179,13 @@ def missing() -> dict[str, str]:
         find()
     lacking = {name: LOST[name] for name in LOST if name in _missing}
     return lacking | {name: without for name, (without, found) in symbols().items() if not found}
+
+
+def _check_hidden() -> None:
+    known = {*LOST, *symbols(), _SYMMETRIC_MEMORY}
+    if unknown := ", ".join(sorted(_hidden - known)):
+        raise ImportError(f"REDUCEOPS_WITHOUT names {unknown}; it takes {', '.join(sorted(known))}")
+
+
+if _hidden:
+    _check_hidden()

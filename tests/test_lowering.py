@@ -19,7 +19,7 @@ from torch._inductor import lowering as inductor_lowering
 from torch._inductor.utils import run_and_get_code
 
 import customops
-from customops import fake
+from customops._register import fake
 from customops.inductor import lowering
 
 pytestmark = needs_compiler

@@ -47,8 +47,8 @@ def test_inductors_internals():
 
 def test_the_table_is_complete():
     """No other file names what is private to torch, in Python or in C++. (Of Inductor all is.)"""
-    for path in PACKAGE.glob("*.py"):
-        if path.name == "_torch_private.py":
+    for path in PACKAGE.rglob("*.py"):
+        if path.name == "_torch_private.py" or path.parent.name == "inductor":
             continue
         for node in ast.walk(ast.parse(path.read_text())):
             names = []
@@ -64,6 +64,18 @@ def test_the_table_is_complete():
     sources = (Path(__file__).parent.parent / "csrc").rglob("*.[ch]*")
     named = {path.name for path in sources if '"_ZN' in path.read_text()}
     assert named == {"torch_private.h"}
+
+
+def test_names_that_are_not_used():
+    done = subprocess.run(
+        [sys.executable, "-c", "import customops"],
+        env={**os.environ, "PYTHONPATH": str(PACKAGE.parent), "REDUCEOPS_WITHOUT": "torch.nothing"},
+        capture_output=True,
+        text=True,
+    )
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("ImportError: REDUCEOPS_WITHOUT names torch.nothing; it takes "), last
+    assert "torch._functorch.utils.unwrap_dead_wrappers" in last
 
 
 # Forks once for each name, after torch is imported and before customops is.
@@ -118,7 +130,7 @@ without = dict(zip(names, sys.argv[2].splitlines()))
 for name in names:
     pid = os.fork()
     if pid == 0:
-        os.environ["CUSTOMOPS_WITHOUT"] = name
+        os.environ["REDUCEOPS_WITHOUT"] = name
         try:
             check(name)
         except BaseException:
@@ -148,7 +160,7 @@ def test_the_report_lists_what_is_missing():
     name = "torch._C._are_functorch_transforms_active"
     done = subprocess.run(
         [sys.executable, "-m", "customops"],
-        env={**os.environ, "PYTHONPATH": str(PACKAGE.parent), "CUSTOMOPS_WITHOUT": name},
+        env={**os.environ, "PYTHONPATH": str(PACKAGE.parent), "REDUCEOPS_WITHOUT": name},
         capture_output=True,
         text=True,
         check=True,

@@ -4,7 +4,7 @@ What a kernel reads must be in memory. In a loop what comes before the reduction
 after it, is computed where it is needed. choice.py decides; where nothing of Inductor fits, or its
 internals are others than those this was written for, the kernel is called.
 
-Imported when Inductor is (see ../fake.py).
+Imported when Inductor is (see _register/fake.py).
 """
 
 import functools
