@@ -136,9 +136,9 @@ class Packed:
     def of(cls, order: Order, extent: int | None, with_values: bool) -> "Packed | None":
         """The narrowest that has room for positions below `extent`, which is None if unknown."""
         with_sign = with_values and order.floating
-        positions = 1 << 62 if extent is None else extent << with_sign
         for word in (INT32, INT64):
-            if positions <= 1 << 8 * word.itemsize - order.width:
+            room = 8 * word.itemsize - order.width - with_sign
+            if extent is not None and room > 0 and extent <= 1 << room:
                 return cls(order, word, with_sign)
         return None
 
@@ -230,6 +230,19 @@ class Ordered:
         key = ops.where(ops.lt(packed, zero), packed, key)
         odd = ops.ne(ops.bitwise_and(packed, self._constant(1)), zero)
         return self.order.value(key, odd)
+
+
+def sign_of_zeros(value, position, dtype: torch.dtype):
+    """An integer whose minimum, over numbers of which the extreme one is a zero, is odd if their
+    first zero is a negative one. (No comparison, for a vector's masks take longer than numbers.)"""
+    word = _INTEGER[dtype.itemsize]
+    width = 8 * dtype.itemsize
+    bits = ops.to_dtype_bitcast(value, word, dtype)
+    magnitude = ops.bitwise_and(bits, constant((1 << width - 1) - 1, word))
+    sign = ops.bitwise_right_shift(bits, constant(width - 1, word))  # 0 or -1
+    at = ops.sub(ops.index_expr(2 * position - (1 << width - 1), word), sign)
+    # All bits of a zero's magnitude less 1 are ones; of others the highest is none.
+    return ops.bitwise_and(ops.sub(magnitude, constant(1, word)), at)
 
 
 SUPPORTED = tuple(d for d in checks.SUPPORTED if d != torch.uint64)

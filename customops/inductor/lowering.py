@@ -10,7 +10,6 @@ Imported when Inductor is (see _register/fake.py).
 import functools
 import hashlib
 import logging
-import math
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -24,7 +23,18 @@ from torch._inductor.virtualized import V, ops
 from .. import checks, libraries
 from . import report
 from .choice import Facts, choose
-from .keys import FLOAT32, FLOAT64, INT64, SUPPORTED, Order, Ordered, Packed, number, rounded
+from .keys import (
+    FLOAT32,
+    FLOAT64,
+    INT64,
+    SUPPORTED,
+    Order,
+    Ordered,
+    Packed,
+    number,
+    rounded,
+    sign_of_zeros,
+)
 
 _BACKENDS = {"cpu": "cpp", "cuda": "triton"}
 
@@ -60,6 +70,7 @@ def tell_caches() -> None:
 
 
 def register() -> None:
+    vectorize_bitcasts()
     operators = torch.ops.reduceops
     for end in ("min", "max"):
         largest = end == "max"
@@ -98,7 +109,9 @@ def _extreme(largest, op, self, dim, keepdim=False, *, mask=None, index_dtype=No
 
 
 def _scaled(largest, op, self, scale, dim=1, keepdim=True):
-    return Loop(op, self, dim, keepdim, largest, scale=scale, indices=False).results()[0]
+    loop = Loop(op, self, dim, keepdim, largest, scale=scale, indices=False)
+    native = loop.device.type == "cpu" and loop.order.dtype in (FLOAT32, FLOAT64)
+    return loop.native_value() if native else loop.results()[0]
 
 
 def _scaled_with_indices(largest, op, self, scale, dim, keepdim):
@@ -241,6 +254,31 @@ class Loop:
             indices = self._pointwise(self.index_dtype, position, size)
         return values, indices
 
+    def native_value(self) -> ir.TensorBox:
+        """The values alone, as Inductor's own minimum of floats, which vectorizes better than one
+        of integers. Besides, the sign of the first zero, which that does not give."""
+        load, dtype = self.x.make_loader(), self.order.dtype
+
+        def product(index):
+            return self._product(load(index))
+
+        def sign(index):
+            return sign_of_zeros(product(index), self._position(index), dtype)
+
+        own = "amax" if self.order.largest else "amin"
+        values = self._reduce(self._pointwise(dtype, product, self.size), own)
+        signs = self._reduce(self._pointwise(self.order.word, sign, self.size))
+        load_value, load_sign = values.make_loader(), signs.make_loader()
+
+        def value(index):
+            value, sign = load_value(index), load_sign(index)
+            one, none = (ops.constant(n, self.order.word) for n in (1, 0))
+            odd = ops.ne(ops.bitwise_and(sign, one), none)
+            zero = ops.where(odd, number(-0.0, dtype), number(0.0, dtype))
+            return ops.where(ops.eq(value, number(0.0, dtype)), zero, value)
+
+        return self._pointwise(dtype, value, values.get_size())
+
     def _product(self, value):
         dtype = self.order.dtype
         wide = FLOAT64 if dtype == FLOAT64 else FLOAT32
@@ -256,11 +294,37 @@ class Loop:
     def _pointwise(self, dtype, inner, size):
         return ir.Pointwise.create(device=self.device, dtype=dtype, inner_fn=inner, ranges=size)
 
-    def _reduce(self, x: ir.TensorBox) -> ir.TensorBox:
-        least = lowering.lowerings[torch.ops.aten.amin.default](x, self.dims, self.keepdim)
+    def _reduce(self, x: ir.TensorBox, name: str = "amin") -> ir.TensorBox:
+        least = lowering.lowerings[getattr(torch.ops.aten, name).default](
+            x, self.dims, self.keepdim
+        )
         if ir.is_storage_and_layout(least):
             # Nobody else reads them. Padded strides would only keep Inductor from seeing how
             # contiguous a loop is that never writes them.
             with config.patch(comprehensive_padding=False):
                 ir.as_storage_and_layout(least, freeze=True)
         return least
+
+
+def vectorize_bitcasts() -> None:
+    """Inductor's C++ casts the bits of a vector element by element, through memory, and waits for
+    that; this does it in a register."""
+    from torch._inductor.codegen import cpp
+
+    overrides, types = cpp.CppVecOverrides, cpp.DTYPE_TO_CPP
+    through_memory = overrides.to_dtype_bitcast
+
+    def to_dtype_bitcast(x, dtype, src_dtype):
+        kernel = V.kernel
+        count = kernel._get_num_vectors(dtype)
+        if dtype.itemsize < 4 or not x.is_vec or count != kernel._get_num_vectors(src_dtype):
+            return through_memory(x, dtype, src_dtype)
+        vector = f"at::vec::VectorizedN<{types[dtype]}, {count}>"
+        if count == 1:
+            vector = f"at::vec::Vectorized<{types[dtype]}>"
+        return (
+            f"[&]() {{ {vector} result; static_assert(sizeof(result) == sizeof({x})); "
+            f"std::memcpy(static_cast<void*>(&result), &{x}, sizeof(result)); return result; }}()"
+        )
+
+    overrides.to_dtype_bitcast = staticmethod(to_dtype_bitcast)

@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._dynamo.utils import counters
 from torch._inductor import config, custom_graph_pass, list_mode_options, lowering
 from torch._subclasses import FakeTensor
 from torch.fx import Graph, Node
@@ -21,14 +20,13 @@ from torch.fx.node import map_arg
 
 from .. import checks, libraries
 from ..version import __version__
+from . import report
 
 aten = torch.ops.aten
 ops = torch.ops.reduceops
 
 # Of smaller inputs a kernel saves less time than it takes to call it.
 MIN_ELEMENTS = 1 << 14
-
-_REWRITTEN, _LEFT_ALONE = "customops rewrote ", "customops left alone "
 
 _REDUCTIONS = {
     **{aten.argmin.default: "min", aten.min.dim: "min", aten.amin.default: "min"},
@@ -68,20 +66,14 @@ def inductor_options(
 
 
 def rewrites() -> list[str]:
-    """What was rewritten into what: a line for each reduction of the graphs that this process has
-    compiled or taken from Inductor's cache."""
-    return _recorded(_REWRITTEN)
+    """What was rewritten into what, and what each operator became, a loop or a kernel: a line each,
+    of the graphs that this process has compiled or taken from Inductor's cache."""
+    return report.recorded(report.REWRITTEN, report.CHOSEN)
 
 
 def left_alone() -> list[str]:
     """The reductions that find a position or follow a product, and were not rewritten, and why."""
-    return _recorded(_LEFT_ALONE)
-
-
-def _recorded(prefix: str) -> list[str]:
-    # Inductor stores its counters with a graph in its cache, and adds them when it takes it out.
-    found = [(key, count) for key, count in counters["inductor"].items() if key.startswith(prefix)]
-    return [key.removeprefix(prefix) for key, count in found for _ in range(count)]
+    return report.recorded(report.LEFT_ALONE)
 
 
 @dataclass(frozen=True)
@@ -97,10 +89,10 @@ class RewriteReductions(_Aware or custom_graph_pass.CustomGraphPass):
             if reduction is None:
                 continue
             try:
-                line = f"{_REWRITTEN}{reduction} -> {_rewrite(reduction, self.min_elements)}"
+                line = f"{reduction} -> {_rewrite(reduction, self.min_elements)}"
+                report.record(report.REWRITTEN, line)
             except _LeftAlone as reason:
-                line = f"{_LEFT_ALONE}{reduction}: {reason}"
-            counters["inductor"][line] += 1
+                report.record(report.LEFT_ALONE, f"{reduction}: {reason}")
         for other in self.then:
             other(graph, is_inference) if _Aware and isinstance(other, _Aware) else other(graph)
 
