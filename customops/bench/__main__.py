@@ -43,7 +43,7 @@ def _parser() -> argparse.ArgumentParser:
     known = [name for name in peers.CONTENDERS if name not in (peers.OURS, peers.OPERATOR)]
     parser.add_argument(
         "--peers",
-        type=_list_of(known),
+        type=_list_of([*known, compiled_suite.LOOP, compiled_suite.KERNEL]),
         metavar="A,B",
         help=f"of {', '.join(known)}; by default {_default_peers()}",
     )
@@ -172,9 +172,11 @@ def _check_random_options(options: argparse.Namespace, parser: argparse.Argument
 
 
 def _check_compiled_options(options: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
-    given = (options.case, options.op, options.dtype, options.peers, options.plot)
+    given = (options.case, options.op, options.dtype, options.plot)
     if any(given) or options.list or options.before:
         parser.error("--suite compiled: of the cases' options only --only")
+    if not set(options.peers or ()) <= {compiled_suite.LOOP, compiled_suite.KERNEL}:
+        parser.error("--suite compiled: --peers loop, kernel or both")
 
 
 def _run_compiled(
@@ -193,7 +195,9 @@ def _run_compiled(
     threads_before = torch.get_num_threads()
     try:
         torch.set_num_threads(counts[0] or threads_before)
-        rows = compiled_suite.run(chosen, device, seconds, header, options.json)
+        rows = compiled_suite.run(
+            chosen, device, options.peers or [], seconds, header, options.json
+        )
     finally:
         torch.set_num_threads(threads_before)
     compiled_suite.show(rows, f"{COMPILED} {report.where(header)}")

@@ -1,8 +1,8 @@
 """The suite of compiled graphs: producers × reductions × layouts, ours beside torch's own.
 
 Of each case the same graph is compiled with torch's reduction (`compile`) and with ours: as
-customops.inductor chooses (`ours`), and with every reduction a `loop` or a `kernel`. Ratios are
-times of `compile` over ours: above 1, ours is faster.
+customops.inductor chooses (`ours`), and with `--peers loop,kernel` with every reduction a loop or a
+kernel. Ratios are times of `compile` over ours: above 1, ours is faster.
 
 The JSON has the header and the contenders' figures as report.py describes them, a summary, and of
 each case `name`, `chosen` (what became of the reductions, and why), `compile_ratio`, `loop_ratio`
@@ -154,12 +154,19 @@ CASES = tuple(
 )
 
 
-def run(cases, device: str, seconds: float, header: dict, json_path: str | None) -> list[dict]:
+def run(
+    cases: list[Case],
+    device: str,
+    forced: list[str],
+    seconds: float,
+    header: dict,
+    json_path: str | None,
+) -> list[dict]:
     rows = []
     with report.progress(len(cases)) as show_progress:
         for case in cases:
             show_progress(str(case))
-            rows.append(_measure(case, device, seconds))
+            rows.append(_measure(case, device, forced, seconds))
             measure.free()
             if json_path:  # after every case: what is measured is not lost
                 figures = header | {"summary": summary(rows), "cases": rows}
@@ -167,7 +174,7 @@ def run(cases, device: str, seconds: float, header: dict, json_path: str | None)
     return rows
 
 
-def _measure(case: Case, device: str, seconds: float) -> dict:
+def _measure(case: Case, device: str, forced: list[str], seconds: float) -> dict:
     inductor = customops.inductor
     inputs = case.make_inputs(device)
     figures, samplers, chosen = {}, {}, []
@@ -176,7 +183,7 @@ def _measure(case: Case, device: str, seconds: float) -> dict:
     before = inductor.prefer
     torch.compiler.reset()
     try:
-        for name in (OURS, COMPILE, LOOP, KERNEL):
+        for name in (OURS, COMPILE, *forced):
             inductor.prefer = name if name in (LOOP, KERNEL) else "auto"
             function = torch.compile(case.function(name != COMPILE), fullgraph=True)
             try:
@@ -197,7 +204,7 @@ def _measure(case: Case, device: str, seconds: float) -> dict:
         "name": str(case),
         "shape": list(inputs[0].shape),
         "chosen": chosen,
-        **{f"{name}_ratio": _ratio(figures, name) for name in (COMPILE, LOOP, KERNEL)},
+        **{f"{name}_ratio": _ratio(figures, name) for name in (COMPILE, *forced)},
         "contenders": figures,
     }
 
@@ -233,7 +240,7 @@ def summary(rows: list[dict]) -> dict:
 
 
 def show(rows: list[dict], title: str) -> None:
-    names = (OURS, COMPILE, LOOP, KERNEL)
+    names = [name for name in (OURS, COMPILE, LOOP, KERNEL) if name in rows[0]["contenders"]]
     header = ["case", *(f"{name} µs" for name in names), "compile / ours", "chosen"]
     cells = []
     for row in rows:

@@ -191,58 +191,32 @@ class Packed:
         return self.order.value(key, minus)
 
 
-@dataclass(frozen=True)
-class Ordered:
-    """A value of a float alone, as an integer of its width: NaNs, what is less than zero, zeros by
-    their position, what is greater. So a zero has the sign of the first, and the rest needs no
-    room for positions."""
-
-    order: Order
-    extent: int
-
-    @classmethod
-    def of(cls, order: Order, extent: int | None) -> "Ordered | None":
-        room = (1 << 8 * order.word.itemsize - 1) - _LARGEST[order.dtype] - 2
-        return cls(order, extent) if extent is not None and 2 * extent <= room else None
-
-    @property
-    def word(self) -> torch.dtype:
-        return self.order.word
-
-    def _constant(self, value: int):
-        return constant(value, self.word)
-
-    def pack(self, value, position):
-        key, sign = self.order.key(value)
-        zero = self._constant(0)
-        at = ops.index_expr(2 * position, self.order.word)
-        zeros = ops.sub(at, sign)  # a negative sign is -1
-        above = ops.add(key, self._constant(2 * self.extent))
-        key = ops.where(ops.lt(key, zero), key, above)
-        # (A key of 0 is now 2 * extent.)
-        is_zero = ops.eq(key, self._constant(2 * self.extent))
-        return ops.to_dtype(ops.where(is_zero, zeros, key), self.order.word)
-
-    def value(self, packed, masked=False):
-        zero, top = self._constant(0), self._constant(2 * self.extent)
-        above = ops.gt(packed, top)
-        key = ops.where(above, ops.sub(packed, top), zero)
-        key = ops.where(ops.lt(packed, zero), packed, key)
-        odd = ops.ne(ops.bitwise_and(packed, self._constant(1)), zero)
-        return self.order.value(key, odd)
-
-
-def sign_of_zeros(value, position, dtype: torch.dtype):
+def sign_of_zeros(value, position, dtype: torch.dtype, largest_zero: int = 0):
     """An integer whose minimum, over numbers of which the extreme one is a zero, is odd if their
-    first zero is a negative one. (No comparison, for a vector's masks take longer than numbers.)"""
-    word = _INTEGER[dtype.itemsize]
-    width = 8 * dtype.itemsize
+    first zero is a negative one. `value` is float32 or float64; what counts as a zero has at most
+    the magnitude whose bits are `largest_zero`. (No comparison: a vector's masks take longer.)"""
+    word, width = _INTEGER[dtype.itemsize], 8 * dtype.itemsize
     bits = ops.to_dtype_bitcast(value, word, dtype)
     magnitude = ops.bitwise_and(bits, constant((1 << width - 1) - 1, word))
     sign = ops.bitwise_right_shift(bits, constant(width - 1, word))  # 0 or -1
     at = ops.sub(ops.index_expr(2 * position - (1 << width - 1), word), sign)
-    # All bits of a zero's magnitude less 1 are ones; of others the highest is none.
-    return ops.bitwise_and(ops.sub(magnitude, constant(1, word)), at)
+    below = ops.sub(magnitude, constant(largest_zero + 1, word))  # negative for zeros alone
+    if largest_zero:
+        below = ops.bitwise_right_shift(below, constant(width - 1, word))
+    return ops.bitwise_and(below, at)
 
 
-SUPPORTED = tuple(d for d in checks.SUPPORTED if d != torch.uint64)
+def largest_zero(scale: float, dtype: torch.dtype) -> int:
+    """The bits of the largest float32, or float64, whose product with `scale` is a zero in `dtype`,
+    both rounded to `dtype`."""
+    wide = FLOAT64 if dtype == FLOAT64 else FLOAT32
+    word = _INTEGER[wide.itemsize]
+    low, high = 0, _LARGEST[wide]
+    while low + 1 < high:
+        middle = (low + high) // 2
+        number = torch.tensor(middle, dtype=word, device="cpu").view(wide).to(dtype)
+        low, high = (middle, high) if (number * scale).item() == 0 else (low, middle)
+    return low
+
+
+SUPPORTED = tuple(dtype for dtype in checks.SUPPORTED if dtype != torch.uint64)

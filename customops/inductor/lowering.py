@@ -10,6 +10,7 @@ Imported when Inductor is (see _register/fake.py).
 import functools
 import hashlib
 import logging
+import math
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,18 +20,20 @@ import sympy
 import torch
 from torch._inductor import config, ir, lowering
 from torch._inductor.virtualized import V, ops
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from .. import checks, libraries
-from . import report
+from . import report, vectors
 from .choice import Facts, choose
 from .keys import (
     FLOAT32,
     FLOAT64,
+    INT32,
     INT64,
     SUPPORTED,
     Order,
-    Ordered,
     Packed,
+    largest_zero,
     number,
     rounded,
     sign_of_zeros,
@@ -70,7 +73,7 @@ def tell_caches() -> None:
 
 
 def register() -> None:
-    vectorize_bitcasts()
+    vectors.improve()
     operators = torch.ops.reduceops
     for end in ("min", "max"):
         largest = end == "max"
@@ -109,9 +112,10 @@ def _extreme(largest, op, self, dim, keepdim=False, *, mask=None, index_dtype=No
 
 
 def _scaled(largest, op, self, scale, dim=1, keepdim=True):
+    if not math.isfinite(scale) or not scale:
+        raise NoLoop("products with this scale are not in the order of what is multiplied")
     loop = Loop(op, self, dim, keepdim, largest, scale=scale, indices=False)
-    native = loop.device.type == "cpu" and loop.order.dtype in (FLOAT32, FLOAT64)
-    return loop.native_value() if native else loop.results()[0]
+    return loop.native_value()
 
 
 def _scaled_with_indices(largest, op, self, scale, dim, keepdim):
@@ -124,6 +128,16 @@ def _hint(size) -> int:
     # (The second name is that of torch 2.10 to 2.12.)
     hint = getattr(variables, "optimization_hint", None) or variables.size_hint
     return hint(size, fallback=1 << 10)
+
+
+def _is_written(node: torch.fx.Node) -> bool:
+    """Whether the input of a reduction is a result of the graph, or read by a library."""
+    producer = node.args[0]
+    return any(
+        user.op == "output" or user.target in lowering.fallbacks
+        for user in producer.users
+        if user is not node
+    )
 
 
 class Loop:
@@ -172,18 +186,13 @@ class Loop:
         bounds = (1 << n for n in (8, 15, 16, 23, 24, 31, 32))
         return next(filter(self._is_at_most, bounds), None)
 
-    def _form(self) -> Packed | Ordered | None:
-        """How an element becomes an integer; None: its key alone, and its position besides."""
+    def _form(self) -> Packed | None:
+        """How an element and its position become an integer; None: not one, but two."""
         if not self.indices:
-            form = Ordered.of(self.order, self.extent) if self.extent.is_number else None
-            if form is None:
-                raise NoLoop("its extent may be too large")
-            return form
+            return None
         form = Packed.of(self.order, self._bound(), self.values)
-        if form is None and self.order.width == 64:
-            raise NoLoop("64 bits")
-        if form is None:
-            raise NoLoop("its extent may be too large")
+        if form is None and (self.order.width < 64 or self.mask is not None or len(self.dims) > 1):
+            raise NoLoop("no integer holds its elements and their positions")
         return form
 
     def decide(self, op) -> None:
@@ -193,37 +202,27 @@ class Loop:
         report.chosen(op, self.x, str(choice))
 
     def facts(self, op) -> Facts:
-        inner, stored = self.x.data, False
+        inner = self.x.data
         while isinstance(inner, (ir.BaseView, ir.MutableBox)):
             inner = inner.data
-        stored = not isinstance(inner, ir.Pointwise)
-        if isinstance(inner, ir.ComputedBuffer) and isinstance(inner.data, ir.Pointwise):
-            inner, stored = inner.data, False
-        reads, operations, indirect = 1, 0, False
-        if not stored:
-            count = inner.inner_fn_opcount()
-            reads, operations = count.nontrivial_read_count, count.num_ops
-            indirect = "indirect_indexing" in count.used_ops
-        node = V.graph.current_node
-        producer = node.args[0] if node.args else None
+        # What Inductor has made a buffer of is fused with what reads it, if it is a loop.
+        computed = isinstance(inner, ir.ComputedBuffer) and isinstance(inner.data, ir.Pointwise)
         groups = sympy.prod([n for d, n in enumerate(self.size) if d not in self.dims])
         return Facts(
             device=self.device.type,
             groups=_hint(groups),
             extent=_hint(self.extent),
             itemsize=self.order.dtype.itemsize,
-            contiguous=self.dims[-1] == len(self.size) - 1,
-            stored=stored,
-            shared=len(getattr(producer, "users", ())) > 1,
-            reads=reads,
-            operations=operations,
-            word=self.form.word.itemsize,
-            indirect=indirect,
+            floating=self.order.floating,
+            stored=not computed and not isinstance(inner, ir.Pointwise),
+            written=_is_written(V.graph.current_node),
             indices=self.indices,
         )
 
     def results(self) -> tuple[Any, Any]:
         """The values and the indices, of which one may be None."""
+        if self.form is None:
+            return self._wide_results()
         load, mask = self.x.make_loader(), None
         if self.mask is not None:
             size = [*self.size]
@@ -254,28 +253,56 @@ class Loop:
             indices = self._pointwise(self.index_dtype, position, size)
         return values, indices
 
+    def _wide_results(self) -> tuple[Any, Any]:
+        """Of elements of 64 bits: by Inductor's own argmin, which is right of integers."""
+        load, (dim,) = self.x.make_loader(), self.dims
+
+        def element(index):
+            value = load(index)
+            return value if self.scale is None else self._product(value)
+
+        elements = self._pointwise(self.order.dtype, element, self.size)
+        keys = self._pointwise(INT64, lambda index: self.order.key(element(index))[0], self.size)
+        aten, values = torch.ops.aten, None
+        index = lowering.lowerings[aten.argmin.default](keys, dim, True)
+        if self.values:
+            values = lowering.lowerings[aten.gather.default](elements, dim, index)
+        if not self.keepdim:
+            index, values = (x and lowering.squeeze(x, dim) for x in (index, values))
+        return values, lowering.to_dtype(index, self.index_dtype)
+
     def native_value(self) -> ir.TensorBox:
         """The values alone, as Inductor's own minimum of floats, which vectorizes better than one
-        of integers. Besides, the sign of the first zero, which that does not give."""
+        of integers. The order of products is that of the numbers multiplied, so these are
+        compared, and the extreme one is rounded and multiplied. Besides, the sign of the first
+        zero, which that minimum does not give."""
         load, dtype = self.x.make_loader(), self.order.dtype
+        wide, word = (FLOAT64, INT64) if dtype == FLOAT64 else (FLOAT32, INT32)
+        with unset_fake_temporarily():
+            least_bits = largest_zero(self.scale, dtype)
+        turned = self.scale < 0
 
-        def product(index):
-            return self._product(load(index))
+        def number_of(index):
+            return ops.to_dtype(load(index), wide)
 
         def sign(index):
-            return sign_of_zeros(product(index), self._position(index), dtype)
+            return sign_of_zeros(number_of(index), self._position(index), wide, least_bits)
 
-        own = "amax" if self.order.largest else "amin"
-        values = self._reduce(self._pointwise(dtype, product, self.size), own)
-        signs = self._reduce(self._pointwise(self.order.word, sign, self.size))
+        if not self._is_at_most(1 << 30):
+            raise NoLoop("its extent may be too large")
+        own = "amax" if self.order.largest != turned else "amin"
+        values = self._reduce(self._pointwise(wide, number_of, self.size), own)
+        signs = self._reduce(self._pointwise(word, sign, self.size))
         load_value, load_sign = values.make_loader(), signs.make_loader()
 
         def value(index):
-            value, sign = load_value(index), load_sign(index)
-            one, none = (ops.constant(n, self.order.word) for n in (1, 0))
-            odd = ops.ne(ops.bitwise_and(sign, one), none)
-            zero = ops.where(odd, number(-0.0, dtype), number(0.0, dtype))
-            return ops.where(ops.eq(value, number(0.0, dtype)), zero, value)
+            narrow = ops.to_dtype(load_value(index), dtype)
+            product = rounded(self._product(narrow), dtype)
+            one, odd = ops.constant(1, word), ops.constant(0 if turned else 1, word)
+            negative = ops.eq(ops.bitwise_and(load_sign(index), one), odd)
+            zero = ops.where(negative, number(-0.0, wide), number(0.0, wide))
+            is_zero = ops.eq(product, ops.constant(0.0, dtype))
+            return ops.where(is_zero, ops.to_dtype(zero, dtype), product)
 
         return self._pointwise(dtype, value, values.get_size())
 
@@ -304,27 +331,3 @@ class Loop:
             with config.patch(comprehensive_padding=False):
                 ir.as_storage_and_layout(least, freeze=True)
         return least
-
-
-def vectorize_bitcasts() -> None:
-    """Inductor's C++ casts the bits of a vector element by element, through memory, and waits for
-    that; this does it in a register."""
-    from torch._inductor.codegen import cpp
-
-    overrides, types = cpp.CppVecOverrides, cpp.DTYPE_TO_CPP
-    through_memory = overrides.to_dtype_bitcast
-
-    def to_dtype_bitcast(x, dtype, src_dtype):
-        kernel = V.kernel
-        count = kernel._get_num_vectors(dtype)
-        if dtype.itemsize < 4 or not x.is_vec or count != kernel._get_num_vectors(src_dtype):
-            return through_memory(x, dtype, src_dtype)
-        vector = f"at::vec::VectorizedN<{types[dtype]}, {count}>"
-        if count == 1:
-            vector = f"at::vec::Vectorized<{types[dtype]}>"
-        return (
-            f"[&]() {{ {vector} result; static_assert(sizeof(result) == sizeof({x})); "
-            f"std::memcpy(static_cast<void*>(&result), &{x}, sizeof(result)); return result; }}()"
-        )
-
-    overrides.to_dtype_bitcast = staticmethod(to_dtype_bitcast)
