@@ -20,6 +20,7 @@ def _is_no_number(scale: object) -> bool:
 
 def _scaled_by(end: str, self: Tensor, scale: Tensor | torch.SymFloat, dim: int, keepdim: bool):
     op = f"scale_{end}"
+    dim = int(dim)  # as a schema has it, of a symbol too
     checks.check_scalable(op, self.dtype)
     checks.check_not_empty(op, self.shape, checks.wrap_dims(op, self.dim(), dim))
     if isinstance(scale, Tensor):

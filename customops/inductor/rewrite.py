@@ -1,14 +1,13 @@
 """A pass for Inductor: torch's reductions in a compiled graph become operators of this package.
 
-Inductor fuses a reduction with the elementwise work before it; an operator of this package is a
-kernel of its own. So a reduction is rewritten where there is nothing to fuse, because its input is
-in memory anyway, or where an operator covers what there is: a product with a number.
+What an operator then becomes, a loop or a kernel, is chosen when Inductor lowers it (lowering.py).
+The value alone of a product is rewritten only where a kernel can read what is multiplied, for
+Inductor's own loop is as fast.
 """
 
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,6 +19,7 @@ from torch.fx.node import map_arg
 
 from .. import checks, libraries
 from ..version import __version__
+from . import lowering as lowering_
 from . import report
 
 aten = torch.ops.aten
@@ -101,9 +101,7 @@ class RewriteReductions(_Aware or custom_graph_pass.CustomGraphPass):
         others = [other.uuid() if hasattr(other, "uuid") else None for other in self.then]
         if None in others:
             return None
-        # What makes the code: this file, and lowering.py of what it puts into a graph.
-        sources = (Path(__file__), Path(__file__).with_name("lowering.py"))
-        ours = (*(source.read_bytes() for source in sources), __version__, libraries.cuda.loaded)
+        ours = (lowering_.version(), lowering_.preference(), __version__, libraries.cuda.loaded)
         return (*ours, self.min_elements, *others)
 
 
@@ -185,6 +183,8 @@ def _rewrite(reduction: _Reduction, min_elements: int) -> str:
     """Puts an operator in the place of a reduction, and names it."""
     _check_input(reduction.self.meta["val"], min_elements)
     end, dims, keepdim = _REDUCTIONS[reduction.node.target], reduction.dims, reduction.keepdim
+    if reduction.indices and (len(reduction.self.users) > 1 or len(dims) != 1):
+        reduction.scale = None  # the product is an input as any other
     if reduction.scale is not None:
         if len(reduction.self.users) > 1:
             raise _LeftAlone("the product is used elsewhere, too")
@@ -193,6 +193,7 @@ def _rewrite(reduction: _Reduction, min_elements: int) -> str:
         x = _uncopied(reduction.self.args[0])
         if not reduction.indices:
             _check_value_alone(x.meta["val"], *dims)
+            _check_stored(x)
         name = f"_scale_{end}_indices" if reduction.indices else f"scale_{end}"
         target, arguments = getattr(ops, name).default, (reduction.scale, *dims, keepdim)
     else:
@@ -203,7 +204,6 @@ def _rewrite(reduction: _Reduction, min_elements: int) -> str:
             target, arguments = getattr(ops, f"arg{end}").default, (*dims, keepdim)
         else:
             target, arguments = getattr(ops, f"arg{end}").dims, (dims, keepdim)
-    _check_stored(x)
     _replace(reduction, target, (x, *arguments))
     return str(target).removesuffix(".default")
 
@@ -232,7 +232,7 @@ def _check_value_alone(x: Tensor, dim: int) -> None:
 
 
 def _check_stored(node: Node) -> None:
-    """Passes what is in memory for Inductor to read: an input, what a library has computed, what
+    """Passes what is in memory for a kernel to read: an input, what a library has computed, what
     another reduction has, and views of these. (A forecast: Inductor decides when it lowers the
     graph, which is where lowering.py asks it.)"""
     while node.op == "call_function" and (node.target is operator.getitem or _is_view(node.target)):
