@@ -33,6 +33,17 @@ STABLE_TORCH_LIBRARY(reduceops, m) {
   m.def("scale_min(Tensor self, float scale, int dim=1, bool keepdim=True) -> Tensor");
   m.def("scale_max(Tensor self, float scale, int dim=1, bool keepdim=True) -> Tensor");
 
+  m.def(
+      "conv2d_scale_min(Tensor input, Tensor weight, Tensor? bias, float scale, SymInt[2] "
+      "stride=1, "
+      "SymInt[2] padding=0, SymInt[2] dilation=1, SymInt groups=1, int dim=1, bool keepdim=True) "
+      "-> Tensor");
+  m.def(
+      "conv2d_scale_max(Tensor input, Tensor weight, Tensor? bias, float scale, SymInt[2] "
+      "stride=1, "
+      "SymInt[2] padding=0, SymInt[2] dilation=1, SymInt groups=1, int dim=1, bool keepdim=True) "
+      "-> Tensor");
+
   // What a call with a gradient computes, and a graph holds: the backward needs the indices.
   m.def(
       "_scale_min_indices(Tensor self, float scale, int dim, bool keepdim) -> (Tensor values, "
@@ -41,13 +52,20 @@ STABLE_TORCH_LIBRARY(reduceops, m) {
       "_scale_max_indices(Tensor self, float scale, int dim, bool keepdim) -> (Tensor values, "
       "Tensor indices)");
 
-  // Before and after the collective of customops/exchange.py: see distributed.h.
+  // Before and after the collective of customops/distributed/exchange.py: see distributed.h.
   m.def(
-      "_pairs(Tensor self, int[] dim, bool largest, float? scale, int[] start, int[] size) -> "
-      "Tensor");
+      "_pairs(Tensor self, int[] dim, bool largest, float? scale, int[] start, int[] size, "
+      "Tensor? mask=None) -> Tensor");
+  m.def(
+      "_pairs.dim(Tensor self, int dim, bool largest, int start, int ranks) -> (Tensor words, "
+      "Tensor gathered)");
   m.def(
       "_unpack(Tensor words, Tensor self, int[] dim, bool keepdim, bool largest) -> (Tensor "
       "values, Tensor indices)");
+  m.def(
+      "_unpack.dim(Tensor words, Tensor self, int dim, bool keepdim, bool largest) -> (Tensor "
+      "values, Tensor indices)");
+  m.def("_unpack.index(Tensor words, Tensor self, int dim, bool keepdim, bool largest) -> Tensor");
   m.def(
       "_one_shot(Tensor words, Tensor self, int[] dim, bool keepdim, bool largest, Tensor buffers, "
       "Tensor(a!) state, int rank, int capacity, int timeout) -> (Tensor values, Tensor indices)");
@@ -67,4 +85,12 @@ STABLE_TORCH_LIBRARY(reduceops, m) {
       "index)");
   m.def("_scale_min_autograd(Tensor self, float scale, int dim, bool keepdim) -> Tensor");
   m.def("_scale_max_autograd(Tensor self, float scale, int dim, bool keepdim) -> Tensor");
+  m.def(
+      "_conv2d_scale_min_autograd(Tensor input, Tensor weight, Tensor? bias, float scale, SymInt[] "
+      "stride, SymInt[] padding, SymInt[] dilation, SymInt groups, int dim, bool keepdim) -> "
+      "Tensor");
+  m.def(
+      "_conv2d_scale_max_autograd(Tensor input, Tensor weight, Tensor? bias, float scale, SymInt[] "
+      "stride, SymInt[] padding, SymInt[] dilation, SymInt groups, int dim, bool keepdim) -> "
+      "Tensor");
 }

@@ -234,25 +234,20 @@ def test_the_position_is_that_of_the_values_as_computed(device):
 
 
 def test_the_choice():
-    usual = dict(device="cuda", groups=1 << 16, extent=1 << 10, itemsize=4, floating=True)
-    usual |= dict(stored=False, written=False, indices=True)
-    assert (
-        choice.choose(Facts(**usual)).loop
-        and choice.choose(Facts(**usual | {"device": "cpu"})).loop
-    )
-    assert "in memory" in choice.choose(Facts(**usual | {"stored": True})).reason
-    half = usual | {"device": "cpu", "itemsize": 2}
-    assert (
-        not choice.choose(Facts(**half)).loop
-        and choice.choose(Facts(**half | {"indices": False})).loop
-    )
-    assert choice.choose(Facts(**half | {"groups": 1, "extent": 16})).loop  # less than a call
-    assert (
-        choice.choose(Facts(**half), "loop").loop
-        and not choice.choose(Facts(**usual), "kernel").loop
-    )
-    loop, kernel = choice.seconds(Facts(**usual | {"written": True}))
-    assert loop == choice.seconds(Facts(**usual))[0] and kernel < choice.seconds(Facts(**usual))[1]
+    def of(**changed):
+        usual = dict(device="cuda", groups=1 << 16, extent=1 << 10, itemsize=4, floating=True)
+        return Facts(**usual | dict(stored=False, written=False, indices=True) | changed)
+
+    assert choice.choose(of()).loop and choice.choose(of(device="cpu")).loop
+    assert "in memory" in choice.choose(of(stored=True)).reason
+    half = dict(device="cpu", itemsize=2)
+    assert not choice.choose(of(**half)).loop
+    assert choice.choose(of(**half, indices=False)).loop
+    assert choice.choose(of(**half, groups=1, extent=16)).loop  # it takes less than a call
+    assert choice.choose(of(**half), "loop").loop
+    assert not choice.choose(of(), "kernel").loop
+    (loop, kernel), (same, less) = choice.seconds(of()), choice.seconds(of(written=True))
+    assert loop == same and kernel > less
     with pytest.raises(ValueError, match="prefer must be one of auto, loop, kernel, got 'loops'"):
         customops.inductor.prefer = "loops"
 

@@ -19,8 +19,8 @@ from torch.fx.node import map_arg
 
 from .. import checks, libraries
 from ..version import __version__
+from . import convolution, report
 from . import lowering as lowering_
-from . import report
 
 aten = torch.ops.aten
 ops = torch.ops.reduceops
@@ -84,6 +84,8 @@ class RewriteReductions(_Aware or custom_graph_pass.CustomGraphPass):
     then: tuple[Callable, ...]
 
     def __call__(self, graph: Graph, is_inference: bool = False) -> None:
+        for line in convolution.rewrite(graph):
+            counters["inductor"][_REWRITTEN + line] += 1
         for node in list(graph.nodes):
             reduction = _match(node)
             if reduction is None:
