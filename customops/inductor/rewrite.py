@@ -85,7 +85,7 @@ class RewriteReductions(_Aware or custom_graph_pass.CustomGraphPass):
 
     def __call__(self, graph: Graph, is_inference: bool = False) -> None:
         for line in convolution.rewrite(graph):
-            counters["inductor"][_REWRITTEN + line] += 1
+            report.record(report.REWRITTEN, line)
         for node in list(graph.nodes):
             reduction = _match(node)
             if reduction is None:
