@@ -16,7 +16,7 @@ CSRC = find csrc tests compile_examples -name '*.cpp' -o -name '*.h' -o -name '*
 SANITIZED := build/sanitize-address-undefined/lib
 THREAD_SANITIZED := build/sanitize-thread/lib
 
-.PHONY: demo test lint format build libraries wheel compat fuzz sanitize sanitize-threads sanitize-cuda
+.PHONY: demo test lint format build libraries wheel compat fuzz fuzz-graphs sanitize sanitize-threads sanitize-cuda
 .PHONY: correctness clean distclean FORCE
 
 demo: build
@@ -52,6 +52,10 @@ compat: wheel
 # FUZZ="--seed 7" repeats a run, FUZZ="--jobs 1" uses one core.
 fuzz: build
 	$(BIN)/python tests/fuzz.py --examples $(EXAMPLES) $(FUZZ)
+
+# Compiled graphs against eager mode.
+fuzz-graphs: build
+	$(BIN)/python tests/fuzz_graphs.py $(EXAMPLES) $(FUZZ)
 
 # Python is linked neither with the sanitizers' runtime nor with the C++ library whose exceptions it
 # watches. Their reports are on stderr: pytest is not to capture it.

@@ -393,3 +393,11 @@ def test_a_convolution(layout, monkeypatch):
         expected = (convolution(x) * 2.0).amin(1, keepdim=True)
     # Another algorithm may be chosen.
     torch.testing.assert_close(result, expected, rtol=1e-3, atol=1e-3)
+
+
+def test_random_graphs():
+    """A few of `make fuzz-graphs`."""
+    import fuzz_graphs
+
+    count, wrong = fuzz_graphs.run(("ci/0", "cpu"))
+    assert count and not wrong, wrong

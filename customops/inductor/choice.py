@@ -55,11 +55,11 @@ DEVICES = {
         call=3e-6,
         write=0.25e-12,
         kernel={1: 0.25e-12, 2: 0.5e-12, 4: 1e-12, 8: 2e-12},
-        loop={1: 0.6e-12, 2: 0.6e-12, 4: 1.2e-12, 8: 1.2e-12},
+        loop={1: 0.3e-12, 2: 0.3e-12, 4: 0.6e-12, 8: 0.9e-12},
     ),
 }
 # A value alone is Inductor's own minimum and a sign.
-VALUE = {"cpu": 0.1e-9, "cuda": 0.8e-12}
+VALUE = {"cpu": 0.1e-9, "cuda": 0.5e-12}
 
 
 def seconds(facts: Facts) -> tuple[float, float]:

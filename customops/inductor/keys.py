@@ -191,6 +191,62 @@ class Packed:
         return self.order.value(key, minus)
 
 
+@dataclass(frozen=True)
+class Zeros:
+    """A float32 or float64 alone as an integer of its width: NaNs, what is less than zero, zeros by
+    their position, what is greater. So a zero has the sign of the first, and the rest needs no room
+    for positions. Integers must wrap around, as they do on a GPU."""
+
+    dtype: torch.dtype
+    largest: bool
+    extent: int
+
+    @property
+    def word(self) -> torch.dtype:
+        return _INTEGER[self.dtype.itemsize]
+
+    @property
+    def _base(self) -> int:
+        """The key of the first zero, such that infinity is the largest integer and NaNs wrap."""
+        return (1 << 8 * self.dtype.itemsize - 1) - 1 - _LARGEST[self.dtype] - 2 * self.extent
+
+    @property
+    def fits(self) -> bool:
+        return self._base >= 0
+
+    def _constant(self, value: int):
+        return constant(value, self.word)
+
+    def pack(self, value, position):
+        width = 8 * self.dtype.itemsize
+        value = ops.neg(value) if self.largest else value
+        bits = ops.to_dtype_bitcast(value, self.word, self.dtype)
+        sign = ops.bitwise_right_shift(bits, self._constant(width - 1))  # 0 or -1
+        magnitude = ops.bitwise_and(bits, self._constant((1 << width - 1) - 1))
+        number = ops.sub(ops.bitwise_xor(magnitude, sign), sign)
+        gap = ops.bitwise_and(ops.bitwise_not(sign), self._constant(2 * self.extent))
+        key = ops.add(ops.add(number, gap), self._constant(self._base))
+        zero = ops.sub(ops.index_expr(2 * position + self._base, self.word), sign)
+        is_zero = ops.eq(value, ops.constant(0.0, self.dtype))
+        return ops.to_dtype(ops.where(is_zero, zero, key), self.word)
+
+    def value(self, key):
+        zero, width = self._constant(0), 8 * self.dtype.itemsize
+        base, top = self._constant(self._base), self._constant(self._base + 2 * self.extent)
+        negative, positive = ops.lt(key, base), ops.gt(key, top)
+        magnitude = ops.where(positive, ops.sub(key, top), zero)
+        magnitude = ops.where(negative, ops.sub(base, key), magnitude)
+        odd = ops.bitwise_and(ops.sub(key, base), self._constant(1))
+        minus = ops.logical_and(ops.ne(odd, zero), ops.logical_not(positive))
+        minus = ops.logical_or(negative, minus)
+        sign = ops.where(minus, self._constant(-(1 << width - 1)), zero)
+        bits = ops.bitwise_or(magnitude, sign)
+        is_nan = ops.lt(key, self._constant(self._base - _LARGEST[self.dtype]))
+        bits = ops.where(is_nan, self._constant((1 << width - 1) - 1), bits)
+        value = ops.to_dtype_bitcast(bits, self.dtype, self.word)
+        return ops.where(is_nan, value, ops.neg(value)) if self.largest else value
+
+
 def sign_of_zeros(value, position, dtype: torch.dtype, largest_zero: int = 0):
     """An integer whose minimum, over numbers of which the extreme one is a zero, is odd if their
     first zero is a negative one. `value` is float32 or float64; what counts as a zero has at most

@@ -33,6 +33,7 @@ from .keys import (
     SUPPORTED,
     Order,
     Packed,
+    Zeros,
     largest_zero,
     number,
     rounded,
@@ -89,7 +90,8 @@ def register() -> None:
 
 
 def _register(op: torch._ops.OpOverload, loop: Callable) -> None:
-    call = lowering.fallback_handler(op)  # as Inductor does with an operator unknown to it
+    # As Inductor does with an operator unknown to it.
+    call = lowering.fallback_handler(op, add_to_fallback_set=False)
 
     @lowering.register_lowering(op, type_promotion_kind=None)
     def lower(self, *args, **options):
@@ -112,10 +114,8 @@ def _extreme(largest, op, self, dim, keepdim=False, *, mask=None, index_dtype=No
 
 
 def _scaled(largest, op, self, scale, dim=1, keepdim=True):
-    if not math.isfinite(scale) or not scale:
-        raise NoLoop("products with this scale are not in the order of what is multiplied")
     loop = Loop(op, self, dim, keepdim, largest, scale=scale, indices=False)
-    return loop.native_value()
+    return loop.native_value() if loop.device.type == "cpu" else loop.packed_value()
 
 
 def _scaled_with_indices(largest, op, self, scale, dim, keepdim):
@@ -176,6 +176,8 @@ class Loop:
         if index_dtype not in (None, INT64) and not self._is_at_most(limit):
             raise NoLoop("its extent may not fit the index_dtype")
         self.form = self._form()
+        if not indices and self.device.type == "cpu" and not (math.isfinite(scale) and scale):
+            raise NoLoop("products with this scale are not in the order of what is multiplied")
         self.decide(op)
 
     def _is_at_most(self, limit: int) -> bool:
@@ -270,6 +272,26 @@ class Loop:
         if not self.keepdim:
             index, values = (x and lowering.squeeze(x, dim) for x in (index, values))
         return values, lowering.to_dtype(index, self.index_dtype)
+
+    def packed_value(self) -> ir.TensorBox:
+        """The values alone, by one minimum of integers."""
+        load, dtype = self.x.make_loader(), self.order.dtype
+        wide = FLOAT64 if dtype == FLOAT64 else FLOAT32
+        form = Zeros(wide, self.order.largest, self.extent)
+        if not self.extent.is_number or not form.fits:
+            raise NoLoop("its extent may be too large")
+
+        def packed(index):
+            product = rounded(self._product(load(index)), dtype)
+            return form.pack(ops.to_dtype(product, wide), self._position(index))
+
+        least = self._reduce(self._pointwise(form.word, packed, self.size))
+        load_least = least.make_loader()
+
+        def value(index):
+            return ops.to_dtype(form.value(load_least(index)), dtype)
+
+        return self._pointwise(dtype, value, least.get_size())
 
     def native_value(self) -> ir.TensorBox:
         """The values alone, as Inductor's own minimum of floats, which vectorizes better than one
