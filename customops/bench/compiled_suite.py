@@ -117,8 +117,6 @@ class Case:
         x = torch.randn(shape, device=device, generator=generator).to(self.producer.dtype)
         if self.producer.channels_last:
             x = x.to(memory_format=torch.channels_last)
-        if self.producer.dynamic:
-            torch._dynamo.mark_dynamic(x, 0)
         inputs = [x]
         if self.graph == "argmax == target":
             inputs.append(self.producer.function(x[:1]).argmax(1).expand(x.size(0), *x.shape[2:]))
@@ -185,7 +183,9 @@ def _measure(case: Case, device: str, forced: list[str], seconds: float) -> dict
     try:
         for name in (OURS, COMPILE, *forced):
             inductor.prefer = name if name in (LOOP, KERNEL) else "auto"
-            function = torch.compile(case.function(name != COMPILE), fullgraph=True)
+            function = torch.compile(
+                case.function(name != COMPILE), fullgraph=True, dynamic=case.producer.dynamic
+            )
             try:
                 earlier = Counter(inductor.rewrites())
                 answer = function(*inputs)
