@@ -5,9 +5,10 @@
 //   kRepeats           whether an element may be taken twice, as a tail without branches does. If
 //                      not, `absent()` are the bits that a walk puts in place of such
 //
-// What one thread keeps while it walks, and its state in the end, in the three ways that a walk may
-// go: Items, elements one by one; Row, packs of neighbouring elements of one group; Columns, slots
-// (keys.cuh) of neighbouring groups side by side.
+// What one thread keeps while it walks, and its state in the end, in the four ways that a walk may
+// go: Items, elements one by one; Row, packs of neighbouring elements of one group; Batches, as
+// many packs of one group as it holds at once, for which lanes of a warp look together; Columns,
+// slots (keys.cuh) of neighbouring groups side by side.
 //
 // At the end of a group: `index(state)`, and `value(state)` where values are wanted.
 //
@@ -113,6 +114,84 @@ struct Extreme {
     uint32_t pack_;  // if nothing is below the largest key, the first holds it too
   };
 
+  // The same of all packs of a batch at once.
+  template <class Source>
+  class Batches {
+    using Key = typename Source::Key;
+    using Pack = typename Source::Pack;
+
+   public:
+    explicit __device__ Batches(const Source& source) {
+      if constexpr (Source::kMasked) {
+        smallest_ = source.element.key(source.absent());
+        batch_ = kNowhere;
+      }
+    }
+    // `batch`: its number.
+    template <int kPacks>
+    __device__ void take(const Source& source, const Pack (&packs)[kPacks], uint32_t batch) {
+      Vector<Key> bits[kPacks];
+#pragma unroll
+      for (int i = 0; i < kPacks; ++i) bits[i] = source.bits(packs[i]);
+      const Key key = smallest_of(source.element, bits);
+      bool wins = key < smallest_;
+      // A present element wins against absent ones, even if it equals them.
+      if constexpr (Source::kMasked) {
+        if (batch_ == kNowhere && !wins) {
+#pragma unroll
+          for (int i = 0; i < kPacks; ++i) wins |= source.any_present(packs[i]);
+        }
+      }
+      if (wins) {
+        smallest_ = key;
+        batch_ = batch;
+      }
+    }
+    __device__ Key smallest() const { return smallest_; }
+    // The state of `lanes` neighbouring lanes, with what each found `beside` its batches. What
+    // `again(batch, find)` does is to hold a batch, and to make of the place in it that
+    // `find(packs)` gives one in the row. Should somebody have written to it meanwhile, the element
+    // is its last one.
+    template <class Again>
+    __device__ Near<Key> state(const Source& source, Near<Key> beside, uint32_t lanes,
+                               Again again) const {
+      Key smallest = beside.key;
+      if (batch_ != kNowhere) smallest = std::min(smallest, smallest_);
+      const Key key = warp_min(smallest, lanes);
+      uint32_t index = beside.key == key ? beside.index : kNowhere;
+      if (batch_ != kNowhere && smallest_ == key) {
+        index = std::min(
+            index, again(batch_, [&](const auto& packs) { return place_of(source, packs, key); }));
+      }
+      return {key, warp_min(index, lanes)};
+    }
+
+   private:
+    template <int kPacks>
+    static __device__ uint32_t place_of(const Source& source, const Pack (&packs)[kPacks],
+                                        Key key) {
+      constexpr int kWidth = Vector<Key>::kWidth;
+      uint32_t first = kNowhere;
+      if constexpr (Source::kMasked) {
+        if (key == source.element.key(source.absent())) {
+#pragma unroll
+          for (int i = kPacks - 1; i >= 0; --i) {
+            const uint32_t here = source.first_present(packs[i]);
+            if (here != kNowhere) first = i * kWidth + here;
+          }
+          return std::min<uint32_t>(first, kPacks * kWidth - 1);
+        }
+      }
+      Vector<Key> bits[kPacks];
+#pragma unroll
+      for (int i = 0; i < kPacks; ++i) bits[i] = source.bits(packs[i]);
+      return std::min<uint32_t>(first_of(source.element, bits, key), kPacks * kWidth - 1);
+    }
+
+    Key smallest_ = std::numeric_limits<Key>::max();
+    uint32_t batch_ = 0;  // if nothing is below the largest key, the first holds it too
+  };
+
   template <class Source, int kSlots>
   class Columns {
     using Element = typename Source::Element;
@@ -187,6 +266,10 @@ struct Extreme {
   static constexpr Room column_room(bool vector) {
     return Source::column_room(vector);
   }
+  template <class Source>
+  static constexpr int held_blocks() {
+    return Source::held_blocks();
+  }
 
   template <class State>
   __device__ int64_t index(const State& state) const {
@@ -225,11 +308,13 @@ __device__ inline float power_of_two(float x) {
 inline float power_of_two(float x) { return std::exp2(x); }
 #endif
 
-// e to the power of x, which is not above 2, for sums of elements of a format. In float32 what is
-// lost of the product with log2(e) counts; results of 16 bits do not show it.
+// e to the power of x, which is not above 2, for sums of elements of a format. What is lost of the
+// product with log2(e) counts in float32: times ln2 and the power, it is to be added; results of 16
+// bits do not show it.
 template <class Format>
-__device__ typename Format::Compute exponential(typename Format::Compute x) {
-  constexpr float kLog2E = 1.44269502f, kRest = 1.92596299e-8f, kLn2 = 0.693147181f;
+__device__ typename Format::Compute power_of_e(typename Format::Compute x,
+                                               typename Format::Compute& lost) {
+  constexpr float kLog2E = 1.44269502f, kRest = 1.92596299e-8f;
   if constexpr (sizeof(typename Format::Key) == 8) {
     return exp(x);
   } else if constexpr (sizeof(typename Format::Key) == 2) {
@@ -237,10 +322,18 @@ __device__ typename Format::Compute exponential(typename Format::Compute x) {
   } else {
     x = max_or_nan(x, -150.0f);  // e to the power of less is 0, too
     const float product = x * kLog2E;
-    const float lost = fmaf(x, kRest, fmaf(x, kLog2E, -product));
     const float power = power_of_two(product);
-    return fmaf(power, lost * kLn2, power);
+    lost = fmaf(power, fmaf(x, kRest, fmaf(x, kLog2E, -product)), lost);
+    return power;
   }
+}
+constexpr float kLn2 = 0.693147181f;
+
+template <class Format>
+__device__ typename Format::Compute exponential(typename Format::Compute x) {
+  typename Format::Compute lost = 0;
+  const auto power = power_of_e<Format>(x, lost);
+  return sizeof(typename Format::Key) == 4 ? power + lost * kLn2 : power;
 }
 
 template <class Format>
@@ -252,12 +345,16 @@ inline constexpr int16_t kInfinity<Float16> = 0x7c00;
 template <>
 inline constexpr int64_t kInfinity<Float64> = 0x7ff0000000000000;
 
+// That of the largest first.
+template <class Format, class Key = typename Format::Key>
+constexpr Order<Key> kDescending{-1, std::numeric_limits<Key>::max() - kInfinity<Format>,
+                                 Key(std::numeric_limits<Key>::max() - 2 * kInfinity<Format> - 1)};
+
 // The element of which this is the key, the largest first; of zeros and NaNs, one of them.
 template <class Format, class Key = typename Format::Key>
 __device__ typename Format::Compute number_of(Key key) {
-  constexpr Key kBias = std::numeric_limits<Key>::max() - kInfinity<Format>;
   Key bits;
-  bits_of<true>(key, Order<Key>{-1, kBias, Key(kBias - kInfinity<Format> - 1)}, bits);
+  bits_of<true>(key, kDescending<Format>, bits);
   return Format::decode(bits);
 }
 
@@ -335,7 +432,7 @@ class ExpSum {
   // ex2.approx is the more exact the nearer an element is to the base.)
   __device__ void raise(Sum largest) {
     largest_ = largest;
-    if (largest <= base_ + kAboveBase) return;
+    if (kAboveBase > 0 && largest <= base_ + kAboveBase) return;
     const Sum factor = exponential<Format>(base_ - largest);
     sum_ *= factor;
     lost_ *= factor;
@@ -346,26 +443,26 @@ class ExpSum {
   __device__ Sum of(const Sum (&x)[kCount]) const {
     // Of nothing but -infinity, the difference would be NaN.
     const Sum base = base_ == -std::numeric_limits<Sum>::infinity() ? 0 : base_;
-    Sum terms[kCount];
+    Sum terms[kCount], lost = 0;
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) terms[i] = exponential<Format>(x[i] - base);
+    for (int i = 0; i < kCount; ++i) terms[i] = power_of_e<Format>(x[i] - base, lost);
     // By twos, which is exact where adding one after the other is not.
 #pragma unroll
     for (int apart = 1; apart < kCount; apart *= 2) {
 #pragma unroll
       for (int i = 0; i + apart < kCount; i += 2 * apart) terms[i] += terms[i + apart];
     }
-    return terms[0];
+    return sizeof(typename Format::Key) == 4 ? terms[0] + lost * kLn2 : terms[0];
   }
   __device__ void add(Sum some) {
     const Sum exact = some - lost_, sum = sum_ + exact;
     lost_ = (sum - sum_) - exact;
     sum_ = sum;
   }
-  __device__ Sum largest() const { return largest_; }
+  __device__ Sum largest() const { return kAboveBase > 0 ? largest_ : base_; }
   __device__ Sum sum() const {
     const Sum sum = sum_ - lost_;
-    return base_ == largest_ ? sum : sum * exponential<Format>(base_ - largest_);
+    return kAboveBase == 0 || base_ == largest_ ? sum : sum * exponential<Format>(base_ - largest_);
   }
 
  private:
@@ -442,6 +539,44 @@ struct SoftmaxMax {
     ExpSum<F> sum_;
   };
 
+  template <class Source>
+  class Batches {
+    using Pack = typename Source::Pack;
+    static constexpr int kWidth = Vector<typename F::Key>::kWidth;
+
+   public:
+    explicit __device__ Batches(const Source& source) : best_(source) {}
+    template <int kPacks>
+    __device__ void take(const Source&, const Pack (&packs)[kPacks], uint32_t batch) {
+      // Its order being known costs an instruction less for each element.
+      const Source source{typename Source::Element{kDescending<F>}};
+      const auto before = best_.smallest();
+      best_.take(source, packs, batch);
+      if (best_.smallest() != before) sum_.raise(number_of<F>(best_.smallest()));
+      Sum some = 0;
+#pragma unroll
+      for (int i = 0; i < kPacks; ++i) {
+        Sum x[kWidth];
+        numbers_of<F>(source.bits(packs[i]), x);
+        some += sum_.of(x);
+      }
+      sum_.add(some);
+    }
+    template <class Again>
+    __device__ Summed<F, uint32_t> state(const Source& source, Summed<F, uint32_t> beside,
+                                         uint32_t lanes, Again again) const {
+      const auto best = best_.state(source, beside, lanes, again);
+      Sum sum = sum_.sum() * ratio<F>(best_.smallest(), best.key);
+      if (!beside.none()) sum += beside.sum * ratio<F>(beside.key, best.key);
+      for (uint32_t d = lanes / 2; d > 0; d /= 2) sum += __shfl_xor_sync(~0u, sum, d);
+      return {best, sum};
+    }
+
+   private:
+    Extreme::Batches<Source> best_;
+    ExpSum<F> sum_;
+  };
+
   template <class Source, int kSlots>
   class Columns {
     using Element = typename Source::Element;
@@ -511,6 +646,11 @@ struct SoftmaxMax {
     if (sizeof(Sum) == 8) return {4, 3};
     if (vector) return sizeof(typename F::Key) == 2 ? Room{8, 2} : Room{4, 4};
     return {8, 4};
+  }
+
+  template <class Source>
+  static constexpr int held_blocks() {
+    return sizeof(Sum) == 8 ? 3 : sizeof(typename F::Key) == 2 ? 5 : 4;
   }
 
   template <class State>

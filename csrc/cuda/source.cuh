@@ -86,8 +86,8 @@ struct Stored {
 
 // The input and a mask, with strides of its own: bools that say which elements take part.
 //
-// kWords: the bytes of the mask for a pack are one aligned word, from memory in one load. Else each
-// is loaded by itself, wherever it lies. Bound like Stored, with a byte more to each element.
+// kWords: the bytes of the mask for a pack are aligned words, each from memory in one load. Else
+// each is loaded by itself, wherever it lies. Bound like Stored, with a byte more to each element.
 template <class E, bool kWords>
 struct Masked {
   using Element = E;
@@ -134,16 +134,10 @@ struct Masked {
     Pack pack;
     pack.vector = Vector<Key>::load(reinterpret_cast<const Vector<Key>*>(at.input) + number);
     if constexpr (kWords) {
-      using Word =
-          std::conditional_t<kWidth == 2, uint16_t,
-                             std::conditional_t<kWidth == 4, uint32_t,
-                                                std::conditional_t<kWidth == 8, uint64_t, uint4>>>;
-      const Word word = reinterpret_cast<const Word*>(at.mask)[number];
-      if constexpr (kWidth == 2) {
-        pack.mask[0] = word;
-      } else {
-        memcpy(pack.mask, &word, sizeof(word));
-      }
+      using Word = std::conditional_t<kWidth == 2, uint16_t, uint32_t>;
+      const auto* words = reinterpret_cast<const Word*>(at.mask + number * kWidth);
+#pragma unroll
+      for (int i = 0; i < int(sizeof(pack.mask) / 4); ++i) pack.mask[i] = words[i];
     } else {
       const uint8_t* mask = at.mask + number * kWidth * dim.mask_stride;
 #pragma unroll
@@ -203,6 +197,10 @@ struct Masked {
     if (sizeof(Key) == 1) return {kWords ? 4 : 2, 2};
     if (sizeof(Key) == 2) return {kWords ? 4 : 2, 3};
     return {4, kWords ? 4 : 3};
+  }
+  static constexpr int held_blocks() {
+    if (!kWords) return sizeof(Key) == 2 || sizeof(Key) == 8 ? 3 : 2;
+    return 4;
   }
 
  private:
