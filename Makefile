@@ -58,7 +58,7 @@ fuzz: build
 sanitize: build
 	CXX='$(CXX)' REDUCEOPS_CUDA=0 REDUCEOPS_SANITIZE=address,undefined \
 		$(BIN)/python setup.py --quiet build_ext --build-lib $(SANITIZED)
-	CUSTOMOPS_LIBRARY_DIR=$(CURDIR)/$(SANITIZED)/customops/lib CUDA_VISIBLE_DEVICES= \
+	REDUCEOPS_LIBRARY_DIR=$(CURDIR)/$(SANITIZED)/customops/lib CUDA_VISIBLE_DEVICES= \
 		ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
 		LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
 		$(BIN)/python -m pytest -n auto --capture=sys tests
@@ -68,7 +68,7 @@ sanitize: build
 sanitize-threads: build
 	CXX='$(CXX)' REDUCEOPS_CUDA=0 REDUCEOPS_SANITIZE=thread \
 		$(BIN)/python setup.py --quiet build_ext --build-lib $(THREAD_SANITIZED)
-	CUSTOMOPS_LIBRARY_DIR=$(CURDIR)/$(THREAD_SANITIZED)/customops/lib CUDA_VISIBLE_DEVICES= \
+	REDUCEOPS_LIBRARY_DIR=$(CURDIR)/$(THREAD_SANITIZED)/customops/lib CUDA_VISIBLE_DEVICES= \
 		TSAN_OPTIONS="exitcode=66 suppressions=$(CURDIR)/tests/thread_sanitizer.supp" \
 		LD_PRELOAD="$$($(CXX) -print-file-name=libtsan.so)" \
 		setarch -R $(BIN)/python -m pytest --capture=sys tests/test_threads.py tests/test_cpu_walks.py \

@@ -12,6 +12,7 @@ import importlib.util
 import os
 import platform
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -25,7 +26,8 @@ from setuptools.command.build_ext import build_ext
 from setuptools.errors import CompileError, SetupError
 
 ROOT = Path(__file__).resolve().parent
-MIN_TORCH = (2, 10)
+VERSION = runpy.run_path(str(ROOT / "customops/version.py"))
+MIN_TORCH = VERSION["MIN_TORCH"]
 RELEASE_ARCHITECTURES = "8.0;9.0a;10.0;12.0+PTX"
 ISAS = {
     "baseline": ["-march=x86-64"],

@@ -4,7 +4,9 @@
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
 #include <torch/headeronly/core/ScalarType.h>
 
+#include <algorithm>
 #include <array>
+#include <cctype>
 #include <cstdint>
 #include <sstream>
 #include <stdexcept>
@@ -53,9 +55,13 @@ inline const DType& dtype_of(int32_t code) {
 }
 
 inline std::string dtype_name(int32_t code) {
-  const char* name = dtype_of(code).name;
-  return name ? name
-              : torch::headeronly::toString(static_cast<torch::headeronly::ScalarType>(code));
+  const char* known = dtype_of(code).name;
+  if (known) return known;
+  // torch has the names of Python in another case.
+  std::string name = torch::headeronly::toString(static_cast<torch::headeronly::ScalarType>(code));
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char c) { return std::tolower(c); });
+  return name;
 }
 
 template <class... Parts>

@@ -1,7 +1,5 @@
 // The plans, asked for without running anything: for tests and bug reports (customops/explain.py).
-#include <algorithm>
 #include <cmath>
-#include <initializer_list>
 #include <iterator>
 
 #include "cpu/plan.h"
@@ -18,6 +16,55 @@ reduceops::Groups groups_of(int64_t ndim, const int64_t* sizes, const int64_t* s
   return groups;
 }
 
+// What a plan says of itself, by name: the one list of it, which Python asks for.
+template <class Plan>
+struct Field {
+  const char* name;
+  int64_t (*of)(const Plan& plan);
+};
+
+using CudaPlan = reduceops::cuda::Plan;
+using CpuPlan = reduceops::cpu::Plan;
+
+#define REDUCEOPS_FIELD(Plan, field) \
+  {#field, [](const Plan& plan) { return static_cast<int64_t>(plan.field); }}
+
+constexpr Field<CudaPlan> kCudaFields[] = {
+    REDUCEOPS_FIELD(CudaPlan, walk),        REDUCEOPS_FIELD(CudaPlan, vector),
+    REDUCEOPS_FIELD(CudaPlan, lanes),       REDUCEOPS_FIELD(CudaPlan, loads),
+    REDUCEOPS_FIELD(CudaPlan, batches),     REDUCEOPS_FIELD(CudaPlan, shares),
+    REDUCEOPS_FIELD(CudaPlan, threads),     REDUCEOPS_FIELD(CudaPlan, cluster),
+    REDUCEOPS_FIELD(CudaPlan, blocks),      REDUCEOPS_FIELD(CudaPlan, parts),
+    REDUCEOPS_FIELD(CudaPlan, part_extent), REDUCEOPS_FIELD(CudaPlan, candidate_bytes),
+    REDUCEOPS_FIELD(CudaPlan, tile),        REDUCEOPS_FIELD(CudaPlan, tiles),
+    REDUCEOPS_FIELD(CudaPlan, across),      REDUCEOPS_FIELD(CudaPlan, subtile),
+    REDUCEOPS_FIELD(CudaPlan, contiguous),  REDUCEOPS_FIELD(CudaPlan, stage_rows),
+    REDUCEOPS_FIELD(CudaPlan, stage_pitch), REDUCEOPS_FIELD(CudaPlan, stage_bytes),
+    REDUCEOPS_FIELD(CudaPlan, stages),      REDUCEOPS_FIELD(CudaPlan, scratch_bytes),
+    REDUCEOPS_FIELD(CudaPlan, runs),        REDUCEOPS_FIELD(CudaPlan, box.reading),
+    REDUCEOPS_FIELD(CudaPlan, box.pieces),  REDUCEOPS_FIELD(CudaPlan, mapped),
+};
+
+constexpr Field<CpuPlan> kCpuFields[] = {
+    REDUCEOPS_FIELD(CpuPlan, rows),  REDUCEOPS_FIELD(CpuPlan, tile),
+    REDUCEOPS_FIELD(CpuPlan, tiles), REDUCEOPS_FIELD(CpuPlan, units),
+    REDUCEOPS_FIELD(CpuPlan, parts), REDUCEOPS_FIELD(CpuPlan, part_extent),
+    REDUCEOPS_FIELD(CpuPlan, grain),
+};
+
+#undef REDUCEOPS_FIELD
+
+template <class Plan, size_t count>
+const char* name_of(const Field<Plan> (&fields)[count], int64_t i) {
+  return i < static_cast<int64_t>(count) ? fields[i].name : nullptr;
+}
+
+template <class Plan, size_t count>
+int64_t* write(const Field<Plan> (&fields)[count], const Plan& plan, int64_t* out) {
+  for (const Field<Plan>& field : fields) *out++ = field.of(plan);
+  return out;
+}
+
 }  // namespace
 
 #define REDUCEOPS_EXPORT extern "C" __attribute__((visibility("default")))
@@ -30,14 +77,18 @@ REDUCEOPS_EXPORT const char* reduceops_cuda_constant(int64_t i, int64_t* value) 
   return kTunables[i].name;
 }
 
+// The name of the i-th field of a plan; null past the last.
+REDUCEOPS_EXPORT const char* reduceops_cuda_plan_field(int64_t i) {
+  return name_of(kCudaFields, i);
+}
+REDUCEOPS_EXPORT const char* reduceops_cpu_plan_field(int64_t i) { return name_of(kCpuFields, i); }
+
 // mask_strides: of a mask in the shape of the input; null if there is none
 // constants: the value of each, in that order
-// out: of the plan walk, vector, lanes, loads, batches, shares, threads, cluster, blocks, parts,
-// part_extent, candidate_bytes, tile, tiles, across, subtile, contiguous, stage_rows, stage_pitch,
-// stage_bytes, stages, scratch_bytes, runs, reading, pieces, mapped; then how many walks fit, and
-// of each those fields, its price in nanoseconds, and whether it is the usual one. Up to 195
-// numbers. Returns what the plan promises to its kernel and does not keep, which is a bug; null if
-// there is nothing.
+// out: the fields of the plan, how many walks fit, and of each its fields, its price in nanoseconds
+// and whether it is the usual one.
+// Returns what the plan promises to its kernel and does not keep, which is a bug; null if there is
+// nothing.
 REDUCEOPS_EXPORT const char* reduceops_cuda_plan(int64_t ndim, const int64_t* sizes,
                                                  const int64_t* strides, uint64_t reduced_mask,
                                                  int64_t bytes, int64_t address,
@@ -52,50 +103,19 @@ REDUCEOPS_EXPORT const char* reduceops_cuda_plan(int64_t ndim, const int64_t* si
   arrange(groups, bytes);
   const Limits limits{multiprocessors, bulk != 0};
   const Plan plan = make_plan(groups, bytes, address, limits, tuning, task);
-  const auto write = [&out](std::initializer_list<int64_t> numbers) {
-    out = std::copy(numbers.begin(), numbers.end(), out);
-  };
-  const auto write_plan = [&](const Plan& p) {
-    write({static_cast<int64_t>(p.walk),
-           p.vector,
-           p.lanes,
-           p.loads,
-           p.batches,
-           p.shares,
-           p.threads,
-           p.cluster,
-           p.blocks,
-           p.parts,
-           p.part_extent,
-           p.candidate_bytes,
-           p.tile,
-           p.tiles,
-           p.across,
-           p.subtile,
-           p.contiguous,
-           p.stage_rows,
-           p.stage_pitch,
-           p.stage_bytes,
-           p.stages,
-           p.scratch_bytes,
-           p.runs,
-           p.box.reading,
-           p.box.pieces,
-           p.mapped});
-  };
-  write_plan(plan);
+  out = write(kCudaFields, plan, out);
   const PlanInput in(groups, bytes, address, limits, tuning, task);
   Choice choice(in);
   choice.set_prices();
-  write({choice.count()});
+  *out++ = choice.count();
   for (int i = 0; i < choice.count(); ++i) {
-    write_plan(choice[i].plan);
-    write({std::llround(choice[i].price * 1e3), i == choice.usual()});
+    out = write(kCudaFields, choice[i].plan, out);
+    *out++ = std::llround(choice[i].price * 1e3);
+    *out++ = i == choice.usual();
   }
   return broken_promise(plan, groups, bytes, address, limits, task);
 }
 
-// out: rows, tile, tiles, units, parts, part_extent, grain
 // Returns null.
 REDUCEOPS_EXPORT const char* reduceops_cpu_plan(int64_t ndim, const int64_t* sizes,
                                                 const int64_t* strides, uint64_t reduced_mask,
@@ -103,8 +123,6 @@ REDUCEOPS_EXPORT const char* reduceops_cpu_plan(int64_t ndim, const int64_t* siz
   auto groups = groups_of(ndim, sizes, strides, reduced_mask);
   if (!reduceops::is_rows(groups)) reduceops::order_by_index(groups.reduced);
   const auto plan = reduceops::cpu::make_plan(groups, walk_extent(groups.reduced), bytes, threads);
-  const int64_t fields[] = {plan.rows,  plan.tile,        plan.tiles, plan.units,
-                            plan.parts, plan.part_extent, plan.grain};
-  std::copy(std::begin(fields), std::end(fields), out);
+  write(kCpuFields, plan, out);
   return nullptr;
 }

@@ -53,7 +53,7 @@ STABLE_TORCH_LIBRARY(reduceops, m) {
       "Tensor(a!) state, int rank, int capacity, int timeout) -> (Tensor values, Tensor indices)");
 
   // What autograd.cpp goes on with where a gradient may be needed; implemented in
-  // customops/autograd.py.
+  // customops/_register/autograd.py.
   m.def("_min_autograd(Tensor self, int dim, bool keepdim) -> (Tensor values, Tensor indices)");
   m.def("_max_autograd(Tensor self, int dim, bool keepdim) -> (Tensor values, Tensor indices)");
   m.def(

@@ -14,9 +14,9 @@
 
 namespace reduceops::torch_private {
 
-// CUSTOMOPS_WITHOUT names symbols, between commas, that count as missing: for tests.
+// REDUCEOPS_WITHOUT names symbols, between commas, that count as missing: for tests.
 inline bool hidden(std::string_view name) {
-  const char* list = std::getenv("CUSTOMOPS_WITHOUT");
+  const char* list = std::getenv("REDUCEOPS_WITHOUT");
   if (!list) return false;
   const std::string names = ',' + std::string(list) + ',';
   return names.find(',' + std::string(name) + ',') != names.npos;

@@ -11,7 +11,7 @@ from . import interpreter, libraries  # noqa: F401  (interpreter first, before t
 
 libraries.load()
 
-from . import autograd, fake, pairs, scale, unsupported, vmap  # noqa: E402, F401  (they register)
+from . import _register, pairs  # noqa: E402, F401
 from . import onnx as onnx  # noqa: E402
 from .after_import import after_import  # noqa: E402
 from .ops import argmax, argmin, max, min, scale_max, scale_min, softmax_max  # noqa: E402

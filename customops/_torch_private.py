@@ -1,12 +1,14 @@
 """What this package uses of torch that torch does not promise: every private Python name.
 
-Each is looked up when this module is imported. Where this torch has none the package still
-imports, and no answer is wrong: something is slower, or an error. `missing()` says what, for these
-and for the C++ symbols of csrc/torch_private.h. (Inductor's internals are imported by inductor.py
-and lowering.py, when somebody uses Inductor; without them the operators are kernels that it calls.)
+Each is looked up when this module is imported or, where that would import sympy, when it is first
+needed. Where this torch has none the package still imports, and no answer is wrong: something is
+slower, or an error. `missing()` says what, for these and for the C++ symbols of
+csrc/torch_private.h. (Inductor's internals are imported by customops/inductor, when somebody uses
+Inductor; without them the operators are kernels that it calls.)
 """
 
 import ctypes
+import functools
 import importlib
 import os
 from collections.abc import Callable
@@ -17,7 +19,8 @@ from torch.autograd import forward_ad
 
 from . import libraries
 
-_hidden = os.environ.get("CUSTOMOPS_WITHOUT", "").split(",")  # count as missing: for tests
+# Names that count as missing, for tests.
+_hidden = set(filter(None, os.environ.get("REDUCEOPS_WITHOUT", "").split(",")))
 LOST: dict[str, str] = {}  # what is lost without each
 _missing: set[str] = set()
 
@@ -35,6 +38,18 @@ def _find(module: str, name: str, fallback: Any, without: str) -> Any:
     except (ImportError, AttributeError):
         _missing.add(path)
         return fallback
+
+
+_later: list[Callable[[], Callable]] = []  # to be looked up yet
+
+
+def _for_symbols(name: str, without: str) -> Callable[[Any], bool]:
+    """A function of a condition on sizes. Numbers do not need it; to import it takes 0.35 s."""
+    module = "torch.fx.experimental.symbolic_shapes"
+    find = functools.cache(lambda: _find(module, name, bool, without))
+    LOST[f"{module}.{name}"] = without
+    _later.append(find)
+    return lambda condition: condition if isinstance(condition, bool) else find()(condition)
 
 
 def _refuse(what: str) -> Callable[..., NoReturn]:
@@ -85,14 +100,11 @@ vmap_helper = _find(
     *("torch._functorch.autograd_function", "custom_function_call_vmap_helper"),
     *(_refuse(_NO_MASKED_VMAP), _NO_MASKED_VMAP),
 )
-statically_known_true = _find(
-    *("torch.fx.experimental.symbolic_shapes", "statically_known_true", bool),
+statically_known_true = _for_symbols(
+    "statically_known_true",
     "a traced call with an index_dtype is compiled for one side of its limit",
 )
-guard_or_false = _find(
-    *("torch.fx.experimental.symbolic_shapes", "guard_or_false", bool),
-    "sizes that depend on data are errors when traced",
-)
+guard_or_false = _for_symbols("guard_or_false", "sizes that depend on data are errors when traced")
 check = _find(
     *("torch", "_check", lambda condition, message: _require(bool(condition), message)),
     "a mask over sizes that depend on data is an error when traced",
@@ -134,15 +146,18 @@ def functional_all_gather(x: torch.Tensor, group: Any) -> torch.Tensor:
     return collectives.wait_tensor(gathered)
 
 
+_SYMMETRIC_MEMORY = "torch.distributed._symmetric_memory"
+
+
 def symmetric_memory() -> Any:
     """`torch.distributed._symmetric_memory`; None where this torch has not what is used of it,
     and ranks then exchange by collectives. Imported by those who ask for it."""
     try:
-        memory = importlib.import_module("torch.distributed._symmetric_memory")
+        memory = importlib.import_module(_SYMMETRIC_MEMORY)
     except ImportError:
         return None
     has_all = all(hasattr(memory, name) for name in ("empty", "rendezvous"))
-    return memory if has_all and memory.__name__ not in _hidden else None
+    return memory if has_all and _SYMMETRIC_MEMORY not in _hidden else None
 
 
 def symbols() -> dict[str, tuple[str, bool]]:
@@ -160,5 +175,17 @@ def symbols() -> dict[str, tuple[str, bool]]:
 
 def missing() -> dict[str, str]:
     """The private names that this torch lacks, and what is lost without each."""
+    for find in _later:
+        find()
     lacking = {name: LOST[name] for name in LOST if name in _missing}
     return lacking | {name: without for name, (without, found) in symbols().items() if not found}
+
+
+def _check_hidden() -> None:
+    known = {*LOST, *symbols(), _SYMMETRIC_MEMORY}
+    if unknown := ", ".join(sorted(_hidden - known)):
+        raise ImportError(f"REDUCEOPS_WITHOUT names {unknown}; it takes {', '.join(sorted(known))}")
+
+
+if _hidden:
+    _check_hidden()

@@ -6,6 +6,8 @@ python -m customops.explain 128 4096 4095 --dim 1 --dtype float32
 import argparse
 import ctypes
 import enum
+import functools
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -76,10 +78,6 @@ class Candidate:
     usual: bool  # what measurements found best for such inputs; another must win by a margin
 
 
-_FIELDS = len(CudaPlan.__annotations__) - 1  # but for the candidates
-MOST_CANDIDATES = 6
-
-
 class BrokenPlan(Exception):
     """A plan that does not keep what it promises to its kernel (csrc/cuda/plan_check.h)."""
 
@@ -126,24 +124,33 @@ def cuda_plan(
     if mask is not None:
         strides = (ctypes.c_int64 * max(self.dim(), 1))(*mask.expand(self.shape).stride())
     limits = (address, multiprocessors, bulk, strides, softmax, constants)
-    most = _FIELDS + 1 + MOST_CANDIDATES * (_FIELDS + 2)
+    fields = len(_fields("cuda"))
+    most = fields + 1 + len(Walk) * (fields + 2)
     numbers, broken = _ask("reduceops_cuda_plan", _layout(self, dim), limits, most)
-    chosen, (count, *rest) = numbers[:_FIELDS], numbers[_FIELDS:]
-    rows = (rest[i * (_FIELDS + 2) :] for i in range(count))
+    chosen, (count, *rest) = numbers[:fields], numbers[fields:]
+    rows = (rest[i * (fields + 2) :] for i in range(count))
     candidates = tuple(
-        Candidate(_plan(row[:_FIELDS]), row[_FIELDS] / 1e3, bool(row[_FIELDS + 1])) for row in rows
+        Candidate(_cuda_plan(row[:fields]), row[fields] / 1e3, bool(row[fields + 1]))
+        for row in rows
     )
-    plan = _plan(chosen, candidates)
+    plan = _cuda_plan(chosen, candidates)
     if broken:
         raise BrokenPlan(f"a bug: the kernel relies on '{broken.decode()}', but not so in {plan}")
     return plan
 
 
-def _plan(numbers: Sequence[int], candidates: tuple[Candidate, ...] = ()) -> CudaPlan:
-    kinds = {"walk": Walk, "vector": bool, "contiguous": bool, "pieces": bool, "mapped": bool}
-    named = dict(zip(CudaPlan.__annotations__, numbers, strict=False))
-    typed = {name: kinds.get(name, int)(number) for name, number in named.items()}
-    return CudaPlan(**typed, candidates=candidates)
+def _cuda_plan(numbers: Sequence[int], candidates: tuple[Candidate, ...] = ()) -> CudaPlan:
+    kinds = CudaPlan.__annotations__
+    fields = zip(_fields("cuda"), numbers, strict=True)
+    return CudaPlan(**{n: kinds[n](number) for n, number in fields}, candidates=candidates)
+
+
+@functools.cache
+def _fields(device: str) -> tuple[str, ...]:
+    """The names of a plan's numbers, in the order of csrc/explain.cpp."""
+    ask = _function(f"reduceops_{device}_plan_field", ctypes.c_char_p)
+    names = itertools.takewhile(bool, (ask(ctypes.c_int64(i)) for i in itertools.count()))
+    return tuple(name.decode().rpartition(".")[2] for name in names)
 
 
 def explain(self: torch.Tensor, dim: int | Sequence[int] | None = None, **limits) -> str:
@@ -181,8 +188,9 @@ def cpu_plan(
     self: torch.Tensor, dim: int | Sequence[int] | None = None, *, threads: int = 1
 ) -> CpuPlan:
     """The plan for reducing `dim` (None: all) of a tensor like `self` with so many threads."""
-    rows, *rest = _ask("reduceops_cpu_plan", _layout(self, dim), (threads,), 7)[0]
-    return CpuPlan(bool(rows), *rest)
+    names, kinds = _fields("cpu"), CpuPlan.__annotations__
+    numbers, _ = _ask("reduceops_cpu_plan", _layout(self, dim), (threads,), len(names))
+    return CpuPlan(**{n: kinds[n](number) for n, number in zip(names, numbers, strict=True)})
 
 
 def _layout(self: torch.Tensor, dim: int | Sequence[int] | None) -> tuple:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import torch
 
-MIN_TORCH = (2, 10)
-_FOLDER = Path(os.environ.get("CUSTOMOPS_LIBRARY_DIR") or Path(__file__).parent / "lib")
+from .version import MIN_TORCH
+
+_FOLDER = Path(os.environ.get("REDUCEOPS_LIBRARY_DIR") or Path(__file__).parent / "lib")
 
 
 @dataclass
@@ -47,11 +48,17 @@ def load() -> None:
     """Loads what this torch can use; ImportError where that leaves no operators."""
     if cpu.loaded:
         return  # importlib.reload
+    _check_environment()
     _check_torch()
     _check_first()
     _load_cpu()
     _load_cuda()
     torch.ops.reduceops.package = str(Path(__file__).parent)
+
+
+def _check_environment() -> None:
+    if not _FOLDER.is_dir() and "REDUCEOPS_LIBRARY_DIR" in os.environ:
+        raise ImportError(f"REDUCEOPS_LIBRARY_DIR is {str(_FOLDER)!r}; it takes a folder")
 
 
 def _check_torch() -> None:

@@ -16,7 +16,8 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
 
-from . import autograd, checks
+from . import checks
+from ._register import autograd
 from .exchange import reduce_shard
 
 

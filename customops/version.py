@@ -1,1 +1,2 @@
-__version__ = "0.1.0"
+__version__ = "0.2.0"
+MIN_TORCH = (2, 10)  # what setup.py builds for and requires

@@ -55,4 +55,4 @@ def test_a_tuning_that_does_not_exist(tuning):
     done = subprocess.run(
         [sys.executable, "-c", ask], env=environment, cwd=ROOT, capture_output=True, text=True
     )
-    assert f"no constant of the plan is set by '{tuning}'" in done.stderr
+    assert f"no constant of the plan is set by '{tuning}'; it takes name=value" in done.stderr

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import NO_CUDA
-from opspec import OPS, assert_same, each_op, each_op_and_dtype, ops
+from opspec import OPS, as_tuple, assert_same, each_op, each_op_and_dtype, ops
 
 import customops
 
@@ -111,6 +111,40 @@ def test_compile(spec, shape, dtype, dim, kind, text, dynamic):
     assert f"reduceops::{spec.name}: {text}".partition(" (input shape")[0] in str(raised.value)
 
 
+def outcome(function, *arguments, **options):
+    """The dtypes of the results, or the text of the error."""
+    try:
+        return [result.dtype for result in as_tuple(function(*arguments, **options))]
+    except RuntimeError as error:
+        return str(error)
+
+
+EVERY_DTYPE = sorted({x for x in vars(torch).values() if isinstance(x, torch.dtype)}, key=str)
+
+
+@each_op
+def test_kernels_and_fakes_agree_on_dtypes(spec):
+    """On those that are taken and in what is said of the others: C++ and checks.py have a table."""
+    arguments = spec.arguments(0, False)
+    agreed = []
+    for dtype in EVERY_DTYPE:
+        try:
+            x = torch.empty((2, 3), dtype=dtype)
+            on_meta = x.to("meta")
+        except (RuntimeError, NotImplementedError):  # quantized, or of less than a byte
+            continue
+        agreed.append(outcome(spec.op, on_meta, *arguments) == outcome(spec.op, x, *arguments))
+    assert len(agreed) > 20 and all(agreed)
+
+
+@pytest.mark.parametrize("spec", [s for s in OPS if s.op.overloads()[1:]], ids=str)
+def test_kernels_and_fakes_agree_on_index_dtypes(spec):
+    x = torch.zeros(300, 2)
+    for dtype in (*spec.dtypes, torch.complex64, torch.complex128):
+        found = [outcome(spec.op, t, 0, index_dtype=dtype) for t in (x, x.to("meta"))]
+        assert found[0] == found[1], dtype
+
+
 @each_op_and_dtype
 def test_every_listed_dtype_is_supported(spec, dtype, device):
     arguments = spec.arguments(0, False)
@@ -174,14 +208,19 @@ def run(code, **environment):
 
 
 def test_import_without_the_library_says_how_to_build_it(tmp_path):
-    error = run("import customops", CUSTOMOPS_LIBRARY_DIR=str(tmp_path))
+    error = run("import customops", REDUCEOPS_LIBRARY_DIR=str(tmp_path))
     assert error.startswith("ImportError:")
     assert "libreduceops.so" in error and "not built" in error and "make test" in error
 
 
+def test_a_library_folder_that_is_none(tmp_path):
+    error = run("import customops", REDUCEOPS_LIBRARY_DIR=str(tmp_path / "none"))
+    assert error.startswith("ImportError: REDUCEOPS_LIBRARY_DIR is") and "takes a folder" in error
+
+
 def test_import_with_a_broken_library_says_why(tmp_path):
     (tmp_path / "libreduceops.so").write_bytes(b"not a library")
-    error = run("import customops", CUSTOMOPS_LIBRARY_DIR=str(tmp_path))
+    error = run("import customops", REDUCEOPS_LIBRARY_DIR=str(tmp_path))
     assert error.startswith("ImportError:") and "libreduceops.so" in error
 
 
@@ -199,7 +238,7 @@ def test_cuda_tensor_without_the_cuda_library_says_so(call, requires_grad, tmp_p
     error = run(
         "import torch, customops; "
         f"x = torch.ones(3, device='cuda', requires_grad={requires_grad}); customops.{call}",
-        CUSTOMOPS_LIBRARY_DIR=str(tmp_path),
+        REDUCEOPS_LIBRARY_DIR=str(tmp_path),
     )
     op = call.partition("(")[0]
     assert f"reduceops::{op}" in error and "CUDA library is not loaded" in error

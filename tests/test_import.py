@@ -97,3 +97,15 @@ def test_a_subinterpreter():
         WORKS,
     )
     assert "subinterpreter" in text
+
+
+def test_it_imports_nothing_large():
+    """That torch has not imported: sympy alone takes as long as half of torch."""
+    text = run(
+        "before = set(sys.modules)",
+        "import customops",
+        "print(*(set(sys.modules) - before))",
+    )
+    large = ("sympy", "mpmath", "torch._inductor", "torch._functorch", "torch._dynamo", "torch.fx")
+    assert not [name for name in text.split() if name.startswith(large)]
+    assert "customops.ops" in text.split()

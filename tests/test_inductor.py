@@ -16,7 +16,8 @@ from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch._inductor.decomposition import select_decomp_table
 
 import customops
-from customops import inductor, lowering
+from customops import inductor
+from customops.inductor import lowering
 
 DTYPES = (torch.bool, *data.INTEGERS[:5], *data.FLOATS)
 

@@ -19,7 +19,8 @@ from torch._inductor import lowering as inductor_lowering
 from torch._inductor.utils import run_and_get_code
 
 import customops
-from customops import fake, lowering
+from customops._register import fake
+from customops.inductor import lowering
 
 pytestmark = needs_compiler
 ENDS = ("min", "max")
@@ -217,8 +218,8 @@ def test_a_large_extent(device):
 
 
 def test_an_inductor_without_what_it_takes(monkeypatch, device):
-    monkeypatch.delattr(customops, "lowering")
-    monkeypatch.setitem(sys.modules, "customops.lowering", None)  # its import fails
+    monkeypatch.delattr(customops.inductor, "lowering")
+    monkeypatch.setitem(sys.modules, "customops.inductor.lowering", None)  # its import fails
     op = torch.ops.reduceops.scale_min.default
     monkeypatch.delitem(inductor_lowering.lowerings, op, raising=False)
     fake._register_lowerings.cache_clear()

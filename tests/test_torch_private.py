@@ -13,8 +13,6 @@ import customops
 from customops import _torch_private, libraries
 
 PACKAGE = Path(customops.__file__).parent
-# Of Inductor, which they import when somebody uses it.
-INDUCTORS = {"inductor.py", "lowering.py"}
 # torch made it public, or has no named dims to ask for.
 SOMETIMES_MISSING = {
     "torch_exception_get_what_without_backtrace": torch.__version__ < "2.13",
@@ -39,7 +37,7 @@ def test_inductors_internals():
     from torch._dynamo.utils import counters
     from torch._inductor import config, ir
 
-    from customops import inductor, lowering  # noqa: F401
+    from customops.inductor import lowering, rewrite  # noqa: F401
 
     assert counters is not None and hasattr(config, "post_grad_custom_post_pass")
     for name in ("Pointwise", "TensorBox", "is_storage_and_layout", "as_storage_and_layout"):
@@ -48,9 +46,9 @@ def test_inductors_internals():
 
 
 def test_the_table_is_complete():
-    """No other file names what is private to torch, in Python or in C++."""
-    for path in PACKAGE.glob("*.py"):
-        if path.name in {"_torch_private.py", *INDUCTORS}:
+    """No other file names what is private to torch, in Python or in C++. (Of Inductor all is.)"""
+    for path in PACKAGE.rglob("*.py"):
+        if path.name == "_torch_private.py" or path.parent.name == "inductor":
             continue
         for node in ast.walk(ast.parse(path.read_text())):
             names = []
@@ -66,6 +64,18 @@ def test_the_table_is_complete():
     sources = (Path(__file__).parent.parent / "csrc").rglob("*.[ch]*")
     named = {path.name for path in sources if '"_ZN' in path.read_text()}
     assert named == {"torch_private.h"}
+
+
+def test_names_that_are_not_used():
+    done = subprocess.run(
+        [sys.executable, "-c", "import customops"],
+        env={**os.environ, "PYTHONPATH": str(PACKAGE.parent), "REDUCEOPS_WITHOUT": "torch.nothing"},
+        capture_output=True,
+        text=True,
+    )
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("ImportError: REDUCEOPS_WITHOUT names torch.nothing; it takes "), last
+    assert "torch._functorch.utils.unwrap_dead_wrappers" in last
 
 
 # Forks once for each name, after torch is imported and before customops is.
@@ -120,7 +130,7 @@ without = dict(zip(names, sys.argv[2].splitlines()))
 for name in names:
     pid = os.fork()
     if pid == 0:
-        os.environ["CUSTOMOPS_WITHOUT"] = name
+        os.environ["REDUCEOPS_WITHOUT"] = name
         try:
             check(name)
         except BaseException:
@@ -150,7 +160,7 @@ def test_the_report_lists_what_is_missing():
     name = "torch._C._are_functorch_transforms_active"
     done = subprocess.run(
         [sys.executable, "-m", "customops"],
-        env={**os.environ, "PYTHONPATH": str(PACKAGE.parent), "CUSTOMOPS_WITHOUT": name},
+        env={**os.environ, "PYTHONPATH": str(PACKAGE.parent), "REDUCEOPS_WITHOUT": name},
         capture_output=True,
         text=True,
         check=True,

@@ -80,9 +80,12 @@ Tuning tuning_of_environment() {
     const auto parsed = std::from_chars(digits.data(), digits.data() + digits.size(), value);
     if (parsed.ec != std::errc() || parsed.ptr != digits.data() + digits.size() || value < 0 ||
         !set(tuning, item.substr(0, equals), value)) {
+      std::string names;
+      for (const Tunable& tunable : kTunables)
+        names += (names.empty() ? "" : ", ") + std::string(tunable.name);
       throw std::runtime_error(
           "reduceops: REDUCEOPS_CUDA_TUNING: no constant of the plan is set by '" +
-          std::string(item) + "'");
+          std::string(item) + "'; it takes name=value with a value from 0 on and one of " + names);
     }
   }
   return tuning;

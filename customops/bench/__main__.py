@@ -83,7 +83,7 @@ def _parser() -> argparse.ArgumentParser:
     of_random.add_argument(
         "--before",
         metavar="FOLDER",
-        help="another build's libraries, as CUSTOMOPS_LIBRARY_DIR, measured in turns with these; "
+        help="another build's libraries, as REDUCEOPS_LIBRARY_DIR, measured in turns with these; "
         "of a listed suite, its cases of random data are then shown as random ones are",
     )
     return parser

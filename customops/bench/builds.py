@@ -41,7 +41,7 @@ class Build:
         self._device = device
         self._process = subprocess.Popen(
             command,
-            env={**os.environ, "CUSTOMOPS_LIBRARY_DIR": folder},
+            env={**os.environ, "REDUCEOPS_LIBRARY_DIR": folder},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from . import _torch_private, checks
-from ._torch_private import are_transforms_active, guard_or_false
+from .. import _torch_private, checks
+from .._torch_private import are_transforms_active, guard_or_false
 
 _library = torch.library.Library("reduceops", "IMPL")
 

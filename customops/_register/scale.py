@@ -9,7 +9,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from . import _torch_private, checks, ops  # noqa: F401
+from .. import _torch_private, checks, ops  # noqa: F401
 
 
 def _checked(op: str, call: Callable) -> Callable:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from . import checks
+from .. import checks
 
 
 def _shape(op: str, self: Tensor, dim: int | Sequence[int] | None, keepdim: bool) -> list[int]:
@@ -79,7 +79,7 @@ def _register_scaled(op: str) -> None:
 def _use_lowerings() -> None:
     """With an Inductor that has not what it takes, the operators remain kernels that it calls."""
     with contextlib.suppress(Exception):
-        from . import lowering
+        from ..inductor import lowering
 
         lowering.tell_caches()  # each time: a patch of torch's configuration may have ended
         _register_lowerings()
@@ -87,7 +87,7 @@ def _use_lowerings() -> None:
 
 @functools.cache
 def _register_lowerings() -> None:
-    from . import lowering
+    from ..inductor import lowering
 
     with contextlib.suppress(Exception):  # and not a second time
         lowering.register()

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from . import checks
-from ._torch_private import current_interpreter, vmap_helper
+from .. import checks
+from .._torch_private import current_interpreter, vmap_helper
 
 _library = torch.library.Library("reduceops", "IMPL")
 

@@ -19,8 +19,8 @@ from torch._subclasses import FakeTensor
 from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
-from . import checks, libraries
-from .version import __version__
+from .. import checks, libraries
+from ..version import __version__
 
 aten = torch.ops.aten
 ops = torch.ops.reduceops

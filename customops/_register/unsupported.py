@@ -3,8 +3,9 @@
 import torch
 from torch import Tensor
 
-from . import autograd, checks, libraries
-from ._torch_private import NestedTensor
+from .. import checks, libraries
+from .._torch_private import NestedTensor
+from . import autograd
 
 _library = torch.library.Library("reduceops", "IMPL")
 

@@ -23,6 +23,6 @@ def translation_table() -> dict[Callable, Callable]:
             "customops.onnx.translation_table() needs the package onnxscript "
             "(pip install onnx onnxscript)"
         ) from error
-    from .onnx_functions import table
+    from .functions import table
 
     return table()

@@ -7,7 +7,7 @@ the kernel is called as if nothing were registered here.
 
 Should Inductor's internals be others than those it was written for, the kernel is called as well.
 
-Imported when Inductor is (see fake.py).
+Imported when Inductor is (see _register/fake.py).
 """
 
 import ctypes
@@ -20,7 +20,7 @@ import torch
 from torch._inductor import config, ir, lowering
 from torch._inductor.virtualized import V, ops
 
-from . import libraries
+from .. import libraries
 
 INT32, FLOAT32 = torch.int32, torch.float32
 SIGN, INFINITY = -(1 << 31), 0x7F800000  # the bits of -0.0 and of infinity

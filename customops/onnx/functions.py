@@ -10,7 +10,7 @@ import torch
 from onnxscript import ir, opset19
 from onnxscript import opset18 as op
 
-from . import checks
+from .. import checks
 
 DType = ir.DataType
 FLOAT8 = (DType.FLOAT8E4M3FN, DType.FLOAT8E5M2)

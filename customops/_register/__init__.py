@@ -1,0 +1,3 @@
+"""What torch is told of the operators beside their kernels; each module registers its part."""
+
+from . import autograd, fake, scale, unsupported, vmap  # noqa: F401
