@@ -6,6 +6,7 @@
 
 #include <bit>
 
+#include "cuda/option_policy.h"
 #include "cuda/plan.h"
 
 namespace reduceops::cuda {

@@ -39,8 +39,6 @@ constexpr int64_t kWholeLoads = 4;                       // of a thread, at once
 constexpr int kWholeDims = 5;                            // kept ones
 constexpr int kMappedDims = 4;                           // reduced ones of mapped rows
 constexpr int64_t kBatch = kWholeThreads * kWholeLoads;  // loads of a block at once, at most
-// held_rows.cuh: 16-byte loads of a thread at once.
-constexpr int64_t held_loads(int64_t bytes) { return bytes == 4 ? 8 : 4; }
 // Elements of a column, at most.
 constexpr int64_t whole_column_rows(int64_t bytes) { return bytes == 4 ? 8 : 4; }
 

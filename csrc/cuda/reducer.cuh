@@ -309,11 +309,11 @@ inline float power_of_two(float x) { return std::exp2(x); }
 #endif
 
 // e to the power of x, which is not above 2, for sums of elements of a format. What is lost of the
-// product with log2(e) counts in float32: times ln2 and the power, it is to be added; results of 16
-// bits do not show it.
+// product with log2(e) counts in float32: what is too much, as shares of ln2, goes to `excess`;
+// results of 16 bits do not show it.
 template <class Format>
 __device__ typename Format::Compute power_of_e(typename Format::Compute x,
-                                               typename Format::Compute& lost) {
+                                               typename Format::Compute& excess) {
   constexpr float kLog2E = 1.44269502f, kRest = 1.92596299e-8f;
   if constexpr (sizeof(typename Format::Key) == 8) {
     return exp(x);
@@ -323,7 +323,8 @@ __device__ typename Format::Compute power_of_e(typename Format::Compute x,
     x = max_or_nan(x, -150.0f);  // e to the power of less is 0, too
     const float product = x * kLog2E;
     const float power = power_of_two(product);
-    lost = fmaf(power, fmaf(x, kRest, fmaf(x, kLog2E, -product)), lost);
+    const float above = fmaf(x, -kRest, fmaf(x, -kLog2E, product));
+    excess = fmaf(power, above, excess);
     return power;
   }
 }
@@ -331,9 +332,9 @@ constexpr float kLn2 = 0.693147181f;
 
 template <class Format>
 __device__ typename Format::Compute exponential(typename Format::Compute x) {
-  typename Format::Compute lost = 0;
-  const auto power = power_of_e<Format>(x, lost);
-  return sizeof(typename Format::Key) == 4 ? power + lost * kLn2 : power;
+  typename Format::Compute excess = 0;
+  const auto power = power_of_e<Format>(x, excess);
+  return sizeof(typename Format::Key) == 4 ? power - excess * kLn2 : power;
 }
 
 template <class Format>
@@ -347,8 +348,9 @@ inline constexpr int64_t kInfinity<Float64> = 0x7ff0000000000000;
 
 // That of the largest first.
 template <class Format, class Key = typename Format::Key>
-constexpr Order<Key> kDescending{-1, std::numeric_limits<Key>::max() - kInfinity<Format>,
-                                 Key(std::numeric_limits<Key>::max() - 2 * kInfinity<Format> - 1)};
+constexpr Order<Key> kDescending{
+    -1, std::numeric_limits<Key>::max() - kInfinity<Format>,
+    Key(std::numeric_limits<Key>::max() - kInfinity<Format> - kInfinity<Format> - 1)};
 
 // The element of which this is the key, the largest first; of zeros and NaNs, one of them.
 template <class Format, class Key = typename Format::Key>
@@ -443,16 +445,16 @@ class ExpSum {
   __device__ Sum of(const Sum (&x)[kCount]) const {
     // Of nothing but -infinity, the difference would be NaN.
     const Sum base = base_ == -std::numeric_limits<Sum>::infinity() ? 0 : base_;
-    Sum terms[kCount], lost = 0;
+    Sum terms[kCount], excess = 0;
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) terms[i] = power_of_e<Format>(x[i] - base, lost);
+    for (int i = 0; i < kCount; ++i) terms[i] = power_of_e<Format>(x[i] - base, excess);
     // By twos, which is exact where adding one after the other is not.
 #pragma unroll
     for (int apart = 1; apart < kCount; apart *= 2) {
 #pragma unroll
       for (int i = 0; i + apart < kCount; i += 2 * apart) terms[i] += terms[i + apart];
     }
-    return sizeof(typename Format::Key) == 4 ? terms[0] + lost * kLn2 : terms[0];
+    return sizeof(typename Format::Key) == 4 ? terms[0] - excess * kLn2 : terms[0];
   }
   __device__ void add(Sum some) {
     const Sum exact = some - lost_, sum = sum_ + exact;
@@ -643,14 +645,14 @@ struct SoftmaxMax {
   }
   template <class Source>
   static constexpr Room column_room(bool vector) {
-    if (sizeof(Sum) == 8) return {4, 3};
-    if (vector) return sizeof(typename F::Key) == 2 ? Room{8, 2} : Room{4, 4};
-    return {8, 4};
+    if (!vector) return {sizeof(Sum) == 8 ? 4 : 8, sizeof(Sum) == 8 ? 3 : 4};
+    if (sizeof(Sum) == 8) return {4, 3, 3};
+    return sizeof(typename F::Key) == 2 ? Room{8, 2, 3} : Room{4, 4, 3};
   }
 
   template <class Source>
   static constexpr int held_blocks() {
-    return sizeof(Sum) == 8 ? 3 : sizeof(typename F::Key) == 2 ? 5 : 4;
+    return sizeof(Sum) == 8 ? 3 : std::is_same_v<F, BFloat16> ? 5 : 4;
   }
 
   template <class State>

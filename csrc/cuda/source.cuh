@@ -17,6 +17,7 @@
 
 #include <type_traits>
 
+#include "cuda/async.cuh"
 #include "cuda/keys.cuh"
 
 namespace reduceops::cuda {
@@ -27,9 +28,11 @@ struct Moved {
   int64_t step;  // Place::step
 };
 
-// Loads of a thread in flight, and blocks that shall find room in a multiprocessor beside them.
+// Loads of a thread in flight, and blocks that shall find room in a multiprocessor beside them;
+// `stages` of shared memory that they go through, each of so many, so that others are in flight
+// while some are looked at and take no registers; none by default.
 struct Room {
-  int loads, blocks;
+  int loads, blocks, stages = 0;
 };
 
 // The input alone.
@@ -64,6 +67,15 @@ struct Stored {
     return Pack::load(reinterpret_cast<const Pack*>(at.input) + number);
   }
   static __device__ Item item(At at) { return *at.input; }
+
+  // A pack by way of a row of shared memory, which has room for so many bytes of each thread.
+  static constexpr int kCopied = kLoadBytes;
+  static __device__ void copy(At at, const Dim&, char* row) {
+    copy_async<kLoadBytes>(row + threadIdx.x * kLoadBytes, at.input);
+  }
+  static __device__ Pack copied(const char* row) {
+    return Pack::load(reinterpret_cast<const Pack*>(row) + threadIdx.x);
+  }
   __device__ Pack bits(const Pack& pack) const { return pack; }
   __device__ Key bits(Item item) const { return item; }
 
@@ -83,6 +95,15 @@ struct Stored {
     return {column_loads(sizeof(Key), vector), column_blocks(sizeof(Key), vector)};
   }
 };
+
+// A load from memory, which a pointer that comes with others is not known to point to.
+template <class T>
+__device__ T load_global(const T* from) {
+#ifdef __CUDA_ARCH__
+  __builtin_assume(__isGlobal(from));
+#endif
+  return *from;
+}
 
 // The input and a mask, with strides of its own: bools that say which elements take part.
 //
@@ -132,20 +153,38 @@ struct Masked {
 
   static __device__ Pack pack(At at, const Dim& dim, int64_t number = 0) {
     Pack pack;
-    pack.vector = Vector<Key>::load(reinterpret_cast<const Vector<Key>*>(at.input) + number);
+    const uint4 elements = load_global(reinterpret_cast<const uint4*>(at.input) + number);
+    memcpy(&pack.vector, &elements, kLoadBytes);
     if constexpr (kWords) {
       using Word = std::conditional_t<kWidth == 2, uint16_t, uint32_t>;
       const auto* words = reinterpret_cast<const Word*>(at.mask + number * kWidth);
 #pragma unroll
-      for (int i = 0; i < int(sizeof(pack.mask) / 4); ++i) pack.mask[i] = words[i];
+      for (int i = 0; i < int(sizeof(pack.mask) / 4); ++i) pack.mask[i] = load_global(words + i);
     } else {
       const uint8_t* mask = at.mask + number * kWidth * dim.mask_stride;
 #pragma unroll
-      for (int i = 0; i < kWidth; ++i) pack.mask[i] = mask[i * dim.mask_stride];
+      for (int i = 0; i < kWidth; ++i) pack.mask[i] = load_global(mask + i * dim.mask_stride);
     }
     return pack;
   }
-  static __device__ Item item(At at) { return {*at.input, *at.mask}; }
+  static __device__ Item item(At at) { return {load_global(at.input), load_global(at.mask)}; }
+
+  static constexpr int kCopied = kWords && kWidth >= 4 ? kLoadBytes + kWidth : 0;
+  static __device__ void copy(At at, const Dim&, char* row) {
+    copy_async<kLoadBytes>(row + threadIdx.x * kLoadBytes, at.input);
+    char* words = row + kThreads * kLoadBytes;
+#pragma unroll
+    for (int i = 0; i < kWidth / 4; ++i)
+      copy_async<4>(words + 4 * (i * kThreads + threadIdx.x), at.mask + 4 * i);
+  }
+  static __device__ Pack copied(const char* row) {
+    Pack pack;
+    pack.vector = Vector<Key>::load(reinterpret_cast<const Vector<Key>*>(row) + threadIdx.x);
+    const auto* words = reinterpret_cast<const uint32_t*>(row + kThreads * kLoadBytes);
+#pragma unroll
+    for (int i = 0; i < kWidth / 4; ++i) pack.mask[i] = words[i * kThreads + threadIdx.x];
+    return pack;
+  }
 
   static __device__ bool present(Item item) { return item.mask != 0; }
   static __device__ bool any_present(const Pack& pack) {
@@ -187,16 +226,15 @@ struct Masked {
   }
 
   // Fewer than of Stored, for there is more to each of them.
-  static constexpr Room row_room(bool many) {
+  static constexpr Room row_room(bool) {
     if (!kWords) return sizeof(Key) == 8 ? Room{8, 3} : sizeof(Key) == 1 ? Room{2, 4} : Room{4, 3};
-    if (sizeof(Key) < 4) return many ? Room{8, 2} : Room{4, 3};
-    return {many ? 12 : 8, 2};
+    return sizeof(Key) < 4 ? Room{4, 3} : Room{8, 2};
   }
   static constexpr Room column_room(bool vector) {
     if (!vector) return {sizeof(Key) == 8 ? 8 : 16, 4};
-    if (sizeof(Key) == 1) return {kWords ? 4 : 2, 2};
-    if (sizeof(Key) == 2) return {kWords ? 4 : 2, 3};
-    return {4, kWords ? 4 : 3};
+    if (sizeof(Key) == 1) return kWords ? Room{4, 2, 3} : Room{2, 2};
+    if (sizeof(Key) == 2) return kWords ? Room{8, 2, 2} : Room{2, 3};
+    return {4, 3, kCopied > 0 ? 3 : 0};
   }
   static constexpr int held_blocks() {
     if (!kWords) return sizeof(Key) == 2 || sizeof(Key) == 8 ? 3 : 2;
