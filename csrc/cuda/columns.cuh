@@ -201,44 +201,54 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
         };
         if constexpr (kStages > 0) {
           // Each thread reads what it has copied itself: there is nothing to wait for but that.
-          constexpr uint32_t kRow = Source::kCopied * kThreads;
-          uint32_t asked = 0, stage = 0, next = 0;
+          constexpr uint32_t kRow = kLoadBytes * kThreads;
+          const auto row = [&](uint32_t stage, int r) {
+            return dynamic_shared() + (stage * kLoads + r) * kRow;
+          };
+          const auto row_of = [&](uint32_t turn) { return at(std::min(turn, turns - 1)); };
+          uint32_t asked = 0, next = 0, stage = 0;
           const auto ask = [&] {
             if (asked < turns) {
 #pragma unroll
-              for (int r = 0; r < kLoads; ++r)
-                source.copy(at(std::min(asked + r, turns - 1)), inner,
-                            dynamic_shared() + (next * kLoads + r) * kRow);
+              for (int r = 0; r < kLoads; ++r) source.copy(row_of(asked + r), row(next, r));
             }
             commit_copies();
             asked += kLoads;
             next = next + 1 < kStages ? next + 1 : 0;
           };
+          typename Source::Ahead ahead[kLoads];
+          const auto load_ahead = [&](uint32_t turn) {
+            typename Source::At from[kLoads];
+#pragma unroll
+            for (int r = 0; r < kLoads; ++r) from[r] = row_of(turn + r);
+            source.load_ahead(from, inner, ahead);
+          };
 #pragma unroll
           for (int i = 1; i < kStages; ++i) ask();
+          load_ahead(0);
 #pragma unroll 1
           for (; turn < turns; turn += kLoads) {
+            Load loads[kLoads];
             ask();
             wait_for_copies<kStages - 1>();
-            Load loads[kLoads];
 #pragma unroll
-            for (int r = 0; r < kLoads; ++r)
-              loads[r] = source.copied(dynamic_shared() + (stage * kLoads + r) * kRow);
+            for (int r = 0; r < kLoads; ++r) loads[r] = source.copied(row(stage, r), ahead[r]);
+            load_ahead(turn + kLoads);
             if (turn + kLoads > turns) fill_past_end(loads, turn);
             use(loads, turn);
             stage = stage + 1 < kStages ? stage + 1 : 0;
           }
-          return;
-        }
-        using All = std::integral_constant<int, kLoads>;
-        if constexpr (!Reducer::kRepeats) {
-          while (turn + kLoads <= turns) take(All(), std::true_type());
-        }
-        while (turn + kLoads / 2 < turns) take(All(), std::false_type());
-        if (turn + kLoads / 4 < turns) {
-          take(std::integral_constant<int, kLoads / 2>(), std::false_type());
-        } else if (turn < turns) {
-          take(std::integral_constant<int, std::max(kLoads / 4, 1)>(), std::false_type());
+        } else {
+          using All = std::integral_constant<int, kLoads>;
+          if constexpr (!Reducer::kRepeats) {
+            while (turn + kLoads <= turns) take(All(), std::true_type());
+          }
+          while (turn + kLoads / 2 < turns) take(All(), std::false_type());
+          if (turn + kLoads / 4 < turns) {
+            take(std::integral_constant<int, kLoads / 2>(), std::false_type());
+          } else if (turn < turns) {
+            take(std::integral_constant<int, std::max(kLoads / 4, 1)>(), std::false_type());
+          }
         }
       });
     }
@@ -292,8 +302,7 @@ void launch_columns_of(const Problem& p, const Source& source, const Reducer& re
   constexpr Room kRoom = Reducer::template column_room<Source>(kVector);
   const size_t columns_of_thread = kVector ? Vector<Key>::kWidth : 1;
   const size_t states = alone(p) ? 0 : columns_of_thread * kPitch * sizeof(State);
-  constexpr size_t kStaged =
-      kRoom.stages > 0 ? kRoom.stages * kRoom.loads * kThreads * Source::kCopied : 0;
+  constexpr size_t kStaged = kRoom.stages * kRoom.loads * kThreads * kLoadBytes;
   const size_t shared = std::max(states, kStaged);
   constexpr auto kernel =
       columns<kVector, kRoom.loads, kRoom.blocks, kRoom.stages, Source, Reducer>;

@@ -25,6 +25,7 @@ __global__ void __launch_bounds__(kBatches ? kWholeThreads : kThreads,
   using Item = typename Source::Item;
   using State = typename Reducer::template State<Key, uint32_t>;
   constexpr uint32_t kWidth = Vector<Key>::kWidth;
+  constexpr int kMostLoads = held_loads(sizeof(Key));
   if (kBatches && p.candidates) let_next_launch();
   if (kBatches && p.plan.cluster > 1) cluster_arrive();
   const uint32_t threads = p.plan.lanes;  // to a row
@@ -53,22 +54,28 @@ __global__ void __launch_bounds__(kBatches ? kWholeThreads : kThreads,
   Item at_edge[1]{};
   if (thread < edges) at_edge[0] = source.item(source.along(first, along, edge(thread)));
 
-  const auto body = source.along(first, along, head);
-  // Past the end there is the last pack again, which must not count twice.
+  const auto body = source.for_packs(source.along(first, along, head), along);
+  // Past the end there is the last pack again, which must not count twice. Only a row's last
+  // quarter of loads, of the most that a kernel is for, may be past it.
+  constexpr int kFull = kBatches ? 0 : kLoads - kMostLoads / 4;
   const auto number = [&](uint32_t v) { return std::min(thread + v * threads, packs - 1); };
   Pack held[kLoads];
   const auto hold = [&](uint32_t from) {
 #pragma unroll
-    for (int v = 0; v < kLoads; ++v) held[v] = source.pack(body, along, number(from + v));
+    for (int v = 0; v < kLoads; ++v) {
+      const uint32_t here = v < kFull ? thread + v * threads : number(from + v);
+      held[v] = source.pack(body, along, here);
+    }
     if constexpr (!Reducer::kRepeats) {
+      if (kBatches && (from + kLoads) * threads <= packs) return;
 #pragma unroll
-      for (int v = 0; v < kLoads; ++v) {
+      for (int v = kFull; v < kLoads; ++v) {
         if (thread + (from + v) * threads >= packs) source.fill(held[v], reducer.absent());
       }
     }
   };
   typename Reducer::template Batches<Source> batches(source);
-  if (kBatches) {
+  if constexpr (kBatches) {
 #pragma unroll 1
     for (uint32_t v = 0; v * threads < packs; v += kLoads) {
       hold(v);
@@ -84,13 +91,19 @@ __global__ void __launch_bounds__(kBatches ? kWholeThreads : kThreads,
     const Item item[1] = {source.item(source.along(first, along, edge(i)))};
     items.take(source, item, [&](int) { return edge(i); });
   }
-  if (!kBatches) batches.take(source, held, 0);
-  State state =
-      batches.state(source, items.state(), std::min(threads, 32u), [&](uint32_t from, auto&& find) {
-        if (kBatches) hold(from);
-        const uint32_t at = find(held);
-        return head + number(from + at / kWidth) * kWidth + at % kWidth;
-      });
+  const uint32_t lanes = std::min(threads, 32u);
+  // Of the place that `find` tells in a batch, that in the row.
+  const auto place = [&](uint32_t from, auto&& find) {
+    if (kBatches) hold(from);
+    const uint32_t at = find(held);
+    return head + number(from + at / kWidth) * kWidth + at % kWidth;
+  };
+  State state;
+  if constexpr (kBatches) {
+    state = batches.state(source, items.state(), lanes, place);
+  } else {
+    state = reducer.of_held(source, held, items.state(), lanes, place);
+  }
   __shared__ State warps[kWholeThreads / 32];
   state = combine_warps(state, thread, threads, warps);
   typename Reducer::template State<Key, int64_t> result;

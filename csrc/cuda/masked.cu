@@ -59,11 +59,13 @@ void launch_masked(const Reduction& r, const Problem& problem, bool early, void*
             launch_columns_of<true>(problem, bytes, Extreme(), stream);
           }
           break;
-        case Walk::kWholeRows:
-          in_words(r, groups.reduced.dim[0])
+        case Walk::kWholeRows: {
+          const Dim& along = groups.reduced.dim[0];
+          along.mask_stride == 0 || in_words(r, along)
               ? launch_held_rows_of(problem, words, Extreme(), stream)
               : launch_held_rows_of(problem, bytes, Extreme(), stream);
           break;
+        }
         default:
           if (!plan.vector) {
             launch_rows_of<false>(problem, bytes, Extreme(), stream);

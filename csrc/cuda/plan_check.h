@@ -191,6 +191,7 @@ class PlanCheck {
     }
     require_one_part();
     require((p.vector ? 1 : 2) <= p.loads && p.loads <= loads, "loads that there is a kernel for");
+    require(plain || 2 * p.loads > loads, "most of a thread's loads are needed");
     require(is_power_of_two(p.lanes) && p.threads % p.lanes == 0, "the rows of a block are whole");
     require(p.blocks * p.threads >= groups_.outputs * p.lanes &&
                 (p.blocks - 1) * p.threads < groups_.outputs * p.lanes,

@@ -257,6 +257,15 @@ struct Extreme {
     Tracker<Element, kSlots> tracker_;
   };
 
+  // The same of a single batch.
+  template <class Source, int kPacks, class Again>
+  __device__ auto of_held(const Source& source, const typename Source::Pack (&packs)[kPacks],
+                          Near<typename Source::Key> beside, uint32_t lanes, Again again) const {
+    Batches<Source> batch(source);
+    batch.take(source, packs, 0);
+    return batch.state(source, beside, lanes, again);
+  }
+
   // What finds room in a multiprocessor, as far as it is up to the Reducer.
   template <class Source>
   static constexpr Room row_room(bool many) {
@@ -422,13 +431,17 @@ __device__ void get(const Candidates& candidates, int64_t at, Summed<F, int64_t>
 }
 
 // A thread's sum of exp(x - largest), as the largest grows. What rounding loses of it is carried
-// on, for a thread may take thousands of elements one after the other.
+// on, for a thread may take thousands of elements one after the other; 16 bits do not show it.
 template <class Format>
 class ExpSum {
   using Sum = typename Format::Compute;
   static constexpr Sum kAboveBase = sizeof(Sum) == 8 ? 2 : 0;
+  static constexpr bool kCarries = sizeof(typename Format::Key) > 2;
 
  public:
+  ExpSum() = default;
+  explicit __device__ ExpSum(Sum largest) : largest_(largest), base_(largest) {}
+
   // The base of a float64 sum follows the largest element only where that is far above it:
   // ascending elements would else round all of the sum again with each of them. (In float32
   // ex2.approx is the more exact the nearer an element is to the base.)
@@ -457,6 +470,10 @@ class ExpSum {
     return sizeof(typename Format::Key) == 4 ? terms[0] - excess * kLn2 : terms[0];
   }
   __device__ void add(Sum some) {
+    if (!kCarries) {
+      sum_ += some;
+      return;
+    }
     const Sum exact = some - lost_, sum = sum_ + exact;
     lost_ = (sum - sum_) - exact;
     sum_ = sum;
@@ -541,10 +558,30 @@ struct SoftmaxMax {
     ExpSum<F> sum_;
   };
 
+  // The sum of all elements of some packs.
+  template <class Source, int kPacks>
+  static __device__ Sum sum_of_packs(const Source& source, const ExpSum<F>& sum,
+                                     const typename Source::Pack (&packs)[kPacks]) {
+    Sum some = 0;
+#pragma unroll
+    for (int i = 0; i < kPacks; ++i) {
+      Sum x[Vector<typename F::Key>::kWidth];
+      numbers_of<F>(source.bits(packs[i]), x);
+      some += sum.of(x);
+    }
+    return some;
+  }
+  // Of lanes that agree on the best, each with a sum for it and what it found beside.
+  static __device__ Summed<F, uint32_t> with_sum(Near<typename F::Key> best, Sum sum,
+                                                 Summed<F, uint32_t> beside, uint32_t lanes) {
+    if (!beside.none()) sum += beside.sum * ratio<F>(beside.key, best.key);
+    for (uint32_t d = lanes / 2; d > 0; d /= 2) sum += __shfl_xor_sync(~0u, sum, d);
+    return {best, sum};
+  }
+
   template <class Source>
   class Batches {
     using Pack = typename Source::Pack;
-    static constexpr int kWidth = Vector<typename F::Key>::kWidth;
 
    public:
     explicit __device__ Batches(const Source& source) : best_(source) {}
@@ -555,23 +592,13 @@ struct SoftmaxMax {
       const auto before = best_.smallest();
       best_.take(source, packs, batch);
       if (best_.smallest() != before) sum_.raise(number_of<F>(best_.smallest()));
-      Sum some = 0;
-#pragma unroll
-      for (int i = 0; i < kPacks; ++i) {
-        Sum x[kWidth];
-        numbers_of<F>(source.bits(packs[i]), x);
-        some += sum_.of(x);
-      }
-      sum_.add(some);
+      sum_.add(sum_of_packs(source, sum_, packs));
     }
     template <class Again>
     __device__ Summed<F, uint32_t> state(const Source& source, Summed<F, uint32_t> beside,
                                          uint32_t lanes, Again again) const {
       const auto best = best_.state(source, beside, lanes, again);
-      Sum sum = sum_.sum() * ratio<F>(best_.smallest(), best.key);
-      if (!beside.none()) sum += beside.sum * ratio<F>(beside.key, best.key);
-      for (uint32_t d = lanes / 2; d > 0; d /= 2) sum += __shfl_xor_sync(~0u, sum, d);
-      return {best, sum};
+      return with_sum(best, sum_.sum() * ratio<F>(best_.smallest(), best.key), beside, lanes);
     }
 
    private:
@@ -648,6 +675,16 @@ struct SoftmaxMax {
     if (!vector) return {sizeof(Sum) == 8 ? 4 : 8, sizeof(Sum) == 8 ? 3 : 4};
     if (sizeof(Sum) == 8) return {4, 3, 3};
     return sizeof(typename F::Key) == 2 ? Room{8, 2, 3} : Room{4, 4, 3};
+  }
+
+  // Of a single batch, lanes agree on the largest before they sum.
+  template <class Source, int kPacks, class Again>
+  __device__ auto of_held(const Source&, const typename Source::Pack (&packs)[kPacks],
+                          Summed<F, uint32_t> beside, uint32_t lanes, Again again) const {
+    const Source source{typename Source::Element{kDescending<F>}};
+    const auto best = Extreme().of_held(source, packs, beside, lanes, again);
+    const ExpSum<F> sum(number_of<F>(best.key));
+    return with_sum(best, sum_of_packs(source, sum, packs), beside, lanes);
   }
 
   template <class Source>
