@@ -15,6 +15,7 @@ from . import _register, pairs  # noqa: E402, F401
 from . import onnx as onnx  # noqa: E402
 from .after_import import after_import  # noqa: E402
 from .ops import argmax, argmin, max, min, scale_max, scale_min, softmax_max  # noqa: E402
+from .results import ProbabilityIndex, ValuesIndices  # noqa: E402
 from .switch import disable, enable, enabled  # noqa: E402
 from .version import __version__  # noqa: E402
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from .inductor import inductor_options
 
 __all__ = [
+    "ProbabilityIndex",
+    "ValuesIndices",
     "argmax",
     "argmin",
     "disable",

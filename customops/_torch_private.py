@@ -121,6 +121,10 @@ NestedTensor = _find(
     *("torch.nested._internal.nested_tensor", "NestedTensor", None),
     "a jagged tensor gets an error of torch",
 )
+register_namedtuple = _find(
+    *("torch.utils._pytree", "_register_namedtuple", lambda kind, *, serialized_type_name: None),
+    "torch.export.save() refuses a program that returns what min or max return, as it is",
+)
 dispatch_dump = _find(
     *("torch._C", "_dispatch_dump", lambda _: ""),
     "with enable(), what is left to torch takes some us more",

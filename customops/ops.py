@@ -1,4 +1,4 @@
-"""The public functions: `torch.ops.reduceops.*` with types, documentation and IndexError.
+"""The public functions: `torch.ops.reduceops.*` with types, documentation and torch's exceptions.
 
 Semantics, on every device and in every mode:
 
@@ -7,209 +7,408 @@ Semantics, on every device and in every mode:
 - Integers compare exactly. Results are contiguous; inputs of any strides are read in place. A 0-d
   tensor has the dims 0 and -1.
 
-``argmin``, ``argmax``, ``min`` and ``max`` take two options:
-
-- ``mask``, a bool tensor on the device of `self`, of a shape that broadcasts to that of `self` and
-  of any strides, read in place: only elements where it is True take part, NaNs too. Where none
-  does, the index is 0 and the value what every element beats: for a min the largest value of the
-  dtype, for a max the smallest (infinite if the dtype has infinities; True and False for bool).
-  An element of that value that takes part wins over those that do not. A mask has no gradient.
-- ``index_dtype``, that of the indices: int64, int32, uint16 or uint8. The elements that are reduced
-  to one may be as many as it has non-negative values.
-
 Dtypes: bool, (u)int8 to (u)int64, float16, bfloat16, float32, float64, float8_e4m3fn, float8_e5m2;
 the ``scale_*`` functions and ``softmax_max`` take the first four floating-point ones.
 
-Errors: IndexError for a dim out of range or a reduced dim of size 0, RuntimeError for a dim named
-twice, for a dtype, layout or device that is not supported, for a mask or an index_dtype that is
-not as above or that does not fit, and where a GPU's memory is not enough torch.OutOfMemoryError
-(before torch 2.13 RuntimeError).
+``dim`` may be called ``axis`` and ``keepdim`` ``keepdims``, as in torch.
+
+Errors, of which each names the operator, what was given and what is taken:
+
+- TypeError for an argument of another type;
+- IndexError for a dim out of range or a reduced dim of size 0;
+- RuntimeError for a dim named twice, for a dtype, layout or device that is not supported, and for a
+  mask or an index_dtype that does not fit;
+- torch.OutOfMemoryError where a GPU's memory is not enough (before torch 2.13 RuntimeError).
 """
 
-from collections.abc import Sequence
-from typing import NoReturn
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn, TypedDict
 
 import torch
 from torch import Tensor
 
-from . import checks
+from . import arguments, checks
+from .results import ProbabilityIndex, ValuesIndices
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+Dims = int | Sequence[int] | None
+
+
+class Names(TypedDict, total=False):
+    """Other names of `dim` and `keepdim`."""
+
+    axis: int
+    keepdims: bool
+
+
+class DimsNames(TypedDict, total=False):
+    axis: Dims
+    keepdims: bool
+
+
+class Options(Names, total=False):
+    """What `min` and `max` take by keyword."""
+
+    mask: Tensor | None
+    index_dtype: torch.dtype
+
+
+class DimsOptions(DimsNames, total=False):
+    """What `argmin` and `argmax` take by keyword."""
+
+    mask: Tensor | None
+    index_dtype: torch.dtype
+
 
 # Calls on tiny tensors are to cost no more than torch's own. So the functions call what calling an
-# overload calls, which saves a Python frame, and pass no default, which would have to be parsed.
+# overload calls, which saves a Python frame, pass no default, which would have to be parsed, and
+# look at types that are not the usual ones apart, as at keywords and errors.
 # torch.compile knows the overloads only.
 _traced = torch.compiler.is_dynamo_compiling
-_ONE_OR_ALL = (int, type(None))  # not made anew for every call
-_INT64 = torch.int64
+_new_tuple = tuple.__new__
 
 
-def _with_direct(packet):
+def _with_direct(packet: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
     overload = packet.default
     return overload, getattr(overload, "_op", overload)
 
 
-_argmin, _direct_argmin = _with_direct(torch.ops.reduceops.argmin)
-_argmax, _direct_argmax = _with_direct(torch.ops.reduceops.argmax)
-_argmin_dims = torch.ops.reduceops.argmin.dims
-_argmax_dims = torch.ops.reduceops.argmax.dims
-_min, _direct_min = _with_direct(torch.ops.reduceops.min)
-_max, _direct_max = _with_direct(torch.ops.reduceops.max)
-_argmin_options = torch.ops.reduceops.argmin.options
-_argmax_options = torch.ops.reduceops.argmax.options
-_argmin_dims_options = torch.ops.reduceops.argmin.dims_options
-_argmax_dims_options = torch.ops.reduceops.argmax.dims_options
-_min_options = torch.ops.reduceops.min.options
-_max_options = torch.ops.reduceops.max.options
-_softmax_max, _direct_softmax_max = _with_direct(torch.ops.reduceops.softmax_max)
-_scale_min, _direct_scale_min = _with_direct(torch.ops.reduceops.scale_min)
-_scale_max, _direct_scale_max = _with_direct(torch.ops.reduceops.scale_max)
-
-
-def _raise(error: RuntimeError, op: str, self: Tensor, dim: int | Sequence[int] | None) -> NoReturn:
-    """Raises `error`, or the IndexError or OutOfMemoryError that it is: C++ can only raise
-    RuntimeError, and torch's own operators raise IndexError for a wrong dim."""
-    if "CUDA out of memory" in str(error):
-        raise torch.OutOfMemoryError(str(error)) from error
-    try:
-        checks.check_not_empty(op, self.shape, checks.wrap_dims(op, self.dim(), dim))
-    except Exception as found:
-        if isinstance(found, IndexError) and str(found) == str(error):
-            raise found from error
-    raise error
+_ops = torch.ops.reduceops
+_argmin, _direct_argmin = _with_direct(_ops.argmin)
+_argmax, _direct_argmax = _with_direct(_ops.argmax)
+_min, _direct_min = _with_direct(_ops.min)
+_max, _direct_max = _with_direct(_ops.max)
+_softmax_max, _direct_softmax_max = _with_direct(_ops.softmax_max)
+_scale_min, _direct_scale_min = _with_direct(_ops.scale_min)
+_scale_max, _direct_scale_max = _with_direct(_ops.scale_max)
 
 
 def argmin(
-    self: Tensor,
-    dim: int | Sequence[int] | None = None,
-    keepdim: bool = False,
-    *,
-    mask: Tensor | None = None,
-    index_dtype: torch.dtype = _INT64,
+    input: Tensor, dim: Dims = None, keepdim: bool = False, **options: "Unpack[DimsOptions]"
 ) -> Tensor:
-    """Index of the smallest element of `self` over `dim`.
+    """The index of the smallest element of `input` over `dim`.
 
-    `dim` is one dim, several, or None (or an empty sequence) for all. The result has the shape of
-    `self` without `dim`, or with size 1 there if `keepdim`. Over several dims the index is that
-    into these dims flattened in ascending order: ``torch.unravel_index(result, [self.size(d) for
-    d in sorted(dim)])`` gives the coordinates. `mask` and `index_dtype`: see this module.
+    Args:
+        input: A tensor of any shape and strides, read in place.
+        dim: One dim, several, or None (or an empty sequence) for all; negative ones count from the
+            end. Over several the index is that into these dims flattened in ascending order:
+            ``torch.unravel_index(result, [input.size(d) for d in sorted(dim)])`` gives the
+            coordinates.
+        keepdim: Whether the result has `dim`, with size 1.
+        mask: A bool tensor on the device of `input`, of a shape that broadcasts to that of `input`
+            and of any strides. Only elements where it is True take part; where none does, the index
+            is 0.
+        index_dtype: The dtype of the indices: int64 (the default), int32, uint16 or uint8. The
+            elements that are reduced to one may be as many as it has non-negative values.
+
+    Returns:
+        The indices, of `index_dtype`, in the shape of `input` without `dim`.
+
+    Raises:
+        TypeError: An argument is of another type.
+        IndexError: A dim is out of range, or has size 0.
+        RuntimeError: A dim is named twice; a dtype, layout or device is not supported; `mask` or
+            `index_dtype` does not fit.
+
+    Example:
+        >>> x = torch.tensor([[3.0, 1.0, 2.0], [0.0, 5.0, 0.0]])
+        >>> customops.argmin(x, 1)
+        tensor([1, 0])
+        >>> customops.argmin(x, (0, 1))
+        tensor(3)
+        >>> customops.argmin(x, axis=1, mask=x > 1, index_dtype=torch.int32)
+        tensor([2, 1], dtype=torch.int32)
     """
     try:
-        if mask is not None or index_dtype is not _INT64:
-            op, options = _argmin_options, {"mask": mask, "index_dtype": index_dtype}
-            if not isinstance(dim, _ONE_OR_ALL) and isinstance(dim, Sequence):
-                op, dim = _argmin_dims_options, list(dim)
-            return op(self, dim, keepdim, **options)
-        op = _argmin if _traced() else _direct_argmin
-        if dim is None and not keepdim:
-            return op(self)
-        if not isinstance(dim, _ONE_OR_ALL) and isinstance(dim, Sequence):
-            return _argmin_dims(self, list(dim), keepdim)
-        return op(self, dim, keepdim) if keepdim else op(self, dim)
-    except RuntimeError as error:
-        _raise(error, "argmin", self, dim)
+        if keepdim is False and not options:
+            op = _argmin if _traced() else _direct_argmin
+            if dim is None:
+                return op(input)
+            if type(dim) is int:
+                return op(input, dim)
+        return _general("argmin", input, dim, keepdim, options)
+    except Exception as error:
+        _raise(error, "argmin", input, dim, options)
 
 
 def argmax(
-    self: Tensor,
-    dim: int | Sequence[int] | None = None,
-    keepdim: bool = False,
-    *,
-    mask: Tensor | None = None,
-    index_dtype: torch.dtype = _INT64,
+    input: Tensor, dim: Dims = None, keepdim: bool = False, **options: "Unpack[DimsOptions]"
 ) -> Tensor:
-    """Index of the largest element of `self` over `dim`; see :func:`argmin`."""
+    """The index of the largest element of `input` over `dim`.
+
+    Args:
+        input: A tensor of any shape and strides, read in place.
+        dim: One dim, several, or None for all, as of :func:`argmin`.
+        keepdim: Whether the result has `dim`, with size 1.
+        mask: As of :func:`argmin`.
+        index_dtype: As of :func:`argmin`.
+
+    Returns:
+        The indices, of `index_dtype`, in the shape of `input` without `dim`.
+
+    Raises:
+        TypeError: An argument is of another type.
+        IndexError: A dim is out of range, or has size 0.
+        RuntimeError: A dim is named twice; a dtype, layout or device is not supported; `mask` or
+            `index_dtype` does not fit.
+
+    Example:
+        >>> customops.argmax(torch.tensor([[3, 9, 9], [7, 7, 1]]), dim=-1, keepdim=True)
+        tensor([[1],
+                [0]])
+    """
     try:
-        if mask is not None or index_dtype is not _INT64:
-            op, options = _argmax_options, {"mask": mask, "index_dtype": index_dtype}
-            if not isinstance(dim, _ONE_OR_ALL) and isinstance(dim, Sequence):
-                op, dim = _argmax_dims_options, list(dim)
-            return op(self, dim, keepdim, **options)
-        op = _argmax if _traced() else _direct_argmax
-        if dim is None and not keepdim:
-            return op(self)
-        if not isinstance(dim, _ONE_OR_ALL) and isinstance(dim, Sequence):
-            return _argmax_dims(self, list(dim), keepdim)
-        return op(self, dim, keepdim) if keepdim else op(self, dim)
-    except RuntimeError as error:
-        _raise(error, "argmax", self, dim)
+        if keepdim is False and not options:
+            op = _argmax if _traced() else _direct_argmax
+            if dim is None:
+                return op(input)
+            if type(dim) is int:
+                return op(input, dim)
+        return _general("argmax", input, dim, keepdim, options)
+    except Exception as error:
+        _raise(error, "argmax", input, dim, options)
 
 
 def min(
-    self: Tensor,
-    dim: int,
-    keepdim: bool = False,
-    *,
-    mask: Tensor | None = None,
-    index_dtype: torch.dtype = _INT64,
-) -> tuple[Tensor, Tensor]:
-    """The smallest elements of `self` over `dim` and their indices: ``(values, indices)``.
+    input: Tensor, dim: int | None = None, keepdim: bool = False, **options: "Unpack[Options]"
+) -> ValuesIndices:
+    """The smallest elements of `input` over `dim`, and their indices.
 
-    Values have the dtype of `self` and are its elements, a NaN's bits included. The gradient of a
-    value goes to the element chosen, and to none where a `mask` leaves none; a backward needs the
-    indices only. `mask` and `index_dtype`: see this module.
+    The gradient of a value goes to the element chosen, and to none where a `mask` leaves none; a
+    backward needs the indices only.
+
+    Args:
+        input: A tensor of any shape and strides, read in place.
+        dim: The dim that is reduced; it has to be given.
+        keepdim: Whether the results have `dim`, with size 1.
+        mask: A bool tensor on the device of `input`, of a shape that broadcasts to that of `input`.
+            Only elements where it is True take part. Where none does, the index is 0 and the value
+            what every element beats: the largest value of the dtype, infinite if it has infinities.
+        index_dtype: The dtype of the indices: int64 (the default), int32, uint16 or uint8.
+
+    Returns:
+        A named tuple ``(values, indices)``: the values are elements of `input`, a NaN's bits
+        included, the indices are of `index_dtype`; both in the shape of `input` without `dim`.
+
+    Raises:
+        TypeError: An argument is of another type.
+        IndexError: `dim` is out of range, or has size 0.
+        RuntimeError: A dtype, layout or device is not supported; `mask` or `index_dtype` does not
+            fit.
+
+    Example:
+        >>> values, indices = customops.min(torch.tensor([[3.0, 1.0], [0.0, 5.0]]), 1)
+        >>> values
+        tensor([1., 0.])
+        >>> customops.min(torch.tensor([[3.0, 1.0], [0.0, 5.0]]), dim=0).indices
+        tensor([1, 0])
     """
     try:
-        if mask is not None or index_dtype is not _INT64:
-            return _min_options(self, dim, keepdim, mask=mask, index_dtype=index_dtype)
-        op = _min if _traced() else _direct_min
-        return op(self, dim, keepdim) if keepdim else op(self, dim)
-    except RuntimeError as error:
-        _raise(error, "min", self, dim)
+        if keepdim is False and type(dim) is int and not options:
+            if _traced():
+                return ValuesIndices(*_min(input, dim))
+            found = _direct_min(input, dim)
+            return _new_tuple(ValuesIndices, found) if type(found) is tuple else found
+        return ValuesIndices(*_general("min", input, dim, keepdim, options))
+    except Exception as error:
+        _raise(error, "min", input, dim, options)
 
 
 def max(
-    self: Tensor,
-    dim: int,
-    keepdim: bool = False,
-    *,
-    mask: Tensor | None = None,
-    index_dtype: torch.dtype = _INT64,
-) -> tuple[Tensor, Tensor]:
-    """The largest elements of `self` over `dim` and their indices; see :func:`min`."""
-    try:
-        if mask is not None or index_dtype is not _INT64:
-            return _max_options(self, dim, keepdim, mask=mask, index_dtype=index_dtype)
-        op = _max if _traced() else _direct_max
-        return op(self, dim, keepdim) if keepdim else op(self, dim)
-    except RuntimeError as error:
-        _raise(error, "max", self, dim)
+    input: Tensor, dim: int | None = None, keepdim: bool = False, **options: "Unpack[Options]"
+) -> ValuesIndices:
+    """The largest elements of `input` over `dim`, and their indices; gradients as of :func:`min`.
 
+    Args:
+        input: A tensor of any shape and strides, read in place.
+        dim: The dim that is reduced; it has to be given.
+        keepdim: Whether the results have `dim`, with size 1.
+        mask: As of :func:`min`. Where no element takes part, the index is 0 and the value the
+            smallest of the dtype, infinite if it has infinities.
+        index_dtype: The dtype of the indices: int64 (the default), int32, uint16 or uint8.
 
-def softmax_max(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    """``torch.softmax(self, dim).max(dim, keepdim)`` in one pass: ``(probability, index)``.
+    Returns:
+        A named tuple ``(values, indices)``, as of :func:`min`.
 
-    The index, int64, is that of the largest element: the lowest of several, the first NaN. The
-    probability, ``1 / sum(exp(self - largest))``, is accumulated in float32 (float64 for float64)
-    and has the dtype of `self`: float16, bfloat16, float32 or float64. It is NaN where an element
-    is NaN or the largest one is infinite. The gradient is torch's; a backward needs `self`.
+    Raises:
+        TypeError: An argument is of another type.
+        IndexError: `dim` is out of range, or has size 0.
+        RuntimeError: A dtype, layout or device is not supported; `mask` or `index_dtype` does not
+            fit.
+
+    Example:
+        >>> customops.max(torch.tensor([[3, 9, 9], [7, 7, 1]]), 1)
+        ValuesIndices(values=tensor([9, 7]), indices=tensor([1, 0]))
     """
     try:
-        op = _softmax_max if _traced() else _direct_softmax_max
-        return op(self, dim, keepdim) if keepdim else op(self, dim)
-    except RuntimeError as error:
-        _raise(error, "softmax_max", self, dim)
+        if keepdim is False and type(dim) is int and not options:
+            if _traced():
+                return ValuesIndices(*_max(input, dim))
+            found = _direct_max(input, dim)
+            return _new_tuple(ValuesIndices, found) if type(found) is tuple else found
+        return ValuesIndices(*_general("max", input, dim, keepdim, options))
+    except Exception as error:
+        _raise(error, "max", input, dim, options)
 
 
-def scale_min(self: Tensor, scale: float, dim: int = 1, keepdim: bool = True) -> Tensor:
-    """``torch.min(self * scale, dim, keepdim)[0]``, bit for bit, without the product in memory.
+def softmax_max(
+    input: Tensor, dim: int | None = None, keepdim: bool = False, **names: "Unpack[Names]"
+) -> ProbabilityIndex:
+    """``torch.softmax(input, dim).max(dim, keepdim)`` in one pass. The gradient is torch's.
 
-    `self` is float16, bfloat16, float32 or float64. The gradient is `scale` times that of the
-    result, for the element chosen.
+    Args:
+        input: A float16, bfloat16, float32 or float64 tensor of any shape and strides.
+        dim: The dim that is reduced; it has to be given.
+        keepdim: Whether the results have `dim`, with size 1.
+
+    Returns:
+        A named tuple ``(probability, index)`` in the shape of `input` without `dim`. The index,
+        int64, is that of the largest element: the lowest of several, the first NaN. The
+        probability, ``1 / sum(exp(input - largest))``, is accumulated in float32 (float64 for
+        float64) and has the dtype of `input`. It is NaN where an element is NaN or the largest one
+        is infinite.
+
+    Raises:
+        TypeError: An argument is of another type.
+        IndexError: `dim` is out of range, or has size 0.
+        RuntimeError: A dtype, layout or device is not supported.
+
+    Example:
+        >>> probability, index = customops.softmax_max(torch.tensor([[0.0, 0.0], [-1e9, 4.0]]), 1)
+        >>> probability, index
+        (tensor([0.5000, 1.0000]), tensor([0, 1]))
+    """
+    try:
+        if keepdim is False and type(dim) is int and not names:
+            if _traced():
+                return ProbabilityIndex(*_softmax_max(input, dim))
+            found = _direct_softmax_max(input, dim)
+            return _new_tuple(ProbabilityIndex, found) if type(found) is tuple else found
+        return ProbabilityIndex(*_general("softmax_max", input, dim, keepdim, names))
+    except Exception as error:
+        _raise(error, "softmax_max", input, dim, names)
+
+
+def scale_min(
+    input: Tensor, scale: float, dim: int = 1, keepdim: bool = True, **names: "Unpack[Names]"
+) -> Tensor:
+    """``torch.min(input * scale, dim, keepdim)[0]``, bit for bit, without the product in memory.
+
+    The gradient is `scale` times that of the result, for the element chosen.
+
+    Args:
+        input: A float16, bfloat16, float32 or float64 tensor of any shape and strides.
+        scale: What each element is multiplied by.
+        dim: The dim that is reduced.
+        keepdim: Whether the result has `dim`, with size 1.
+
+    Returns:
+        The values, of the dtype of `input`, in its shape with size 1 at `dim`.
+
+    Raises:
+        TypeError: An argument is of another type.
+        IndexError: `dim` is out of range, or has size 0.
+        RuntimeError: A dtype, layout or device is not supported.
+
+    Example:
+        >>> customops.scale_min(torch.tensor([[3.0, 1.0], [0.0, 5.0]]), -2.0)
+        tensor([[ -6.],
+                [-10.]])
     """
     if type(scale) is not float and isinstance(scale, Tensor):
         checks.check_scale("scale_min", scale)
     try:
-        op = _scale_min if _traced() else _direct_scale_min
-        return op(self, scale, dim, keepdim)
-    except RuntimeError as error:
-        _raise(error, "scale_min", self, dim)
+        if type(dim) is int and type(keepdim) is bool and not names:
+            op = _scale_min if _traced() else _direct_scale_min
+            return op(input, scale, dim, keepdim)
+        return _general("scale_min", input, dim, keepdim, names, scale)
+    except Exception as error:
+        _raise(error, "scale_min", input, dim, names, scale)
 
 
-def scale_max(self: Tensor, scale: float, dim: int = 1, keepdim: bool = True) -> Tensor:
-    """``torch.max(self * scale, dim, keepdim)[0]``; see :func:`scale_min`."""
+def scale_max(
+    input: Tensor, scale: float, dim: int = 1, keepdim: bool = True, **names: "Unpack[Names]"
+) -> Tensor:
+    """``torch.max(input * scale, dim, keepdim)[0]``; in all else as :func:`scale_min`.
+
+    Args:
+        input: A float16, bfloat16, float32 or float64 tensor of any shape and strides.
+        scale: What each element is multiplied by.
+        dim: The dim that is reduced.
+        keepdim: Whether the result has `dim`, with size 1.
+
+    Returns:
+        The values, of the dtype of `input`, in its shape with size 1 at `dim`.
+
+    Raises:
+        TypeError: An argument is of another type.
+        IndexError: `dim` is out of range, or has size 0.
+        RuntimeError: A dtype, layout or device is not supported.
+
+    Example:
+        >>> customops.scale_max(torch.tensor([[3.0, 1.0], [0.0, 5.0]]), 2.0, keepdim=False)
+        tensor([ 6., 10.])
+    """
     if type(scale) is not float and isinstance(scale, Tensor):
         checks.check_scale("scale_max", scale)
     try:
-        op = _scale_max if _traced() else _direct_scale_max
-        return op(self, scale, dim, keepdim)
-    except RuntimeError as error:
-        _raise(error, "scale_max", self, dim)
+        if type(dim) is int and type(keepdim) is bool and not names:
+            op = _scale_max if _traced() else _direct_scale_max
+            return op(input, scale, dim, keepdim)
+        return _general("scale_max", input, dim, keepdim, names, scale)
+    except Exception as error:
+        _raise(error, "scale_max", input, dim, names, scale)
+
+
+_SCALE_DIM = 1  # the default
+_HAVE_OPTIONS = ("argmin", "argmax", "min", "max")
+
+
+def _general(
+    op: str,
+    input: Tensor,
+    dim: Any,
+    keepdim: bool,
+    options: Mapping[str, Any],
+    *scale: float,
+) -> Any:
+    """A call of whatever the functions take, by its parts."""
+    takes = ("mask", "index_dtype") if op in _HAVE_OPTIONS else ()
+    if scale and type(dim) is int and dim == _SCALE_DIM and "axis" in options:
+        dim = None
+    dim, keepdim, rest = arguments.rename(op, options, takes, dim, keepdim)
+    arguments.check_input(op, input)
+    dim, keepdim = arguments.as_dim(op, dim), arguments.as_keepdim(op, keepdim)
+    overload = ["dims"] if isinstance(dim, list) else []
+    if rest:
+        rest = {"mask": None, "index_dtype": torch.int64, **rest}
+        arguments.check_options(op, **rest)
+        overload.append("options")
+    call = getattr(getattr(_ops, op), "_".join(overload) or "default")
+    return call(input, *scale, dim, keepdim, **rest)
+
+
+def _raise(
+    error: Exception, op: str, input: Tensor, dim: Any, options: Mapping[str, Any], *scale: float
+) -> NoReturn:
+    """Raises `error`, or what it is in Python: of the types of arguments torch says that no schema
+    fits, and C++ can only raise RuntimeError where torch's own operators raise IndexError."""
+    if isinstance(error, TypeError):
+        raise error
+    try:
+        arguments.check_input(op, input)
+        for number in scale:
+            arguments.check_scale(op, number)
+    except TypeError as found:
+        raise found from error
+    if "CUDA out of memory" in str(error):
+        raise torch.OutOfMemoryError(str(error)) from error
+    try:
+        dims = arguments.as_dim(op, options.get("axis", dim))
+        checks.check_not_empty(op, input.shape, checks.wrap_dims(op, input.dim(), dims))
+    except Exception as found:
+        if isinstance(found, IndexError) and str(found) == str(error):
+            raise found from error
+    raise error

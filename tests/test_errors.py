@@ -184,6 +184,8 @@ def test_unusual_tensors(spec, what):
 @pytest.mark.parametrize("spec", [s for s in OPS if s.leading], ids=str)
 def test_scale_that_is_not_a_number(spec, scale):
     with pytest.raises(RuntimeError, match=f"{spec.name}.*argument 'scale'"):
+        spec.op(torch.ones(2, 3), scale)
+    with pytest.raises(TypeError, match=f"^reduceops::{spec.name}: scale must be a number, got "):
         spec.function(torch.ones(2, 3), scale)
 
 
@@ -352,11 +354,89 @@ def test_a_dim_is_whatever_is_an_index(spec, dim):
     assert_same(actual, expected)
 
 
-@pytest.mark.parametrize("dim", ["ab", 1.0, [0.5], np.array([0, 1]), {0}], ids=repr)
-def test_a_dim_that_is_none(dim):
-    for function in (customops.argmin, customops.argmax):
-        with pytest.raises(RuntimeError, match=f"{function.__name__}.*argument 'dim'"):
-            function(torch.ones(2, 3), dim)
+NO_DIMS = [
+    *(("ab", "str"), (1.0, "float"), (True, "bool"), (np.array([0, 1]), "numpy.ndarray")),
+    *(({0}, "set"), (torch.tensor(True), "torch.Tensor"), (np.bool_(True), "numpy.bool")),
+]
+ONE_DIM = "an int (of these operators argmin and argmax take several)"
+
+
+def refuses(text, function, *arguments, **options):
+    with pytest.raises(TypeError) as raised:
+        function(*arguments, **options)
+    assert str(raised.value) == text
+
+
+@each_op
+@pytest.mark.parametrize("dim, got", NO_DIMS, ids=repr)
+def test_a_dim_that_is_none(spec, dim, got):
+    takes = "an int, a sequence of ints or None" if spec.dims else "an int"
+    text = f"reduceops::{spec.name}: dim must be {takes}, got {got}"
+    refuses(text, spec.function, torch.ones(2, 3), *spec.arguments(dim, False))
+
+
+@each_op
+@pytest.mark.parametrize("dim, got", [([0.5], "float"), ((0, True), "bool"), (["a"], "str")])
+def test_dims_of_which_one_is_none(spec, dim, got):
+    takes = (
+        f"ints in a sequence, got {got}" if spec.dims else f"{ONE_DIM}, got {type(dim).__name__}"
+    )
+    text = f"reduceops::{spec.name}: dim must be {takes}"
+    refuses(text, spec.function, torch.ones(2, 3), *spec.arguments(dim, False))
+
+
+@pytest.mark.parametrize("spec", [s for s in OPS if not s.dims], ids=str)
+def test_where_one_dim_is_taken(spec):
+    x = torch.ones(2, 3)
+    for dim, takes, got in (([0], ONE_DIM, "list"), (None, "an int", "None")):
+        text = f"reduceops::{spec.name}: dim must be {takes}, got {got}"
+        refuses(text, spec.function, x, *spec.arguments(dim, False))
+    if not spec.leading:
+        refuses(f"reduceops::{spec.name}: dim must be an int, got None", spec.function, x)
+
+
+@each_op
+@pytest.mark.parametrize(
+    "input, got",
+    [(np.ones((2, 3)), "numpy.ndarray"), ([1.0, 2.0], "list"), (None, "None"), (1.0, "float")],
+    ids=["numpy", "list", "None", "float"],
+)
+def test_an_input_that_is_no_tensor(spec, input, got):
+    text = f"reduceops::{spec.name}: input must be a Tensor, got {got}"
+    refuses(text, spec.function, input, *spec.arguments(0, False))
+    refuses(text, spec.function, input, *spec.leading, axis=0)
+
+
+@each_op
+def test_other_arguments_of_a_wrong_type(spec):
+    x, name = torch.ones(2, 3), f"reduceops::{spec.name}"
+    for keepdim, got in ((1, "int"), ("yes", "str"), (None, "None")):
+        text = f"{name}: keepdim must be a bool, got {got}"
+        refuses(text, spec.function, x, *spec.arguments(0, keepdim))
+    text = f"{name}: there is no argument 'out' (by keyword: dim (or axis), keepdim (or keepdims)"
+    options = ", mask, index_dtype" * bool(spec.op.overloads()[1:])
+    refuses(f"{text}{options})", spec.function, x, *spec.arguments(0, False), out=x)
+    text = f"{name}: dim and axis are one argument, and both are given"
+    refuses(text, spec.function, x, *spec.arguments(0, False), axis=1)
+    if options:
+        for mask, got in ((True, "bool"), (np.ones(2, bool), "numpy.ndarray")):
+            text = f"{name}: mask must be a bool tensor or None, got {got}"
+            refuses(text, spec.function, x, 0, mask=mask)
+        text = f"{name}: index_dtype must be a torch.dtype, got str"
+        refuses(text, spec.function, x, 0, index_dtype="int32")
+
+
+@each_op
+def test_names_of_arguments(spec):
+    """Those of torch, and numpy's where torch takes them."""
+    x, leading = torch.randn(3, 4), dict(zip(("scale",), spec.leading, strict=False))
+    for keepdim in (False, True):
+        expected = spec.function(x, *spec.arguments(1, keepdim))
+        assert_same(spec.function(input=x, **leading, dim=1, keepdim=keepdim), expected)
+        assert_same(spec.function(x, **leading, axis=-1, keepdims=keepdim), expected)
+    if spec.dims:
+        assert_same(spec.function(x, axis=(0, 1)), spec.function(x))
+        assert_same(spec.function(x, axis=None, keepdims=True), spec.function(x, None, True))
 
 
 def test_modules_come_when_they_are_asked_for():

@@ -1,6 +1,7 @@
 """torch.onnx.export: onnxruntime gives the answers of eager mode."""
 
 import ctypes
+import itertools
 import re
 import subprocess
 import sys
@@ -211,8 +212,9 @@ class Masked(nn.Module):
                 yield from (values, indices.to(dtype))
 
 
-@pytest.mark.parametrize("dtype", data.DTYPES, ids=lambda d: str(d).removeprefix("torch."))
-@pytest.mark.parametrize("full", [True, False], ids=["", "broadcast"])
+@pytest.mark.parametrize(
+    "dtype, full", zip(data.DTYPES, itertools.cycle((True, False))), ids=lambda p: str(p)
+)
 def test_masks_and_index_dtypes(dtype, full):
     generator = torch.Generator().manual_seed(0)
 

@@ -1,0 +1,85 @@
+"""What Python callers give as arguments: other names, other types that stand for an int, and
+TypeErrors for all else, in words of this package. (`torch.ops` takes what a schema takes.)"""
+
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor
+
+SEVERAL = ("argmin", "argmax")  # the operators that take several dims
+
+
+def _refuse(op: str, name: str, takes: str, got: Any) -> NoReturn:
+    kind = type(got)
+    module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
+    given = "None" if got is None else f"{module}{kind.__qualname__}"
+    raise TypeError(f"reduceops::{op}: {name} must be {takes}, got {given}")
+
+
+def check_input(op: str, input: Any) -> None:
+    if not isinstance(input, Tensor) and not hasattr(input, "__torch_function__"):
+        _refuse(op, "input", "a Tensor", input)
+
+
+def check_scale(op: str, scale: Any) -> None:
+    if not hasattr(scale, "__float__") or isinstance(scale, complex):
+        _refuse(op, "scale", "a number", scale)
+
+
+def check_options(op: str, mask: Any, index_dtype: Any) -> None:
+    if mask is not None and not isinstance(mask, Tensor):
+        _refuse(op, "mask", "a bool tensor or None", mask)
+    if not isinstance(index_dtype, torch.dtype):
+        _refuse(op, "index_dtype", "a torch.dtype", index_dtype)
+
+
+def rename(
+    op: str, options: Mapping[str, Any], takes: Iterable[str], dim: Any, keepdim: Any
+) -> tuple[Any, Any, dict[str, Any]]:
+    """`dim`, `keepdim` and the other options, of which only those in `takes` are known."""
+    rest = dict(options)
+    if "axis" in rest:
+        if dim is not None:
+            raise TypeError(f"reduceops::{op}: dim and axis are one argument, and both are given")
+        dim = rest.pop("axis")
+    keepdim = rest.pop("keepdims", keepdim)
+    if unknown := sorted(set(rest) - set(takes)):
+        known = ", ".join(("dim (or axis)", "keepdim (or keepdims)", *takes))
+        raise TypeError(
+            f"reduceops::{op}: there is no argument {unknown[0]!r} (by keyword: {known})"
+        )
+    return dim, keepdim, rest
+
+
+def as_dim(op: str, dim: Any) -> Any:
+    """An int, or for the operators that take several dims a list or None."""
+    if op in SEVERAL:
+        if dim is None:
+            return None
+        if isinstance(dim, Sequence) and not isinstance(dim, str):
+            return [_as_int(op, one, "ints in a sequence") for one in dim]
+        return _as_int(op, dim, "an int, a sequence of ints or None")
+    several = ""
+    if isinstance(dim, Sequence) and not isinstance(dim, str):
+        several = f" (of these operators {' and '.join(SEVERAL)} take several)"
+    return _as_int(op, dim, f"an int{several}")
+
+
+def _as_int(op: str, dim: Any, takes: str) -> Any:
+    if isinstance(dim, (int, torch.SymInt)) and not isinstance(dim, bool):
+        return dim
+    of_bool = str(getattr(dim, "dtype", "")).removeprefix("torch.") == "bool"
+    if not isinstance(dim, bool) and not of_bool:
+        try:
+            return operator.index(dim)
+        except TypeError:
+            pass
+    _refuse(op, "dim", takes, dim)
+
+
+def as_keepdim(op: str, keepdim: Any) -> bool:
+    if not isinstance(keepdim, bool):
+        _refuse(op, "keepdim", "a bool", keepdim)
+    return keepdim

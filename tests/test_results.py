@@ -1,0 +1,73 @@
+"""The named tuples that operators with two results return."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+from opspec import OPS, as_tuple
+from torch.utils import _pytree as pytree
+
+import customops
+
+FIELDS = {"min": ("values", "indices"), "max": ("values", "indices")}
+FIELDS["softmax_max"] = ("probability", "index")
+each_pair = pytest.mark.parametrize("spec", [s for s in OPS if s.name in FIELDS], ids=str)
+
+
+def check(spec, result, x, dim=1, keepdim=False):
+    expected = spec.op(x, dim, keepdim)
+    assert type(result) in (customops.ValuesIndices, customops.ProbabilityIndex)
+    assert result._fields == FIELDS[spec.name] and isinstance(result, tuple)
+    for name, found, right in zip(result._fields, result, expected, strict=True):
+        assert getattr(result, name) is found and torch.equal(found, right)
+
+
+@each_pair
+def test_fields(spec):
+    x = torch.randn(3, 4)
+    check(spec, spec.function(x, 1), x)
+    check(spec, spec.function(x, -1, True), x, 1, True)
+    check(spec, copy.deepcopy(spec.function(x, 1)), x)
+    check(spec, pickle.loads(pickle.dumps(spec.function(x, 1))), x)
+    if spec.name != "softmax_max":
+        result = spec.function(x, 1, mask=x > -9, index_dtype=torch.uint8)
+        assert result.indices.dtype == torch.uint8 and torch.equal(result.values, spec.op(x, 1)[0])
+
+
+@each_pair
+def test_pytrees_and_transforms(spec):
+    x = torch.randn(3, 4)
+    doubled = pytree.tree_map(lambda t: t + t, spec.function(x, 1))
+    assert type(doubled) is type(spec.function(x, 1))
+    for found, once in zip(doubled, spec.op(x, 1), strict=True):
+        assert torch.equal(found, once + once)
+    check(spec, torch.vmap(lambda row: spec.function(row, 0))(x), x)
+
+
+class Model(torch.nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x, 1)
+
+
+@each_pair
+def test_compile_and_export(spec, tmp_path):
+    x, model = torch.randn(3, 4), Model(spec.function)
+    check(spec, torch.compile(model, fullgraph=True, backend="aot_eager")(x), x)
+    program = torch.export.export(model, (x,))
+    check(spec, program.module()(x), x)
+    torch.export.save(program, tmp_path / "model.pt2")
+    check(spec, torch.export.load(tmp_path / "model.pt2").module()(x), x)
+
+
+@each_pair
+def test_symbolic_trace(spec):
+    """Of torch.fx, whose proxies are results too."""
+    traced = torch.fx.symbolic_trace(Model(spec.function))
+    x = torch.randn(3, 4)
+    for found, right in zip(as_tuple(traced(x)), spec.op(x, 1), strict=True):
+        assert torch.equal(found, right)
