@@ -3,7 +3,8 @@
 // is cut into parts as well.
 //
 // Bound by reading memory where 16-byte loads are possible, at most; with an odd row pitch by the
-// number of loads in flight.
+// number of loads in flight. What is done for an element under a mask or for a sum takes registers
+// that loads would have: those go by way of shared memory, so that some are always in flight.
 #pragma once
 
 #include "cuda/reducer.cuh"

@@ -4,9 +4,10 @@
 // the winning one once more. Lanes of a warp agree on the smallest key before one of them looks for
 // its place.
 //
-// Bound by reading memory (and the mask); softmax_max of 16-bit types by instructions. Without it
-// such rows are read by rows.cuh, whose lanes each look for a place of their own and read single
-// elements up to a line of memory: 1.5 times the time in rows of 1000, 3.6 in those of 16 bits.
+// Bound by reading memory and the mask, in rows of 32-bit types; shorter types, and softmax_max of
+// rows of 1000, by instructions. Without it such rows are read by rows.cuh, whose lanes each look
+// for a place of their own and read single elements up to a line of memory: 1.3 to 2.1 times the
+// time in rows of 1000.
 #pragma once
 
 #include "cuda/option_policy.h"

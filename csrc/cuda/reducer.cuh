@@ -317,7 +317,7 @@ __device__ inline float power_of_two(float x) {
 inline float power_of_two(float x) { return std::exp2(x); }
 #endif
 
-// e to the power of x, which is not above 2, for sums of elements of a format. What is lost of the
+// e to the power of x, which is not above 8, for sums of elements of a format. What is lost of the
 // product with log2(e) counts in float32: what is too much, as shares of ln2, goes to `excess`;
 // results of 16 bits do not show it.
 template <class Format>
@@ -390,12 +390,14 @@ __device__ typename Format::Compute ratio(Key a, Key b) {
   return a == b ? 1 : exponential<Format>(number_of<Format>(a) - number_of<Format>(b));
 }
 
+// The sum of what several threads have summed, without rounding that results of 32 bits would show.
+template <class Format>
+using Total = std::conditional_t<sizeof(typename Format::Key) == 2, float, double>;
+
 // The largest of some elements and the sum of exp(x - largest), which is 0 where all are -infinity.
 template <class F, class Index>
 struct Summed : Found<typename F::Key, Index> {
-  using Format = F;
-  using Sum = typename F::Compute;
-  Sum sum = 0;
+  Total<F> sum = 0;
 };
 
 template <class F, class Index>
@@ -435,16 +437,19 @@ __device__ void get(const Candidates& candidates, int64_t at, Summed<F, int64_t>
 template <class Format>
 class ExpSum {
   using Sum = typename Format::Compute;
-  static constexpr Sum kAboveBase = sizeof(Sum) == 8 ? 2 : 0;
+  static constexpr Sum kAboveBase = sizeof(Sum) == 8                    ? 2
+                                    : sizeof(typename Format::Key) == 2 ? 8
+                                                                        : 0;
   static constexpr bool kCarries = sizeof(typename Format::Key) > 2;
 
  public:
   ExpSum() = default;
   explicit __device__ ExpSum(Sum largest) : largest_(largest), base_(largest) {}
 
-  // The base of a float64 sum follows the largest element only where that is far above it:
-  // ascending elements would else round all of the sum again with each of them. (In float32
-  // ex2.approx is the more exact the nearer an element is to the base.)
+  // The base of a sum follows the largest element only where that is far above it: in float64
+  // ascending elements would else round all of the sum again with each of them, and 16 bits have no
+  // instructions to spare. (In float32 ex2.approx is the more exact the nearer an element is to the
+  // base.)
   __device__ void raise(Sum largest) {
     largest_ = largest;
     if (kAboveBase > 0 && largest <= base_ + kAboveBase) return;
@@ -479,8 +484,8 @@ class ExpSum {
     sum_ = sum;
   }
   __device__ Sum largest() const { return kAboveBase > 0 ? largest_ : base_; }
-  __device__ Sum sum() const {
-    const Sum sum = sum_ - lost_;
+  __device__ Total<Format> sum() const {
+    const auto sum = Total<Format>(sum_) - lost_;
     return kAboveBase == 0 || base_ == largest_ ? sum : sum * exponential<Format>(base_ - largest_);
   }
 
@@ -572,7 +577,7 @@ struct SoftmaxMax {
     return some;
   }
   // Of lanes that agree on the best, each with a sum for it and what it found beside.
-  static __device__ Summed<F, uint32_t> with_sum(Near<typename F::Key> best, Sum sum,
+  static __device__ Summed<F, uint32_t> with_sum(Near<typename F::Key> best, Total<F> sum,
                                                  Summed<F, uint32_t> beside, uint32_t lanes) {
     if (!beside.none()) sum += beside.sum * ratio<F>(beside.key, best.key);
     for (uint32_t d = lanes / 2; d > 0; d /= 2) sum += __shfl_xor_sync(~0u, sum, d);
@@ -649,10 +654,11 @@ struct SoftmaxMax {
       if (!(largest <= sum.largest()) && sum.largest() == sum.largest()) {
         sum.raise(largest);
         // The first NaN if there is one.
+        const bool is_number = largest == largest;
         uint32_t row = kRows - 1;
 #pragma unroll
         for (int r = kRows - 2; r >= 0; --r) {
-          if (x[r] == largest || x[r] != x[r]) row = r;
+          if (is_number ? x[r] == largest : x[r] != x[r]) row = r;
         }
         turns_[column] = turn + row;
       }
@@ -700,7 +706,8 @@ struct SoftmaxMax {
   __device__ typename Source::Key value(const Source&, const State& state, BitsAt) const {
     const Sum largest = number_of<F>(state.key);
     const bool finite = largest - largest == 0;
-    return F::encode(finite ? 1 / (weight * state.sum) : std::numeric_limits<Sum>::quiet_NaN());
+    return F::encode(finite ? Sum(1 / (weight * state.sum))
+                            : std::numeric_limits<Sum>::quiet_NaN());
   }
 };
 
