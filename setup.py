@@ -3,6 +3,10 @@
 REDUCEOPS_CUDA        the CUDA library; 0: no, 1: yes, auto (the default): where nvcc is found
 TORCH_CUDA_ARCH_LIST  its architectures as torch writes them, "8.0;9.0a;12.0+PTX"; by default those
                       of the visible GPUs (development build) or RELEASE_ARCHITECTURES (wheel)
+REDUCEOPS_CUDNN       a fused convolution on GPUs, which needs the headers of cuDNN, and nothing is
+                      linked; 0: no, 1: yes, auto (the default): where the headers are found, in
+                      the package nvidia-cudnn-cu13 or -cu12 of pip (torch for CUDA brings it) or
+                      in CUDA_HOME; or the folder of cudnn_graph.h
 REDUCEOPS_SANITIZE    what -fsanitize takes, "address,undefined" or "thread", for the CPU library
 CXX, CUDA_HOME, MAX_JOBS  as everywhere
 """
@@ -65,6 +69,29 @@ def find_nvcc() -> str | None:
             "REDUCEOPS_CUDA=1, and there is no nvcc in CUDA_HOME, on the PATH or in /usr/local/cuda"
         )
     return nvcc
+
+
+def find_cudnn() -> Path | None:
+    """The folder of cuDNN's headers, None to do without."""
+    mode = os.environ.get("REDUCEOPS_CUDNN") or "auto"
+    if mode == "0":
+        return None
+    if mode not in ("1", "auto"):
+        folders = [Path(mode)]
+    else:
+        spec = importlib.util.find_spec("nvidia")
+        packages = (spec and spec.submodule_search_locations) or []
+        folders = [Path(package, "cudnn/include") for package in packages]
+        homes = (os.environ.get("CUDA_HOME"), "/usr/local/cuda", "/usr")
+        folders += [Path(home, "include") for home in homes if home]
+    found = next((folder for folder in folders if (folder / "cudnn_graph.h").exists()), None)
+    if found is None and mode != "auto":
+        where = ", ".join(map(str, folders))
+        raise SetupError(
+            f"REDUCEOPS_CUDNN={mode}, and there is no cudnn_graph.h in {where}: "
+            "pip install --no-deps nvidia-cudnn-cu13 brings it, or give its folder"
+        )
+    return found and found.resolve()
 
 
 def visible_architectures() -> str:
@@ -150,10 +177,12 @@ def write_cuda(ninja: Writer, flags: list[str], libs: list[str], nvcc: str, defa
     flags = [*flags, *code, "-DUSE_CUDA", "-Xcompiler=-fPIC,-fvisibility=hidden"]
     flags += ["--expt-relaxed-constexpr"]  # std::numeric_limits and the like in kernels
     flags += ["--compress-mode=size"]  # a fifth of the bytes
-    names = [f'-DREDUCEOPS_CUDA_ARCHITECTURES="{";".join(architectures)}"']
+    own = {"entry": [f'-DREDUCEOPS_CUDA_ARCHITECTURES="{";".join(architectures)}"']}
+    if cudnn := find_cudnn():
+        own["cudnn"] = ["-DREDUCEOPS_CUDNN", "-isystem", str(cudnn)]
     library = Library(ninja, "libreduceops_cuda", shlex.quote(nvcc))
     for source in sorted(ROOT.glob("csrc/cuda/*.cu")):
-        library.compile(source, flags + names if source.stem == "entry" else flags)
+        library.compile(source, flags + own.get(source.stem, []))
     # The CUDA runtime is linked in, and kept apart from torch's.
     library.link(["-shared", *code, "-Xlinker=--no-as-needed,--exclude-libs=ALL", *libs])
 

@@ -1,6 +1,6 @@
 """KernelBench level 2, problem 32: a convolution, scaled, and its smallest channel.
 
-The convolution stays torch's; the scaling and the min are one pass over its result.
+They are one operator, which on a GPU is one kernel and writes nothing but the minima.
 """
 
 import torch
@@ -28,7 +28,8 @@ class Model(nn.Module):
 
 class ModelNew(Model):
     def forward(self, x: Tensor) -> Tensor:
-        return torch.ops.reduceops.scale_min(self.conv(x), self.scale_factor, dim=1, keepdim=True)
+        conv = self.conv
+        return torch.ops.reduceops.conv2d_scale_min(x, conv.weight, conv.bias, self.scale_factor)
 
 
 def get_inputs(batch_size=batch_size, height=height, width=width):

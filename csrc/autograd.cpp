@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "check.h"
+#include "convolution.h"
 #include "tensor.h"
 #include "torch_private.h"
 
@@ -78,15 +79,15 @@ struct NoOptions {
 };
 
 // mask and index_dtype, ours until the nested call takes them from the stack.
-class Options {
+class GivenOptions {
  public:
-  explicit Options(StableIValue* stack)
+  explicit GivenOptions(StableIValue* stack)
       : mask_(torch::stable::detail::to<StableIValue*>(stack[0])),
         dtype_(torch::stable::detail::to<StableIValue*>(stack[1])) {
     if (dtype_) index_dtype_ = torch::stable::detail::to<int32_t>(*dtype_);
   }
-  Options(const Options&) = delete;
-  ~Options() {
+  GivenOptions(const GivenOptions&) = delete;
+  ~GivenOptions() {
     if (mask_) const Tensor deleted(*mask_);
     delete mask_;
     delete dtype_;
@@ -126,6 +127,14 @@ class Options {
   std::optional<int32_t> index_dtype_;
 };
 
+// What the user is told of a nested call that failed with this text of torch's.
+std::string message_of_failure(const char* op, const std::string& text) {
+  if (text.empty())
+    return std::string("reduceops::") + op + ": the call failed; the cause is in the log above";
+  const size_t start = text.find("reduceops:");
+  return start == text.npos ? text : text.substr(start, text.find("\n\nAt:") - start);
+}
+
 // What went wrong in the nested call: a mistake that was not ruled out, else the message,
 // which torch keeps from 2.13 on, without what Python adds to it.
 template <class Rest>
@@ -143,13 +152,7 @@ template <class Rest>
   if (with_gradient && no_gradients) {
     fail(op, "its gradient is in Python: import customops, or call it where none is needed");
   }
-  if (const size_t start = text.find("reduceops:"); start != text.npos) {
-    text = text.substr(start, text.find("\n\nAt:") - start);
-  }
-  if (text.empty()) {
-    text = std::string("reduceops::") + op + ": the call failed; the cause is in the log above";
-  }
-  throw std::runtime_error(text);
+  throw std::runtime_error(message_of_failure(op, text));
 }
 
 // Here and not below, where the message would be lost before torch 2.13.
@@ -223,6 +226,34 @@ void forward(const char* op, const char* name, const char* overload, const char*
   if (python) check_failed(op, stack, kOutputs);
 }
 
+// Where a gradient may be needed, Python goes on with a convolution and scale_min.
+void forward_conv2d(const char* op, const char* name, const char* in_python, StableIValue* stack) {
+  const auto* bias = torch::stable::detail::to<StableIValue*>(stack[2]);
+  const auto any = [&](auto&& is) { return is(stack[0]) || is(stack[1]) || (bias && is(*bias)); };
+  const bool seen = any(seen_by_python);
+  const bool python = seen || !BelowAutograd::possible() || any(may_need_gradient);
+  {
+    const Conv2dArguments arguments(stack);
+    arguments.put(stack);
+    if (!seen) check_conv2d(op, arguments);
+  }
+  const auto call = [stack](const char* name) {
+    return torch_call_dispatcher(name, "", stack, TORCH_ABI_VERSION) == TORCH_SUCCESS;
+  };
+  bool done;
+  if (python) {
+    done = call(in_python);
+  } else {
+    const BelowAutograd guard;
+    done = call(name);
+  }
+  if (!done) {
+    const char* text = torch_private::what ? torch_private::what() : "";
+    throw std::runtime_error(message_of_failure(op, text ? text : ""));
+  }
+  if (python) check_failed(op, stack, 1);
+}
+
 // Nested tensors have an Autograd key of their own, which is not excluded below autograd, so that
 // `forward` would call itself without end.
 void refuse_nested(const char* op, StableIValue* stack) {
@@ -235,7 +266,7 @@ void refuse_nested(const char* op, StableIValue* stack) {
 // Nothing here tells whether self is nested or its mask.
 void refuse_nested_options(const char* op, StableIValue* stack) {
   const Tensor self(stack[0]);
-  const Options options(stack + 3);
+  const GivenOptions options(stack + 3);
   fail(op, "got a nested ", dtype_name(self.dtype()),
        " tensor or a nested mask (supported: strided tensors on cpu and cuda)");
 }
@@ -253,10 +284,15 @@ void refuse_nested_options(const char* op, StableIValue* stack) {
                                     stack);                                                     \
   })
 
-#define REDUCEOPS_AUTOGRAD_OPTIONS(op)                                            \
-  m.impl(#op ".options", [](StableIValue* stack, uint64_t, uint64_t) {            \
-    forward<false, 1, 2, Options>(#op, "reduceops::" #op, "options",              \
-                                  "reduceops::_" #op "_options_autograd", stack); \
+#define REDUCEOPS_AUTOGRAD_OPTIONS(op)                                                 \
+  m.impl(#op ".options", [](StableIValue* stack, uint64_t, uint64_t) {                 \
+    forward<false, 1, 2, GivenOptions>(#op, "reduceops::" #op, "options",              \
+                                       "reduceops::_" #op "_options_autograd", stack); \
+  })
+
+#define REDUCEOPS_AUTOGRAD_CONV2D(op)                                              \
+  m.impl(#op, [](StableIValue* stack, uint64_t, uint64_t) {                        \
+    forward_conv2d(#op, "reduceops::" #op, "reduceops::_" #op "_autograd", stack); \
   })
 
 }  // namespace
@@ -269,6 +305,8 @@ STABLE_TORCH_LIBRARY_IMPL(reduceops, Autograd, m) {
   REDUCEOPS_AUTOGRAD(softmax_max, true, 1, 2);
   REDUCEOPS_AUTOGRAD(scale_min, true, 2, 1);
   REDUCEOPS_AUTOGRAD(scale_max, true, 2, 1);
+  REDUCEOPS_AUTOGRAD_CONV2D(conv2d_scale_min);
+  REDUCEOPS_AUTOGRAD_CONV2D(conv2d_scale_max);
 }
 
 STABLE_TORCH_LIBRARY_IMPL(reduceops, AutogradNestedTensor, m) {
@@ -279,6 +317,8 @@ STABLE_TORCH_LIBRARY_IMPL(reduceops, AutogradNestedTensor, m) {
   REDUCEOPS_NESTED(softmax_max);
   REDUCEOPS_NESTED(scale_min);
   REDUCEOPS_NESTED(scale_max);
+  REDUCEOPS_NESTED(conv2d_scale_min);
+  REDUCEOPS_NESTED(conv2d_scale_max);
 }
 
 }  // namespace reduceops

@@ -33,6 +33,17 @@ STABLE_TORCH_LIBRARY(reduceops, m) {
   m.def("scale_min(Tensor self, float scale, int dim=1, bool keepdim=True) -> Tensor");
   m.def("scale_max(Tensor self, float scale, int dim=1, bool keepdim=True) -> Tensor");
 
+  m.def(
+      "conv2d_scale_min(Tensor input, Tensor weight, Tensor? bias, float scale, SymInt[2] "
+      "stride=1, "
+      "SymInt[2] padding=0, SymInt[2] dilation=1, SymInt groups=1, int dim=1, bool keepdim=True) "
+      "-> Tensor");
+  m.def(
+      "conv2d_scale_max(Tensor input, Tensor weight, Tensor? bias, float scale, SymInt[2] "
+      "stride=1, "
+      "SymInt[2] padding=0, SymInt[2] dilation=1, SymInt groups=1, int dim=1, bool keepdim=True) "
+      "-> Tensor");
+
   // What a call with a gradient computes, and a graph holds: the backward needs the indices.
   m.def(
       "_scale_min_indices(Tensor self, float scale, int dim, bool keepdim) -> (Tensor values, "
@@ -67,4 +78,12 @@ STABLE_TORCH_LIBRARY(reduceops, m) {
       "index)");
   m.def("_scale_min_autograd(Tensor self, float scale, int dim, bool keepdim) -> Tensor");
   m.def("_scale_max_autograd(Tensor self, float scale, int dim, bool keepdim) -> Tensor");
+  m.def(
+      "_conv2d_scale_min_autograd(Tensor input, Tensor weight, Tensor? bias, float scale, SymInt[] "
+      "stride, SymInt[] padding, SymInt[] dilation, SymInt groups, int dim, bool keepdim) -> "
+      "Tensor");
+  m.def(
+      "_conv2d_scale_max_autograd(Tensor input, Tensor weight, Tensor? bias, float scale, SymInt[] "
+      "stride, SymInt[] padding, SymInt[] dilation, SymInt groups, int dim, bool keepdim) -> "
+      "Tensor");
 }

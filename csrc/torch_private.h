@@ -37,12 +37,15 @@ struct Returned {
 using Impl = const void*;    // const c10::TensorImpl*
 using Handle = const void*;  // const at::Tensor*, which points to an Impl
 using DispatchKey = uint16_t;
+using Context = const void*;  // const at::Context*
 
 // What is lost without a symbol.
 inline constexpr const char* kSlowCalls =
     "every call of min, max, scale_min and scale_max goes through Python (some 15 us)";
 inline constexpr const char* kWarnings = "the first enable() warns that it replaces kernels";
 inline constexpr const char* kNoEnable = "enable() raises";
+inline constexpr const char* kNotFused =
+    "conv2d_scale_min and conv2d_scale_max on a GPU are two kernels instead of one";
 
 // name, type, mangled name, what is lost without it
 #define REDUCEOPS_TORCH_SYMBOLS(X)                                                                \
@@ -69,7 +72,14 @@ inline constexpr const char* kNoEnable = "enable() raises";
     "enable() raises, if this torch has named dims")                                              \
   X(get_warning_handler, void* (*)(), "_ZN3c1012WarningUtils19get_warning_handlerEv", kWarnings)  \
   X(set_warning_handler, void (*)(void*),                                                         \
-    "_ZN3c1012WarningUtils19set_warning_handlerEPNS_14WarningHandlerE", kWarnings)
+    "_ZN3c1012WarningUtils19set_warning_handlerEPNS_14WarningHandlerE", kWarnings)                \
+  X(global_context, Context (*)(), "_ZN2at13globalContextEv", kNotFused)                          \
+  X(cudnn_enabled, bool (*)(Context), "_ZNK2at7Context16userEnabledCuDNNEv", kNotFused)           \
+  X(cudnn_benchmark, bool (*)(Context), "_ZNK2at7Context14benchmarkCuDNNEv", kNotFused)           \
+  X(cudnn_deterministic, bool (*)(Context), "_ZNK2at7Context18deterministicCuDNNEv", kNotFused)   \
+  X(deterministic, bool (*)(Context), "_ZNK2at7Context23deterministicAlgorithmsEv", kNotFused)    \
+  X(cudnn_allows_tf32, bool (*)(Context, std::optional<int>),                                     \
+    "_ZNK2at7Context14allowTF32CuDNNESt8optionalINS_9Float32OpEE", kNotFused)
 
 #define REDUCEOPS_FIND(name, type, mangled, without) inline const auto name = find<type>(mangled);
 REDUCEOPS_TORCH_SYMBOLS(REDUCEOPS_FIND)

@@ -14,6 +14,7 @@ libraries.load()
 from . import _register, pairs  # noqa: E402, F401
 from . import onnx as onnx  # noqa: E402
 from .after_import import after_import  # noqa: E402
+from .conv2d import conv2d_scale_max, conv2d_scale_min  # noqa: E402
 from .ops import argmax, argmin, max, min, scale_max, scale_min, softmax_max  # noqa: E402
 from .results import ProbabilityIndex, ValuesIndices  # noqa: E402
 from .switch import disable, enable, enabled  # noqa: E402
@@ -28,6 +29,8 @@ __all__ = [
     "ValuesIndices",
     "argmax",
     "argmin",
+    "conv2d_scale_max",
+    "conv2d_scale_min",
     "disable",
     "enable",
     "enabled",

@@ -25,6 +25,9 @@ def _report() -> list[tuple[str, str]]:
 
     if libraries.cuda.loaded:
         lines.append(("cuda kernels", libraries.cuda.ask("reduceops_cuda_architectures")))
+        why = libraries.cuda.ask("reduceops_cuda_not_fused")
+        form = f"with scale_min a kernel of its own: {why}" if why else "one kernel of cuDNN"
+        lines.append(("convolutions", form))
     gpus = range(torch.cuda.device_count())
     for gpu in gpus:
         capability = "{}.{}".format(*torch.cuda.get_device_capability(gpu))

@@ -8,6 +8,7 @@
 #include <memory>
 #include <stdexcept>
 
+#include "cpu/conv2d.h"
 #include "cpu/kernels.h"
 #include "cpu/pack.h"
 #include "cpu/parallel.h"
@@ -103,6 +104,7 @@ void run(Reduction& reduction) {
 STABLE_TORCH_LIBRARY_IMPL(reduceops, CPU, m) {
   Operators<run>::implement(m);
   DistributedOperators<run, pack_pairs, unpack_pairs>::implement(m);
+  Conv2dOperators<run, run_conv2d>::implement(m);
 }
 
 }  // namespace reduceops::cpu

@@ -10,7 +10,9 @@
 #include <string>
 #include <string_view>
 
+#include "cuda/conv2d.h"
 #include "cuda/device.cuh"
+#include "cuda/device_guard.h"
 #include "cuda/make_plan.h"
 #include "cuda/pack.h"
 #include "distributed.h"
@@ -43,18 +45,6 @@ void fail(cudaError_t error) {
 }
 
 namespace {
-
-class DeviceGuard {
- public:
-  explicit DeviceGuard(int32_t device) {
-    TORCH_ERROR_CODE_CHECK(aoti_torch_create_cuda_guard(device, &guard_));
-  }
-  DeviceGuard(const DeviceGuard&) = delete;
-  ~DeviceGuard() { aoti_torch_delete_cuda_guard(guard_); }
-
- private:
-  CUDAGuardHandle guard_;
-};
 
 bool set(Tuning& tuning, std::string_view name, int64_t value) {
   for (const Tunable& tunable : kTunables) {
@@ -186,8 +176,7 @@ void launch_walk(const Reduction& r, const Problem& problem, void* stream) {
 
 void run(Reduction& r) {
   const DeviceGuard guard(r.device_index);
-  void* stream = nullptr;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(r.device_index, &stream));
+  void* const stream = current_stream(r.device_index);
   arrange(r.groups, r.dtype->bytes);
   const auto address = reinterpret_cast<int64_t>(r.input);
   const Device& device = device_of(r.device_index);
@@ -215,12 +204,6 @@ void run(Reduction& r) {
       break;
   }
   if (r.groups.copies > 1 && plan.walk != Walk::kFill) launch_repeat(r, stream);
-}
-
-void* current_stream(int32_t device) {
-  void* stream = nullptr;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(device, &stream));
-  return stream;
 }
 
 void pack_pairs(const Packing& packing, const DType& dtype, int32_t device) {
@@ -263,6 +246,7 @@ void one_shot(StableIValue* stack, uint64_t, uint64_t) {
 STABLE_TORCH_LIBRARY_IMPL(reduceops, CUDA, m) {
   Operators<run>::implement(m);
   DistributedOperators<run, pack_pairs, unpack_pairs>::implement(m);
+  Conv2dOperators<run, run_conv2d>::implement(m);
   m.impl("_one_shot", one_shot);
 }
 

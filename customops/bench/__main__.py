@@ -13,7 +13,7 @@ import torch
 
 from customops import libraries
 
-from . import cases, measure, peers, plot, random_suite, report, sampler
+from . import cases, convolutions, measure, peers, plot, random_suite, report, sampler
 from .strided import Strided
 
 RANDOM = "random"
@@ -41,6 +41,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--dtype", choices=cases.DTYPES, help="this instead of a case's")
     known = [name for name in peers.CONTENDERS if name not in (peers.OURS, peers.OPERATOR)]
+    known.append(convolutions.APART)
     parser.add_argument(
         "--peers",
         type=_list_of(known),
@@ -227,7 +228,9 @@ def main(arguments: list[str] | None = None) -> int:
     device = options.device
     seconds = 1.0 if options.seconds is None else options.seconds
     chosen = _listed(options, parser)
-    usual = peers.PEERS_OF_OPTIONS if options.suite == "options" else peers.PEERS[device]
+    usual = {"options": peers.PEERS_OF_OPTIONS, convolutions.SUITE: convolutions.PEERS}.get(
+        options.suite, peers.PEERS[device]
+    )
     others = usual if options.peers is None else options.peers
     counts = _thread_counts(options.threads, device, parser)
 

@@ -19,8 +19,9 @@ from torch import Tensor
 
 from customops import libraries
 
-from . import peers
+from . import convolutions, peers
 from .cases import Case
+from .convolutions import Convolution
 from .peers import OURS, Contender
 
 COLD_BYTES = 32 << 20  # inputs from here on are read from cold L2 on a GPU
@@ -57,7 +58,8 @@ def measure(
     if case.input_bytes * 2.5 > available_bytes(device):
         return row | {"skipped": "not enough memory", "contenders": {}}
     x = case.make_input(device)
-    expected = peers.reference(case, x)
+    convolves = isinstance(case, Convolution)
+    expected = convolutions.reference(case, x) if convolves else peers.reference(case, x)
     outputs = expected if isinstance(expected, tuple) else (expected,)
     output_bytes = sum(
         output.numel() * (output.itemsize if output.dtype != torch.int64 else case.index_bytes)
@@ -67,7 +69,11 @@ def measure(
     figures, samplers = {}, {}
     for name in names:
         try:
-            contender = peers.CONTENDERS[name](case, x)
+            contender = (
+                convolutions.contender(name, case, x)
+                if convolves
+                else peers.CONTENDERS[name](case, x)
+            )
             figures[name] = {"right": _check(contender, expected, case.tolerance)}
             figures[name]["workspace_bytes"] = _workspace(contender, device, output_bytes)
             samplers[name], figures[name]["method"] = _sampler(contender, case, device)

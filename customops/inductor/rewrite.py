@@ -21,6 +21,7 @@ from torch.fx.node import map_arg
 
 from .. import checks, libraries
 from ..version import __version__
+from . import convolution
 
 aten = torch.ops.aten
 ops = torch.ops.reduceops
@@ -92,6 +93,8 @@ class RewriteReductions(_Aware or custom_graph_pass.CustomGraphPass):
     then: tuple[Callable, ...]
 
     def __call__(self, graph: Graph, is_inference: bool = False) -> None:
+        for line in convolution.rewrite(graph):
+            counters["inductor"][_REWRITTEN + line] += 1
         for node in list(graph.nodes):
             reduction = _match(node)
             if reduction is None:
@@ -109,8 +112,10 @@ class RewriteReductions(_Aware or custom_graph_pass.CustomGraphPass):
         others = [other.uuid() if hasattr(other, "uuid") else None for other in self.then]
         if None in others:
             return None
-        # What makes the code: this file, and lowering.py of what it puts into a graph.
-        sources = (Path(__file__), Path(__file__).with_name("lowering.py"))
+        # What makes the code: this file, those it calls, and lowering.py of what they put into a
+        # graph.
+        names = ("rewrite.py", "convolution.py", "lowering.py")
+        sources = map(Path(__file__).with_name, names)
         ours = (*(source.read_bytes() for source in sources), __version__, libraries.cuda.loaded)
         return (*ours, self.min_elements, *others)
 

@@ -48,6 +48,7 @@ def table():
         functions[getattr(ops, extreme).options] = values_and_indices
         functions[getattr(ops, f"scale_{extreme}").default] = scaled
         functions[getattr(ops, f"_scale_{extreme}_indices").default] = scaled_and_indices
+        functions[getattr(ops, f"conv2d_scale_{extreme}").default] = _convolved(scaled)
     functions[ops.softmax_max.default] = softmax_max
     return functions
 
@@ -89,6 +90,25 @@ def _functions(extreme):
         return scaled_and_indices(self, scale, dim, keepdim)[0]
 
     return arg, values_and_indices, scaled, scaled_and_indices
+
+
+def _convolved(scaled):
+    """A convolution and then `scaled`."""
+
+    def convolved_and_scaled(
+        input, weight, bias, scale, stride=(1, 1), padding=(0, 0), dilation=(1, 1), groups=1, dim=1,
+        keepdim=True,
+    ):  # fmt: skip
+        both = [list(pair) * (3 - len(pair)) for pair in (stride, padding, dilation)]
+        options = {"strides": both[0], "pads": both[1] * 2, "dilations": both[2], "group": groups}
+        batched, dtype = len(input.shape) == 4, input.dtype
+        x = input if batched else op.Unsqueeze(input, [0])
+        y = op.Conv(x, weight, bias, **options)
+        y = y if batched else op.Squeeze(y, [0])
+        y.dtype, y.shape = dtype, ir.Shape([None] * len(input.shape))  # a value made here has none
+        return scaled(y, scale, dim, keepdim)
+
+    return convolved_and_scaled
 
 
 def _select(extreme, self, x, dim, keepdim, mask=None):

@@ -1,0 +1,261 @@
+// conv2d_scale_min and conv2d_scale_max, once for every device: read the arguments, check them, and
+// go on with a device's fused form or with a convolution of torch and scale_min. The errors are
+// torch's for a convolution, which customops/conv2d.py raises at trace time.
+#pragma once
+
+#include <torch/csrc/inductor/aoti_torch/generated/c_shim_cpu.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "operators.h"
+
+namespace reduceops {
+
+using Sides = std::array<int64_t, 2>;  // of the height and the width
+
+// What an operator is called with: (input, weight, bias?, scale, stride, padding, dilation, groups,
+// dim, keepdim).
+struct Conv2dArguments {
+  explicit Conv2dArguments(StableIValue* stack)
+      : input(stack[0]),
+        weight(stack[1]),
+        bias(optional_tensor(stack[2])),
+        scale(argument<double>(stack[3])),
+        stride(argument<std::vector<int64_t>>(stack[4])),
+        padding(argument<std::vector<int64_t>>(stack[5])),
+        dilation(argument<std::vector<int64_t>>(stack[6])),
+        groups(argument<int64_t>(stack[7])),
+        dim(argument<int64_t>(stack[8])),
+        keepdim(argument<bool>(stack[9])) {}
+
+  // For another call.
+  void put(StableIValue* stack) const {
+    using torch::stable::detail::from;
+    stack[0] = input.share().release();
+    stack[1] = weight.share().release();
+    stack[2] = from(bias ? new StableIValue(bias->share().release()) : nullptr);
+    stack[3] = from(scale);
+    stack[4] = from(stride);
+    stack[5] = from(padding);
+    stack[6] = from(dilation);
+    stack[7] = from(groups);
+    stack[8] = from(dim);
+    stack[9] = from(keepdim);
+  }
+
+  Tensor input, weight;
+  std::optional<Tensor> bias;
+  double scale;
+  std::vector<int64_t> stride, padding, dilation;
+  int64_t groups, dim;
+  bool keepdim;
+};
+
+// What its checks find. There are four dims: an input without a batch gets one of size 1.
+struct Geometry {
+  const DType* dtype;
+  Sides stride, padding, dilation;
+  int64_t dim;
+  bool batched;
+  std::array<int64_t, 4> shape;  // of the convolution's result
+};
+
+// A checked call.
+struct Conv2d : Geometry {
+  Tensor input, weight;
+  std::optional<Tensor> bias;
+  double scale;
+  int64_t groups;
+  bool keepdim, largest;
+};
+
+inline List sizes_of(const Tensor& tensor) { return {tensor.sizes(), tensor.ndim()}; }
+
+// Another look at the memory of a tensor.
+inline Tensor view_of(const Tensor& tensor, List sizes, const int64_t* strides,
+                      int64_t skipped = 0) {
+  int64_t offset;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_storage_offset(tensor.borrow(), &offset));
+  AtenTensorHandle view;
+  TORCH_ERROR_CODE_CHECK(aoti_torch__reinterpret_tensor(tensor.borrow(), sizes.count, sizes.values,
+                                                        strides, offset + skipped, &view));
+  return Tensor(view);
+}
+
+namespace conv2d {
+
+// One number stands for both, as torch has it.
+inline Sides check_sides(const char* op, const char* name, const std::vector<int64_t>& given,
+                         int64_t least) {
+  const List list{given.data(), static_cast<int64_t>(given.size())};
+  if (list.count != 1 && list.count != 2) fail(op, name, " must be one number or two, got ", list);
+  const Sides pair{given.front(), given.back()};
+  if (pair[0] < least || pair[1] < least)
+    fail(op, name, " must be at least ", least, ", got ", list);
+  return pair;
+}
+
+inline void check_place(const char* op, const char* name, const Tensor& tensor,
+                        const Tensor& input) {
+  if (tensor.layout() != aoti_torch_layout_strided()) fail(op, name, " must be a strided tensor");
+  if (tensor.device_type() != input.device_type() || tensor.device_index() != input.device_index())
+    fail(op, name, " must be on the device of input");
+  if (tensor.dtype() != input.dtype()) {
+    fail(op, name, " must have the dtype of input, ", dtype_name(input.dtype()), ", got ",
+         dtype_name(tensor.dtype()));
+  }
+}
+
+// The sizes of the convolution's result, of four dims.
+inline std::array<int64_t, 4> check_shapes(const char* op, List x, List w,
+                                           const std::optional<Tensor>& bias, const Sides& stride,
+                                           const Sides& padding, const Sides& dilation,
+                                           int64_t groups) {
+  if (x.count != 3 && x.count != 4) fail(op, "input must be 3-d (unbatched) or 4-d, got shape ", x);
+  if (w.count != 4) fail(op, "weight must be 4-d, got shape ", w);
+  const int64_t* size = x.values + x.count - 3;  // channels, height, width
+  const int64_t filters = w.values[0];
+  if (groups < 1) fail(op, "groups must be at least 1, got ", groups);
+  if (filters < groups || filters % groups != 0)
+    fail(op, "weight of shape ", w, " cannot be divided into ", groups, " groups of filters");
+  if (size[0] != w.values[1] * groups) {
+    fail(op, "weight of shape ", w, " with groups=", groups, " needs an input of ",
+         w.values[1] * groups, " channels, got ", size[0], " (input shape ", x, ")");
+  }
+  if (size[0] == 0 || w.values[2] == 0 || w.values[3] == 0)
+    fail(op, "cannot convolve input of shape ", x, " with weight of shape ", w);
+  if (bias && (bias->ndim() != 1 || bias->sizes()[0] != filters))
+    fail(op, "bias must have the shape [", filters, "], got ", sizes_of(*bias));
+  std::array<int64_t, 4> shape{x.count == 4 ? x.values[0] : 1, filters};
+  for (int i = 0; i < 2; ++i) {
+    const int64_t padded = size[1 + i] + 2 * padding[i];
+    const int64_t kernel = dilation[i] * (w.values[2 + i] - 1) + 1;
+    if (padded < kernel) {
+      fail(op, "the kernel, ", kernel, " long, is larger than the padded input, ", padded,
+           " (input shape ", x, ", weight shape ", w, ")");
+    }
+    shape[2 + i] = (padded - kernel) / stride[i] + 1;
+  }
+  return shape;
+}
+
+// With a batch of one.
+inline Tensor with_batch(Tensor input) {
+  if (input.ndim() == 4) return input;
+  const int64_t *size = input.sizes(), *stride = input.strides();
+  const int64_t sizes[] = {1, size[0], size[1], size[2]};
+  const int64_t strides[] = {size[0] * stride[0], stride[0], stride[1], stride[2]};
+  return view_of(input, {sizes, 4}, strides);
+}
+
+}  // namespace conv2d
+
+inline Geometry check_conv2d(const char* op, const Conv2dArguments& call) {
+  const Tensor& input = call.input;
+  const int64_t ndim = input.ndim();
+  Geometry g;
+  g.dtype = &dtype_of(input.dtype());
+  if (g.dtype->kind != Kind::kFloat || g.dtype->bytes < 2) {
+    fail(op, "input must be a floating-point tensor (float16, bfloat16, float32, float64), got ",
+         dtype_name(input.dtype()));
+  }
+  conv2d::check_place(op, "input", input, input);
+  conv2d::check_place(op, "weight", call.weight, input);
+  if (call.bias) conv2d::check_place(op, "bias", *call.bias, input);
+  g.stride = conv2d::check_sides(op, "stride", call.stride, 1);
+  g.padding = conv2d::check_sides(op, "padding", call.padding, 0);
+  g.dilation = conv2d::check_sides(op, "dilation", call.dilation, 1);
+  g.shape = conv2d::check_shapes(op, sizes_of(input), sizes_of(call.weight), call.bias, g.stride,
+                                 g.padding, g.dilation, call.groups);
+  g.batched = ndim == 4;
+  g.dim = check_dim(op, call.dim, ndim) + !g.batched;
+  check_extent(op, uint64_t(1) << (g.dim - !g.batched), ndim, g.shape.data() + !g.batched);
+  return g;
+}
+
+using Convolution = decltype(&aoti_torch_cpu_convolution);
+
+// torch's convolution of a part of a call's input, or of all of it.
+inline Tensor convolve(const char* op, Convolution convolution, const Conv2d& call,
+                       const Tensor& input, const Sides& padding) {
+  constexpr int64_t kNone[2] = {0, 0};
+  AtenTensorHandle bias = call.bias ? call.bias->borrow() : nullptr, result;
+  const auto status =
+      convolution(input.borrow(), call.weight.borrow(), bias ? &bias : nullptr, call.stride.data(),
+                  2, padding.data(), 2, call.dilation.data(), 2, 0, kNone, 2, call.groups, &result);
+  if (status != AOTI_TORCH_SUCCESS) {
+    const char* cause = torch_private::what ? torch_private::what() : nullptr;
+    fail(op, "the convolution failed: ", cause ? cause : "the cause is in the log above");
+  }
+  return Tensor(result);
+}
+
+// What scale_min makes of a convolution.
+inline Tensor reduce_convolution(Run run, const char* op, const Conv2d& call, Tensor convolved) {
+  StableIValue result;
+  const Input self(convolved.release());
+  reduce(run, op, &result, self, *call.dtype, uint64_t(1) << call.dim, true, call.largest,
+         {true, false}, {.scale = call.scale});
+  return Tensor(result);
+}
+
+inline Tensor run_unfused(Run run, const char* op, Convolution convolution, const Conv2d& call) {
+  return reduce_convolution(run, op, call,
+                            convolve(op, convolution, call, call.input, call.padding));
+}
+
+// A contiguous tensor for the result, of four dims.
+inline Tensor empty_result(const Conv2d& call, int32_t dtype) {
+  int64_t sizes[4], strides[4], stride = 1;
+  for (int d = 3; d >= 0; --d) {
+    sizes[d] = d == call.dim ? 1 : call.shape[d];
+    strides[d] = stride;
+    stride *= std::max<int64_t>(sizes[d], 1);
+  }
+  return Tensor::empty(4, sizes, strides, dtype, call.input.device_type(),
+                       call.input.device_index());
+}
+
+// A result of four dims as the caller wants it.
+inline Tensor as_asked(const Conv2d& call, Tensor result) {
+  if (call.batched && call.keepdim) return result;
+  int64_t sizes[4], strides[4], ndim = 0;
+  for (int64_t d = !call.batched; d < 4; ++d) {
+    if (d == call.dim && !call.keepdim) continue;
+    sizes[ndim] = result.sizes()[d];
+    strides[ndim++] = result.strides()[d];
+  }
+  return view_of(result, {sizes, ndim}, strides);
+}
+
+// `run_call` gives a result of four dims.
+template <Run run_reduction, Tensor (*run_call)(Run, const char* op, const Conv2d&)>
+struct Conv2dOperators {
+  template <bool largest>
+  static void run(StableIValue* stack, uint64_t, uint64_t) {
+    constexpr const char* op = largest ? "conv2d_scale_max" : "conv2d_scale_min";
+    Conv2dArguments given(stack);
+    const Geometry geometry = check_conv2d(op, given);
+    const Conv2d call{geometry,
+                      conv2d::with_batch(std::move(given.input)),
+                      std::move(given.weight),
+                      std::move(given.bias),
+                      given.scale,
+                      given.groups,
+                      given.keepdim,
+                      largest};
+    stack[0] = as_asked(call, run_call(run_reduction, op, call)).release();
+  }
+
+  static void implement(torch::stable::detail::StableLibrary& m) {
+    m.impl("conv2d_scale_min", run<false>);
+    m.impl("conv2d_scale_max", run<true>);
+  }
+};
+
+}  // namespace reduceops

@@ -1,0 +1,416 @@
+// cuDNN's graph API by its C interface, of the library that torch has loaded: nothing is linked.
+#include "cuda/cudnn.h"
+
+#ifdef REDUCEOPS_CUDNN
+
+#include <cudnn_graph.h>
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <mutex>
+#include <stdexcept>
+#include <utility>
+
+namespace reduceops::cuda {
+namespace {
+
+#define REDUCEOPS_CUDNN_FUNCTIONS(X) \
+  X(cudnnGetVersion)                 \
+  X(cudnnGetErrorString)             \
+  X(cudnnGetLastErrorString)         \
+  X(cudnnCreate)                     \
+  X(cudnnSetStream)                  \
+  X(cudnnBackendCreateDescriptor)    \
+  X(cudnnBackendDestroyDescriptor)   \
+  X(cudnnBackendSetAttribute)        \
+  X(cudnnBackendGetAttribute)        \
+  X(cudnnBackendFinalize)            \
+  X(cudnnBackendExecute)
+
+struct Api {
+#define REDUCEOPS_DECLARE(name) decltype(&::name) name = nullptr;
+  REDUCEOPS_CUDNN_FUNCTIONS(REDUCEOPS_DECLARE)
+#undef REDUCEOPS_DECLARE
+  std::string problem;
+
+  Api() {
+    const std::string file = "libcudnn.so." + std::to_string(CUDNN_MAJOR);
+    void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_NOLOAD);
+    if (!library) {
+      problem = "torch has not loaded " + file;
+      return;
+    }
+#define REDUCEOPS_FIND(name)                                      \
+  name = reinterpret_cast<decltype(name)>(dlsym(library, #name)); \
+  if (!name) problem = file + " has no " #name;
+    REDUCEOPS_CUDNN_FUNCTIONS(REDUCEOPS_FIND)
+#undef REDUCEOPS_FIND
+  }
+};
+
+const Api& api() {
+  static const Api found;
+  return found;
+}
+
+void check(cudnnStatus_t status) {
+  if (status == CUDNN_STATUS_SUCCESS) return;
+  char cause[512] = "";
+  api().cudnnGetLastErrorString(cause, sizeof(cause));
+  throw std::runtime_error(std::string("reduceops: ") + api().cudnnGetErrorString(status) + ": " +
+                           cause);
+}
+
+// Of a C++ type, what cuDNN calls it.
+template <class T>
+constexpr auto kTypeOf = nullptr;
+template <>
+constexpr auto kTypeOf<int64_t> = CUDNN_TYPE_INT64;
+template <>
+constexpr auto kTypeOf<bool> = CUDNN_TYPE_BOOLEAN;
+template <>
+constexpr auto kTypeOf<float> = CUDNN_TYPE_FLOAT;
+template <>
+constexpr auto kTypeOf<void*> = CUDNN_TYPE_VOID_PTR;
+template <>
+constexpr auto kTypeOf<cudnnHandle_t> = CUDNN_TYPE_HANDLE;
+template <>
+constexpr auto kTypeOf<cudnnDataType_t> = CUDNN_TYPE_DATA_TYPE;
+template <>
+constexpr auto kTypeOf<cudnnConvolutionMode_t> = CUDNN_TYPE_CONVOLUTION_MODE;
+template <>
+constexpr auto kTypeOf<cudnnPointwiseMode_t> = CUDNN_TYPE_POINTWISE_MODE;
+template <>
+constexpr auto kTypeOf<cudnnReduceTensorOp_t> = CUDNN_TYPE_REDUCTION_OPERATOR_TYPE;
+template <>
+constexpr auto kTypeOf<cudnnBackendHeurMode_t> = CUDNN_TYPE_HEUR_MODE;
+template <>
+constexpr auto kTypeOf<cudnnBackendNumericalNote_t> = CUDNN_TYPE_NUMERICAL_NOTE;
+
+class Descriptor {
+ public:
+  explicit Descriptor(cudnnBackendDescriptorType_t type) {
+    check(api().cudnnBackendCreateDescriptor(type, &handle_));
+  }
+  Descriptor(Descriptor&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  Descriptor& operator=(Descriptor&&) = delete;
+  ~Descriptor() {
+    if (handle_) api().cudnnBackendDestroyDescriptor(handle_);
+  }
+
+  template <class T>
+  Descriptor& set(cudnnBackendAttributeName_t name, const T* values, size_t count) {
+    check(api().cudnnBackendSetAttribute(handle_, name, kTypeOf<T>, static_cast<int64_t>(count),
+                                         values));
+    return *this;
+  }
+  template <class T>
+  Descriptor& set(cudnnBackendAttributeName_t name, const T& value) {
+    return set(name, &value, 1);
+  }
+  Descriptor& set(cudnnBackendAttributeName_t name, const Descriptor& value) {
+    return set(name, std::vector{value.handle_});
+  }
+  // To cuDNN's types a descriptor is a pointer to anything.
+  Descriptor& set(cudnnBackendAttributeName_t name,
+                  const std::vector<cudnnBackendDescriptor_t>& values) {
+    check(api().cudnnBackendSetAttribute(handle_, name, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                                         static_cast<int64_t>(values.size()), values.data()));
+    return *this;
+  }
+  template <class T, size_t n>
+  Descriptor& set(cudnnBackendAttributeName_t name, const std::array<T, n>& values) {
+    return set(name, values.data(), n);
+  }
+  Descriptor& finalize() {
+    check(api().cudnnBackendFinalize(handle_));
+    return *this;
+  }
+
+  // Up to `most` values, and how many they are.
+  template <class T>
+  int64_t get(cudnnBackendAttributeName_t name, T* values, int64_t most) const {
+    return get(name, kTypeOf<T>, values, most);
+  }
+  // Fills in descriptors that there are already.
+  int64_t get(cudnnBackendAttributeName_t name,
+              std::vector<cudnnBackendDescriptor_t>& values) const {
+    return get(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, values.data(), std::ssize(values));
+  }
+
+  cudnnBackendDescriptor_t handle() const { return handle_; }
+
+ private:
+  int64_t get(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, void* values,
+              int64_t most) const {
+    int64_t count = 0;
+    check(api().cudnnBackendGetAttribute(handle_, name, type, most, &count, values));
+    return std::min(count, most);
+  }
+
+  cudnnBackendDescriptor_t handle_ = nullptr;
+};
+
+// A device's cuDNN, which one thread may use at a time. Never destroyed: at the end of a process
+// the driver may be gone before.
+struct Device {
+  std::mutex mutex;
+  cudnnHandle_t handle = nullptr;
+};
+
+Device& device_of(int32_t index) {
+  constexpr size_t kDevices = 128;
+  static auto* devices = new std::array<Device, kDevices>;
+  return devices->at(index);
+}
+
+// The operands by their numbers in a graph; tensors that are never in memory come after these.
+enum Operand : int64_t { kInput = 1, kWeight, kBias, kInfinity, kFinite, kResult, kOthers };
+
+using Sizes = std::array<int64_t, 4>;
+
+Sizes channels_last(const Sizes& size) {
+  return {size[1] * size[2] * size[3], 1, size[1] * size[3], size[1]};
+}
+
+class Graph {
+ public:
+  Graph(const FusedConvolution& c, cudnnHandle_t handle);
+  // Configurations of its kernels that are allowed, the most promising one first.
+  std::vector<Descriptor> configurations() const;
+
+ private:
+  Descriptor tensor(int64_t number, const Sizes& size, cudnnDataType_t type,
+                    cudnnBackendAttributeName_t kind = CUDNN_ATTR_TENSOR_DATA_TYPE);
+  Descriptor between(cudnnDataType_t type) {
+    return tensor(next_++, convolution_.output, type, CUDNN_ATTR_TENSOR_IS_VIRTUAL);
+  }
+  Descriptor number(int64_t which) {
+    return tensor(which, {1, 1, 1, 1}, CUDNN_DATA_FLOAT, CUDNN_ATTR_TENSOR_IS_BY_VALUE);
+  }
+  void convolve(const Descriptor& x, const Descriptor& w, const Descriptor& y);
+  void pointwise(cudnnPointwiseMode_t mode, const Descriptor& x, const Descriptor& other,
+                 const Descriptor& y, const Descriptor* condition = nullptr);
+  void reduce(const Descriptor& x, const Descriptor& y);
+  bool is_allowed(const Descriptor& configuration) const;
+
+  const FusedConvolution convolution_;
+  int64_t next_ = kOthers;
+  std::vector<Descriptor> operations_;
+  Descriptor graph_{CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR};
+};
+
+Graph::Graph(const FusedConvolution& c, cudnnHandle_t handle) : convolution_(c) {
+  using Type = FusedConvolution::Type;
+  const auto type = c.type == Type::kFloat16    ? CUDNN_DATA_HALF
+                    : c.type == Type::kBFloat16 ? CUDNN_DATA_BFLOAT16
+                                                : CUDNN_DATA_FLOAT;
+  constexpr auto kFloat = CUDNN_DATA_FLOAT;
+  const Descriptor convolved = between(kFloat), biased = between(kFloat);
+  convolve(tensor(kInput, c.input, type), tensor(kWeight, c.weight, type), convolved);
+  if (c.bias) {
+    const Sizes size{1, c.output[1], 1, 1};
+    pointwise(CUDNN_POINTWISE_ADD, convolved, tensor(kBias, size, type), biased);
+  }
+  // See FusedOperands.
+  const Descriptor& result = c.bias ? biased : convolved;
+  const Descriptor finite = between(kFloat), marked = between(kFloat);
+  const Descriptor is_number = between(CUDNN_DATA_BOOLEAN);
+  pointwise(CUDNN_POINTWISE_CMP_EQ, result, result, is_number);
+  pointwise(c.largest ? CUDNN_POINTWISE_MIN : CUDNN_POINTWISE_MAX, result, number(kFinite), finite);
+  pointwise(CUDNN_POINTWISE_BINARY_SELECT, finite, number(kInfinity), marked, &is_number);
+  reduce(marked, tensor(kResult, {c.output[0], 1, c.output[2], c.output[3]}, CUDNN_DATA_FLOAT));
+
+  std::vector<cudnnBackendDescriptor_t> handles;
+  for (const Descriptor& operation : operations_) handles.push_back(operation.handle());
+  graph_.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, handle)
+      .set(CUDNN_ATTR_OPERATIONGRAPH_OPS, handles)
+      .finalize();
+}
+
+Descriptor Graph::tensor(int64_t number, const Sizes& size, cudnnDataType_t type,
+                         cudnnBackendAttributeName_t kind) {
+  Descriptor tensor(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
+  tensor.set(CUDNN_ATTR_TENSOR_UNIQUE_ID, number)
+      .set(CUDNN_ATTR_TENSOR_DATA_TYPE, type)
+      .set(CUDNN_ATTR_TENSOR_DIMENSIONS, size)
+      .set(CUDNN_ATTR_TENSOR_STRIDES, channels_last(size))
+      .set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, kFusedAlignment);
+  if (kind != CUDNN_ATTR_TENSOR_DATA_TYPE) tensor.set(kind, true);
+  tensor.finalize();
+  return tensor;
+}
+
+void Graph::convolve(const Descriptor& x, const Descriptor& w, const Descriptor& y) {
+  Descriptor how(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
+  how.set(CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_DATA_FLOAT)
+      .set(CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_CROSS_CORRELATION)
+      .set(CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, int64_t(2))
+      .set(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, convolution_.padding)
+      .set(CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, convolution_.padding)
+      .set(CUDNN_ATTR_CONVOLUTION_DILATIONS, convolution_.dilation)
+      .set(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, convolution_.stride)
+      .finalize();
+  Descriptor operation(CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR);
+  operation.set(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC, how)
+      .set(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X, x)
+      .set(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W, w)
+      .set(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y, y)
+      .set(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA, 1.0f)
+      .set(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA, 0.0f)
+      .finalize();
+  operations_.push_back(std::move(operation));
+}
+
+void Graph::pointwise(cudnnPointwiseMode_t mode, const Descriptor& x, const Descriptor& other,
+                      const Descriptor& y, const Descriptor* condition) {
+  Descriptor how(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
+  how.set(CUDNN_ATTR_POINTWISE_MODE, mode)
+      .set(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_DATA_FLOAT)
+      .finalize();
+  Descriptor operation(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+  operation.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, how)
+      .set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x)
+      .set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, other)
+      .set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y);
+  if (condition) operation.set(CUDNN_ATTR_OPERATION_POINTWISE_TDESC, *condition);
+  operation.finalize();
+  operations_.push_back(std::move(operation));
+}
+
+void Graph::reduce(const Descriptor& x, const Descriptor& y) {
+  Descriptor how(CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
+  how.set(CUDNN_ATTR_REDUCTION_OPERATOR,
+          convolution_.largest ? CUDNN_REDUCE_TENSOR_MAX : CUDNN_REDUCE_TENSOR_MIN)
+      .set(CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_DATA_FLOAT)
+      .finalize();
+  Descriptor operation(CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR);
+  operation.set(CUDNN_ATTR_OPERATION_REDUCTION_DESC, how)
+      .set(CUDNN_ATTR_OPERATION_REDUCTION_XDESC, x)
+      .set(CUDNN_ATTR_OPERATION_REDUCTION_YDESC, y)
+      .finalize();
+  operations_.push_back(std::move(operation));
+}
+
+// By what the kernel's notes say of its arithmetic, as torch reads them for a convolution.
+bool Graph::is_allowed(const Descriptor& configuration) const {
+  const Descriptor engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+  std::vector engines{engine.handle()};
+  configuration.get(CUDNN_ATTR_ENGINECFG_ENGINE, engines);
+  cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
+  const int64_t count =
+      engine.get(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, notes, CUDNN_NUMERICAL_NOTE_TYPE_COUNT);
+  const auto says = [&](auto note) {
+    return std::find(notes, notes + count, note) != notes + count;
+  };
+  const bool float32 = convolution_.type == FusedConvolution::Type::kFloat32;
+  return !says(CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS) &&
+         !(float32 && !convolution_.tf32 && says(CUDNN_NUMERICAL_NOTE_TENSOR_CORE)) &&
+         !(convolution_.deterministic && says(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC));
+}
+
+std::vector<Descriptor> Graph::configurations() const {
+  constexpr int64_t kMost = 16;
+  std::vector<Descriptor> found, allowed;
+  std::vector<cudnnBackendDescriptor_t> handles;
+  for (int64_t i = 0; i < kMost; ++i) {
+    found.emplace_back(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+    handles.push_back(found.back().handle());
+  }
+  Descriptor heuristics(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+  heuristics.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph_)
+      .set(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_HEUR_MODE_A)
+      .finalize();
+  const int64_t count = heuristics.get(CUDNN_ATTR_ENGINEHEUR_RESULTS, handles);
+  for (int64_t i = 0; i < count; ++i) {
+    if (is_allowed(found[i])) allowed.push_back(std::move(found[i]));
+  }
+  return allowed;
+}
+
+class Kernel : public FusedKernel {
+ public:
+  Kernel(const FusedConvolution& c, const Descriptor& configuration, Device& device)
+      : device_(device), bias_(c.bias) {
+    constexpr float kMax = std::numeric_limits<float>::max();
+    finite_ = c.largest ? kMax : -kMax;
+    plan_.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, device.handle)
+        .set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, configuration)
+        .finalize();
+    plan_.get(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, &workspace_bytes_, 1);
+  }
+
+  int64_t workspace_bytes() const override { return workspace_bytes_; }
+
+  void enqueue(const FusedOperands& operands, void* workspace, void* stream) const override {
+    // The numbers are read before the call returns.
+    float finite = finite_, infinity = std::copysign(INFINITY, finite_);
+    const int64_t numbers[] = {kInput, kWeight, kInfinity, kFinite, kResult, kBias};
+    void* pointers[] = {const_cast<void*>(operands.input),
+                        const_cast<void*>(operands.weight),
+                        &infinity,
+                        &finite,
+                        operands.result,
+                        const_cast<void*>(operands.bias)};
+    const size_t count = std::size(numbers) - !bias_;
+    Descriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
+    pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, numbers, count)
+        .set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, pointers, count)
+        .set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, workspace)
+        .finalize();
+    const std::lock_guard lock(device_.mutex);
+    check(api().cudnnSetStream(device_.handle, static_cast<cudaStream_t>(stream)));
+    check(api().cudnnBackendExecute(device_.handle, plan_.handle(), pack.handle()));
+  }
+
+ private:
+  Device& device_;
+  const bool bias_;
+  float finite_;
+  int64_t workspace_bytes_ = 0;
+  Descriptor plan_{CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR};
+};
+
+}  // namespace
+
+const char* why_not_fused() { return api().problem.empty() ? nullptr : api().problem.c_str(); }
+
+std::vector<std::unique_ptr<FusedKernel>> compile_fused(int32_t index,
+                                                        const FusedConvolution& convolution,
+                                                        size_t most) {
+  std::vector<std::unique_ptr<FusedKernel>> kernels;
+  Device& device = device_of(index);
+  const std::lock_guard lock(device.mutex);
+  // What cuDNN cannot make is no error: there is the other form.
+  try {
+    if (!device.handle) check(api().cudnnCreate(&device.handle));
+    const Graph graph(convolution, device.handle);
+    for (const Descriptor& configuration : graph.configurations()) {
+      if (kernels.size() == most) break;
+      try {
+        kernels.push_back(std::make_unique<Kernel>(convolution, configuration, device));
+      } catch (const std::exception&) {
+      }
+    }
+  } catch (const std::exception&) {
+  }
+  return kernels;
+}
+
+}  // namespace reduceops::cuda
+
+#else
+
+namespace reduceops::cuda {
+
+const char* why_not_fused() { return "the CUDA library was built without cuDNN's headers"; }
+
+std::vector<std::unique_ptr<FusedKernel>> compile_fused(int32_t, const FusedConvolution&, size_t) {
+  return {};
+}
+
+}  // namespace reduceops::cuda
+
+#endif

@@ -1,0 +1,255 @@
+"""What torch is told of conv2d_scale_min and conv2d_scale_max beside their kernels.
+
+With a gradient they are a convolution and scale_min, each with its own: the convolution keeps its
+input and weight, scale_min its indices, and nobody what lies between.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from .. import _torch_private, checks, libraries
+from .._torch_private import NestedTensor, are_transforms_active
+from . import autograd
+
+_library = torch.library.Library("reduceops", "IMPL")
+OPERATORS = ("conv2d_scale_min", "conv2d_scale_max")
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _pair(op: str, name: str, given: Sequence[int], least: int) -> list[int]:
+    given = list(given)
+    if len(given) not in (1, 2):
+        raise RuntimeError(f"reduceops::{op}: {name} must be one number or two, got {given}")
+    if min(given) < least:
+        raise RuntimeError(f"reduceops::{op}: {name} must be at least {least}, got {given}")
+    return given * (3 - len(given))
+
+
+def _check_place(op: str, name: str, tensor: Tensor, input: Tensor) -> None:
+    if tensor.layout != torch.strided:
+        raise RuntimeError(f"reduceops::{op}: {name} must be a strided tensor")
+    if tensor.device != input.device:
+        raise RuntimeError(f"reduceops::{op}: {name} must be on the device of input")
+    if tensor.dtype != input.dtype:
+        dtypes = [_name(t.dtype) for t in (input, tensor)]
+        raise RuntimeError(
+            f"reduceops::{op}: {name} must have the dtype of input, {dtypes[0]}, got {dtypes[1]}"
+        )
+
+
+def check(op, input, weight, bias, stride, padding, dilation, groups, dim) -> list[int]:
+    """The shape of the convolution's result, of as many dims as the input has, with the errors of
+    csrc/convolution.h."""
+    if input.dtype not in checks.SCALABLE:
+        raise RuntimeError(
+            f"reduceops::{op}: input must be a floating-point tensor "
+            f"({', '.join(map(_name, checks.SCALABLE))}), got {_name(input.dtype)}"
+        )
+    for name, tensor in (("input", input), ("weight", weight), ("bias", bias)):
+        if tensor is not None:
+            _check_place(op, name, tensor, input)
+    stride = _pair(op, "stride", stride, 1)
+    padding = _pair(op, "padding", padding, 0)
+    dilation = _pair(op, "dilation", dilation, 1)
+
+    def fail_unless(condition, text) -> None:
+        _torch_private.check(condition, lambda: f"reduceops::{op}: {text()}")
+
+    x, w = list(input.shape), list(weight.shape)
+    if len(x) not in (3, 4):
+        raise RuntimeError(f"reduceops::{op}: input must be 3-d (unbatched) or 4-d, got shape {x}")
+    if len(w) != 4:
+        raise RuntimeError(f"reduceops::{op}: weight must be 4-d, got shape {w}")
+    channels, filters = x[-3], w[0]
+    fail_unless(groups >= 1, lambda: f"groups must be at least 1, got {groups}")
+    fail_unless(
+        (filters >= groups) & (filters % groups == 0),
+        lambda: f"weight of shape {w} cannot be divided into {groups} groups of filters",
+    )
+    fail_unless(
+        channels == w[1] * groups,
+        lambda: (
+            f"weight of shape {w} with groups={groups} needs an input of {w[1] * groups} channels, "
+            f"got {channels} (input shape {x})"
+        ),
+    )
+    for size in (channels, *w[2:]):
+        fail_unless(
+            size != 0, lambda: f"cannot convolve input of shape {x} with weight of shape {w}"
+        )
+    if bias is not None:
+        fail_unless(
+            bias.dim() == 1 and bias.shape[0] == filters,
+            lambda: f"bias must have the shape [{filters}], got {list(bias.shape)}",
+        )
+    shape = [*x[:-3], filters]
+    for i in range(2):
+        padded, kernel = x[i - 2] + 2 * padding[i], dilation[i] * (w[i - 2] - 1) + 1
+        fail_unless(
+            padded >= kernel,
+            lambda padded=padded, kernel=kernel: (
+                f"the kernel, {kernel} long, is larger than the padded input, {padded} "
+                f"(input shape {x}, weight shape {w})"
+            ),
+        )
+        shape.append((padded - kernel) // stride[i] + 1)
+    checks.check_not_empty(op, shape, [checks.wrap_dim(op, len(shape), dim)])
+    return shape
+
+
+def _convolve_and_reduce(op, input, weight, bias, scale, *rest):
+    """As two operators."""
+    *how, dim, keepdim = rest
+    convolved = torch.nn.functional.conv2d(input, weight, bias, *how)
+    return getattr(torch.ops.reduceops, op.removeprefix("conv2d_"))(convolved, scale, dim, keepdim)
+
+
+def _register_fake(op: str) -> None:
+    def fake(
+        input, weight, bias, scale, stride=(1,), padding=(0,), dilation=(1,), groups=1, dim=1,
+        keepdim=True,
+    ):  # fmt: skip
+        shape = check(op, input, weight, bias, stride, padding, dilation, groups, dim)
+        dims = [checks.wrap_dim(op, len(shape), dim)]
+        return input.new_empty(checks.reduced_shape(shape, dims, keepdim))
+
+    torch.library.register_fake(f"reduceops::{op}", fake)
+    overload = getattr(torch.ops.reduceops, op).default
+    overload.tags.append(torch.Tag.flexible_layout)
+
+
+def _may_need_gradient(*tensors: Tensor | None) -> bool:
+    if _torch_private.is_forward_mode() or are_transforms_active():
+        return True
+    return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+
+
+def _register_autograd(op: str) -> None:
+    overload = getattr(torch.ops.reduceops, op).default
+
+    def decide(input, weight, bias, scale, stride=(1, 1), padding=(0, 0), dilation=(1, 1),
+               groups=1, dim=1, keepdim=True):  # fmt: skip
+        rest = (stride, padding, dilation, groups, dim, keepdim)
+        if _may_need_gradient(input, weight, bias):
+            check(op, input, weight, bias, *rest[:-1])
+            return _convolve_and_reduce(op, input, weight, bias, scale, *rest)
+        return autograd.below_autograd(overload, input, weight, bias, scale, *rest)
+
+    def decide_or_fail(*args):
+        try:
+            return decide(*args)
+        except BaseException as error:
+            return autograd.Raise(error)
+
+    _library.impl(f"_{op}_autograd", decide_or_fail, "CompositeImplicitAutograd")
+    if not libraries.cuda.loaded:  # see unsupported.py
+        _library.impl(op, decide, "AutogradCUDA")
+
+
+def _register_vmap(op: str) -> None:
+    packet = getattr(torch.ops.reduceops, op)
+
+    def rule(
+        info, in_dims, input, weight, bias, scale, stride=(1, 1), padding=(0, 0), dilation=(1, 1),
+        groups=1, dim=1, keepdim=True,
+    ):  # fmt: skip
+        rest = (stride, padding, dilation, groups, dim, keepdim)
+        of_input, *of_others = in_dims[:3]
+        sample = [size for d, size in enumerate(input.shape) if d != of_input]
+        if of_others == [None, None] and len(sample) == 4 and dim % 4 != 0:
+            # One larger batch.
+            batches = input.movedim(of_input, 0)
+            result = packet(batches.flatten(0, 1), weight, bias, scale, *rest)
+            return result.unflatten(0, batches.shape[:2]), 0
+
+        tensors = [
+            [x] * info.batch_size if of is None else x.unbind(of)
+            for x, of in zip((input, weight, bias), in_dims[:3], strict=True)
+        ]
+        results = [packet(*sample, scale, *rest) for sample in zip(*tensors, strict=True)]
+        return torch.stack(results), 0
+
+    torch.library.register_vmap(f"reduceops::{op}", rule)
+
+
+def _register_autocast(op: str) -> None:
+    """The rule of conv2d: everything in the lower precision, but what is in float64."""
+    overload = getattr(torch.ops.reduceops, op).default
+
+    def register(device: str, key: str) -> None:
+        def kernel(*args):
+            dtype = torch.get_autocast_dtype(device)
+
+            def lowered(x):
+                is_cast = (
+                    isinstance(x, Tensor)
+                    and x.device.type == device
+                    and x.is_floating_point()
+                    and x.dtype != torch.float64
+                )
+                return x.to(dtype) if is_cast else x
+
+            with torch.autocast(device, enabled=False):
+                return overload(*map(lowered, args))
+
+        _library.impl(op, kernel, key)
+
+    register("cpu", "AutocastCPU")
+    register("cuda", "AutocastCUDA")
+
+
+def _register_unsupported(op: str) -> None:
+    def kernel(input, *args, **kwargs):
+        if input.is_cuda and not libraries.cuda.loaded:
+            raise RuntimeError(
+                f"reduceops::{op}: got a tensor on {input.device}, but the CUDA library is not "
+                f"loaded: {libraries.cuda.reason}"
+            )
+        layout = str(input.layout).removeprefix("torch.")
+        nested = "nested " if input.is_nested else ""
+        raise RuntimeError(
+            f"reduceops::{op}: got a {nested}{layout} {_name(input.dtype)} tensor on "
+            f"{input.device.type} (supported: strided tensors on cpu and cuda)"
+        )
+
+    for key in ("CompositeExplicitAutograd", "NestedTensorCPU", "NestedTensorCUDA"):
+        _library.impl(op, kernel, key)
+    if NestedTensor is not None:
+        torch.library.register_torch_dispatch(
+            f"reduceops::{op}",
+            NestedTensor,
+            lambda mode, func, types, args, kwargs: kernel(*args, **(kwargs or {})),
+            lib=_library,
+        )
+
+
+def _refuse_gradient_of_scale(op: str) -> None:
+    """torch makes a number of a 0-d tensor before any kernel, and its gradient would be lost."""
+    packet = getattr(torch.ops.reduceops, op)
+
+    def checked(call):
+        def check_and_call(*args, **keywords):
+            scale = args[3] if len(args) > 3 else keywords.get("scale")
+            if type(scale) is not float and isinstance(scale, Tensor):
+                checks.check_scale(op, scale)
+            return call(*args, **keywords)
+
+        return check_and_call
+
+    for callable_ in (packet, packet.default):
+        callable_._op = checked(callable_._op)
+    _torch_private.register_builtin(packet._op, f"reduceops::{op}")  # for torch.jit.script
+
+
+for _op in OPERATORS:
+    _register_fake(_op)
+    _register_autograd(_op)
+    _register_vmap(_op)
+    _register_autocast(_op)
+    _register_unsupported(_op)
+    _refuse_gradient_of_scale(_op)

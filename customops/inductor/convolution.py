@@ -1,0 +1,90 @@
+"""A convolution, times a number, and its extreme channel become one operator on a GPU, where cuDNN
+has a kernel for that: Inductor calls a kernel for the convolution and writes its result."""
+
+import operator
+
+import torch
+from torch._subclasses import FakeTensor
+from torch.fx import Graph, Node
+
+from .. import libraries
+
+aten = torch.ops.aten
+ops = torch.ops.reduceops
+
+_ENDS = {
+    **{aten.amin.default: "min", aten.min.dim: "min"},
+    **{aten.amax.default: "max", aten.max.dim: "max"},
+}
+_INT32 = torch.iinfo(torch.int32).max
+
+
+def rewrite(graph: Graph) -> list[str]:
+    """Puts the operators into a graph; a line for each, what it was and what it is."""
+    return [line for node in list(graph.nodes) if (line := _rewrite(node))]
+
+
+def _rewrite(node: Node) -> str | None:
+    end = _ENDS.get(node.target) if node.op == "call_function" else None
+    if end is None or not node.users or node.kwargs or len(node.args) < 2:
+        return None
+    x, dim, keepdim = (*node.args, False)[:3]
+    result = [node]
+    if node.target in (aten.min.dim, aten.max.dim):
+        result = list(node.users)
+        if any(user.target is not operator.getitem or user.args[1] != 0 for user in result):
+            return None  # the position is wanted, too
+    product, scale = x, 1.0
+    if x.target in (aten.mul.Tensor, aten.mul.Scalar) and not x.kwargs:
+        x, scale = x.args
+    if not _is_alone(product) or not _is_alone(x) or type(scale) not in (int, float):
+        return None
+    if x.target is not aten.convolution.default or x.kwargs or x.args[6]:  # transposed
+        return None
+    kind = x.meta["val"]
+    if [d % 4 for d in ([dim] if isinstance(dim, int) else dim)] != [1] or kind.dim() != 4:
+        return None
+    if product.meta["val"].dtype != kind.dtype or not _is_faster(x):
+        return None
+    input, weight, bias, stride, padding, dilation, _, _, groups = x.args
+    target = getattr(ops, f"conv2d_scale_{end}").default
+    arguments = (input, weight, bias, float(scale), stride, padding, dilation, groups, 1, keepdim)
+    with node.graph.inserting_before(node):
+        new = node.graph.call_function(target, arguments)
+    new.meta = {**node.meta, "val": result[0].meta["val"]}
+    for old in result:
+        old.replace_all_uses_with(new)
+    for old in dict.fromkeys((*result, node, product, x)):
+        node.graph.erase_node(old)
+    shape = ", ".join(map(str, kind.shape))
+    name = str(kind.dtype).removeprefix("torch.")
+    return f"aten.convolution, {node.target} ({name}[{shape}] on cuda, dim=[1]) -> {target}"
+
+
+def _is_alone(node: Node) -> bool:
+    """Whether nothing else needs a node's result."""
+    return isinstance(node, Node) and len(node.users) == 1
+
+
+def _is_faster(convolution: Node) -> bool:
+    """As csrc/cuda/conv2d.cu decides when it is called."""
+    x, weight, *_, groups = convolution.args
+    values = [node.meta.get("val") for node in (x, weight)]
+    if not all(isinstance(value, FakeTensor) for value in values) or groups != 1:
+        return False
+    if not values[0].is_cuda or not libraries.cuda.loaded:
+        return False
+    batch, _, rows, columns = convolution.meta["val"].shape
+    sizes = [*values[1].shape, batch * rows * columns]
+    numbers = (min(_hint(size), _INT32) for size in sizes)
+    why = libraries.cuda.ask(
+        "reduceops_cuda_convolution_not_fused", *numbers, values[0].dtype.itemsize
+    )
+    return why is None
+
+
+def _hint(size: int | torch.SymInt) -> int:
+    """The size that is compiled for, without a guard on it."""
+    if isinstance(size, torch.SymInt):
+        return size.node.hint if size.node.has_hint() else _INT32
+    return size

@@ -1,0 +1,437 @@
+"""conv2d_scale_min and conv2d_scale_max are a convolution, a product and its extreme channel."""
+
+import itertools
+import math
+import subprocess
+import sys
+
+import graphs
+import pytest
+import torch
+from torch import nn
+from torch.export import Dim
+
+import customops
+from customops import libraries
+
+ops = torch.ops.reduceops
+NAMES = ("conv2d_scale_min", "conv2d_scale_max")
+SCALE = -1.5
+FUSED = libraries.cuda.loaded and libraries.cuda.ask("reduceops_cuda_not_fused") is None
+
+each_name = pytest.mark.parametrize("name", NAMES)
+each_dtype = pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16], ids=str
+)
+
+
+def expected_of(name, input, weight, bias=None, scale=SCALE, dim=1, keepdim=True, **how):
+    """By torch alone, the convolution in float64 for those that are not NaN or infinite."""
+    reduce = getattr(torch, name[-3:])
+    convolved = nn.functional.conv2d(input, weight, bias, **how)
+    return reduce(convolved * scale, dim, keepdim)[0]
+
+
+def exact_of(name, input, weight, bias=None, **options):
+    wide = [x if x is None else x.double() for x in (input, weight, bias)]
+    return expected_of(name, *wide, **options)
+
+
+def make(input, weight, device, dtype=torch.float32, bias=True, layout=torch.contiguous_format):
+    torch.manual_seed(0)
+    scale = math.prod(weight[1:]) ** -0.5
+    tensors = torch.randn(input), torch.randn(weight) * scale
+    if len(input) == 4:
+        tensors = [x.contiguous(memory_format=layout) for x in tensors]
+    tensors = [x.to(device, dtype) for x in tensors]
+    return *tensors, torch.randn(weight[0]).to(device, dtype) if bias else None
+
+
+# Rounding of inputs (TF32 on a GPU), of the convolution and of the product.
+TOLERANCES = {
+    torch.float64: 1e-12,
+    torch.float32: 3e-3,
+    torch.float16: 1e-2,
+    torch.bfloat16: 6e-2,
+}
+
+
+def assert_close(actual, expected, dtype, context=None):
+    assert (actual.shape, actual.dtype) == (expected.shape, dtype), context
+    tolerance = TOLERANCES[dtype]
+    if dtype == torch.float32 and not actual.is_cuda:
+        tolerance = 1e-5
+    near = torch.allclose(actual.double(), expected, rtol=tolerance, atol=tolerance, equal_nan=True)
+    assert near, (context, (actual - expected).abs().max())
+
+
+# (input shape, weight shape, how)
+SHAPES = [
+    ((2, 64, 17, 19), (128, 64, 3, 3), {}),
+    ((3, 16, 12, 9), (96, 16, 3, 2), {"stride": 2, "padding": (2, 1)}),
+    ((2, 8, 21, 20), (36, 8, 3, 3), {"dilation": (2, 3), "stride": (1, 2), "padding": 3}),
+    ((1, 32, 14, 14), (256, 32, 1, 1), {}),
+    ((2, 8, 9, 9), (16, 4, 3, 3), {"groups": 2, "padding": 1}),
+    ((2, 3, 23, 23), (5, 3, 7, 7), {"stride": 2, "padding": 3}),
+    ((2, 4, 6, 7), (6, 4, 4, 2), {"padding": "same"}),
+    ((4, 6, 7), (4, 4, 3, 3), {"padding": "valid"}),
+]
+
+
+@each_name
+@each_dtype
+@pytest.mark.parametrize("layout", ["contiguous", "channels_last"])
+def test_shapes(name, dtype, layout, device):
+    layout = torch.channels_last if layout == "channels_last" else torch.contiguous_format
+    for number, (input, weight, how) in enumerate(SHAPES):
+        if len(input) == 3:
+            weight = (weight[0], input[0], *weight[2:])
+        x, w, b = make(input, weight, device, dtype, bias=number % 3 != 1, layout=layout)
+        given = [t.clone() for t in (x, w)]
+        for dim, keepdim in ((1, True), (-3, False), (-1, True)) if number < 2 else ((1, False),):
+            options = {**how, "dim": dim, "keepdim": keepdim}
+            actual = getattr(customops, name)(x, w, b, SCALE, **options)
+            expected = exact_of(name, x, w, b, scale=SCALE, **options)
+            assert_close(actual, expected, dtype, (input, weight, options))
+            assert actual.is_contiguous()
+        assert torch.equal(x, given[0]) and torch.equal(w, given[1])
+
+
+@each_name
+def test_other_strides(name, device):
+    """Sliced, transposed and expanded operands, and an odd storage offset."""
+    x, w, b = make((4, 24, 15, 17), (64, 24, 3, 3), device)
+    views = [
+        (x[1:, ::3], w[:, ::3]),
+        (x[:, :16, :, 1:], w[:, 8:]),
+        (x.transpose(2, 3), w.transpose(2, 3)),
+        (x[:1].expand(3, -1, -1, -1), w[:1].expand(32, -1, -1, -1)),
+        (x.contiguous(memory_format=torch.channels_last)[:, :, 2:-1, 1:], w),
+        (x[:, 4:20], w[:, 4:20].contiguous(memory_format=torch.channels_last)),
+    ]
+    for number, (input, weight) in enumerate(views):
+        bias = b[: weight.shape[0]]
+        actual = getattr(customops, name)(input, weight, bias, SCALE)
+        assert_close(actual, exact_of(name, input, weight, bias), x.dtype, number)
+
+
+@each_name
+@pytest.mark.parametrize("padding", [0, 2])
+@pytest.mark.parametrize("stride", [1, 3])
+def test_slices_of_a_large_call(name, padding, stride):
+    """Over the batch, over rows of an image, and whole."""
+    how = {"padding": padding, "stride": stride, "dilation": (2, 1)}
+    for shape, filters in (((40, 2, 40, 41), 96), ((2, 2, 160, 163), 320)):
+        x, w, b = make(shape, (filters, 2, 3, 3), "cpu", torch.float64)
+        actual = getattr(customops, name)(x, w, b, SCALE, **how)
+        assert_close(actual, exact_of(name, x, w, b, **how), x.dtype, (shape, how))
+
+
+@each_name
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+def test_nan_and_infinities(name, dtype, device):
+    """A NaN in any channel is the answer; infinities are ordinary."""
+    for sign, layout in itertools.product((1, -1), (torch.contiguous_format, torch.channels_last)):
+        x, w, b = make((2, 16, 24, 24), (64, 16, 3, 3), device, dtype, layout=layout)
+        w = w.abs() * sign + 0.01
+        x[0, 3, 4, 4], x[0, 5, 4, 20], x[0, 5, 20, 4] = math.nan, math.inf, -math.inf
+        x[1, :, :8, :8], x[1, :, 16:, 16:] = math.inf, -math.inf
+        x[1, 0, 16, 4], x[1, 1, 16, 4] = math.inf, -math.inf
+        for weight, bias in ((w, b), (w - w.mean(), b), (w, torch.full_like(b, -math.inf))):
+            actual = getattr(customops, name)(x, weight, bias, SCALE)
+            expected = expected_of(name, x, weight, bias)
+            for kind in (torch.isnan, torch.isposinf, torch.isneginf):
+                assert torch.equal(kind(actual), kind(expected)), (sign, kind)
+        nowhere = torch.zeros_like(b)
+        nowhere[7] = math.nan
+        assert getattr(customops, name)(x, w, nowhere, SCALE).isnan().all()
+
+
+@each_name
+@pytest.mark.parametrize("scale", [0.0, math.inf, math.nan, 1e38])
+def test_scales(name, scale, device):
+    x, w, b = make((2, 16, 8, 8), (64, 16, 3, 3), device)
+    actual = getattr(customops, name)(x, w, b, scale)
+    expected = expected_of(name, x, w, b, scale=scale)
+    torch.testing.assert_close(actual, expected, rtol=1e-2, atol=1e-2, equal_nan=True)
+
+
+@each_name
+def test_an_empty_batch(name, device):
+    x, w, b = make((0, 4, 8, 8), (6, 4, 3, 3), device)
+    assert getattr(customops, name)(x, w, b, SCALE).shape == (0, 1, 6, 6)
+    with pytest.raises(IndexError, match="cannot reduce over dim 0, which has size 0"):
+        getattr(customops, name)(x, w, b, SCALE, dim=0)
+
+
+# (what is wrong, the exception of customops.*, text); `ones` makes tensors of one device and dtype
+def bad_calls():
+    ones = torch.ones
+    x, w, b = ones(2, 4, 8, 8), ones(6, 4, 3, 3), ones(6)
+    floats = "(float16, bfloat16, float32, float64)"
+    yield (x[0, 0], w, b, 2.0), {}, "input must be 3-d (unbatched) or 4-d, got shape [8, 8]"
+    yield (x, w[0], b, 2.0), {}, "weight must be 4-d, got shape [4, 3, 3]"
+    yield (
+        *((x, w[:, :3], b, 2.0), {}),
+        "weight of shape [6, 3, 3, 3] with groups=1 needs an input of 3 channels, got 4 "
+        "(input shape [2, 4, 8, 8])",
+    )
+    yield (
+        *((x, w[:5, :2], b[:5], 2.0), {"groups": 2}),
+        "weight of shape [5, 2, 3, 3] cannot be divided into 2 groups of filters",
+    )
+    yield (x, w, b, 2.0), {"groups": 0}, "groups must be at least 1, got 0"
+    yield (x, w, b[:5], 2.0), {}, "bias must have the shape [6], got [5]"
+    yield (
+        *((x[:, :, :2], w, b, 2.0), {}),
+        "the kernel, 3 long, is larger than the padded input, 2 (input shape [2, 4, 2, 8], weight "
+        "shape [6, 4, 3, 3])",
+    )
+    yield (x, w, b, 2.0), {"stride": [1, 0]}, "stride must be at least 1, got [1, 0]"
+    yield (x, w, b, 2.0), {"padding": [-1, 0]}, "padding must be at least 0, got [-1, 0]"
+    yield (x, w, b, 2.0), {"dilation": [0, 0]}, "dilation must be at least 1, got [0, 0]"
+    yield (x, w, b, 2.0), {"stride": [1, 1, 1]}, "stride must be one number or two, got [1, 1, 1]"
+    yield (
+        *((x.int(), w.int(), None, 2.0), {}),
+        f"input must be a floating-point tensor {floats}, got int32",
+    )
+    yield (x, w.double(), b, 2.0), {}, "weight must have the dtype of input, float32, got float64"
+    yield (x, w, b.half(), 2.0), {}, "bias must have the dtype of input, float32, got float16"
+    yield (x, w.to("meta"), b, 2.0), {}, "weight must be on the device of input"
+    yield (x, w, b, 2.0), {"dim": 4}, "dim 4 is out of range for a 4-d tensor (valid: -4 to 3)"
+
+
+@each_name
+def test_errors(name):
+    for arguments, options, text in bad_calls():
+        text = f"reduceops::{name}: {text}"
+        kind = IndexError if " out of range" in text else RuntimeError
+        with pytest.raises(kind) as raised:
+            getattr(customops, name)(*arguments, **options)
+        assert str(raised.value) == text
+        tensors = [x if x is None else x.to("meta") for x in arguments[:3]]
+        if " device of " in text:
+            tensors[1] = arguments[0]
+        with pytest.raises(kind) as raised:
+            getattr(customops, name)(*tensors, *arguments[3:], **options)
+        assert str(raised.value) == text
+        training = [arguments[0].requires_grad_(arguments[0].is_floating_point()), *arguments[1:]]
+        with pytest.raises(kind) as raised:
+            getattr(customops, name)(*training, **options)
+        assert str(raised.value) == text
+
+
+@each_name
+def test_errors_of_arguments_that_are_no_tensors(name, device):
+    x, w, b = make((2, 4, 8, 8), (6, 4, 3, 3), device)
+    call = getattr(customops, name)
+    with pytest.raises((RuntimeError, TypeError), match=f"{name}.*scale|scale.*{name}"):
+        call(x, w, b, "2")
+    with pytest.raises(RuntimeError, match="scale requires a gradient"):
+        call(x, w, b, torch.tensor(2.0, requires_grad=True))
+    with pytest.raises(RuntimeError, match="padding must be numbers, 'valid' or 'same', got 'no'"):
+        call(x, w, b, 2.0, padding="no")
+    with pytest.raises(RuntimeError, match="padding='same' needs a stride of 1"):
+        call(x, w, b, 2.0, padding="same", stride=2)
+    for wrong in (x.to_sparse(), x.to("cpu").to_mkldnn(), torch.nested.nested_tensor([x[0], x[1]])):
+        with pytest.raises(RuntimeError, match=f"reduceops::{name}: "):
+            call(wrong, w, b, 2.0)
+
+
+@each_name
+def test_gradients(name, device):
+    x, w, b = make((2, 4, 7, 6), (5, 2, 3, 2), device, torch.float64)
+    leaves = [t.requires_grad_() for t in (x, w, b)]
+    for how in ({"groups": 2, "stride": [2, 1], "padding": [1, 0]}, {"groups": 2, "dim": 2}):
+        how = {"stride": [1, 1], **how}
+        weight = w[:4] if how.get("groups") == 2 else w
+        bias = b[:4]
+
+        def function(x, w, b, how=how):
+            return getattr(customops, name)(x, w, b, SCALE, **how)
+
+        inputs = [t.detach().requires_grad_() for t in (x, weight, bias)]
+        torch.autograd.gradcheck(function, inputs)
+        torch.autograd.gradgradcheck(function, inputs)
+    for number, leaf in enumerate(leaves):  # each alone
+        given = [t.detach() for t in leaves]
+        given[number] = leaf
+        grad = torch.autograd.grad(
+            getattr(customops, name)(given[0], given[1][:4], given[2][:4], SCALE, groups=2).sum(),
+            leaf,
+        )[0]
+        expected = torch.autograd.grad(
+            expected_of(name, given[0], given[1][:4], given[2][:4], groups=2).sum(), leaf
+        )[0]
+        torch.testing.assert_close(grad, expected)
+
+
+@each_name
+def test_without_a_gradient_nothing_is_saved(name):
+    x, w, b = make((2, 4, 7, 6), (6, 4, 3, 2), "cpu")
+    with torch.no_grad():
+        assert getattr(customops, name)(x, w.requires_grad_(), b, SCALE).grad_fn is None
+    saved = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t) or t, lambda t: t):
+        getattr(customops, name)(x, w, b, SCALE)
+    assert max(t.numel() for t in saved) == x.numel()  # and not the convolution's result
+
+
+@each_name
+def test_vmap(name, device):
+    x, w, b = make((2, 4, 7, 6), (6, 4, 3, 2), device, torch.float64)
+    for in_dims in ((0, None, None), (None, 0, None), (1, 0, 1), (-1, None, 0)):
+        stacked = [
+            t if d is None else torch.stack([t, t * 2, -t], d)
+            for t, d in zip((x, w, b), in_dims, strict=True)
+        ]
+        for how in ({}, {"dim": 0, "keepdim": False}, {"padding": [1, 1], "dim": -2}):
+
+            def function(x, w, b, how=how):
+                return getattr(customops, name)(x, w, b, SCALE, **how)
+
+            actual = torch.vmap(function, in_dims)(*stacked)
+            for i in range(3):
+                sample = [
+                    t if d is None else t.select(d, i)
+                    for t, d in zip(stacked, in_dims, strict=True)
+                ]
+                torch.testing.assert_close(actual[i], expected_of(name, *sample, **how))
+    grads = torch.func.vmap(torch.func.grad(lambda x, w: function(x, w, b).sum()), (0, None))
+    assert grads(torch.stack([x, x]), w).shape == (2, *x.shape)
+
+
+@each_name
+def test_autocast_is_that_of_conv2d(name, device):
+    x, w, b = make((2, 4, 7, 6), (6, 4, 3, 2), device)
+    with torch.autocast(device, torch.bfloat16):
+        actual = getattr(customops, name)(x, w, b, SCALE)
+        expected = nn.functional.conv2d(x, w, b)
+        trained = getattr(customops, name)(x, w.requires_grad_(), b, SCALE)
+    assert actual.dtype == trained.dtype == expected.dtype == torch.bfloat16
+    exact = exact_of(name, x, w.detach(), b)
+    assert_close(actual, exact, torch.bfloat16)
+    trained.sum().backward()
+    assert w.grad.dtype == torch.float32
+
+
+class Module(nn.Module):
+    def __init__(self, name, **how):
+        super().__init__()
+        self.conv, self.function = nn.Conv2d(4, 6, 3), getattr(customops, name)
+        self.how = how
+
+    def forward(self, x):
+        return self.function(x, self.conv.weight, self.conv.bias, SCALE, **self.how)
+
+
+@pytest.mark.parametrize("name", NAMES[:1])
+def test_compile_and_export(name, device, tmp_path):
+    module = Module(name, padding=1).to(device)
+    run = torch.compile(module, fullgraph=True, dynamic=True)
+    for sizes in ((3, 4, 9, 8), (5, 4, 12, 7)):
+        x = torch.randn(sizes, device=device)
+        for context in (torch.no_grad, torch.enable_grad):
+            with context():
+                torch.testing.assert_close(run(x), module(x), rtol=1e-3, atol=1e-3)
+    x = torch.randn(3, 4, 9, 8, device=device)
+    shapes = ({0: Dim.DYNAMIC, 2: Dim.DYNAMIC, 3: Dim.DYNAMIC},)
+    with torch.no_grad():
+        program = torch.export.export(module, (x,), dynamic_shapes=shapes)
+    assert [c for c in graphs.calls(program.graph_module) if "reduceops" in c] == [
+        f"reduceops.{name}.default"
+    ]
+    torch.export.save(program, tmp_path / "program.pt2")
+    y = torch.randn(5, 4, 12, 7, device=device)
+    actual = torch.export.load(tmp_path / "program.pt2").module()(y)
+    torch.testing.assert_close(actual, module(y))
+
+
+@each_name
+def test_opcheck(name, device):
+    for grad in (False, True):
+        x, w, b = make((2, 4, 7, 6), (6, 4, 3, 2), device)
+        tensors = [t.requires_grad_(grad) for t in (x, w, b)]
+        how = ([1, 1], [1, 0], [1, 1], 1, 1, True)
+        torch.library.opcheck(getattr(ops, name).default, (*tensors, SCALE, *how))
+
+
+@pytest.mark.parametrize("name", NAMES[:1])
+def test_a_call_that_is_traced_keeps_its_errors(name):
+    module = Module(name)
+    with pytest.raises(Exception, match=f"reduceops::{name}: weight of shape .* got 3"):
+        torch.export.export(module, (torch.ones(2, 3, 8, 8),))
+
+
+@pytest.mark.parametrize("name", NAMES[:1])
+def test_onnx(name):
+    pytest.importorskip("onnxscript")
+    onnxruntime = pytest.importorskip("onnxruntime")
+    for shape, how in (((2, 4, 9, 8), {"padding": (1, 2), "stride": 2}), ((4, 9, 8), {"dim": 0})):
+        module, x = Module(name, **how).eval(), torch.randn(shape)
+        program = torch.onnx.export(
+            module,
+            (x,),
+            dynamo=True,
+            verbose=False,
+            custom_translation_table=customops.onnx.translation_table(),
+        )
+        session = onnxruntime.InferenceSession(
+            program.model_proto.SerializeToString(), providers=["CPUExecutionProvider"]
+        )
+        x[..., 3, 3] = math.nan
+        (actual,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
+        expected = module(x).detach()
+        torch.testing.assert_close(
+            torch.from_numpy(actual), expected, rtol=1e-4, atol=1e-4, equal_nan=True
+        )
+
+
+def test_the_report_says_which_form_is_in_use():
+    run = subprocess.run([sys.executable, "-m", "customops"], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    lines = [line for line in run.stdout.splitlines() if line.startswith("convolutions")]
+    assert len(lines) == libraries.cuda.loaded
+    if lines:
+        assert ("one kernel of cuDNN" in lines[0]) == FUSED
+
+
+class Unmodified(nn.Module):
+    """As people write it."""
+
+    def __init__(self, reduce):
+        super().__init__()
+        self.conv, self.reduce = nn.Conv2d(64, 96, 3), reduce
+
+    def forward(self, x):
+        return self.reduce(self.conv(x))
+
+
+UNMODIFIED = {
+    "min": ("conv2d_scale_min", lambda y: torch.min(y * 2.0, dim=1, keepdim=True)[0]),
+    "amin": ("conv2d_scale_min", lambda y: (-0.5 * y).amin(1)),
+    "amax": ("conv2d_scale_max", lambda y: y.amax(-3, keepdim=True)),
+    "product used twice": (None, lambda y: (y * 2.0).amin(1) + (y * 2.0).sum()),
+    "position": (None, lambda y: torch.min(y * 2.0, dim=1)[1]),
+    "another dim": (None, lambda y: (y * 2.0).amin(2)),
+}
+
+
+@pytest.mark.parametrize("kind", UNMODIFIED)
+def test_inductor_rewrites_unmodified_models(kind, device, monkeypatch):
+    from customops import inductor
+    from customops.inductor import convolution
+
+    name, reduce = UNMODIFIED[kind]
+    if device == "cpu" or not FUSED:  # whether it is faster is a question to a GPU
+        monkeypatch.setattr(convolution, "_is_faster", lambda node: True)
+    module, before = Unmodified(reduce).to(device), len(inductor.rewrites())
+    x = torch.randn(2, 64, 20, 20, device=device)
+    options = customops.inductor_options(fx_graph_cache=False)
+    run = torch.compile(module, fullgraph=True, options=options)
+    with torch.no_grad():
+        actual, expected = run(x), module(x)
+    torch.testing.assert_close(actual, expected, rtol=1e-2, atol=1e-2)
+    lines = [line for line in inductor.rewrites()[before:] if "convolution" in line]
+    assert len(lines) == (name is not None)
+    assert name is None or lines[0].endswith(f"-> reduceops.{name}.default")
