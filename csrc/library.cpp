@@ -52,13 +52,20 @@ STABLE_TORCH_LIBRARY(reduceops, m) {
       "_scale_max_indices(Tensor self, float scale, int dim, bool keepdim) -> (Tensor values, "
       "Tensor indices)");
 
-  // Before and after the collective of customops/exchange.py: see distributed.h.
+  // Before and after the collective of customops/distributed/exchange.py: see distributed.h.
   m.def(
-      "_pairs(Tensor self, int[] dim, bool largest, float? scale, int[] start, int[] size) -> "
-      "Tensor");
+      "_pairs(Tensor self, int[] dim, bool largest, float? scale, int[] start, int[] size, "
+      "Tensor? mask=None) -> Tensor");
+  m.def(
+      "_pairs.dim(Tensor self, int dim, bool largest, int start, int ranks) -> (Tensor words, "
+      "Tensor gathered)");
   m.def(
       "_unpack(Tensor words, Tensor self, int[] dim, bool keepdim, bool largest) -> (Tensor "
       "values, Tensor indices)");
+  m.def(
+      "_unpack.dim(Tensor words, Tensor self, int dim, bool keepdim, bool largest) -> (Tensor "
+      "values, Tensor indices)");
+  m.def("_unpack.index(Tensor words, Tensor self, int dim, bool keepdim, bool largest) -> Tensor");
   m.def(
       "_one_shot(Tensor words, Tensor self, int[] dim, bool keepdim, bool largest, Tensor buffers, "
       "Tensor(a!) state, int rank, int capacity, int timeout) -> (Tensor values, Tensor indices)");

@@ -76,6 +76,23 @@ inline void expand_mask(const char* op, const Tensor& mask, const Input& self, i
     strides[d] = d < before || sizes[d - before] == 1 ? 0 : given[d - before];
 }
 
+// What a call asks for, but where its results go and how wide indices are.
+inline void describe(const char* op, const Input& self, const DType& dtype, uint64_t reduced_mask,
+                     bool largest, const Options& options, Reduction& reduction) {
+  int64_t mask_strides[kMaxDims];
+  if (options.mask) expand_mask(op, *options.mask, self, mask_strides);
+  make_groups(self.ndim, self.sizes, self.tensor.strides(), reduced_mask, reduction.groups,
+              options.mask ? mask_strides : nullptr);
+  reduction.dtype = &dtype;
+  reduction.largest = largest;
+  reduction.scaled = options.scale.has_value();
+  reduction.scale = options.scale.value_or(1.0);
+  reduction.softmax = options.softmax;
+  reduction.input = self.tensor.data();
+  reduction.mask = options.mask ? options.mask->data() : nullptr;
+  reduction.device_index = self.tensor.device_index();
+}
+
 // Fills the stack with the outputs asked for, values first.
 inline void reduce(Run run, const char* op, StableIValue* stack, const Input& self,
                    const DType& dtype, uint64_t reduced_mask, bool keepdim, bool largest,
@@ -93,26 +110,15 @@ inline void reduce(Run run, const char* op, StableIValue* stack, const Input& se
     out_strides[d] = stride;
     stride *= out_sizes[d] > 0 ? out_sizes[d] : 1;
   }
-  const int32_t device_type = self.tensor.device_type(), device_index = self.tensor.device_index();
-  const auto allocate = [&](int32_t code) {
-    return Tensor::empty(out_ndim, out_sizes, out_strides, code, device_type, device_index);
-  };
-
   Reduction reduction;
-  int64_t mask_strides[kMaxDims];
-  if (options.mask) expand_mask(op, *options.mask, self, mask_strides);
-  make_groups(self.ndim, self.sizes, self.tensor.strides(), reduced_mask, reduction.groups,
-              options.mask ? mask_strides : nullptr);
+  describe(op, self, dtype, reduced_mask, largest, options, reduction);
+  const int32_t device_type = self.tensor.device_type();
+  const auto allocate = [&](int32_t code) {
+    return Tensor::empty(out_ndim, out_sizes, out_strides, code, device_type,
+                         reduction.device_index);
+  };
   const int32_t index_dtype = options.index_dtype.value_or(kInt64);
   if (index_dtype != kInt64) check_index_dtype(op, index_dtype, reduction.groups.extent);
-  reduction.dtype = &dtype;
-  reduction.largest = largest;
-  reduction.scaled = options.scale.has_value();
-  reduction.scale = options.scale.value_or(1.0);
-  reduction.softmax = options.softmax;
-  reduction.input = self.tensor.data();
-  reduction.mask = options.mask ? options.mask->data() : nullptr;
-  reduction.device_index = device_index;
   std::optional<Tensor> values, indices;
   if (outputs.values) values.emplace(allocate(self.dtype));
   if (outputs.indices) indices.emplace(allocate(index_dtype));

@@ -1,22 +1,16 @@
-// What the ranks of a process group exchange for a reduced dim that is sharded over them: for each
-// output the element that a rank chose in its shard, and its index. The bits are the element's own,
-// for a key has lost a NaN's and the sign of a zero; they become keys again where pairs are
-// compared.
+// What the ranks of a process group do with pairs (pair.h) for a reduced dim that is sharded over
+// them: they make pairs of the results of their shards, exchange them, and take the best.
 //
-// A rank sends words of 8 bytes: the header, then the pairs. A narrow pair is one word, the bits
-// above the index. A wide one is two, with all bits before all indices. An index whose bits are all
-// ones says that the shard is empty.
-//
-// The header is where the shard begins, which is added to the indices, or the complement of its
-// extent where shards follow each other in the order of ranks. So a rank need not know the others.
+// The header before the pairs is where the shard begins, which is added to the indices, or the
+// complement of its extent where shards follow each other in the order of ranks. So a rank need not
+// know the others.
 #pragma once
 
 #include <cstdint>
 #include <limits>
-#include <type_traits>
 
 #include "groups.h"
-#include "order.h"
+#include "pair.h"
 
 #ifdef __CUDACC__
 #define REDUCEOPS_UNROLLED _Pragma("unroll")
@@ -25,46 +19,6 @@
 #endif
 
 namespace reduceops {
-
-// Whether indices below `extent` need a word of their own.
-inline bool is_wide(int bytes, int64_t extent) {
-  return bytes == 8 || uint64_t(extent) >= ~uint64_t(0) >> 8 * bytes;
-}
-
-template <class Key>
-struct Pair {
-  static constexpr int kIndexBits = 64 - 8 * sizeof(Key);  // of a narrow pair
-  static constexpr int64_t kAbsent = -1;                   // an index
-  Key bits;
-  int64_t index;
-
-  // `pairs` are those of a rank, of which there are `count`.
-  REDUCEOPS_HD void put(int64_t* pairs, int64_t count, bool wide, int64_t i) const {
-    const auto raw = static_cast<uint64_t>(static_cast<std::make_unsigned_t<Key>>(bits));
-    if constexpr (kIndexBits > 0) {
-      if (!wide) {
-        const uint64_t mask = (uint64_t(1) << kIndexBits) - 1;
-        pairs[i] = static_cast<int64_t>(raw << kIndexBits | (static_cast<uint64_t>(index) & mask));
-        return;
-      }
-    }
-    pairs[i] = static_cast<int64_t>(raw);
-    pairs[count + i] = index;
-  }
-  // `word(i)` is a rank's i-th word after the header.
-  template <class Word>
-  static REDUCEOPS_HD Pair get(Word word, int64_t count, bool wide, int64_t i) {
-    if constexpr (kIndexBits > 0) {
-      if (!wide) {
-        const auto both = static_cast<uint64_t>(word(i));
-        const uint64_t mask = (uint64_t(1) << kIndexBits) - 1, index = both & mask;
-        return {static_cast<Key>(both >> kIndexBits),
-                index == mask ? kAbsent : static_cast<int64_t>(index)};
-      }
-    }
-    return {static_cast<Key>(word(i)), word(count + i)};
-  }
-};
 
 // The reduced dims of a shard, the innermost first. Where only the outermost is sharded they are
 // one.
@@ -87,7 +41,7 @@ struct Shard {
     size[dims - 1] = whole;
   }
 
-  // The index in all shards of an index in this one.
+  // The index in all shards of an index in this one. (Of one dim, the header says where it begins.)
   REDUCEOPS_HD int64_t index(int64_t rest) const {
     int64_t index = 0, step = 1;
     for (int d = 0; d < dims; ++d) {
@@ -101,31 +55,45 @@ struct Shard {
   }
 };
 
-// One rank's pairs to write.
+// Whether a group has no element that a mask lets through: its index is 0, and the mask is False
+// there.
+struct Hidden {
+  const uint8_t* mask = nullptr;
+  int dims = 0;
+  Dim dim[kMaxDims];  // the kept ones, by their strides in the mask, as the results follow
+
+  REDUCEOPS_HD bool operator()(int64_t output, int64_t index) const {
+    return mask && index == 0 && !mask[place(dim, dims, output).offset];
+  }
+};
+
+// Pairs of results that lie in memory: the values apart, each index where its pair will be.
 struct Packing {
-  const void* values;  // null where the shard is empty
-  const int64_t* indices;
-  int64_t* words;
-  int64_t header, count;
-  bool wide;
+  Words to;
+  const void* values = nullptr;  // null where the shard is empty
   Shard shard;
+  Hidden hidden;
 };
 
 template <class Key>
 REDUCEOPS_HD void pack(const Packing& p, int64_t i) {
-  if (i == 0) p.words[0] = p.header;
-  if (i == p.count) return;  // there are no pairs
-  const Pair<Key> pair =
-      p.values ? Pair<Key>{static_cast<const Key*>(p.values)[i], p.shard.index(p.indices[i])}
-               : Pair<Key>{0, Pair<Key>::kAbsent};
-  pair.put(p.words + 1, p.count, p.wide, i);
+  if (p.to.count == 0) {
+    p.to.words[0] = p.to.header;
+  } else if (p.values) {
+    int64_t index = p.to.words[1 + i];
+    const bool hidden = p.hidden(i, index);
+    if (p.shard.dims > 1) index = p.shard.index(index);
+    p.to.put(i, Pair<Key>{static_cast<const Key*>(p.values)[i], hidden ? kAbsent : index});
+  } else {
+    p.to.put(i, Pair<Key>{0, kAbsent});
+  }
 }
 
 // All ranks' pairs to combine.
 struct Unpacking {
   int64_t ranks, count;
   bool wide;
-  void* values;
+  void* values;  // may be null
   int64_t* indices;
 };
 
@@ -154,7 +122,7 @@ REDUCEOPS_HD void unpack(const Unpacking& u, Element element, int64_t i, Word wo
     REDUCEOPS_UNROLLED
     for (int r = 0; r < kAtOnce; ++r) {
       headers[r] = 0;
-      pairs[r] = {0, Pair<Key>::kAbsent};
+      pairs[r] = {0, kAbsent};
       if (first + r >= u.ranks) continue;
       headers[r] = word(first + r, 0);
       pairs[r] =
@@ -165,13 +133,15 @@ REDUCEOPS_HD void unpack(const Unpacking& u, Element element, int64_t i, Word wo
       const int64_t begin = headers[r] < 0 ? next : headers[r];
       next += headers[r] < 0 ? ~headers[r] : 0;
       const Best<Key> other{element.key(pairs[r].bits), begin + pairs[r].index};
+      // Of a group without any element: 0 of an empty shard, the identity of a mask's.
+      if (pairs[r].index < 0 && best.index == Limits::max()) value |= pairs[r].bits;
       if (pairs[r].index < 0 || !better(other, best)) continue;
       best = other;
       value = pairs[r].bits;
     }
   }
-  static_cast<Key*>(u.values)[i] = value;
-  u.indices[i] = best.index == Limits::max() ? 0 : best.index;  // 0: all shards are empty
+  if (u.values) static_cast<Key*>(u.values)[i] = value;
+  u.indices[i] = best.index == Limits::max() ? 0 : best.index;  // 0: there is none
 }
 
 }  // namespace reduceops

@@ -11,17 +11,18 @@ from . import interpreter, libraries  # noqa: F401  (interpreter first, before t
 
 libraries.load()
 
-from . import _register, pairs  # noqa: E402, F401
+from . import _register  # noqa: E402, F401
 from . import onnx as onnx  # noqa: E402
 from .after_import import after_import  # noqa: E402
 from .conv2d import conv2d_scale_max, conv2d_scale_min  # noqa: E402
+from .distributed import pairs  # noqa: E402, F401  (it registers)
 from .ops import argmax, argmin, max, min, scale_max, scale_min, softmax_max  # noqa: E402
 from .results import ProbabilityIndex, ValuesIndices  # noqa: E402
 from .switch import disable, enable, enabled  # noqa: E402
 from .version import __version__  # noqa: E402
 
 if TYPE_CHECKING:
-    from . import distributed, explain, inductor  # noqa: F401
+    from . import explain, inductor  # noqa: F401
     from .inductor import inductor_options
 
 __all__ = [
@@ -43,12 +44,15 @@ __all__ = [
     "__version__",
 ]
 
-after_import("torch.distributed.tensor", lambda: importlib.import_module(".sharding", __name__))
+after_import(
+    "torch.distributed.tensor",
+    lambda: importlib.import_module(".distributed.sharding", __name__),
+)
 
 
 def __getattr__(name: str):
     """Modules that few programs use; Inductor alone takes a second to import."""
-    if name in ("distributed", "explain", "inductor"):
+    if name in ("explain", "inductor"):
         return importlib.import_module(f".{name}", __name__)
     if name == "inductor_options":
         return importlib.import_module(".inductor", __name__).inductor_options

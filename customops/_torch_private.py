@@ -150,6 +150,29 @@ def functional_all_gather(x: torch.Tensor, group: Any) -> torch.Tensor:
     return collectives.wait_tensor(gathered)
 
 
+def direct_all_gather() -> Callable[[Any, torch.Tensor, torch.Tensor], None]:
+    """`dist.all_gather_single(gathered, x, group)`, with the group first, without what it does in
+    Python, which takes as long as the rest; that itself where this torch has not what is used."""
+    distributed = torch.distributed
+    method = None
+    for name in ("all_gather_single", "_allgather_base"):  # from torch 2.13 on, and before
+        method = method or getattr(distributed.ProcessGroup, name, None)
+    options = getattr(distributed.distributed_c10d, "AllgatherOptions", None)
+    if method is None or options is None or not hasattr(options, "asyncOp"):
+        public = getattr(distributed, "all_gather_single", None)
+        public = public or distributed.all_gather_into_tensor
+        return lambda group, gathered, x: public(gathered, x, group=group)
+    options = options()
+    options.asyncOp = False
+
+    def all_gather(group: Any, gathered: torch.Tensor, x: torch.Tensor) -> None:
+        work = method(group, gathered, x, options)
+        if work is not None:
+            work.wait()
+
+    return all_gather
+
+
 _SYMMETRIC_MEMORY = "torch.distributed._symmetric_memory"
 
 

@@ -99,11 +99,23 @@ void run(Reduction& reduction) {
   repeat(reduction.values, reduction.dtype->bytes, groups);
 }
 
+// Indices where the pairs will be, and values beside them.
+void run_pairs(Reduction& r, Packing& p) {
+  if (r.groups.extent == 0 || r.groups.outputs == 0) return pack_pairs(p, *r.dtype);
+  const auto values = std::make_unique_for_overwrite<int64_t[]>(
+      (p.to.count * r.dtype->bytes + sizeof(int64_t) - 1) / sizeof(int64_t));
+  r.indices = p.to.words + 1;
+  r.index_bytes = sizeof(int64_t);
+  p.values = r.values = values.get();
+  run(r);
+  pack_pairs(p, *r.dtype);
+}
+
 }  // namespace
 
 STABLE_TORCH_LIBRARY_IMPL(reduceops, CPU, m) {
   Operators<run>::implement(m);
-  DistributedOperators<run, pack_pairs, unpack_pairs>::implement(m);
+  DistributedOperators<run_pairs, unpack_pairs>::implement(m);
   Conv2dOperators<run, run_conv2d>::implement(m);
 }
 

@@ -21,9 +21,9 @@ void for_each_pair(int64_t count, Body body) {
   }
 }
 
-inline void pack_pairs(const Packing& p, const DType& dtype, int32_t) {
+inline void pack_pairs(const Packing& p, const DType& dtype) {
   const auto run = [&]<class Key>(Key) {
-    for_each_pair(std::max<int64_t>(p.count, 1), [&](int64_t i) { pack<Key>(p, i); });
+    for_each_pair(std::max<int64_t>(p.to.count, 1), [&](int64_t i) { pack<Key>(p, i); });
   };
   switch (dtype.bytes) {
     case 1:

@@ -174,24 +174,32 @@ void launch_walk(const Reduction& r, const Problem& problem, void* stream) {
   }
 }
 
-void run(Reduction& r) {
-  const DeviceGuard guard(r.device_index);
-  void* const stream = current_stream(r.device_index);
+Tensor empty_bytes(int64_t size, int32_t device) {
+  const int64_t stride = 1;
+  return Tensor::empty(1, &size, &stride, aoti_torch_dtype_uint8(), aoti_torch_device_type_cuda(),
+                       device);
+}
+
+Task task_of(const Reduction& r) {
+  return r.mask ? Task::kMasked : r.softmax ? Task::kSoftmax : Task::kExtreme;
+}
+
+Plan plan_of(Reduction& r, int64_t stores) {
   arrange(r.groups, r.dtype->bytes);
-  const auto address = reinterpret_cast<int64_t>(r.input);
+  return make_plan(r.groups, r.dtype->bytes, reinterpret_cast<int64_t>(r.input),
+                   device_of(r.device_index).limits, tuning(), task_of(r), stores);
+}
+
+// With `pairs`, stores these in place of indices and values.
+void launch(const Reduction& r, const Plan& plan, const Words& pairs, void* stream) {
   const Device& device = device_of(r.device_index);
-  const Task task = r.mask ? Task::kMasked : r.softmax ? Task::kSoftmax : Task::kExtreme;
-  const int64_t stores = (r.indices != nullptr) + (r.values != nullptr);
-  const Plan plan =
-      make_plan(r.groups, r.dtype->bytes, address, device.limits, tuning(), task, stores);
   std::optional<Tensor> workspace;
-  if (plan.split()) {
-    const int64_t size = r.groups.outputs * plan.candidates() * plan.candidate_bytes, stride = 1;
-    workspace.emplace(Tensor::empty(1, &size, &stride, aoti_torch_dtype_uint8(),
-                                    aoti_torch_device_type_cuda(), r.device_index));
-  }
-  const Problem problem = make_problem(r, plan, workspace ? workspace->mutable_data() : nullptr);
-  switch (task) {
+  if (plan.split())
+    workspace.emplace(
+        empty_bytes(r.groups.outputs * plan.candidates() * plan.candidate_bytes, r.device_index));
+  Problem problem = make_problem(r, plan, workspace ? workspace->mutable_data() : nullptr);
+  problem.out.pairs = pairs;
+  switch (task_of(r)) {
     case Task::kExtreme:
       launch_walk(r, problem, stream);
       if (workspace) launch_combine(r, problem, device.early_launch, stream);
@@ -206,9 +214,31 @@ void run(Reduction& r) {
   if (r.groups.copies > 1 && plan.walk != Walk::kFill) launch_repeat(r, stream);
 }
 
-void pack_pairs(const Packing& packing, const DType& dtype, int32_t device) {
-  const DeviceGuard guard(device);
-  launch_pack(packing, dtype, current_stream(device));
+void run(Reduction& r) {
+  const DeviceGuard guard(r.device_index);
+  const Plan plan = plan_of(r, (r.indices != nullptr) + (r.values != nullptr));
+  launch(r, plan, {}, current_stream(r.device_index));
+}
+
+// What a walk could not store as pairs, what a mask may hide, and what is not yet the index in all
+// shards, a second kernel makes pairs of.
+void run_pairs(Reduction& r, Packing& p) {
+  const DeviceGuard guard(r.device_index);
+  void* stream = current_stream(r.device_index);
+  const Groups& groups = r.groups;
+  if (groups.extent == 0 || groups.outputs == 0) return launch_pack(p, *r.dtype, stream);
+  const Plan plan = plan_of(r, 1);
+  if (stores_pairs(plan.walk) && groups.copies == 1 && p.shard.dims <= 1 && !r.mask) {
+    r.indices = nullptr;
+    r.values = p.to.words;
+    return launch(r, plan, p.to, stream);
+  }
+  const Tensor values = empty_bytes(p.to.count * r.dtype->bytes, r.device_index);
+  r.indices = p.to.words + 1;
+  r.index_bytes = sizeof(int64_t);
+  p.values = r.values = values.mutable_data();
+  launch(r, plan, {}, stream);
+  launch_pack(p, *r.dtype, stream);
 }
 
 void unpack_pairs(const Unpacking& unpacking, const Gathered& words, const Reduction& order) {
@@ -231,7 +261,8 @@ void one_shot(StableIValue* stack, uint64_t, uint64_t) {
   e.timeout = static_cast<uint64_t>(argument<int64_t>(stack[9]));
   e.buffers = static_cast<void* const*>(buffers.data());
   e.state = static_cast<uint32_t*>(state.mutable_data());
-  unpack_words(op, stack, words, self, dims, keepdim, largest,
+  const uint64_t mask = check_dims(op, dims.data(), dims.size(), self.ndim);
+  unpack_words(op, stack, words, self, mask, keepdim, largest, {true, true},
                [&](Unpacking u, const Gathered& own, const Reduction& order) {
                  if (own.length > e.capacity) reduceops::fail(op, own.length, " words do not fit");
                  u.ranks = buffers.sizes()[0];
@@ -245,7 +276,7 @@ void one_shot(StableIValue* stack, uint64_t, uint64_t) {
 
 STABLE_TORCH_LIBRARY_IMPL(reduceops, CUDA, m) {
   Operators<run>::implement(m);
-  DistributedOperators<run, pack_pairs, unpack_pairs>::implement(m);
+  DistributedOperators<run_pairs, unpack_pairs>::implement(m);
   Conv2dOperators<run, run_conv2d>::implement(m);
   m.impl("_one_shot", one_shot);
 }

@@ -1,4 +1,4 @@
-// Where results are stored: indices of 1, 2, 4 or 8 bytes, and values.
+// Where results are stored: indices of 1, 2, 4 or 8 bytes, and values; or pairs of both (pair.h).
 //
 // The width of an index is the same for the whole grid, so that asking for it costs a branch that
 // no warp takes both ways, and kernels are not compiled for each.
@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "cuda/sizes.h"
+#include "pair.h"
 
 namespace reduceops::cuda {
 
@@ -29,6 +30,7 @@ struct Outputs {
   char* indices;    // may be null
   void* values;     // may be null
   int index_bytes;  // 1, 2 (unsigned), 4 or 8
+  Words pairs;      // if it has words, they are all that is stored, and `values` is not null
 
   __device__ void put_index(int64_t to, int64_t index) const {
     if (index_bytes == 8) {
@@ -73,11 +75,12 @@ struct Outputs {
   // One result. `value` is called where values are wanted.
   template <class Value>
   __device__ void put(int64_t to, int64_t index, Value&& value) const {
+    if (!values) return put_index(to, index);
+    const auto bits = value();
+    using Bits = std::remove_const_t<decltype(bits)>;
+    if (pairs.words) return pairs.put(to, Pair<Bits>{bits, index});
+    static_cast<Bits*>(values)[to] = bits;
     if (indices) put_index(to, index);
-    if (values) {
-      const auto bits = value();
-      static_cast<std::remove_const_t<decltype(bits)>*>(values)[to] = bits;
-    }
   }
 
  private:

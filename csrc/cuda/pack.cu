@@ -13,7 +13,7 @@ template <class Key>
 __global__ void __launch_bounds__(kPairThreads) pack_kernel(const __grid_constant__ Packing p) {
   const int64_t threads = int64_t(gridDim.x) * kPairThreads;
   const int64_t first = blockIdx.x * int64_t(kPairThreads) + threadIdx.x;
-  for (int64_t i = first; i < (p.count > 0 ? p.count : 1); i += threads) pack<Key>(p, i);
+  for (int64_t i = first; i < (p.to.count > 0 ? p.to.count : 1); i += threads) pack<Key>(p, i);
 }
 
 template <class Element>
@@ -40,13 +40,13 @@ void launch_pairs(int64_t count, void* stream, void (*kernel)(Parameters...),
 void launch_pack(const Packing& p, const DType& dtype, void* stream) {
   switch (dtype.bytes) {
     case 1:
-      return launch_pairs(p.count, stream, pack_kernel<int8_t>, p);
+      return launch_pairs(p.to.count, stream, pack_kernel<int8_t>, p);
     case 2:
-      return launch_pairs(p.count, stream, pack_kernel<int16_t>, p);
+      return launch_pairs(p.to.count, stream, pack_kernel<int16_t>, p);
     case 4:
-      return launch_pairs(p.count, stream, pack_kernel<int32_t>, p);
+      return launch_pairs(p.to.count, stream, pack_kernel<int32_t>, p);
     default:
-      return launch_pairs(p.count, stream, pack_kernel<int64_t>, p);
+      return launch_pairs(p.to.count, stream, pack_kernel<int64_t>, p);
   }
 }
 

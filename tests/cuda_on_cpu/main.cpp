@@ -10,6 +10,7 @@
 #include "cuda/device.cuh"
 #include "cuda/keys.cuh"
 #include "cuda/make_plan.h"
+#include "cuda/pack.h"
 #include "cuda/plan_check.h"
 #include "cuda/ring.cuh"
 #include "make_groups.h"
@@ -118,7 +119,7 @@ struct Case {
 };
 
 std::mt19937_64 random_bits(1);
-int taken[9], in_batches, in_parts, in_clusters, in_subtiles, mapped, mapped_batches;
+int taken[9], in_batches, in_parts, in_clusters, in_subtiles, mapped, mapped_batches, pairs_written;
 int mapped_columns, scattered, wrong;
 struct Counts {
   int taken[9], in_parts, in_clusters;
@@ -223,6 +224,18 @@ void check(const Case& c, const Reduction& r, Element element, const int64_t (&s
   }
 }
 
+// Puts the pairs where values and indices are looked for.
+template <class Key>
+void take_apart(const Words& pairs, const Reduction& r) {
+  wrong += pairs.words[0] != pairs.header;
+  for (int64_t i = 0; i < pairs.count; ++i) {
+    const auto word = [&](int64_t at) { return pairs.words[1 + at]; };
+    const auto pair = Pair<Key>::get(word, pairs.count, pairs.wide, i);
+    static_cast<Key*>(r.values)[i] = pair.bits;
+    std::memcpy(static_cast<char*>(r.indices) + i * r.index_bytes, &pair.index, r.index_bytes);
+  }
+}
+
 // Aligned, and exactly so long.
 std::unique_ptr<char, Free> buffer(int64_t bytes) {
   return std::unique_ptr<char, Free>(
@@ -303,7 +316,15 @@ void run(const Case& c) {
   r.values = c.values ? values.data() : nullptr;
   std::vector<char> workspace(
       plan.split() ? r.groups.outputs * plan.candidates() * plan.candidate_bytes : 0);
-  const Problem problem = make_problem(r, plan, plan.split() ? workspace.data() : nullptr);
+  Problem problem = make_problem(r, plan, plan.split() ? workspace.data() : nullptr);
+  std::vector<int64_t> words(1 + 2 * results, -1);
+  const Words pairs{words.data(), 17, results, bytes == 8 || results % 3 == 0};
+  const bool in_pairs = c.indices && c.values && elements % 2 == 0 && task == Task::kExtreme &&
+                        stores_pairs(plan.walk) && r.groups.copies == 1;
+  if (in_pairs) {
+    problem.out.pairs = pairs;
+    problem.out.indices = nullptr;
+  }
   constexpr decltype(&launch_rows) kLaunch[] = {
       launch_rows,          launch_columns, launch_boxes, launch_bulk_columns, launch_whole_rows,
       launch_whole_columns, launch_small,   nullptr,      launch_exchange};
@@ -317,7 +338,11 @@ void run(const Case& c) {
     if (plan.split()) launch_combine(r, problem, true, nullptr);
     if (r.groups.copies > 1) launch_repeat(r, nullptr);
   }
-  visit_element(r, [&](auto element) { check(c, r, element, strides); });
+  visit_element(r, [&](auto element) {
+    if (in_pairs) take_apart<typename decltype(element)::Key>(pairs, r);
+    check(c, r, element, strides);
+  });
+  pairs_written += in_pairs;
 }
 
 int64_t below(int64_t end) { return static_cast<int64_t>(random_bits() % end); }
@@ -514,7 +539,7 @@ int main(int count, char** arguments) {
   }
   for (int count : taken) std::printf("%d ", count);
   for (int count : {in_batches, in_parts, in_clusters, mapped, mapped_batches, scattered,
-                    mapped_columns, in_subtiles})
+                    mapped_columns, pairs_written, in_subtiles})
     std::printf("%d ", count);
   std::puts("");
   for (const Counts& counts : {with_mask, of_softmax}) {

@@ -5,8 +5,8 @@ import math
 import torch
 from torch import Tensor
 
-from . import checks
-from ._torch_private import guard_or_false
+from .. import checks
+from .._torch_private import guard_or_false
 
 
 def _is_wide(dtype: torch.dtype, extent: int) -> bool:
@@ -14,12 +14,14 @@ def _is_wide(dtype: torch.dtype, extent: int) -> bool:
     return dtype.itemsize == 8 or guard_or_false(extent >= (1 << 64 - 8 * dtype.itemsize) - 1)
 
 
-def _fake_pairs(self, dim, largest, scale, start, size):
+def _fake_pairs(self, dim, largest, scale, start, size, mask=None):
     if scale is None:
         checks.check_dtype("_pairs", self.dtype)
     else:
         checks.check_scalable("_pairs", self.dtype)
     dims = checks.wrap_dims("_pairs", self.dim(), dim)
+    if mask is not None:
+        checks.check_mask("_pairs", mask, self)
     count = math.prod(checks.reduced_shape(self.shape, dims, keepdim=False))
     extent = math.prod(size or [n for d, n in enumerate(self.shape) if d in dims])
     words = 1 + count * (2 if _is_wide(self.dtype, extent) else 1)
@@ -39,12 +41,29 @@ def _refuse(self: Tensor, *_: object) -> Tensor:
     )
 
 
+def _fake_pairs_dim(self, dim, largest, start, ranks):
+    words = _fake_pairs(self, [dim], largest, None, [], [])
+    return words, words.new_empty((ranks, words.size(1)))
+
+
+def _fake_unpack_index(words, self, dim, keepdim, largest):
+    return _fake_unpack(words, self, [dim], keepdim, largest)[1]
+
+
 _library = torch.library.Library("reduceops", "IMPL")
-for _name, _fake in (("_pairs", _fake_pairs), ("_unpack", _fake_unpack)):
+for _name, _fake in (
+    ("_pairs", _fake_pairs),
+    ("_pairs.dim", _fake_pairs_dim),
+    ("_unpack", _fake_unpack),
+    ("_unpack.dim", _fake_unpack),
+    ("_unpack.index", _fake_unpack_index),
+):
     torch.library.register_fake(f"reduceops::{_name}", _fake)
-    # Their results have no gradient; distributed.py gives the values theirs.
+    # Their results have no gradient; exchange.py gives the values theirs.
     _library.impl(_name, torch.library.fallthrough_kernel, "Autograd")
     _library.impl(_name, _refuse, "CompositeExplicitAutograd")
     # Any strides will do, as for the operators themselves.
-    getattr(torch.ops.reduceops, _name).default.tags.append(torch.Tag.flexible_layout)
+    _packet, _, _overload = _name.partition(".")
+    _tags = getattr(getattr(torch.ops.reduceops, _packet), _overload or "default").tags
+    _tags.append(torch.Tag.flexible_layout)
 _library.impl("_one_shot", torch.library.fallthrough_kernel, "Autograd")

@@ -16,9 +16,9 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
 
-from . import checks
-from ._register import autograd
-from .exchange import reduce_shard
+from .. import checks
+from .._register import autograd
+from .exchange import reduce_shard, softmax_max_of_shard
 
 
 def _reduce(
@@ -32,7 +32,6 @@ def _reduce(
     scale: float | None = None,
     mask: DTensor | None = None,
     index_dtype: torch.dtype | None = None,
-    has_pairs: bool = True,
 ) -> Tensor | tuple[Tensor, ...]:
     """`outputs` of (values, indices) as DTensors. `local_op` computes them, of the shard and that
     of the mask, where no reduced dim is sharded."""
@@ -42,8 +41,7 @@ def _reduce(
     dims = checks.wrap_dims(op, x.dim(), dim)
     checks.check_not_empty(op, x.shape, dims)
     index_dtype = checks.check_index_dtype(op, index_dtype, x.shape, dims)
-    has_pairs = has_pairs and mask is None
-    x = _redistributed(x, [_usable(p, [] if has_pairs else dims) for p in x.placements])
+    x = _redistributed(x, [p if type(p) is Shard else Replicate() for p in x.placements])
     if mask is not None:
         checks.check_mask(op, mask, x)
         placements = [_placement_of_mask(p, mask, x) for p in x.placements]
@@ -56,18 +54,16 @@ def _reduce(
         values = local.new_empty((0,))
         results = (values, values.to(index_dtype))[outputs]
     elif exchanged:
-        (checks.check_dtype if scale is None else checks.check_scalable)(op, x.dtype)
-        values, indices = reduce_shard(
-            local,
-            dims,
-            keepdim,
-            [_start(x.shape[d], d, shards, mesh) for d in dims],
-            [x.shape[d] for d in dims],
-            [mesh.get_group(d) for d in exchanged],
-            largest=op.endswith("max"),
-            scale=scale,
-            indices_only=outputs == _INDICES,
-        )
+        groups = [mesh.get_group(d) for d in exchanged]
+        start = [_start(x.shape[d], d, shards, mesh) for d in dims]
+        if op == "softmax_max":
+            checks.check_scalable(op, x.dtype)
+            values, indices = softmax_max_of_shard(local, dims[0], keepdim, start[0], groups)
+        else:
+            (checks.check_dtype if scale is None else checks.check_scalable)(op, x.dtype)
+            size = [x.shape[d] for d in dims]
+            options = (op.endswith("max"), scale, outputs == _INDICES, mask)
+            values, indices = reduce_shard(local, dims, keepdim, start, size, groups, *options)
         results = (values, indices.to(index_dtype))[outputs]
     else:
         results = local_op(local, mask)
@@ -88,13 +84,6 @@ _VALUES, _INDICES, _BOTH = slice(0, 1), slice(1, 2), slice(0, 2)
 
 def _redistributed(x: DTensor, placements: Sequence[Placement]) -> DTensor:
     return x if list(x.placements) == placements else x.redistribute(x.device_mesh, placements)
-
-
-def _usable(placement: Placement, whole: Sequence[int]) -> Placement:
-    """`placement`, if it is one that is reduced in place; the dims in `whole` must not be cut."""
-    if type(placement) is Shard and placement.dim not in whole:
-        return placement
-    return Replicate()
 
 
 def _placement_of_mask(placement: Placement, mask: DTensor, x: DTensor) -> Placement:
@@ -158,11 +147,10 @@ def _softmax(op, func, x, dim, keepdim=False):
     def local_op(local, _):
         return func(local, dim, keepdim)
 
-    return _reduce(op, x, dim, keepdim, local_op, _BOTH, has_pairs=False)
+    return _reduce(op, x, dim, keepdim, local_op, _BOTH)
 
 
-# By overload: the operator that errors name, and the rule. What has no pairs (a mask, for absent
-# elements may equal present ones; a softmax, for the sum) replicates the dims that it reduces.
+# By overload: the operator that errors name, and the rule.
 RULES = {
     "argmin": ("argmin", _arg),
     "argmax": ("argmax", _arg),

@@ -13,9 +13,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from . import _torch_private, libraries
+from .. import _torch_private, libraries
 
 _ops = torch.ops.reduceops
+_one_shot = _ops._one_shot.default
+_one_shot = getattr(_one_shot, "_op", _one_shot)  # what calling an overload calls
 
 CAPACITY = 4096  # words of a rank in a call (csrc/pairs.h)
 SLOT_BYTES = 16  # of a word as it is sent (csrc/cuda/pack.h)
@@ -30,30 +32,30 @@ class Exchange(NamedTuple):
     timeout: int  # in ns
     kept: tuple
 
+    def fits(self, words: Tensor) -> bool:
+        return 1 < words.size(1) <= CAPACITY and words.device == self.state.device
+
     def __call__(
         self, words: Tensor, x: Tensor, dims: Sequence[int], keepdim: bool, largest: bool
     ) -> tuple[Tensor, Tensor]:
-        return _ops._one_shot(
+        return _one_shot(
             *(words, x, dims, keepdim, largest),
             *(self.buffers, self.state, self.rank, CAPACITY, self.timeout),
         )
 
 
-_exchanges: dict[dist.ProcessGroup, Exchange] = {}
+exchanges: dict[dist.ProcessGroup, Exchange] = {}
 
 
 def of_call(groups: Sequence[dist.ProcessGroup], words: Tensor) -> Exchange | None:
     """That of the only group, if it has one and this call is for it."""
-    if not _exchanges or len(groups) != 1 or words.size(1) > CAPACITY:
-        return None
-    exchange = _exchanges.get(groups[0])
-    fits = exchange is not None and words.device == exchange.state.device and words.size(1) > 1
-    return exchange if fits else None
+    exchange = exchanges.get(groups[0]) if len(groups) == 1 else None
+    return exchange if exchange is not None and exchange.fits(words) else None
 
 
 def enable(group: dist.ProcessGroup, timeout: float) -> bool:
     """Whether all ranks of the group could; all of them call this."""
-    if group in _exchanges:
+    if group in exchanges:
         return True
     problem, exchange = "", None
     memory = _torch_private.symmetric_memory()
@@ -72,12 +74,12 @@ def enable(group: dist.ProcessGroup, timeout: float) -> bool:
     dist.all_gather_object(hosts, problem, group=group)  # and every buffer is zero by now
     if exchange is None or any(hosts):
         return False
-    _exchanges[group] = exchange
+    exchanges[group] = exchange
     return True
 
 
 def disable(group: dist.ProcessGroup) -> None:
-    _exchanges.pop(group, None)
+    exchanges.pop(group, None)
 
 
 def _make(memory, group: dist.ProcessGroup, timeout: float) -> Exchange:

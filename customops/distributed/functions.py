@@ -1,33 +1,15 @@
-"""Arg-reductions over a dim that is sharded over the ranks of a process group.
-
-Each rank has a shard of one tensor, cut along `dim`. All of them call the same function and get the
-same answer, that of one device for the whole tensor: the lowest index on ties, the first NaN,
-values with their bits. A rank reduces its shard, one all-gather exchanges an element and an index
-for each output (8 bytes, or 16 where elements have 8), and every rank takes the best of them.
-
-    values, tokens = customops.distributed.max(logits, -1)  # logits: of this rank's vocabulary
-
-A `DTensor` needs none of this: these functions, `customops.argmin` and so on take it as it is.
-
-Shards follow each other in the order of ranks, or begin where `offset` says, which is given on all
-ranks or on none. They may differ in size. Some may be empty; if all are, the index is 0, for that
-no rank can know. The gradient of a value goes to the element chosen, in the rank that has it; as
-the value is the same on all ranks, its gradient is taken to be, too.
-
-If ranks call with different dtypes, shapes or dims, results are undefined, or the ranks wait for
-each other. TORCH_DISTRIBUTED_DEBUG=DETAIL makes that an error on all ranks, at the price of one
-more collective.
-"""
+"""The public functions, for a shard of each rank; what one rank or all of them can see is wrong."""
 
 import operator
 from typing import NamedTuple
 
-import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from . import checks, ops, symmetric
-from .exchange import reduce_shard
+from .. import checks, ops
+from ..results import ValuesIndices
+from . import symmetric
+from .exchange import is_traced, reduce_in_eager_mode, reduce_shard
 
 if not dist.is_available():
     raise ImportError("customops.distributed needs a torch that is built with torch.distributed")
@@ -35,38 +17,80 @@ if not dist.is_available():
 from torch.distributed.tensor import DTensor  # noqa: E402
 
 Group = dist.ProcessGroup | None
+_debug_level, _DETAIL = dist.get_debug_level, dist.DebugLevel.DETAIL.value
 
 
 def argmin(
-    x: Tensor, dim: int, keepdim: bool = False, *, group: Group = None, offset: int | None = None
+    input: Tensor,
+    dim: int,
+    keepdim: bool = False,
+    *,
+    group: Group = None,
+    offset: int | None = None,
 ) -> Tensor:
-    """Index of the smallest element over `dim`, which is sharded over `group`, as int64.
+    """The index of the smallest element over `dim`, which is sharded over the ranks of `group`.
 
-    `x` is this rank's shard, `group` the process group (None: the default one), `offset` the index
-    at which the shard begins (None: shards follow each other in the order of ranks).
+    Args:
+        input: This rank's shard: a tensor of any shape and strides, read in place, whose size along
+            `dim` may be its own. Or a DTensor, which takes neither `group` nor `offset`.
+        dim: The dim that is sharded; negative ones count from the end.
+        keepdim: Whether the result has `dim`, with size 1.
+        group: The process group, None for the default one. All its ranks call.
+        offset: The index at which the shard begins, on all ranks or on none: then shards follow
+            each other in the order of ranks.
+
+    Returns:
+        The indices into the whole, as int64, in the shape of `input` without `dim`; the same on all
+        ranks.
+
+    Raises:
+        TypeError: An argument is of another type.
+        IndexError: `dim` is out of range.
+        RuntimeError: A dtype, layout or device is not supported; `offset` is negative; there is no
+            process group, or this rank is not in it. With TORCH_DISTRIBUTED_DEBUG=DETAIL, on all
+            ranks: their calls do not fit each other.
     """
-    return _reduce("argmin", x, dim, keepdim, group, offset)[1]
+    return _reduce("argmin", input, dim, keepdim, group, offset, False, True)[1]
 
 
 def argmax(
-    x: Tensor, dim: int, keepdim: bool = False, *, group: Group = None, offset: int | None = None
+    input: Tensor,
+    dim: int,
+    keepdim: bool = False,
+    *,
+    group: Group = None,
+    offset: int | None = None,
 ) -> Tensor:
-    """Index of the largest element over a sharded dim, as int64; see :func:`argmin`."""
-    return _reduce("argmax", x, dim, keepdim, group, offset)[1]
+    """The index of the largest element over a sharded dim; see :func:`argmin`."""
+    return _reduce("argmax", input, dim, keepdim, group, offset, True, True)[1]
 
 
 def min(
-    x: Tensor, dim: int, keepdim: bool = False, *, group: Group = None, offset: int | None = None
-) -> tuple[Tensor, Tensor]:
-    """The smallest elements over a sharded dim and their indices; see :func:`argmin`."""
-    return _reduce("min", x, dim, keepdim, group, offset)
+    input: Tensor,
+    dim: int,
+    keepdim: bool = False,
+    *,
+    group: Group = None,
+    offset: int | None = None,
+) -> ValuesIndices:
+    """The smallest elements over a sharded dim and their indices; see :func:`argmin`.
+
+    Values have the dtype of `input` and are its elements, a NaN's bits included. The gradient of a
+    value goes to the element chosen, in the rank that has it.
+    """
+    return ValuesIndices(*_reduce("min", input, dim, keepdim, group, offset, False, False))
 
 
 def max(
-    x: Tensor, dim: int, keepdim: bool = False, *, group: Group = None, offset: int | None = None
-) -> tuple[Tensor, Tensor]:
-    """The largest elements over a sharded dim and their indices; see :func:`argmin`."""
-    return _reduce("max", x, dim, keepdim, group, offset)
+    input: Tensor,
+    dim: int,
+    keepdim: bool = False,
+    *,
+    group: Group = None,
+    offset: int | None = None,
+) -> ValuesIndices:
+    """The largest elements over a sharded dim and their indices; see :func:`min`."""
+    return ValuesIndices(*_reduce("max", input, dim, keepdim, group, offset, True, False))
 
 
 def enable_symmetric_memory(group: Group = None, *, timeout: float = 600.0) -> bool:
@@ -86,33 +110,56 @@ def disable_symmetric_memory(group: Group = None) -> None:
 
 
 def _reduce(
-    op: str, x: Tensor, dim: int, keepdim: bool, group: Group, offset: int | None
+    op: str,
+    x: Tensor,
+    dim: int,
+    keepdim: bool,
+    group: Group,
+    offset: int | None,
+    largest: bool,
+    indices_only: bool,
 ) -> tuple[Tensor | None, Tensor]:
+    """(values, indices); values may be None with `indices_only`. What it does in eager mode costs
+    as much as the kernels, so one rank's own arguments are looked at when something went wrong."""
     if isinstance(x, DTensor):
-        if group is not None or offset is not None:
-            raise RuntimeError(
-                f"customops.distributed.{op}: a DTensor has a mesh and placements of its own, and "
-                "takes neither group nor offset"
-            )
-        result = getattr(ops, op)(x, dim, keepdim)
-        return (None, result) if op.startswith("arg") else result
-    group = _check_group(op, group)
-    if not torch.compiler.is_compiling() and dist.get_debug_level() == dist.DebugLevel.DETAIL:
+        return _reduce_dtensor(op, x, dim, keepdim, group, offset)
+    if not isinstance(group, dist.ProcessGroup):
+        group = _check_group(op, group)
+    if is_traced(x):
+        _check_call(op, x, dim, offset)
+        start = [] if offset is None else [offset]
+        return reduce_shard(x, [dim], keepdim, start, [], [group], largest, None, indices_only)
+    if _debug_level().value == _DETAIL:
         _compare_ranks(op, x, dim, group, offset)
-    _check_call(op, x, dim, offset)
-    start, largest = [] if offset is None else [offset], op.endswith("max")
-    return reduce_shard(
-        x, [dim], keepdim, start, [], [group], largest=largest, indices_only=op.startswith("arg")
-    )
+    try:
+        if offset is not None and offset < 0:
+            _check_call(op, x, dim, offset)
+        return reduce_in_eager_mode(x, dim, keepdim, offset, group, largest, indices_only)
+    except (RuntimeError, TypeError):
+        _check_call(op, x, dim, offset)
+        raise
+
+
+def _reduce_dtensor(
+    op: str, x: DTensor, dim: int, keepdim: bool, group: Group, offset: int | None
+) -> tuple[Tensor | None, Tensor]:
+    if group is not None or offset is not None:
+        raise RuntimeError(
+            f"customops.distributed.{op}: a DTensor has a mesh and placements of its own, and "
+            "takes neither group nor offset"
+        )
+    result = getattr(ops, op)(x, dim, keepdim)
+    return (None, result) if op.startswith("arg") else result
 
 
 def _check_group(op: str, group: Group) -> dist.ProcessGroup:
-    if not dist.is_initialized():
+    world = dist.group.WORLD
+    if world is None:
         raise RuntimeError(
             f"customops.distributed.{op}: torch.distributed.init_process_group() comes first"
         )
     if group is None:
-        group = dist.group.WORLD
+        return world
     if group == dist.GroupMember.NON_GROUP_MEMBER or dist.get_rank(group) < 0:
         raise RuntimeError(
             f"customops.distributed.{op}: rank {dist.get_rank()} is not in the group: only the "

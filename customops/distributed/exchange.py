@@ -1,0 +1,211 @@
+"""A shard of a tensor on each rank: reduced, exchanged by a collective, combined."""
+
+import math
+from collections.abc import Sequence
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from .. import _torch_private
+from . import symmetric
+
+_is_compiling = torch.compiler.is_compiling
+_PLAIN = (Tensor, torch.nn.Parameter)
+_all_gather = _torch_private.direct_all_gather()
+
+
+def is_traced(x: Tensor) -> bool:
+    """Whether a call with it becomes a part of a graph, or Python sees it in another way."""
+    return _is_compiling() or type(x) not in _PLAIN
+
+
+def _with_direct(overload):
+    """What calling an overload calls, too, which torch.compile does not know."""
+    return overload, getattr(overload, "_op", overload)
+
+
+_ops = torch.ops.reduceops
+_pairs, _direct_pairs = _with_direct(_ops._pairs.default)
+_unpack, _direct_unpack = _with_direct(_ops._unpack.default)
+_, _direct_pairs_dim = _with_direct(_ops._pairs.dim)
+_, _direct_unpack_dim = _with_direct(_ops._unpack.dim)
+_, _direct_unpack_index = _with_direct(_ops._unpack.index)
+
+
+def reduce_shard(
+    x: Tensor,
+    dims: Sequence[int],
+    keepdim: bool,
+    start: Sequence[int],
+    size: Sequence[int],
+    groups: Sequence[dist.ProcessGroup],
+    largest: bool,
+    scale: float | None = None,
+    indices_only: bool = False,
+    mask: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """(values, indices) over `dims` of all shards of `groups`, the meshes' dims of one tensor.
+
+    `start` and `size` have a number for each of `dims` in ascending order: where the shard begins,
+    and the extent of all shards; both may be empty, and `size` alone, if there is one dim. `mask`
+    is this rank's, of a shape that broadcasts to that of `x`.
+    """
+    has_gradient = not indices_only and x.requires_grad and torch.is_grad_enabled()
+    if is_traced(x):
+        words = _gathered(_pairs(x, dims, largest, scale, start, size, mask), groups, True)
+        values, indices = _unpack(words, x, dims, keepdim, largest)
+    else:
+        words = _direct_pairs(x, dims, largest, scale, start, size, mask)
+        exchange = None
+        # Where this rank's shard begins, a gradient may have to learn from the words of the others.
+        if symmetric.exchanges and (start or not has_gradient):
+            exchange = symmetric.of_call(groups, words)
+        if exchange is not None:
+            values, indices = exchange(words, x, dims, keepdim, largest)
+        else:
+            words = _gathered(words, groups, False)
+            values, indices = _direct_unpack(words, x, dims, keepdim, largest)
+    if has_gradient:
+        begin = start[0] if start else _begin(words, dist.get_rank(groups[0]))
+        values = _Select.apply(x, values, indices - begin, dims[0], keepdim, scale, mask)
+    return values, indices
+
+
+def reduce_in_eager_mode(
+    x: Tensor,
+    dim: int,
+    keepdim: bool,
+    offset: int | None,
+    group: dist.ProcessGroup,
+    largest: bool,
+    indices_only: bool,
+) -> tuple[Tensor | None, Tensor]:
+    """What :func:`reduce_shard` gives for one dim, in as few calls as can be: the host takes
+    longer than the kernels."""
+    if not indices_only and x.requires_grad and torch.is_grad_enabled():
+        start = [] if offset is None else [offset]
+        return reduce_shard(x, [dim], keepdim, start, [], [group], largest)
+    exchange = symmetric.exchanges.get(group)
+    ranks = 0 if exchange is not None else group.size()
+    words, gathered = _direct_pairs_dim(x, dim, largest, -1 if offset is None else offset, ranks)
+    if exchange is not None:
+        if exchange.fits(words):
+            return exchange(words, x, [dim], keepdim, largest)
+        gathered = _gathered(words, [group], False)
+    elif ranks > 1:
+        _all_gather(group, gathered, words)
+    else:
+        gathered = words
+    if indices_only:
+        return None, _direct_unpack_index(gathered, x, dim, keepdim, largest)
+    return _direct_unpack_dim(gathered, x, dim, keepdim, largest)
+
+
+def _gathered(words: Tensor, groups: Sequence[dist.ProcessGroup], traced: bool) -> Tensor:
+    """The words of all ranks, (ranks, length), from those of this one, (1, length)."""
+    for group in groups:
+        ranks = group.size()
+        if ranks == 1:
+            continue
+        if traced:
+            words = _torch_private.functional_all_gather(words, group)
+            continue
+        rows, length = words.shape
+        gathered = words.new_empty((ranks * rows, length))
+        _all_gather(group, gathered, words)
+        words = gathered
+    return words
+
+
+def _begin(words: Tensor, rank: int) -> Tensor:
+    """Where the shard of a rank begins that follows others: their extents are in the headers."""
+    return (~words[:rank, 0]).sum()
+
+
+class _Select(torch.autograd.Function):
+    """The values, with a gradient: it goes to the elements of `x` at `local`, if they are in it.
+    (Where a mask lets none through, `local` is that of index 0, which is hidden.)"""
+
+    @staticmethod
+    def forward(ctx, x, values, local, dim, keepdim, scale, mask):
+        extent = x.shape[dim] if x.dim() else 1
+        mine = (local >= 0) & (local < extent)
+        if mask is not None and extent > 0:
+            first = mask.expand(x.shape).narrow(dim, 0, 1)
+            mine &= (local > 0) | (first if keepdim else first.squeeze(dim))
+        ctx.save_for_backward(local, mine)
+        ctx.shape, ctx.dim, ctx.keepdim, ctx.scale = x.shape, dim, keepdim, scale
+        return values.view_as(values)
+
+    @staticmethod
+    def backward(ctx, grad):
+        local, mine = ctx.saved_tensors
+        if ctx.scale is not None:
+            grad = grad * ctx.scale
+        zeros = grad.new_zeros(ctx.shape)
+        if ctx.shape and ctx.shape[ctx.dim] == 0:
+            return zeros, *[None] * 6
+        grad = torch.where(mine, grad, torch.zeros_like(grad))
+        local = torch.where(mine, local, torch.zeros_like(local))
+        if not ctx.keepdim and ctx.shape:
+            grad, local = grad.unsqueeze(ctx.dim), local.unsqueeze(ctx.dim)
+        return zeros.scatter(ctx.dim, local, grad), *[None] * 6
+
+
+def softmax_max_of_shard(
+    x: Tensor, dim: int, keepdim: bool, start: int, groups: Sequence[dist.ProcessGroup]
+) -> tuple[Tensor, Tensor]:
+    """(probability, index) over `dim` of all shards, of which this rank's begins at `start`.
+
+    A rank sends three float64 for each output: the largest of its shard, that one's index and its
+    probability there, which is 1 / sum(exp(x - largest)).
+    """
+    traced = is_traced(x)
+    local = x.detach()
+    if local.size(dim) > 0:
+        probability, index = _ops.softmax_max.default(local, dim, True)
+        largest, index = local.gather(dim, index), index + start
+    else:  # it loses against all others
+        one = local.sum(dim, keepdim=True)
+        probability, largest = torch.ones_like(one), torch.full_like(one, -math.inf)
+        index = torch.full_like(one, _NO_INDEX, dtype=torch.int64)
+    mine = torch.stack([largest.double(), probability.double(), index.double()])
+    words = _gathered(mine.reshape(1, -1), groups, traced).reshape(-1, *mine.shape)
+    largest, probability, index = words.unbind(1)
+    best = torch.amax(largest, 0)  # NaN if there is one
+    first = torch.where((largest == best) | largest.isnan() & best.isnan(), index, _NO_INDEX).amin(
+        0
+    )
+    sums = torch.where(largest == -math.inf, 0.0, torch.exp(largest - best) / probability)
+    probability = torch.where(best.isfinite(), 1 / sums.sum(0), math.nan)
+    if x.requires_grad and torch.is_grad_enabled():
+        probability = _Probability.apply(x, probability, best, first - start, dim)
+    probability, index = probability.to(x.dtype), first.long()
+    return (probability, index) if keepdim else (probability.squeeze(dim), index.squeeze(dim))
+
+
+_NO_INDEX = float(1 << 53)  # above all that a float64 has room for
+
+
+class _Probability(torch.autograd.Function):
+    """The probability of the largest, with a gradient to all elements of `x`."""
+
+    @staticmethod
+    def forward(ctx, x, probability, largest, local, dim):
+        ctx.save_for_backward(x, probability, largest, local)
+        ctx.dim = dim
+        return probability.view_as(probability)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad):
+        x, probability, largest, local = ctx.saved_tensors
+        wide = torch.promote_types(x.dtype, torch.float32)
+        probability, largest = probability.to(wide), largest.to(wide)
+        shape = [1] * x.dim()
+        shape[ctx.dim] = -1
+        position = torch.arange(x.size(ctx.dim), device=x.device).view(shape)
+        softmax = torch.exp(x.to(wide) - largest) * probability
+        slope = (position == local).to(wide) - softmax
+        return (grad.to(wide) * probability * slope).to(x.dtype), None, None, None, None
