@@ -56,9 +56,10 @@ __global__ void __launch_bounds__(kBatches ? kWholeThreads : kThreads,
   if (thread < edges) at_edge[0] = source.item(source.along(first, along, edge(thread)));
 
   const auto body = source.for_packs(source.along(first, along, head), along);
-  // Past the end there is the last pack again, which must not count twice. Only a row's last
-  // quarter of loads, of the most that a kernel is for, may be past it.
-  constexpr int kFull = kBatches ? 0 : kLoads - kMostLoads / 4;
+  // Past the end there is the last pack again, which must not count twice. Rows that most of a
+  // kernel's loads are needed for have none of the first of them past it, wherever they begin: what
+  // is before and after whole packs may make two packs fewer than as many elements are elsewhere.
+  constexpr int kFull = kBatches ? 0 : kLoads - kMostLoads / 4 - 1;
   const auto number = [&](uint32_t v) { return std::min(thread + v * threads, packs - 1); };
   Pack held[kLoads];
   const auto hold = [&](uint32_t from) {

@@ -10,6 +10,6 @@ constexpr int64_t held_loads(int64_t bytes) { return bytes == 4 ? 8 : 4; }
 
 // columns.cuh: rounds of blocks that large inputs are cut into, and the fewest loads of a thread
 // worth more of them.
-constexpr int64_t kColumnRounds = 4, kColumnRoundLoads = 16;
+constexpr int64_t kColumnRounds = 4, kColumnRoundLoads = 64;
 
 }  // namespace reduceops::cuda

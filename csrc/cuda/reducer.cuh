@@ -317,7 +317,7 @@ __device__ inline float power_of_two(float x) {
 inline float power_of_two(float x) { return std::exp2(x); }
 #endif
 
-// e to the power of x, which is not above 8, for sums of elements of a format. What is lost of the
+// e to the power of x, which is not above 2, for sums of elements of a format. What is lost of the
 // product with log2(e) counts in float32: what is too much, as shares of ln2, goes to `excess`;
 // results of 16 bits do not show it.
 template <class Format>
@@ -437,19 +437,16 @@ __device__ void get(const Candidates& candidates, int64_t at, Summed<F, int64_t>
 template <class Format>
 class ExpSum {
   using Sum = typename Format::Compute;
-  static constexpr Sum kAboveBase = sizeof(Sum) == 8                    ? 2
-                                    : sizeof(typename Format::Key) == 2 ? 8
-                                                                        : 0;
+  static constexpr Sum kAboveBase = sizeof(Sum) == 8 ? 2 : 0;
   static constexpr bool kCarries = sizeof(typename Format::Key) > 2;
 
  public:
   ExpSum() = default;
   explicit __device__ ExpSum(Sum largest) : largest_(largest), base_(largest) {}
 
-  // The base of a sum follows the largest element only where that is far above it: in float64
-  // ascending elements would else round all of the sum again with each of them, and 16 bits have no
-  // instructions to spare. (In float32 ex2.approx is the more exact the nearer an element is to the
-  // base.)
+  // The base of a float64 sum follows the largest element only where that is far above it:
+  // ascending elements would else round all of the sum again with each of them. (In float32
+  // ex2.approx is the more exact the nearer an element is to the base.)
   __device__ void raise(Sum largest) {
     largest_ = largest;
     if (kAboveBase > 0 && largest <= base_ + kAboveBase) return;
@@ -654,11 +651,10 @@ struct SoftmaxMax {
       if (!(largest <= sum.largest()) && sum.largest() == sum.largest()) {
         sum.raise(largest);
         // The first NaN if there is one.
-        const bool is_number = largest == largest;
         uint32_t row = kRows - 1;
 #pragma unroll
         for (int r = kRows - 2; r >= 0; --r) {
-          if (is_number ? x[r] == largest : x[r] != x[r]) row = r;
+          if (x[r] == largest || x[r] != x[r]) row = r;
         }
         turns_[column] = turn + row;
       }
