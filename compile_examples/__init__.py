@@ -2,8 +2,8 @@
 
 Beside them: programs of their own (`greedy_decoding`, `kmeans`, `segmentation`, run as
 `python -m compile_examples.kmeans`), `sharded_decoding`, which several processes run together,
-`whole_model`, which measures time and memory of the level 2 problem, training included, and
-`aoti_cpp`, a model that runs without Python.
+`whole_model`, which measures time and memory of the level 2 problem, training included,
+`aoti_cpp`, a model that runs without Python, and `clients`, which run code of other libraries.
 
 A problem's file has what the KernelBench harness looks for: `Model`, the problem as published;
 `ModelNew`, its replacement; `get_inputs` and `get_init_inputs`, with the published sizes for
@@ -26,4 +26,11 @@ EXAMPLES = (
     level2_32_conv_scale_min,
 )
 
+# What `python -m compile_examples.NAME` runs, and what it needs.
 PROGRAMS = ("greedy_decoding", "kmeans", "segmentation")
+MORE_PROGRAMS = {
+    "whole_model": "time and peak memory of the level 2 problem, training included",
+    "sharded_decoding": "several processes, by torch.distributed.run",
+    "aoti_cpp.export": "a model for the C++ program beside it",
+    "clients": "torchvision, transformers and k-means as in scikit-learn (make clients)",
+}

@@ -9,7 +9,7 @@ import sys
 
 import torch
 
-from . import EXAMPLES, PROGRAMS
+from . import EXAMPLES, MORE_PROGRAMS, PROGRAMS
 from .timing import HEADER, Row, default_device, describe, milliseconds
 
 CPU_BATCH = 2
@@ -63,7 +63,11 @@ def main(arguments: list[str] | None = None) -> int:
         for row in measure_what_fits(example, device, batch):
             print(row, flush=True)
             all_equal &= row.equal
-    print("\nMore: python -m compile_examples.NAME, with NAME one of", ", ".join(PROGRAMS))
+    print("\nMore, by python -m compile_examples.NAME, each with --help:")
+    for program in PROGRAMS:
+        print(f"  {program}")
+    for program, what in MORE_PROGRAMS.items():
+        print(f"  {program:<18}{what}")
     return 0 if all_equal else 1
 
 

@@ -5,7 +5,6 @@
 // The stable ABI has no C++ autograd, and an Autograd kernel in Python would add about 5 us to
 // every call, gradient or not. So the decision is here and only calls that need a gradient, or that
 // Python sees anyway, pay for Python.
-#include <torch/csrc/stable/library.h>
 
 #include <optional>
 #include <stdexcept>
@@ -15,6 +14,7 @@
 
 #include "check.h"
 #include "convolution.h"
+#include "registration.h"
 #include "tensor.h"
 #include "torch_private.h"
 
@@ -232,10 +232,10 @@ void forward_conv2d(const char* op, const char* name, const char* in_python, Sta
   const auto any = [&](auto&& is) { return is(stack[0]) || is(stack[1]) || (bias && is(*bias)); };
   const bool seen = any(seen_by_python);
   const bool python = seen || !BelowAutograd::possible() || any(may_need_gradient);
-  {
+  if (!seen) {
     const Conv2dArguments arguments(stack);
+    check_conv2d(op, arguments);
     arguments.put(stack);
-    if (!seen) check_conv2d(op, arguments);
   }
   const auto call = [stack](const char* name) {
     return torch_call_dispatcher(name, "", stack, TORCH_ABI_VERSION) == TORCH_SUCCESS;
@@ -260,6 +260,12 @@ void refuse_nested(const char* op, StableIValue* stack) {
   const Tensor self(stack[0]);
   const bool strided = self.layout() == aoti_torch_layout_strided();
   fail(op, "got a nested ", strided ? "strided " : "jagged ", dtype_name(self.dtype()),
+       " tensor (supported: strided tensors on cpu and cuda)");
+}
+
+void refuse_nested_conv2d(const char* op, StableIValue* stack) {
+  const Conv2dArguments call(stack);
+  fail(op, "got a nested ", dtype_name(call.input.dtype()),
        " tensor (supported: strided tensors on cpu and cuda)");
 }
 
@@ -290,6 +296,9 @@ void refuse_nested_options(const char* op, StableIValue* stack) {
                                        "reduceops::_" #op "_options_autograd", stack); \
   })
 
+#define REDUCEOPS_NESTED_CONV2D(op) \
+  m.impl(#op, [](StableIValue* stack, uint64_t, uint64_t) { refuse_nested_conv2d(#op, stack); })
+
 #define REDUCEOPS_AUTOGRAD_CONV2D(op)                                              \
   m.impl(#op, [](StableIValue* stack, uint64_t, uint64_t) {                        \
     forward_conv2d(#op, "reduceops::" #op, "reduceops::_" #op "_autograd", stack); \
@@ -297,7 +306,7 @@ void refuse_nested_options(const char* op, StableIValue* stack) {
 
 }  // namespace
 
-STABLE_TORCH_LIBRARY_IMPL(reduceops, Autograd, m) {
+REDUCEOPS_LIBRARY_IMPL(Autograd, m) {
   REDUCEOPS_AUTOGRAD(min, false, 1, 2);
   REDUCEOPS_AUTOGRAD(max, false, 1, 2);
   REDUCEOPS_AUTOGRAD_OPTIONS(min);
@@ -309,7 +318,7 @@ STABLE_TORCH_LIBRARY_IMPL(reduceops, Autograd, m) {
   REDUCEOPS_AUTOGRAD_CONV2D(conv2d_scale_max);
 }
 
-STABLE_TORCH_LIBRARY_IMPL(reduceops, AutogradNestedTensor, m) {
+REDUCEOPS_LIBRARY_IMPL(AutogradNestedTensor, m) {
   REDUCEOPS_NESTED(min);
   REDUCEOPS_NESTED(max);
   REDUCEOPS_NESTED_OPTIONS(min);
@@ -317,8 +326,8 @@ STABLE_TORCH_LIBRARY_IMPL(reduceops, AutogradNestedTensor, m) {
   REDUCEOPS_NESTED(softmax_max);
   REDUCEOPS_NESTED(scale_min);
   REDUCEOPS_NESTED(scale_max);
-  REDUCEOPS_NESTED(conv2d_scale_min);
-  REDUCEOPS_NESTED(conv2d_scale_max);
+  REDUCEOPS_NESTED_CONV2D(conv2d_scale_min);
+  REDUCEOPS_NESTED_CONV2D(conv2d_scale_max);
 }
 
 }  // namespace reduceops

@@ -1,4 +1,5 @@
-// The operators between which customops/distributed/exchange.py puts a collective, once for every device.
+// The operators between which customops/distributed/exchange.py puts a collective, once for every
+// device.
 #pragma once
 
 #include <span>

@@ -46,10 +46,11 @@ constexpr Field<CudaPlan> kCudaFields[] = {
 };
 
 constexpr Field<CpuPlan> kCpuFields[] = {
-    REDUCEOPS_FIELD(CpuPlan, rows),  REDUCEOPS_FIELD(CpuPlan, tile),
-    REDUCEOPS_FIELD(CpuPlan, tiles), REDUCEOPS_FIELD(CpuPlan, units),
-    REDUCEOPS_FIELD(CpuPlan, parts), REDUCEOPS_FIELD(CpuPlan, part_extent),
-    REDUCEOPS_FIELD(CpuPlan, grain),
+    REDUCEOPS_FIELD(CpuPlan, rows),   REDUCEOPS_FIELD(CpuPlan, tile),
+    REDUCEOPS_FIELD(CpuPlan, tiles),  REDUCEOPS_FIELD(CpuPlan, units),
+    REDUCEOPS_FIELD(CpuPlan, parts),  REDUCEOPS_FIELD(CpuPlan, part_extent),
+    REDUCEOPS_FIELD(CpuPlan, grain),  REDUCEOPS_FIELD(CpuPlan, gathers),
+    REDUCEOPS_FIELD(CpuPlan, copies), REDUCEOPS_FIELD(CpuPlan, columns),
 };
 
 #undef REDUCEOPS_FIELD
@@ -116,13 +117,16 @@ REDUCEOPS_EXPORT const char* reduceops_cuda_plan(int64_t ndim, const int64_t* si
   return broken_promise(plan, groups, bytes, address, limits, task);
 }
 
+// mask_strides: of a mask in the shape of the input; null if there is none
 // Returns null.
 REDUCEOPS_EXPORT const char* reduceops_cpu_plan(int64_t ndim, const int64_t* sizes,
                                                 const int64_t* strides, uint64_t reduced_mask,
-                                                int64_t bytes, int64_t threads, int64_t* out) {
-  auto groups = groups_of(ndim, sizes, strides, reduced_mask);
-  if (!reduceops::is_rows(groups)) reduceops::order_by_index(groups.reduced);
-  const auto plan = reduceops::cpu::make_plan(groups, walk_extent(groups.reduced), bytes, threads);
+                                                int64_t bytes, int64_t threads,
+                                                const int64_t* mask_strides, int64_t softmax,
+                                                int64_t* out) {
+  using namespace reduceops::cpu;
+  const auto groups = groups_of(ndim, sizes, strides, reduced_mask, mask_strides);
+  const Plan plan = plan_of(groups, bytes, threads, softmax ? kSoftmaxBytes : kCandidateBytes);
   write(kCpuFields, plan, out);
   return nullptr;
 }

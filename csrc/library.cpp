@@ -1,7 +1,7 @@
 // Every schema of the library, in one place: the table of contents.
-#include <torch/csrc/stable/library.h>
+#include "registration.h"
 
-STABLE_TORCH_LIBRARY(reduceops, m) {
+REDUCEOPS_LIBRARY(m) {
   // torch tries the overloads of a name in this order, and each that does not fit takes 10 us.
   m.def("argmin(Tensor self, int? dim=None, bool keepdim=False) -> Tensor");
   m.def("argmax(Tensor self, int? dim=None, bool keepdim=False) -> Tensor");

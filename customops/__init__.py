@@ -1,11 +1,12 @@
 """Arg-reductions for PyTorch: the same answer everywhere, at memory speed.
 
 Importing this package loads the compiled libraries and registers the operators as
-``torch.ops.reduceops.*``; the functions exported here are thin, typed wrappers over them.
+``torch.ops.reduceops.*``; the functions exported here are thin, typed wrappers over them. (``min``
+and ``max`` are not in ``__all__``: a star-import would hide Python's.)
 """
 
 import importlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from . import interpreter, libraries  # noqa: F401  (interpreter first, before torch)
 
@@ -16,7 +17,9 @@ from . import onnx as onnx  # noqa: E402
 from .after_import import after_import  # noqa: E402
 from .conv2d import conv2d_scale_max, conv2d_scale_min  # noqa: E402
 from .distributed import pairs  # noqa: E402, F401  (it registers)
-from .ops import argmax, argmin, max, min, scale_max, scale_min, softmax_max  # noqa: E402
+from .ops import argmax, argmin, scale_max, scale_min, softmax_max  # noqa: E402
+from .ops import max as max  # noqa: E402
+from .ops import min as min  # noqa: E402
 from .results import ProbabilityIndex, ValuesIndices  # noqa: E402
 from .switch import disable, enable, enabled  # noqa: E402
 from .version import __version__  # noqa: E402
@@ -36,8 +39,6 @@ __all__ = [
     "enable",
     "enabled",
     "inductor_options",
-    "max",
-    "min",
     "scale_max",
     "scale_min",
     "softmax_max",
@@ -50,7 +51,7 @@ after_import(
 )
 
 
-def __getattr__(name: str):
+def __getattr__(name: str) -> Any:
     """Modules that few programs use; Inductor alone takes a second to import."""
     if name in ("explain", "inductor"):
         return importlib.import_module(f".{name}", __name__)

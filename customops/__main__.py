@@ -24,10 +24,12 @@ def _report() -> list[tuple[str, str]]:
     lines.append(("cpu threads", str(torch.get_num_threads())))
 
     if libraries.cuda.loaded:
-        lines.append(("cuda kernels", libraries.cuda.ask("reduceops_cuda_architectures")))
+        lines.append(("cuda kernels", str(libraries.cuda.ask("reduceops_cuda_architectures"))))
         why = libraries.cuda.ask("reduceops_cuda_not_fused")
         form = f"with scale_min a kernel of its own: {why}" if why else "one kernel of cuDNN"
         lines.append(("convolutions", form))
+    if libraries.cuda.doubt:
+        lines.append(("", libraries.cuda.doubt))
     gpus = range(torch.cuda.device_count())
     for gpu in gpus:
         capability = "{}.{}".format(*torch.cuda.get_device_capability(gpu))

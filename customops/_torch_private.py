@@ -40,7 +40,7 @@ def _find(module: str, name: str, fallback: Any, without: str) -> Any:
         return fallback
 
 
-_later: list[Callable[[], Callable]] = []  # to be looked up yet
+_later: list[Callable[[], Callable[..., Any]]] = []  # to be looked up yet
 
 
 def _for_symbols(name: str, without: str) -> Callable[[Any], bool]:
@@ -193,10 +193,11 @@ def symbols() -> dict[str, tuple[str, bool]]:
     text, answer = ctypes.POINTER(ctypes.c_char_p), ctypes.POINTER(ctypes.c_bool)
     ask.argtypes = [ctypes.c_size_t, ctypes.c_bool, text, answer]
     ask.restype = ctypes.c_char_p
-    without, found, answers = ctypes.c_char_p(), ctypes.c_bool(), {}
+    without, found = ctypes.c_char_p(), ctypes.c_bool()
+    answers: dict[str, tuple[str, bool]] = {}
     cuda = libraries.cuda.loaded
     while name := ask(len(answers), cuda, ctypes.byref(without), ctypes.byref(found)):
-        answers[name.decode()] = without.value.decode(), found.value
+        answers[name.decode()] = (without.value or b"").decode(), found.value
     return answers
 
 

@@ -3,7 +3,9 @@
 import importlib.abc
 import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 
 
 def after_import(name: str, then: Callable[[], object]) -> None:
@@ -19,7 +21,12 @@ class _Finder(importlib.abc.MetaPathFinder):
     def __init__(self, name: str, then: Callable[[], object]):
         self.name, self.then = name, then
 
-    def find_spec(self, fullname, path=None, target=None):
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None = None,
+        target: ModuleType | None = None,
+    ) -> ModuleSpec | None:
         if fullname != self.name:
             return None
         sys.meta_path.remove(self)
@@ -27,9 +34,9 @@ class _Finder(importlib.abc.MetaPathFinder):
         if spec is not None and spec.loader is not None:
             execute = spec.loader.exec_module
 
-            def execute_and_then(module):
+            def execute_and_then(module: ModuleType) -> None:
                 execute(module)
                 self.then()
 
-            spec.loader.exec_module = execute_and_then
+            spec.loader.exec_module = execute_and_then  # type: ignore[method-assign]
         return spec

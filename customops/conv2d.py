@@ -33,15 +33,34 @@ def conv2d_scale_min(
 ) -> Tensor:
     """``torch.min(torch.nn.functional.conv2d(...) * scale, dim, keepdim)[0]``, NaN included.
 
-    `input` is `(batch, channels, height, width)`, or without a batch, `weight` `(filters, channels
-    / groups, height, width)` and `bias` `(filters,)` or None; all have one dtype, of float16,
-    bfloat16, float32 and float64, and one device. `padding` may be "valid" or "same", as for
-    ``conv2d``. The precision is that of a convolution under torch's settings (TF32 included).
-
     The gradient is that of the two operators it stands for; a backward needs `input`, `weight` and
     the indices of the channels chosen.
 
-    Errors: RuntimeError for what does not convolve, IndexError for a dim out of range.
+    Args:
+        input: `(batch, channels, height, width)`, or without the batch; float16, bfloat16, float32
+            or float64.
+        weight: `(filters, channels / groups, height, width)`, of the dtype and device of `input`.
+        bias: `(filters,)`, likewise, or None.
+        scale: A number.
+        stride: One number or two, as `padding` and `dilation`.
+        padding: Also "valid" or "same", as for ``conv2d``.
+        dilation: The distance of neighbours in the kernel.
+        groups: Into how many the channels and filters are divided.
+        dim: The dim of the convolution's result that is reduced.
+        keepdim: Whether the result has `dim`, with size 1.
+
+    Returns:
+        The smallest products, of the dtype of `input`, in the precision that torch's settings give
+        a convolution (TF32 included).
+
+    Raises:
+        IndexError: `dim` is out of range, or has size 0.
+        RuntimeError: The shapes do not convolve; a dtype, layout or device is not supported.
+
+    Example:
+        >>> x, weight = torch.ones(1, 2, 3, 3), torch.ones(4, 2, 3, 3)
+        >>> customops.conv2d_scale_min(x, weight, None, 0.5, keepdim=False)
+        tensor([[[9.]]])
     """
     how = _how("conv2d_scale_min", input, weight, stride, padding, dilation)
     input, rest = how[0], (*how[1:], groups, dim, keepdim)
@@ -64,8 +83,10 @@ def conv2d_scale_max(
     dim: int = 1,
     keepdim: bool = True,
 ) -> Tensor:
-    """``torch.max(torch.nn.functional.conv2d(...) * scale, dim, keepdim)[0]``; see
-    :func:`conv2d_scale_min`."""
+    """``torch.max(torch.nn.functional.conv2d(...) * scale, dim, keepdim)[0]``, NaN included.
+
+    Args, Returns, Raises: as of :func:`conv2d_scale_min`.
+    """
     how = _how("conv2d_scale_max", input, weight, stride, padding, dilation)
     input, rest = how[0], (*how[1:], groups, dim, keepdim)
     try:
@@ -87,8 +108,10 @@ def _how(op, input, weight, stride, padding, dilation) -> tuple[Tensor, list, li
                            f"{padding!r}")  # fmt: skip
     if any(step != 1 for step in stride):
         raise RuntimeError(f"reduceops::{op}: padding='same' needs a stride of 1, got {stride}")
-    factors = list(dilation) * (3 - len(dilation))
-    total = [d * (size - 1) for d, size in zip(factors, weight.shape[2:], strict=False)]
+    factors = register.pair(op, "dilation", dilation, 1)
+    if weight.dim() != 4:
+        raise RuntimeError(f"reduceops::{op}: weight must be 4-d, got shape {list(weight.shape)}")
+    total = [d * (size - 1) for d, size in zip(factors, weight.shape[2:], strict=True)]
     if any(size % 2 for size in total):
         height, width = (size % 2 for size in total)
         input = torch.nn.functional.pad(input, (0, width, 0, height))

@@ -10,6 +10,7 @@ import functools
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
@@ -93,6 +94,9 @@ class CpuPlan:
     parts: int
     part_extent: int
     grain: int
+    gathers: bool
+    copies: bool
+    columns: int
 
 
 def cuda_plan(
@@ -119,15 +123,12 @@ def cuda_plan(
         if not 0 <= value < 1 << 63:
             raise ValueError(f"{name} is {value}; it takes 0 to 2**63 - 1")
     values = list((constants | dict(tuning or {})).values())
-    constants = (ctypes.c_int64 * len(values))(*values)
-    strides = None
-    if mask is not None:
-        strides = (ctypes.c_int64 * max(self.dim(), 1))(*mask.expand(self.shape).stride())
-    limits = (address, multiprocessors, bulk, strides, softmax, constants)
+    numbers = (ctypes.c_int64 * len(values))(*values)
+    limits = (address, multiprocessors, bulk, _mask_strides(self, mask), softmax, numbers)
     fields = len(_fields("cuda"))
     most = fields + 1 + len(Walk) * (fields + 2)
-    numbers, broken = _ask("reduceops_cuda_plan", _layout(self, dim), limits, most)
-    chosen, (count, *rest) = numbers[:fields], numbers[fields:]
+    said, broken = _ask("reduceops_cuda_plan", _layout(self, dim), limits, most)
+    chosen, (count, *rest) = said[:fields], said[fields:]
     rows = (rest[i * (fields + 2) :] for i in range(count))
     candidates = tuple(
         Candidate(_cuda_plan(row[:fields]), row[fields] / 1e3, bool(row[fields + 1]))
@@ -153,11 +154,13 @@ def _fields(device: str) -> tuple[str, ...]:
     return tuple(name.decode().rpartition(".")[2] for name in names)
 
 
-def explain(self: torch.Tensor, dim: int | Sequence[int] | None = None, **limits) -> str:
+def explain(self: torch.Tensor, dim: int | Sequence[int] | None = None, **limits: Any) -> str:
     """A table of the walks that a GPU could take to reduce `dim` of a tensor like `self`, with the
     time predicted for each; `limits` as of cuda_plan."""
     plan = cuda_plan(self, dim, **limits)
-    rows = [("walk", "predicted", "blocks", "threads", "parts", "cluster", "")]
+    rows: list[tuple[str, ...]] = [
+        ("walk", "predicted", "blocks", "threads", "parts", "cluster", "")
+    ]
     for candidate in sorted(plan.candidates, key=lambda candidate: candidate.microseconds):
         p = candidate.plan
         notes = ["taken"] * (p == plan) + ["usual"] * candidate.usual
@@ -178,22 +181,30 @@ def explain(self: torch.Tensor, dim: int | Sequence[int] | None = None, **limits
 def cuda_constants() -> dict[str, int]:
     """The constants of csrc/cuda/tuning.h, with their defaults."""
     constant = _function("reduceops_cuda_constant", ctypes.c_char_p)
-    constants, value = {}, ctypes.c_int64()
+    constants: dict[str, int] = {}
+    value = ctypes.c_int64()
     while name := constant(ctypes.c_int64(len(constants)), ctypes.byref(value)):
         constants[name.decode()] = value.value
     return constants
 
 
 def cpu_plan(
-    self: torch.Tensor, dim: int | Sequence[int] | None = None, *, threads: int = 1
+    self: torch.Tensor,
+    dim: int | Sequence[int] | None = None,
+    *,
+    threads: int = 1,
+    mask: torch.Tensor | None = None,
+    softmax: bool = False,
 ) -> CpuPlan:
-    """The plan for reducing `dim` (None: all) of a tensor like `self` with so many threads."""
+    """The plan for reducing `dim` (None: all) of a tensor like `self` with so many threads. `mask`
+    is like that of the call, `softmax` for softmax_max."""
     names, kinds = _fields("cpu"), CpuPlan.__annotations__
-    numbers, _ = _ask("reduceops_cpu_plan", _layout(self, dim), (threads,), len(names))
+    rest = (threads, _mask_strides(self, mask), softmax)
+    numbers, _ = _ask("reduceops_cpu_plan", _layout(self, dim), rest, len(names))
     return CpuPlan(**{n: kinds[n](number) for n, number in zip(names, numbers, strict=True)})
 
 
-def _layout(self: torch.Tensor, dim: int | Sequence[int] | None) -> tuple:
+def _layout(self: torch.Tensor, dim: int | Sequence[int] | None) -> tuple[Any, ...]:
     if self.numel() == 0:
         raise ValueError(f"an empty tensor (shape {list(self.shape)}) has no plan: nothing runs")
     mask = sum(1 << d for d in checks.wrap_dims("explain", self.dim(), dim))
@@ -202,13 +213,21 @@ def _layout(self: torch.Tensor, dim: int | Sequence[int] | None) -> tuple:
     return self.dim(), array(*self.shape), strides, ctypes.c_uint64(mask), self.element_size()
 
 
-def _function(name: str, result: type | None):
+def _mask_strides(self: torch.Tensor, mask: torch.Tensor | None) -> "ctypes.Array[Any] | None":
+    if mask is None:
+        return None
+    return (ctypes.c_int64 * max(self.dim(), 1))(*mask.expand(self.shape).stride())
+
+
+def _function(name: str, result: type[Any]) -> Any:
     function = getattr(ctypes.CDLL(str(libraries.cpu.path)), name)
     function.restype = result
     return function
 
 
-def _ask(name: str, layout: tuple, rest: tuple, fields: int) -> tuple[list[int], bytes | None]:
+def _ask(
+    name: str, layout: tuple[Any, ...], rest: tuple[Any, ...], fields: int
+) -> tuple[list[int], bytes | None]:
     """The plan's fields, and what the function returns. `rest`: numbers, and arrays of them or
     None."""
     out = (ctypes.c_int64 * fields)()

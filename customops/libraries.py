@@ -3,6 +3,7 @@
 import ctypes
 import os
 import re
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,11 +16,12 @@ _FOLDER = Path(os.environ.get("REDUCEOPS_LIBRARY_DIR") or Path(__file__).parent 
 
 @dataclass
 class Library:
-    """A shared library; `reason` says why it is not loaded."""
+    """A shared library; `reason` says why it is not loaded, `doubt` why it may not work."""
 
     path: Path
     loaded: bool = False
     reason: str = "not loaded yet"
+    doubt: str = ""
 
     def load(self) -> None:
         try:
@@ -53,7 +55,7 @@ def load() -> None:
     _check_first()
     _load_cpu()
     _load_cuda()
-    torch.ops.reduceops.package = str(Path(__file__).parent)
+    vars(torch.ops.reduceops)["package"] = str(Path(__file__).parent)
 
 
 def _check_environment() -> None:
@@ -115,3 +117,26 @@ def _load_cuda() -> None:
         cuda.reason = "the CUDA library was not built (no nvcc at build time, or REDUCEOPS_CUDA=0)"
     else:
         cuda.load()
+    if cuda.loaded and (versions := cuda.ask("reduceops_cuda_versions")):
+        runtime, driver = map(int, versions.split(","))
+        cuda.doubt = doubt(runtime, driver, torch.version.cuda or "")
+        if cuda.doubt:
+            warnings.warn(f"customops: {cuda.doubt}", stacklevel=2)
+
+
+def doubt(runtime: int, driver: int, torch_cuda: str) -> str:
+    """Why a CUDA library may not work that is built with a `runtime`, beside a `driver` (0: there
+    is none), both as CUDA numbers them, and a torch with another CUDA; empty if there is no reason.
+    """
+    ours, drivers = (f"{number // 1000}.{number % 1000 // 10}" for number in (runtime, driver))
+    if driver and driver // 1000 < runtime // 1000:
+        return (
+            f"the CUDA library is built with CUDA {ours}, for which the driver (for CUDA {drivers})"
+            " is too old: install a newer driver, or build with an older CUDA"
+        )
+    if torch_cuda.partition(".")[0] != str(runtime // 1000):
+        return (
+            f"the CUDA library is built with CUDA {ours}, and torch {torch.__version__} with CUDA "
+            f"{torch_cuda}: install the wheel for that CUDA, or build from source"
+        )
+    return ""

@@ -18,7 +18,7 @@ class ProbabilityIndex(NamedTuple):
     """What ``softmax_max`` returns."""
 
     probability: Tensor
-    index: Tensor
+    index: Tensor  # type: ignore[assignment]  # which hides tuple's method
 
 
 # So that torch.export.save() takes a program that returns one.

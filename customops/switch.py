@@ -6,10 +6,13 @@ import functools
 import inspect
 import threading
 from collections.abc import Callable
+from typing import Any, TypeVar
 
 import torch
 
 from . import _torch_private, libraries
+
+_F = TypeVar("_F", bound=Callable[..., Any])
 
 _lock = threading.Lock()
 _switches = 0  # enable() calls that are no `with` block's
@@ -47,7 +50,7 @@ class Enabled(contextlib.ContextDecorator):
                 self._entered -= 1
                 _count(blocks=-1)
 
-    def __call__(self, function: Callable) -> Callable:
+    def __call__(self, function: _F) -> _F:
         """Enabled in every call of `function`, and not for having decorated it."""
         with _lock:
             self._forget_what_disable_ended()
@@ -138,13 +141,13 @@ def _hand_back(device: str) -> None:
         hand_back_to(_kept(f"reduceops::{ours}"))
 
 
-def _former(name: str, key: str, hand_back_to: Callable) -> Callable:
+def _former(name: str, key: str, hand_back_to: Callable[..., Any]) -> Callable[..., Any]:
     """The kernel that is registered now; torch's own once that extension has taken it away."""
     kernel = torch.library.get_kernel(f"aten::{name}", key)
     operation, _, overload = name.partition(".")
     op = getattr(getattr(torch.ops.aten, operation), overload or "default")
 
-    def former(keys, *args):
+    def former(keys: Any, *args: Any) -> Any:
         try:
             return kernel.call_boxed(keys, *args)
         except RuntimeError as error:
@@ -176,8 +179,18 @@ def enable() -> Enabled:
     Where another extension had replaced a kernel of torch, what is left goes to that one, for as
     long as that extension keeps it there.
 
-    RuntimeError where this torch does not export its own kernels; TypeError as the decorator of a
-    generator or an async function, whose body runs after the call.
+    Returns:
+        What a ``with`` statement or a decorator takes; it may be left alone.
+
+    Raises:
+        RuntimeError: This torch does not export its own kernels.
+        TypeError: As the decorator of a generator or an async function, whose body runs after the
+            call.
+
+    Example:
+        >>> with customops.enable():
+        ...     torch.argmax(torch.tensor([1.0, 3.0, 3.0]))
+        tensor(1)
     """
     return Enabled()
 
@@ -186,6 +199,15 @@ def disable() -> None:
     """Ends every `enable()`, however many there were: torch's operators run torch's kernels again.
 
     `with` blocks that are still open, in other threads too, end here as well.
+
+    Returns:
+        Nothing.
+
+    Example:
+        >>> switch = customops.enable()
+        >>> customops.disable()
+        >>> customops.enabled()
+        False
     """
     global _generation
     with _lock:
@@ -194,5 +216,13 @@ def disable() -> None:
 
 
 def enabled() -> bool:
-    """Whether torch's own operators run these kernels now."""
+    """Whether torch's own operators run these kernels now.
+
+    Returns:
+        A bool.
+
+    Example:
+        >>> customops.enabled()
+        False
+    """
     return _switches + _blocks > 0

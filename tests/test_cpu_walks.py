@@ -5,10 +5,13 @@ import math
 from concurrent.futures import ThreadPoolExecutor
 
 import data
+import numpy as np
 import pytest
 import torch
 from opspec import OPS, assert_same, check
 from reference import bits
+
+import customops
 
 DTYPES = (torch.int8, torch.bfloat16, torch.float16, torch.float32, torch.float64, torch.int64)
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -141,6 +144,26 @@ def test_runs_behind_one_that_decides(spec, dtype):
             check(spec, x[: place + 1][::3], 0, context=places)
 
 
+@pytest.mark.parametrize("dtype", [torch.bool, torch.float32], ids=str)
+def test_parts_behind_one_that_decides(dtype):
+    """Whatever the number of threads; of dims that memory has in another order, none decides."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        best = unbeaten(OPS[0], dtype) if dtype.is_floating_point else torch.tensor([True])
+        for n in (3 << 20, 4_000_001):
+            x = torch.zeros(n, dtype=dtype)
+            for places in ((0, n // 2), (n // 2, n - 1), (n - 1,)):
+                x[:] = 0
+                x[list(places)] = best
+                assert customops.argmax(x).item() == places[0]
+        x = torch.zeros(3, 1 << 20, dtype=dtype).t()
+        x[5, 0] = x[2, 2] = best[0]
+        assert customops.argmax(x).item() == 2 * 3 + 2
+    finally:
+        torch.set_num_threads(before)
+
+
 @pytest.fixture
 def alone():
     """Runs a function in a thread of its own, for what stays with a thread and its OpenMP workers:
@@ -248,6 +271,51 @@ def test_several_reduced_dims(dtype, threads):
                         assert torch.equal(found, expected), (name, shape, y.stride(), dims)
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.float16, torch.float32, torch.int64], ids=str)
+@pytest.mark.parametrize("threads", [1, 3])
+def test_reduced_dims_that_memory_has_in_another_order(dtype, threads):
+    """In slices, where outputs times the columns of each are more than the workspace holds; the
+    mask leaves out whole groups too."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        for shape in ((3000, 24, 30), (3, 17, 500, 2), (1, 40, 9, 70), (5, 1000, 3, 7)):
+            x = data.make(shape, dtype, "ties").movedim(-1, 0)
+            mask = data.make(shape, torch.bool, "ties").movedim(-1, 0)
+            mask[:, :1] = False
+            for dims in ((0, 2), tuple(range(x.dim()))):
+                for name, out in (("argmin", "max"), ("argmax", "min")):
+                    worst = getattr(torch, "finfo" if x.is_floating_point() else "iinfo")(dtype)
+                    masked = x.masked_fill(~mask, getattr(worst, out))
+                    for y, options in ((x, {}), (masked, {"mask": mask})):
+                        kept = [d for d in range(x.dim()) if d not in dims]
+                        rows = y.permute(*kept, *dims).flatten(len(kept)).numpy()
+                        found = getattr(customops, name)(x, dims, **options)
+                        expected = torch.from_numpy(np.asarray(getattr(rows, name)(-1)))
+                        assert torch.equal(found, expected), (name, shape, dims, bool(options))
+    finally:
+        torch.set_num_threads(before)
+
+
+@each_op_and((torch.bool, *DTYPES))
+def test_groups_of_one_element_in_another_order(spec, dtype):
+    """Squares of them, and what is left of a block."""
+    for shape in ((70, 130), (5, 64, 3), (33, 2, 40), (1, 17)):
+        x = data.make(shape, dtype, "special")
+        for y in (x.mT, unaligned(x).mT, x.movedim(-1, 0)[1:], x[..., ::2].mT, x.mT.flip(0)):
+            check(spec, y.unsqueeze(0), 0)
+            check(spec, y.unsqueeze(-1).expand(*y.shape, 3).unsqueeze(1), 1)
+
+
+@each_op_and((torch.bool, *DTYPES))
+def test_gathers_across_the_order_of_the_results(spec, dtype):
+    """Some of the neighbours in memory at a time, with gaps that vectors are made of."""
+    for n in (2, 3, 4):
+        x = data.make((130, 300, n), dtype, "ties", n)
+        check(spec, x.transpose(0, 1), -1)
+        check(spec, x[:, :, 1:].transpose(0, 1), -1)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)

@@ -4,7 +4,6 @@ import importlib
 import inspect
 import itertools
 import json
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -17,8 +16,9 @@ from torch import nn
 
 import compile_examples.__main__ as demo
 import customops
-from compile_examples import EXAMPLES, PROGRAMS, whole_model
+from compile_examples import EXAMPLES, MORE_PROGRAMS, PROGRAMS, whole_model
 from compile_examples import level2_32_conv_scale_min as conv_scale_min
+from compile_examples.clients import CLIENTS
 
 ROOT = Path(__file__).parent.parent
 LEVEL1 = [example for example in EXAMPLES if example is not conv_scale_min]
@@ -62,13 +62,13 @@ def assert_equal_results(example, inputs, compiled):
     with torch.no_grad():
         expected = model(*inputs)
         if compiled:
-            # Compiling may change how a convolution rounds, and how torch's own argmin breaks ties.
-            if example is conv_scale_min:
-                expected = torch.compile(model, fullgraph=True)(*inputs)
             new = torch.compile(new, fullgraph=True)
         result = new(*inputs)
     assert (result.dtype, result.shape) == (expected.dtype, expected.shape)
-    assert torch.equal(result, expected)
+    if example is conv_scale_min:  # another convolution rounds in another way
+        torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-4)
+    else:
+        assert torch.equal(result, expected)
 
 
 @pytest.mark.parametrize("example", LEVEL1, ids=name)
@@ -195,9 +195,10 @@ def test_demo(device):
     command = [sys.executable, "-m", "compile_examples", "--device", device, "--batch", "1"]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert run.returncode == 0, run.stdout + run.stderr
-    *table, blank, more = run.stdout.splitlines()[3:]
-    assert not blank and more.endswith(", ".join(PROGRAMS))
-    rows = [line.split() for line in table]
+    table, more = run.stdout.split("\n\n")[1:]
+    listed = [line.split()[0] for line in more.splitlines()[1:]]
+    assert listed == [*PROGRAMS, *MORE_PROGRAMS]
+    rows = [line.split() for line in table.splitlines()[1:]]
     expected = [(name(example), "yes") for example in EXAMPLES for _ in ("eager", "compile")]
     assert [(row[0], row[-1]) for row in rows] == expected
 
@@ -208,6 +209,12 @@ SMALL = {
     "segmentation": "--batch 2 --classes 5 --size 33",
 }
 each_program = pytest.mark.parametrize("name", PROGRAMS)
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+def test_client(name):
+    pytest.importorskip(CLIENTS[name], reason="make clients installs it")
+    importlib.import_module(f"compile_examples.clients.{name}").run()
 
 
 @each_program
@@ -325,10 +332,3 @@ def test_demo_halves_the_batch_until_it_fits(monkeypatch):
     limit = 0
     with pytest.raises(torch.OutOfMemoryError):
         demo.measure_what_fits(None, "cuda", 2)
-
-
-def test_readme_examples():
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert blocks
-    for code in blocks:
-        exec(code, {})

@@ -55,6 +55,13 @@ def test_the_same_library_loaded_by_hand():
     run(f"torch.ops.load_library({str(LIBRARY)!r})", "import customops", WORKS)
 
 
+@pytest.mark.parametrize("name", ["libreduceops.so", "renamed.so"])
+def test_another_copy_afterwards(name, tmp_path):
+    """It registers nothing: torch would crash."""
+    copy = shutil.copy(LIBRARY, tmp_path / name)
+    run("import customops", f"torch.ops.load_library({str(copy)!r})", WORKS)
+
+
 def test_another_folder_of_the_package(tmp_path):
     folder = tmp_path / "customops"
     shutil.copytree(PACKAGE, folder, ignore=shutil.ignore_patterns("__pycache__"))
@@ -83,6 +90,34 @@ def test_several_threads_import_at_once():
         "import customops",
         WORKS,
     )
+
+
+@pytest.mark.parametrize(
+    "runtime, driver, torch_cuda, parts",
+    [
+        (13000, 13010, "13.0", ()),
+        (13020, 13000, "13.0", ()),  # drivers take every minor version of their major one
+        (13000, 0, "13.0", ()),  # no GPU
+        (13000, 12080, "12.8", ("built with CUDA 13.0", "for CUDA 12.8", "newer driver")),
+        (13000, 13010, "12.8", ("built with CUDA 13.0", "with CUDA 12.8", "wheel")),
+        (12090, 13010, "13.0", ("built with CUDA 12.9", "with CUDA 13.0", "wheel")),
+    ],
+)
+def test_another_cuda(runtime, driver, torch_cuda, parts):
+    text = customops.libraries.doubt(runtime, driver, torch_cuda)
+    assert bool(text) == bool(parts) and all(part in text for part in parts), text
+
+
+def test_the_doubt_is_a_warning(monkeypatch):
+    libraries = customops.libraries
+    for name, value in {"loaded": True, "load": lambda: None, "ask": lambda _: "1000,0"}.items():
+        monkeypatch.setattr(libraries.cuda, name, value, raising=False)
+    monkeypatch.setattr(libraries.cuda, "doubt", "")
+    monkeypatch.setattr(libraries.cuda, "path", LIBRARY)
+    monkeypatch.setattr(libraries.torch.version, "cuda", "13.0")
+    with pytest.warns(UserWarning, match="customops: the CUDA library is built with CUDA 1.0"):
+        libraries._load_cuda()
+    assert "CUDA 13.0" in libraries.cuda.doubt
 
 
 def test_a_subinterpreter():

@@ -162,6 +162,7 @@ def test_cpu_plan_covers_every_group_within_the_limits(case, threads):
     x, dims = case
     outputs, walk = outputs_and_walk(x, dims)
     plan = cpu_plan(x, dims, threads=threads)
+    outputs, walk = outputs * plan.columns, walk // plan.columns
     assert (plan.parts - 1) * plan.part_extent < walk <= plan.parts * plan.part_extent
     assert plan.tile * x.element_size() <= 32768 and plan.tile >= 1 and plan.grain >= 1
     assert plan.units == outputs if plan.rows else plan.units * plan.tile >= outputs
@@ -350,6 +351,26 @@ def test_cpu_plan_splits_a_flat_input_over_the_threads_and_a_small_one_not():
     assert cpu_plan(empty(1 << 26), [0], threads=16).parts == 16
     assert cpu_plan(empty(1 << 20, 64), [0], threads=16).parts >= 8
     assert cpu_plan(empty(1000), [0], threads=16).parts == 1
+
+
+def test_cpu_plan_crosses_reduced_dims_that_memory_has_in_another_order():
+    x = empty(222, 16, 64).permute(2, 1, 0)
+    plan = cpu_plan(x, [0, 2])
+    assert plan.columns == 64 and not plan.rows
+    assert cpu_plan(x, [0, 2], mask=empty(64, 16, 222, dtype=torch.bool)).columns == 64
+    assert cpu_plan(x, [0]).columns == cpu_plan(empty(222, 16, 64), [0, 2]).columns == 1
+
+
+def test_cpu_plan_of_masks_and_of_softmax_max():
+    x = empty(4096, 8)
+    assert cpu_plan(x, [1]).gathers and cpu_plan(x, [1], mask=empty(8, dtype=torch.bool)).gathers
+    one_for_each = empty(8, 4096, dtype=torch.bool).t()
+    assert cpu_plan(empty(4096, 300), [1]).rows
+    assert cpu_plan(empty(4096, 300), [1], mask=empty(300, 4096, dtype=torch.bool).t()).gathers
+    assert cpu_plan(x, [1], mask=one_for_each).gathers
+    columns = empty(1 << 20, 10_000)
+    most = cpu_plan(columns, [0], threads=1024).parts
+    assert 1 < cpu_plan(columns, [0], threads=1024, softmax=True).parts < most
 
 
 def test_candidates_are_the_walks_that_fit_and_the_cheapest_is_taken():

@@ -115,7 +115,8 @@ struct Columns : Walk<Element> {
     for (int64_t c = 0; c < width;) {
       T* __restrict to = results + outer.place().step + line * second.step;
       const int64_t lines = start > 0 ? 0 : least(second.size - line, (width - c) / inner.size);
-      if (lines > inner.size) {  // whole ones; the longer loop is the inner one
+      // Whole lines; the inner loop is the one whose results are neighbours, or the longer one.
+      if (lines >= kResultsTogether && (second.step == 1 || lines > inner.size)) {
         for (int64_t i = 0; i < inner.size; ++i)
           for (int64_t k = 0; k < lines; ++k)
             to[i * inner.step + k * second.step] = static_cast<T>(from[c + k * inner.size + i]);
@@ -180,9 +181,12 @@ struct Columns : Walk<Element> {
         }
       }
       if (job.candidates) {
-        Candidate* candidate = job.candidates + first * plan.parts + part;
-        for (int64_t c = 0; c < width; ++c)
-          candidate[c * plan.parts] = {kernel.key(bests.lane[c]), indices[c]};
+        Candidate* candidate = job.candidates + part;
+        Cursor place(kept, 0, first);  // whose steps count the candidates of crossed dims
+        for (int64_t c = 0; c < width; ++c, place.next()) {
+          const int64_t number = job.crossed ? place.place().step : first + c;
+          candidate[number * plan.parts] = {kernel.key(bests.lane[c]), indices[c]};
+        }
         continue;
       }
       source.settle(first, width, bests.lane, indices);

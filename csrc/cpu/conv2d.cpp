@@ -9,8 +9,9 @@
 namespace reduceops::cpu {
 namespace {
 
-// Of a convolution's result. Smaller slices pay more for each call of oneDNN.
-constexpr int64_t kSliceBytes = int64_t(16) << 20;
+// Of a convolution's result. oneDNN is slower in smaller slices, and glibc keeps no larger ones for
+// reuse.
+constexpr int64_t kSliceBytes = int64_t(32) << 20;
 // Smaller results are not worth a copy of the input.
 constexpr int64_t kLeastBytes = int64_t(1) << 20;
 
@@ -36,15 +37,18 @@ Tensor convolve_slice(const char* op, const Conv2d& call, const Slice& slice) {
   const int64_t kernel = call.dilation[0] * (call.weight.sizes()[2] - 1) + 1;
   // The rows of the input that it reads, less those that are padding.
   int64_t first = slice.row * stride - call.padding[0];
-  const int64_t end = first + (slice.rows - 1) * stride + kernel, last = std::min(end, size[2]);
+  const int64_t end = first + (slice.rows - 1) * stride + kernel;
   Sides padding = call.padding;
   int64_t extra = 0;  // rows before the slice's: torch pads both edges where one is an image's
   if (first >= 0 && end <= size[2]) {
     padding[0] = 0;
   } else {
-    extra = std::min(slice.row, (padding[0] + stride - 1) / stride);
-    first = (slice.row - extra) * stride;
+    const int64_t before = (padding[0] + stride - 1) / stride;
+    const int64_t row = std::min(std::max<int64_t>(slice.row - before, 0), (size[2] - 1) / stride);
+    extra = slice.row - row;
+    first = row * stride;
   }
+  const int64_t last = std::max(std::min(end, size[2]), first + 1);  // a slice may be all padding
   const int64_t sizes[] = {slice.images, size[1], last - first, size[3]};
   const Tensor input = as_channels_last(
       view_of(call.input, {sizes, 4}, step, slice.image * step[0] + first * step[2]));

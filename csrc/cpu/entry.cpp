@@ -4,7 +4,10 @@
 #endif
 #include <torch/csrc/stable/ops.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cstring>
+#include <limits>
 #include <memory>
 #include <stdexcept>
 
@@ -17,6 +20,7 @@
 #include "cpu/settings.h"
 #include "distributed.h"
 #include "operators.h"
+#include "registration.h"
 #include "switch.h"
 
 namespace reduceops::cpu {
@@ -48,31 +52,118 @@ void in_parallel(int64_t items, int64_t grain, Body body) {
   }
 }
 
+std::unique_ptr<Candidate[]> room_for_candidates(int64_t count) {
+  return std::make_unique_for_overwrite<Candidate[]>(count);
+}
+
+// The part of a reduction that is positions [begin, begin + size) of kept dim d.
+Reduction slice(const Reduction& reduction, int d, int64_t begin, int64_t size) {
+  Reduction part = reduction;
+  Dims& kept = part.groups.kept;
+  Dim& outer = kept.dim[d];
+  const auto moved = [&](auto* data, int64_t bytes) {
+    using Bytes = std::conditional_t<std::is_const_v<std::remove_pointer_t<decltype(data)>>,
+                                     const char, char>;
+    return data ? static_cast<Bytes*>(data) + begin * bytes : nullptr;
+  };
+  part.input = moved(part.input, outer.stride * part.dtype->bytes);
+  part.mask = moved(part.mask, outer.mask_stride);
+  part.indices = moved(part.indices, outer.step * part.index_bytes);
+  part.values = moved(part.values, outer.step * part.dtype->bytes);
+  part.groups.outputs = part.groups.outputs / outer.size * size;
+  outer.size = size;
+  if (size == 1) std::copy(kept.dim + d + 1, kept.dim + kept.count--, kept.dim + d);
+  part.groups.axes = kept;
+  merge(part.groups.axes, true);
+  return part;
+}
+
+// Calls f with slices of at most so many positions of kept dim d.
+template <class F>
+void in_slices(const Reduction& reduction, int d, int64_t most, F f) {
+  const int64_t size = reduction.groups.kept.dim[d].size;
+  most = std::max<int64_t>(1, most);
+  for (int64_t begin = 0; begin < size; begin += most) {
+    Reduction part = slice(reduction, d, begin, std::min(most, size - begin));
+    f(part);
+  }
+}
+
+// Reduces over all but the innermost `count` of the reduced dims first. All candidates are there at
+// once: of many outputs, some are done after the others.
+void reduce_crossed(const Reduction& reduction, const Kernels& kernels, int count) {
+  Reduction columns = reduction;
+  const Groups& groups = reduction.groups;
+  columns.groups = crossed_groups(groups, count);
+  Groups& crossed = columns.groups;
+  constexpr int64_t kMost = kWorkspaceBytes / kCandidateBytes;
+  if (crossed.outputs > kMost) {
+    const int outer = groups.kept.count - 1;
+    const int64_t size = groups.kept.dim[outer].size;
+    return in_slices(reduction, outer, kMost / (crossed.outputs / size),
+                     [&](Reduction& part) { reduce_crossed(part, kernels, count); });
+  }
+  const int64_t walk = walk_extent(crossed.reduced);
+  Plan plan = make_plan(crossed, walk, reduction.dtype->bytes, torch::stable::get_num_threads());
+  if (plan.gathers) order_for_gather(crossed);
+  const auto candidates = room_for_candidates(crossed.outputs * plan.parts);
+  Dims inner = groups.reduced;
+  inner.count = count;
+  Job job{columns, plan, candidates.get(), false};
+  job.crossed = &inner;
+  in_parallel(plan.units * plan.parts, plan.grain,
+              [&](int64_t begin, int64_t end) { kernels.run(job, begin, end); });
+  Job all{reduction, plan, candidates.get(), false};
+  all.crossed = &inner;
+  kernels.combine(all);
+}
+
 void reduce_groups(Reduction& reduction, const Kernels& kernels, bool streams) {
   Groups& groups = reduction.groups;
+  if (const int crossed = crossed_dims(groups, reduction.dtype->bytes))
+    return reduce_crossed(reduction, kernels, crossed);
   const int64_t walk = walk_extent(groups.reduced);
   const bool small = groups.outputs * walk <= kGrainBytes / reduction.dtype->bytes;
   const int64_t threads = small ? 1 : torch::stable::get_num_threads();
-  const int64_t candidate_bytes = kCandidateBytes + (reduction.softmax ? sizeof(double) : 0);
+  const int64_t candidate_bytes = reduction.softmax ? kSoftmaxBytes : kCandidateBytes;
   const Plan plan = make_plan(groups, walk, reduction.dtype->bytes, threads, candidate_bytes);
-  if (!plan.rows || plan.joins) order_by_index(groups.reduced);
+  if (plan.gathers) {
+    const int64_t along = gathered_along(groups);
+    if (groups.kept.dim[0].size > 2 * along)
+      return in_slices(reduction, 0, along,
+                       [&](Reduction& part) { reduce_groups(part, kernels, streams); });
+  }
+  if (!plan.rows || plan.copies) order_by_index(groups.reduced);
   if (plan.gathers) order_for_gather(groups);
   std::unique_ptr<Candidate[]> candidates;
   std::unique_ptr<double[]> sums;
   if (plan.parts > 1) {
-    candidates = std::make_unique_for_overwrite<Candidate[]>(groups.outputs * plan.parts);
+    candidates = room_for_candidates(groups.outputs * plan.parts);
     if (reduction.softmax)
       sums = std::make_unique_for_overwrite<double[]>(groups.outputs * plan.parts);
   }
-  const Job job{reduction, plan, candidates.get(), streams, sums.get()};
+  Job job{reduction, plan, candidates.get(), streams, sums.get()};
+  std::atomic<int64_t> decided{std::numeric_limits<int64_t>::max()};
+  if (groups.outputs == 1 && plan.parts > 1 && is_ordered(groups.reduced)) job.decided = &decided;
   in_parallel(plan.units * plan.parts, plan.grain,
               [&](int64_t begin, int64_t end) { kernels.run(job, begin, end); });
   if (candidates) kernels.combine(job);
 }
 
 void fill(const Reduction& reduction, const Kernels& kernels) {
-  const Job job{reduction, {}, nullptr, false};
-  in_parallel(reduction.groups.outputs * reduction.groups.copies, kGrainBytes / sizeof(int64_t),
+  const Groups& groups = reduction.groups;
+  if (reduction.indices) {
+    const int64_t bytes = groups.outputs * groups.copies * reduction.index_bytes;
+    in_parallel(bytes, kGrainBytes, [&](int64_t begin, int64_t end) {
+      std::memset(static_cast<char*>(reduction.indices) + begin, 0, end - begin);
+    });
+  }
+  if (!reduction.values) return;
+  const bool plain = !reduction.mask && !reduction.softmax;
+  const Filling filling = make_filling(groups, plain, reduction.dtype->bytes);
+  Job job{reduction, {}, nullptr, false};
+  job.filling = &filling;
+  in_parallel(filling.units, filling.grain,
               [&](int64_t begin, int64_t end) { kernels.fill(job, begin, end); });
 }
 
@@ -113,7 +204,7 @@ void run_pairs(Reduction& r, Packing& p) {
 
 }  // namespace
 
-STABLE_TORCH_LIBRARY_IMPL(reduceops, CPU, m) {
+REDUCEOPS_LIBRARY_IMPL(CPU, m) {
   Operators<run>::implement(m);
   DistributedOperators<run_pairs, unpack_pairs>::implement(m);
   Conv2dOperators<run, run_conv2d>::implement(m);

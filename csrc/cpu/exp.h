@@ -13,43 +13,6 @@
 namespace reduceops::cpu {
 namespace {
 
-// a * b + c, rounded once where the instruction set can.
-REDUCEOPS_INLINE Vector<float> multiply_add(Vector<float> a, Vector<float> b, Vector<float> c) {
-#if defined(__AVX512BW__)
-  return _mm512_fmadd_ps(a, b, c);
-#elif defined(__FMA__)
-  return _mm256_fmadd_ps(a, b, c);
-#else
-  return a * b + c;
-#endif
-}
-REDUCEOPS_INLINE Vector<double> multiply_add(Vector<double> a, Vector<double> b, Vector<double> c) {
-#if defined(__AVX512BW__)
-  return _mm512_fmadd_pd(a, b, c);
-#elif defined(__FMA__)
-  return _mm256_fmadd_pd(a, b, c);
-#else
-  return a * b + c;
-#endif
-}
-
-// The larger of both, or x if that is NaN: one instruction, of which GCC makes two; where it is
-// masked, GCC does not warn of its own headers.
-REDUCEOPS_INLINE Vector<float> at_least(Vector<float> least, Vector<float> x) {
-#if defined(__AVX512BW__)
-  return _mm512_maskz_max_ps(0xffff, least, x);
-#else
-  return x < least ? least : x;
-#endif
-}
-REDUCEOPS_INLINE Vector<double> at_least(Vector<double> least, Vector<double> x) {
-#if defined(__AVX512BW__)
-  return _mm512_maskz_max_pd(0xff, least, x);
-#else
-  return x < least ? least : x;
-#endif
-}
-
 template <class T>
 struct ExpOf;
 
@@ -61,7 +24,7 @@ struct ExpOf<float> {
   // Added to a number it rounds to an integer, of which the lowest bits are the biased exponent.
   static constexpr float kRound = 0x1.8p23f + 127;
   static constexpr float kLog2E = 1.44269504f;
-  static constexpr float kLn2High = 0x1.62e4p-1f, kLn2Low = 0x1.7f7d1cp-20f;
+  static constexpr float kLn2 = 0x1.62e43p-1f, kLn2High = 0x1.62e4p-1f, kLn2Low = 0x1.7f7d1cp-20f;
   static constexpr float kTerms[] = {
       1.0f, 1.0f, 0.499999934473f, 0.16666520626f, 0.04166838814f, 0.00836871737f, 0.00138145941f};
 };
@@ -96,11 +59,17 @@ REDUCEOPS_INLINE Vector<T> exp_of(Vector<T> x) {
   x = at_least(all(E::kLeast), x);  // a NaN stays
   const V rounded = multiply_add(x, all(E::kLog2E), all(E::kRound));
   const V n = rounded - all(E::kRound);
-  V r = multiply_add(n, all(-E::kLn2High), x);
-  r = multiply_add(n, all(-E::kLn2Low), r);
+  V r;
+  if constexpr (kFuses && sizeof(T) == 4) {  // of terms that count in a sum, n is small
+    r = multiply_add(n, all(-E::kLn2), x);
+  } else {
+    r = multiply_add(n, all(-E::kLn2High), x);
+    r = multiply_add(n, all(-E::kLn2Low), r);
+  }
   constexpr int kLast = std::size(E::kTerms) - 1;
   V sum = all(E::kTerms[kLast]);
   for (int i = kLast - 1; i >= 0; --i) sum = multiply_add(sum, r, all(E::kTerms[i]));
+  if constexpr (kScales) return times_power(sum, n);
   return sum * reinterpret_cast<V>(reinterpret_cast<Bits>(rounded) << E::kMantissa);
 }
 

@@ -1,10 +1,11 @@
-// Groups of one element: index 0 is the answer, and the element itself the value, or the identity
-// where a mask says that it takes no part.
+// Groups of one element: the element itself is the value, or the identity where a mask says that it
+// takes no part. The index is 0.
 //
-// Goes over the results in their order. Bound by writing them, and by reading the values where
-// these lie apart in memory.
+// Goes over the results in their order, or where memory has another in blocks of both. Bound by
+// writing.
 #pragma once
 
+#include "cpu/gather.h"
 #include "cpu/mask.h"
 #include "make_groups.h"
 
@@ -14,19 +15,16 @@ namespace {
 template <class Element, bool kMasked>
 struct Fill : Walk<Element> {
   using Base = Walk<Element>;
-  using Base::element, Base::input, Base::r;
+  using Base::element, Base::input, Base::job, Base::r;
   using typename Base::Key;
 
   Fill(const Job& job, Element element) : Base(job, element) {}
 
-  // Results [begin, end), repeats among them.
+  // Values of units [begin, end).
   void operator()(int64_t begin, int64_t end) const {
-    if (r.indices) {
-      std::memset(static_cast<char*>(r.indices) + begin * r.index_bytes, 0,
-                  (end - begin) * r.index_bytes);
-    }
-    if (!r.values) return;
-    const Dims dims = result_dims(r.groups);
+    const Filling& filling = *job.filling;
+    if (filling.across) return blocks(filling, begin, end);
+    const Dims& dims = filling.dims;
     const Dim inner = dims.count ? dims.dim[0] : Dim{1, 1, 1};
     const Masking<Element> masking(element);
     Cursor outer(dims, 1, begin / inner.size);
@@ -42,13 +40,67 @@ struct Fill : Walk<Element> {
           values[begin + i] = element.value(masking.marked(bits, marks[i * inner.mask_stride]));
         }
       } else {
-        for (int64_t i = 0; i < n; ++i)
-          values[begin + i] = element.value(get<Key>(from + i * inner.stride));
+        copy_run(values + begin, from, n, inner.stride);
+        to_values(values + begin, n);
       }
       begin += n;
       outer.next();
       outer_marks.next();
     }
+  }
+
+ private:
+  // Units are blocks of the innermost dim in memory, which are columns of the results.
+  void blocks(const Filling& filling, int64_t begin, int64_t end) const {
+    const Dim along = filling.dims.dim[0], across = filling.dims.dim[1];
+    const int64_t count = filling.blocks;
+    Cursor outer(filling.dims, 2, begin / count);
+    int64_t block = begin % count;
+    for (; begin < end; ++begin) {
+      const int64_t first = block * filling.block, n = least(filling.block, across.size - first);
+      const Key* from = input + outer.place().offset + first * across.stride;
+      Key* to = static_cast<Key*>(r.values) + outer.place().step + first * across.step;
+      for (int64_t i = 0, m; i < along.size; i += m) {
+        m = least(kFillBlock, along.size - i);
+        const Key* rows = from + i * along.stride;
+        if (m >= Square<Key>::kSide && n >= Square<Key>::kSide && across.stride == 1) {
+          transpose(rows, m, along.stride, n, to + i, across.step);
+          for (int64_t k = 0; k < n; ++k) to_values(to + i + k * across.step, m);
+          continue;
+        }
+        for (int64_t u = 0; u < m; ++u)
+          for (int64_t k = 0; k < n; ++k)
+            to[k * across.step + i + u] =
+                element.value(get<Key>(rows + u * along.stride + k * across.stride));
+      }
+      if (++block == count) {
+        block = 0;
+        outer.next();
+      }
+    }
+  }
+
+  // m rows of n neighbours become columns.
+  static void transpose(const Key* from, int64_t m, int64_t pitch, int64_t n, Key* to,
+                        int64_t to_pitch) {
+    constexpr int64_t kSide = Square<Key>::kSide;
+    // The last squares overlap those before.
+    for (int64_t next = 0; next < m; next += kSide) {
+      const int64_t i = least(next, m - kSide);
+      for (int64_t following = 0; following < n; following += kSide) {
+        const int64_t k = least(following, n - kSide);
+        typename Square<Key>::Row square[kSide];
+        for (int64_t u = 0; u < kSide; ++u)
+          std::memcpy(&square[u], from + (i + u) * pitch + k, sizeof(square[u]));
+        Square<Key>::transpose(square);
+        for (int64_t u = 0; u < kSide; ++u) put(to + (k + u) * to_pitch + i, square[u]);
+      }
+    }
+  }
+
+  // Elements in memory become values.
+  void to_values(Key* values, int64_t n) const {
+    for (int64_t i = 0; i < n; ++i) values[i] = element.value(values[i]);
   }
 };
 

@@ -47,7 +47,9 @@ struct Square {
 template <class Key>
 class Gather {
  public:
-  static constexpr int64_t kMostRows = 240;                         // to a block
+  static constexpr int64_t kMostRows = 240;  // to a block
+  static constexpr int64_t kLong = 32;    // columns of a run that are copied by a loop of its own
+  static constexpr int64_t kStepped = 4;  // strides of those that vectors are made of
   static constexpr int64_t kSlack = kCopyBytes / sizeof(Key);       // copies end behind a row
   static constexpr int64_t kBuffer = 20480 / sizeof(Key);           // stays in L1
   static constexpr int64_t kColumns = kGatherColumns + kCopyBytes;  // and what fills a vector
@@ -56,7 +58,7 @@ class Gather {
   // Too large for the stack of every thread.
   struct Scratch {
     alignas(kVectorBytes) Key buffer[kBuffer + kSlack];
-    int64_t offset[kColumns];  // of the runs of neighbouring columns, which begin at these:
+    int64_t offset[kColumns];  // of the runs of columns, which begin at these, or of each column:
     int64_t column[kColumns];
     int64_t row[kMostRows];  // offsets
     int64_t index[kMostRows];
@@ -84,12 +86,13 @@ class Gather {
     for (int64_t c = 0; c < width; start = 0, outer.next()) {
       const int64_t n = least(inner.size - start, width - c);
       const int64_t offset = outer.place().offset + start * inner.stride;
+      scratch_.column[run_count_] = c;
       if (runs_) {
         scratch_.offset[run_count_] = offset;
-        scratch_.column[run_count_++] = c;
       } else {
         for (int64_t i = 0; i < n; ++i) scratch_.offset[c + i] = offset + i * inner.stride;
       }
+      ++run_count_;
       longest_ = std::max(longest_, n);
       c += n;
     }
@@ -128,6 +131,8 @@ class Gather {
       } else {
         copy_runs<kCopyBytes>();
       }
+    } else if (longest_ >= kLong && axes_.dim[0].stride <= kStepped) {
+      copy_elements();
     } else if (along_ && width_ >= Square<Key>::kSide) {
       transpose();
     } else if (along_) {
@@ -191,12 +196,15 @@ class Gather {
   }
 
   void copy_elements() {
-    const int64_t *offset = scratch_.offset, width = width_;
+    const int64_t *offset = scratch_.offset, *column = scratch_.column, width = width_;
     for (int64_t u = 0; u < count_; ++u) {
       Key* to = scratch_.buffer + u * pitch_;
       const Key* from = input_ + scratch_.row[u];
-      if (longest_ == width) {
-        copy_run(to, from + offset[0], width, axes_.dim[0].stride);
+      if (longest_ >= kLong) {
+        for (int64_t i = 0; i < run_count_; ++i) {
+          const int64_t c = column[i];
+          copy_run(to + c, from + offset[c], column[i + 1] - c, axes_.dim[0].stride);
+        }
       } else {
         for (int64_t c = 0; c < width; ++c) to[c] = get<Key>(from + offset[c]);
       }

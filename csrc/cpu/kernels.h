@@ -1,6 +1,7 @@
 // The CPU kernels: one set per instruction set, all compiled from kernels.cpp.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
 #include "cpu/plan.h"
@@ -16,10 +17,12 @@ struct Candidate {
 struct Job {
   const Reduction& reduction;
   const Plan& plan;
-  Candidate*
-      candidates;  // [outputs in walk order][parts], or null: the results are written at once
-  bool streams;    // results without gaps go past the caches
+  Candidate* candidates;   // [outputs in walk order][columns of crossed dims][parts], or null
+  bool streams;            // results without gaps go past the caches
   double* sums = nullptr;  // of softmax_max: the candidates', whose keys are the largest elements
+  const Filling* filling = nullptr;
+  std::atomic<int64_t>* decided = nullptr;  // the first part of the only row that none can beat
+  const Dims* crossed = nullptr;            // reduced dims whose positions are candidates (plan.h)
 };
 
 // A name of its own for each instruction set.
@@ -32,7 +35,7 @@ struct Kernels {
   void (*run)(const Job& job, int64_t begin, int64_t end);
   // Combines the candidates of every output and writes the results.
   void (*combine)(const Job& job);
-  // Results [begin, end) where every group is one element.
+  // The values of units [begin, end) of the filling, where every group is one element.
   void (*fill)(const Job& job, int64_t begin, int64_t end);
   // Reads n words and does next to nothing with them: what memory allows (customops/bench).
   uint64_t (*read)(const uint64_t* words, int64_t n);

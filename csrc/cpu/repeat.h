@@ -17,6 +17,15 @@ void repeat_results(T* results, const Dims& repeats, int64_t begin, int64_t end)
   // of as many results as it has.
   const Dim inner = repeats.dim[0];
   const int64_t run = inner.step == 1 ? inner.size : inner.step;
+  if (inner.step == 1 && repeats.count == 1) {
+    for (int64_t source = begin / run * run; source < end; source += run) {
+      const int64_t stop = std::min(end, source + run);
+      const T result = results[source];
+      // Its own place is left alone, for others read it meanwhile.
+      for (int64_t i = std::max(begin, source + 1); i < stop; ++i) results[i] = result;
+    }
+    return;
+  }
   while (begin < end) {
     const int64_t n = std::min(end, (begin / run + 1) * run) - begin;
     int64_t source = begin;
@@ -26,7 +35,6 @@ void repeat_results(T* results, const Dims& repeats, int64_t begin, int64_t end)
     }
     if (inner.step == 1) {
       const T result = results[source];
-      // Its own place is left alone, for others read it meanwhile.
       std::fill_n(results + begin + (source == begin), n - (source == begin), result);
     } else if (source != begin) {
       std::copy_n(results + source, n, results + begin);

@@ -5,8 +5,8 @@
 // has lanes are transposed while they are combined, as they come, which leaves one row to a lane.
 // Long rows are read in blocks: the smallest of a block is compared once with the best, and where
 // in the winning block it is is looked up at the end. Nothing depends on the data, except that a
-// long row ends at its first NaN. What is read twice may have changed meanwhile: a position never
-// depends on finding an element again.
+// long row ends at its first NaN, and one of bools at the first that no other beats. What is read
+// twice may have changed meanwhile: a position never depends on finding an element again.
 #pragma once
 
 #include "cpu/vector.h"
@@ -31,9 +31,10 @@ struct RowKernel : Lanes<Element> {
   static constexpr int kBlockVectors = kBlock / kLanes;
   static constexpr int kAhead = 6144;     // bytes
   static constexpr int kGroupsAhead = 8;  // of rows that are decided at once
+  static constexpr bool kBools = std::is_same_v<Element, Bool>;
   // Longer runs are cut up, so that the blocks' numbers fit a lane.
   static constexpr int64_t kRun =
-      sizeof(Key) > 2 ? int64_t(1) << 34 : (int64_t(1) << 8 * sizeof(Key)) * kBlock;
+      sizeof(Key) > 2 || kBools ? int64_t(1) << 34 : (int64_t(1) << 8 * sizeof(Key)) * kBlock;
 
   // The lanes of a row that is being reduced: their bests, and the positions (of short rows) or
   // blocks these are from.
@@ -91,6 +92,31 @@ struct RowKernel : Lanes<Element> {
     if (i < n) take(n - kLanes, numbers + Number(n - kLanes));  // overlaps the one before
     if constexpr (kFloats) sum += elements;
     return row;
+  }
+
+  // The first of n bools that no other beats; the first of all if there is none.
+  template <bool kTrue>
+  static int64_t first_bool(const Key* p, int64_t n) {
+    using Bytes = Vector<uint8_t>;
+    constexpr int kVectors = 8;
+    int64_t i = 0;
+    for (; i + kVectors * kLanes <= n; i += kVectors * kLanes) {
+      Bytes all = get<Bytes>(p + i);
+      prefetch(p + i, kAhead);
+      for (int u = 1; u < kVectors; ++u) {
+        const Bytes v = get<Bytes>(p + i + u * kLanes);
+        prefetch(p + i + u * kLanes, kAhead);
+        all = kTrue ? all | v : smaller(all, v);
+      }
+      if (kTrue ? any_marked(all) : any(all == 0)) break;
+    }
+    for (; i + kLanes <= n; i += kLanes) {
+      const Bytes v = get<Bytes>(p + i);
+      const auto found = kTrue ? v != 0 : v == 0;
+      if (any(found)) return i + first<uint8_t>(found);
+    }
+    while (i < n && (p[i] != 0) != kTrue) ++i;
+    return i < n ? i : 0;
   }
 
   static int64_t block_start(int64_t block, int64_t n) {
@@ -227,7 +253,14 @@ struct RowKernel : Lanes<Element> {
     const auto read_values = [&] {
       for (int i = 0; i < count; ++i) values[i] = element.value(get<Key>(row[i] + positions[i]));
     };
-    // Rows of bools often are decided at once, and all rows where one begins with a NaN. The other
+    if constexpr (kBools && kLong) {
+      const bool largest = element.order.flip == 0;
+      for (int i = 0; i < count; ++i)
+        positions[i] = largest ? first_bool<true>(row[i], n) : first_bool<false>(row[i], n);
+      if (values) read_values();
+      return;
+    }
+    // Masked bools often are decided at once, and all rows where one begins with a NaN. The other
     // rows are asked only where the first is: their beginnings are no stream.
     constexpr bool kDecides = kLong && (kFloats || sizeof(Key) == 1);
     if (kDecides && has_unbeaten && decided(row[0], n) < n) {

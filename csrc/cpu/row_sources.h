@@ -33,7 +33,8 @@ class StoredRows {
   using GroupMarks = Marks<false>;
   static constexpr int64_t kLanes = Kernel::kLanes;
   static constexpr int64_t kWhole = Kernel::kRun;  // elements of a row that hand() takes, at most
-  static constexpr int64_t kChunk = 4096 / sizeof(Key);
+  static constexpr int64_t kChunk = 16384 / sizeof(Key);
+  static constexpr int64_t kSlack = kCopyBytes / sizeof(Key);  // short copies end behind a run
 
   explicit StoredRows(const Walk<Element>& walk) : input_(walk.input), last_(walk.input) {
     const Groups& groups = walk.r.groups;
@@ -73,9 +74,17 @@ class StoredRows {
   }
   // Copies a run behind others, of together kChunk at most; then all of them.
   void append(int64_t i, const Run<Key>& run, int64_t n) {
-    copy_run(copied_ + i, run.elements, n, run.stride);
+    if (run.stride == 1 && n <= kSlack && last_ - run.elements >= kSlack - 1) {
+      std::memcpy(copied_ + i, run.elements, kCopyBytes);
+    } else {
+      copy_run(copied_ + i, run.elements, n, run.stride);
+    }
   }
   const Key* appended(int64_t) const { return copied_; }
+  // The same as rows of n elements, `pitch` apart.
+  void appended(int count, int64_t, int64_t pitch, const Key** row) const {
+    for (int i = 0; i < count; ++i) row[i] = copied_ + i * pitch;
+  }
 
   // Whether a group with this best is written otherwise.
   bool finished(const Walk<Element>&, Place, const uint8_t*, int64_t) const { return false; }
@@ -83,7 +92,7 @@ class StoredRows {
  private:
   const Key* const input_;
   const Key* last_;  // of all elements
-  alignas(kVectorBytes) Key copied_[kChunk];
+  alignas(kVectorBytes) Key copied_[kChunk + kSlack];
 };
 
 // Copies in the thread's scratch; but where one mark is that of a whole row, and it is present, the
@@ -107,7 +116,7 @@ class MaskedRows {
         groups_(walk.r.groups),
         scratch_(*new (cpu::scratch(sizeof(Scratch))) Scratch) {
     const Dims& reduced = groups_.reduced;
-    mark_stride_ = reduced.count ? reduced.dim[0].mask_stride : 0;
+    mark_stride_ = walk.job.plan.copies ? 1 : reduced.count ? reduced.dim[0].mask_stride : 0;
     if (mark_stride_ || reduced.count != 1) return;
     std::fill_n(scratch_.absent, least(reduced.dim[0].size, kWhole) + kLanes, masking_.absent);
   }
@@ -154,6 +163,13 @@ class MaskedRows {
     masking_.blend(scratch_.copied, scratch_.copied, scratch_.marks, n);
     return scratch_.copied;
   }
+  void appended(int count, int64_t n, int64_t pitch, const Key** row) {
+    appended((count - 1) * pitch + n);
+    for (int i = 0; i < count; ++i) {
+      row[i] = scratch_.copied + i * pitch;
+      marks_[i] = scratch_.marks + i * pitch;
+    }
+  }
 
   bool finished(const Walk<Element>& walk, Place at, const uint8_t* marks, int64_t key) const {
     return mask_.finished(walk, at, marks, key);
@@ -196,7 +212,7 @@ class MaskedRows {
   const Key* const input_;
   const Groups& groups_;
   Scratch& scratch_;
-  int64_t mark_stride_;  // in a row
+  int64_t mark_stride_;  // in a row that is handed over
   const uint8_t* marks_[kLanes];
 };
 

@@ -1,7 +1,7 @@
 // Rows: the reduced dim is innermost.
 //
-// For rows of any length and with any gaps: as many as fill a vector's lanes together, where they
-// are contiguous; else runs of them one after the other, short ones joined. Bound by reading memory
+// For rows of any length and with any gaps: as many as fill a vector's lanes together, copied where
+// they are not contiguous; longer ones run by run, short runs joined. Bound by reading memory
 // once; rows of a few dozen bytes by the work per row.
 #pragma once
 
@@ -18,6 +18,8 @@ struct Rows : Walk<Element> {
   using typename Base::Key;
   using GroupMarks = typename Source::GroupMarks;
   static constexpr int64_t kLanes = Kernel::kLanes;
+  static constexpr int64_t kAsked =
+      (1 << 20) / sizeof(Key);  // elements between two looks at others
 
   const Kernel kernel;
 
@@ -48,50 +50,65 @@ struct Rows : Walk<Element> {
     return best;
   }
 
-  // The first smallest of positions [j, stop) of the walk, copied from all its runs; these follow
-  // each other in the order of the index.
-  Best<int64_t> joined(Source& source, const Key* base, const uint8_t* marks, int64_t j,
-                       int64_t stop) const {
+  // Copies positions [j, stop) of the group that lies `at`, one behind the other, to place `to`.
+  void copy(Source& source, Place at, const uint8_t* marks, int64_t j, int64_t stop,
+            int64_t to) const {
     const Dims& reduced = r.groups.reduced;
     const Dim inner = reduced.dim[0];
-    Best<int64_t> best{std::numeric_limits<int64_t>::max(), std::numeric_limits<int64_t>::max()};
     Cursor outer(reduced, 1, j / inner.size);
     GroupMarks outer_marks(r, reduced, 1, j / inner.size);
-    int64_t start = j % inner.size;  // in the run
-    while (j < stop) {
-      const int64_t m = least(Source::kChunk, stop - j);
-      for (int64_t i = 0; i < m;) {
-        const int64_t n = least(inner.size - start, m - i);
-        const Run<Key> run{base + outer.place().offset, inner.stride, outer_marks.of(marks),
-                           inner.mask_stride};
-        source.append(i, run.from(start), n);
-        i += n;
-        start += n;
-        if (start == inner.size) {
-          start = 0;
-          outer.next();
-          outer_marks.next();
-        }
-      }
+    for (int64_t start = j % inner.size; j < stop; start = 0) {
+      const int64_t n = least(inner.size - start, stop - j);
+      const Run<Key> run{input + at.offset + outer.place().offset, inner.stride,
+                         outer_marks.of(marks), inner.mask_stride};
+      source.append(to, run.from(start), n);
+      to += n;
+      j += n;
+      outer.next();
+      outer_marks.next();
+    }
+  }
+
+  // The first smallest of positions [j, stop) of the walk, copied from all its runs; these follow
+  // each other in the order of the index.
+  Best<int64_t> joined(Source& source, Place at, const uint8_t* marks, int64_t j,
+                       int64_t stop) const {
+    const Dims& reduced = r.groups.reduced;
+    Best<int64_t> best{std::numeric_limits<int64_t>::max(), std::numeric_limits<int64_t>::max()};
+    for (int64_t m; j < stop; j += m) {
+      m = least(Source::kChunk, stop - j);
+      copy(source, at, marks, j, j + m, 0);
       const Best<int64_t> here = best_of(source.appended(m), m, j);
       if (better(here, best)) best = here;
       if (best.key == element.order.floor) break;  // nothing can be better
-      j += m;
     }
     return {best.key, place(reduced.dim, reduced.count, best.index).step};
   }
 
-  // Items are whole rows without gaps: as many at once as a vector has lanes, but for long ones as
-  // many as still are in L1 when their winning blocks are read again.
-  void whole(Source& source, int64_t begin, int64_t end) const {
-    const Dims& kept = r.groups.kept;
-    const Dim reduced = r.groups.reduced.dim[0];
-    const int64_t n = reduced.size;
+  // Whether positions of the walk are the result's indices.
+  bool counts() const {
+    const Dims& reduced = r.groups.reduced;
+    int64_t step = 1;
+    for (int d = 0; d < reduced.count; ++d) {
+      if (reduced.dim[d].step != step) return false;
+      step *= reduced.dim[d].size;
+    }
+    return true;
+  }
+
+  // Items are whole rows of n elements, without gaps or to be copied: as many at once as a vector
+  // has lanes, but for long ones as many as still are in L1 when their winning blocks are read
+  // again.
+  void whole(Source& source, int64_t begin, int64_t end, int64_t n) const {
+    const Dims &kept = r.groups.kept, &reduced = r.groups.reduced;
+    const bool copies = job.plan.copies;
     const bool in_place =
-        reduced.step == 1 && (kept.count == 0 || (kept.count == 1 && kept.dim[0].step == 1));
+        counts() && (kept.count == 0 || (kept.count == 1 && kept.dim[0].step == 1));
     const bool streams = job.streams && in_place && n <= Kernel::kShort;
     const bool direct = in_place && !streams;
-    const int64_t together = n > Kernel::kShort ? Source::together(n) : kLanes;
+    const int64_t pitch = std::max(n, kLanes);
+    int64_t together = n > Kernel::kShort ? Source::together(n) : kLanes;
+    if (copies) together = least(together, Source::kChunk / pitch);
     Cursor cursor(kept, 0, begin);
     GroupMarks marks(r, kept, 0, begin);
     while (begin < end) {
@@ -99,7 +116,7 @@ struct Rows : Walk<Element> {
       Place at[kLanes];
       int64_t local[kLanes], narrowed[kLanes];
       Key local_values[kLanes];
-      const int64_t most = streams ? kLanes - begin % kLanes : together;  // whole lines of results
+      const int64_t most = streams ? together - begin % together : together;  // lines of results
       const int count = static_cast<int>(least(most, end - begin));
       if (kept.count == 1) {
         const Dim& dim = kept.dim[0];
@@ -107,7 +124,13 @@ struct Rows : Walk<Element> {
       } else {
         for (int i = 0; i < count; ++i, cursor.next()) at[i] = cursor.place();
       }
-      source.hand(at, marks, count, n, row);
+      if (copies) {
+        for (int i = 0; i < count; ++i, marks.next())
+          copy(source, at[i], marks.place(), 0, n, i * pitch);
+        source.appended(count, n, pitch, row);
+      } else {
+        source.hand(at, marks, count, n, row);
+      }
       int64_t* positions = direct ? this->wide_indices(begin) : nullptr;
       if (!positions) positions = local;
       Key* const written = static_cast<Key*>(r.values) + begin;
@@ -116,7 +139,8 @@ struct Rows : Walk<Element> {
       source.settle(row, count, n, positions);
       if (!in_place) {
         for (int i = 0; i < count; ++i)
-          this->write(at[i].step, positions[i] * reduced.step, r.values ? local_values[i] : Key{});
+          this->write(at[i].step, place(reduced.dim, reduced.count, positions[i]).step,
+                      r.values ? local_values[i] : Key{});
       } else {
         if (r.indices && positions == local)
           this->write_indices(begin, local, count, streams, narrowed);
@@ -126,15 +150,25 @@ struct Rows : Walk<Element> {
     }
   }
 
+  // Whether an earlier part of the row has what no other beats, and then that this part has it.
+  bool is_beaten(int64_t part) const {
+    return job.decided && job.decided->load(std::memory_order_relaxed) < part;
+  }
+  void decide(int64_t part) const {
+    int64_t first = job.decided->load(std::memory_order_relaxed);
+    while (part < first && !job.decided->compare_exchange_weak(first, part)) {
+    }
+  }
+
   void operator()(int64_t begin, int64_t end) const {
     Source source(*this);
     const Dims& reduced = r.groups.reduced;
-    if (reduced.count == 1 && reduced.dim[0].stride == 1 && reduced.dim[0].size <= Source::kWhole &&
-        job.plan.parts == 1) {
-      return whole(source, begin, end);
-    }
-    const Dim inner = reduced.count ? reduced.dim[0] : Dim{1, 1, 0};
     const int64_t walk = walk_extent(reduced), parts = job.plan.parts;
+    const bool in_place = reduced.count == 1 && reduced.dim[0].stride == 1;
+    const int64_t most = job.plan.copies ? Source::kChunk : in_place ? Source::kWhole : 0;
+    if (walk <= most && parts == 1) return whole(source, begin, end, walk);
+    const Dim inner = reduced.count ? reduced.dim[0] : Dim{1, 1, 0};
+    const int64_t asked = job.decided ? kAsked : walk;
     Cursor kept(r.groups.kept, 0, begin / parts);
     GroupMarks kept_marks(r, r.groups.kept, 0, begin / parts);
     int64_t part = begin % parts;
@@ -144,14 +178,14 @@ struct Rows : Walk<Element> {
       const Place at = kept.place();
       const uint8_t* const marks = kept_marks.place();
       Best<int64_t> best{std::numeric_limits<int64_t>::max(), std::numeric_limits<int64_t>::max()};
-      if (job.plan.joins) {
-        best = joined(source, input + at.offset, marks, j, stop);
+      if (job.plan.copies) {
+        best = joined(source, at, marks, j, stop);
         j = stop;
       }
       Cursor outer(reduced, 1, j / inner.size);
       GroupMarks outer_marks(r, reduced, 1, j / inner.size);
-      for (int64_t start = j % inner.size; j < stop; start = 0) {
-        const int64_t n = least(inner.size - start, stop - j);
+      for (int64_t start = j % inner.size; j < stop && !is_beaten(part);) {
+        const int64_t n = least(least(inner.size - start, stop - j), asked);
         const Place run_at = outer.place();
         const Run<Key> run{input + at.offset + run_at.offset, inner.stride, outer_marks.of(marks),
                            inner.mask_stride};
@@ -159,9 +193,14 @@ struct Rows : Walk<Element> {
         const Best<int64_t> here{found.key, run_at.step + (start + found.index) * inner.step};
         if (better(here, best)) best = here;
         j += n;
-        outer.next();
-        outer_marks.next();
+        start += n;
+        if (start == inner.size) {
+          start = 0;
+          outer.next();
+          outer_marks.next();
+        }
       }
+      if (job.decided && best.key == element.order.floor) decide(part);
       if (job.candidates) {
         job.candidates[item] = {best.key, best.index};
       } else if (!source.finished(*this, at, marks, best.key)) {

@@ -107,12 +107,13 @@ struct SoftmaxLanes {
   }
 
   // Takes n vectors. Where they have a new largest, `find(improved, largest, at)` says which of
-  // them it is in. A NaN, or an infinite largest, only becomes a NaN in the sum.
-  template <int n, class Find>
+  // them it is in; it is called for all if it costs less than a branch that is hard to predict. A
+  // NaN, or an infinite largest, only becomes a NaN in the sum.
+  template <int n, bool kAsks, class Find>
   static REDUCEOPS_INLINE void take(const V* v, State& state, const Find& find) {
     V largest = v[0];
     for (int u = 1; u < n; ++u) largest = larger(largest, v[u]);
-    if (any(Vectors::less(state.largest, largest))) {
+    if (!kAsks || any(Vectors::less(state.largest, largest))) {
       find(largest > state.largest, largest, state.at);
       state.largest = larger(state.largest, largest);
       const V limit = state.base + all(kAboveBase);

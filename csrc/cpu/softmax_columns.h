@@ -80,7 +80,7 @@ struct SoftmaxColumns : SoftmaxWalk<Format> {
         put(states.at + at, Index{});
         put(states.largest + at, state.largest);
       }
-      Lanes::template take<n>(v, state, [&](auto improved, V largest, const Index&) {
+      Lanes::template take<n, true>(v, state, [&](auto improved, V largest, const Index&) {
         Index found = Index{} + static_cast<Number>(number + n - 1);
         for (int u = n - 2; u >= 0; --u)
           found = v[u] == largest ? Index{} + static_cast<Number>(number + u) : found;

@@ -1,4 +1,4 @@
-// softmax_max of groups of one element, repeated `weight` times: 1 / weight, at index 0.
+// softmax_max of groups of one element, repeated `weight` times: 1 / weight.
 //
 // Goes over the results in their order. Bound by writing them.
 #pragma once
@@ -20,7 +20,6 @@ struct SoftmaxFill : SoftmaxWalk<Format> {
 
   // Results [begin, end), repeats among them.
   void operator()(int64_t begin, int64_t end) const {
-    std::memset(static_cast<int64_t*>(r.indices) + begin, 0, (end - begin) * sizeof(int64_t));
     const Dims dims = result_dims(r.groups);
     const auto weight = static_cast<Compute>(r.groups.weight);
     Cursor cursor(dims, 0, begin);

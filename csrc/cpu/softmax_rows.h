@@ -30,12 +30,13 @@ struct SoftmaxRows : SoftmaxWalk<Format> {
   using Plainly = RowKernel<typename Base::Ordered>;
   using Partial = typename Wide::Partial;
 
-  static constexpr int64_t kShort = 16 * kLanes;  // elements of a row
+  static constexpr int64_t kShort = 32 * kLanes;  // elements of a row
   static constexpr int kBlockVectors = 8;
   static constexpr int64_t kBlock = kBlockVectors * kLanes;
   static constexpr int64_t kRun = int64_t(1) << 30;  // positions in it fit a lane
   static constexpr int64_t kCopied = 4096 / sizeof(Key);
-  static constexpr int kAhead = 12288;  // bytes
+  static constexpr int kAhead = 12288;   // bytes
+  static constexpr int kAskedFirst = 4;  // one in so many
 
   const Plainly plainly;  // finds the first NaN
 
@@ -75,7 +76,7 @@ struct SoftmaxRows : SoftmaxWalk<Format> {
     const Index numbers = Wide::lane_numbers();
     typename Lanes::State lanes;
     const auto take = [&]<int kVectors>(const V* v, int64_t start) {
-      Lanes::template take<kVectors>(v, lanes, [&](auto improved, V, Index& at) {
+      Lanes::template take<kVectors, false>(v, lanes, [&](auto improved, V, Index& at) {
         at = improved ? Index{} + static_cast<Number>(start) : at;
       });
     };
@@ -172,12 +173,13 @@ struct SoftmaxRows : SoftmaxWalk<Format> {
     return part;
   }
 
-  // The lanes of a short row that its largest is in, as rows.h has them: their negatives.
-  static REDUCEOPS_INLINE Partial largest_lanes(const Key* p, int64_t n) {
+  // The lanes of a short row that its largest is in, as rows.h has them: their negatives. Asks for
+  // the first part of what lies `ahead` bytes behind, and the sums for the rest: for as much as
+  // each leaves time for.
+  static REDUCEOPS_INLINE Partial largest_lanes(const Key* p, int64_t n, int64_t ahead) {
     const Index numbers = Wide::lane_numbers();
     V best = Lanes::load(p);
     Index at = numbers;
-    prefetch<kIntoL2>(p, kAhead);
     if (n < kLanes) {
       const auto inside = numbers < static_cast<Number>(n);
       best = inside ? best : Lanes::all(-Lanes::kInfinity);
@@ -185,7 +187,7 @@ struct SoftmaxRows : SoftmaxWalk<Format> {
     }
     const auto take = [&](int64_t i) {
       const V v = Lanes::load(p + i);
-      prefetch<kIntoL2>(p + i, kAhead);
+      prefetch<kIntoL2>(p + i / kAskedFirst, ahead);
       at = v > best ? numbers + static_cast<Number>(i) : at;
       best = larger(best, v);
     };
@@ -196,9 +198,11 @@ struct SoftmaxRows : SoftmaxWalk<Format> {
   }
 
   // The sums of its lanes.
-  static REDUCEOPS_INLINE V sum_lanes(const Key* p, int64_t n, Compute largest) {
+  static REDUCEOPS_INLINE V sum_lanes(const Key* p, int64_t n, Compute largest, int64_t ahead) {
     const Index numbers = Wide::lane_numbers();
     const V base = at_least_finite(Lanes::all(largest));
+    const Key* next = p + n / kAskedFirst;
+    prefetch<kIntoL2>(p + n - 1, ahead);
     if (n < kLanes) {
       const V sum = exp_of<Compute>(Lanes::load(p) - base);
       return numbers < static_cast<Number>(n) ? sum : V{};
@@ -207,7 +211,10 @@ struct SoftmaxRows : SoftmaxWalk<Format> {
     int64_t i = 0;
     const auto add = [&]<int kVectors>(std::integral_constant<int, kVectors>) {
       V v[kVectors];
-      for (int u = 0; u < kVectors; ++u) v[u] = Lanes::load(p + i + u * kLanes);
+      for (int u = 0; u < kVectors; ++u) {
+        v[u] = Lanes::load(p + i + u * kLanes);
+        prefetch<kIntoL2>(next + (i + u * kLanes) / kAskedFirst * (kAskedFirst - 1), ahead);
+      }
       sum += Lanes::template sum_of_exp<kVectors>(v, base);
       i += kVectors * kLanes;
     };
@@ -249,14 +256,15 @@ struct SoftmaxRows : SoftmaxWalk<Format> {
         std::memcpy(copied[i], row[i], n * sizeof(Key));  // a vector would reach beyond the end
         row[i] = copied[i];
       }
+      const int64_t ahead = count > 1 ? (row[1] - row[0]) * kLanes * sizeof(Key) : 0;
       const Partial bests =
-          Wide::transposed(count, [&](int i) { return largest_lanes(row[i], n); });
+          Wide::transposed(count, [&](int i) { return largest_lanes(row[i], n, ahead); });
       Compute largest[kLanes], probability[kLanes];
       Number position[kLanes];
       put(largest, -bests.best);
       put(position, bests.at);
       const V sums = Wide::transposed(count, [&](int i) {
-                       return typename Wide::Sum{sum_lanes(row[i], n, largest[i])};
+                       return typename Wide::Sum{sum_lanes(row[i], n, largest[i], ahead)};
                      }).lanes;
       put(probability, Lanes::all(1) / sums);
       const V odd = bests.best - bests.best;  // NaN where the largest is not finite

@@ -282,5 +282,62 @@ template <class Half>
 Half to_halves(Vector<float> x);
 #endif
 
+// a * b + c, rounded once where the instruction set can.
+#ifdef __FMA__
+constexpr bool kFuses = true;
+#else
+constexpr bool kFuses = false;
+#endif
+REDUCEOPS_INLINE Vector<float> multiply_add(Vector<float> a, Vector<float> b, Vector<float> c) {
+#if defined(__AVX512BW__)
+  return _mm512_fmadd_ps(a, b, c);
+#elif defined(__FMA__)
+  return _mm256_fmadd_ps(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+REDUCEOPS_INLINE Vector<double> multiply_add(Vector<double> a, Vector<double> b, Vector<double> c) {
+#if defined(__AVX512BW__)
+  return _mm512_fmadd_pd(a, b, c);
+#elif defined(__FMA__)
+  return _mm256_fmadd_pd(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+
+// The larger of both, or x if that is NaN: one instruction, of which GCC makes two; where it is
+// masked, GCC does not warn of its own headers.
+REDUCEOPS_INLINE Vector<float> at_least(Vector<float> least, Vector<float> x) {
+#if defined(__AVX512BW__)
+  return _mm512_maskz_max_ps(0xffff, least, x);
+#else
+  return x < least ? least : x;
+#endif
+}
+REDUCEOPS_INLINE Vector<double> at_least(Vector<double> least, Vector<double> x) {
+#if defined(__AVX512BW__)
+  return _mm512_maskz_max_pd(0xff, least, x);
+#else
+  return x < least ? least : x;
+#endif
+}
+
+// x * 2^n for whole numbers n; only where kScales.
+#if defined(__AVX512BW__)
+constexpr bool kScales = true;
+REDUCEOPS_INLINE Vector<float> times_power(Vector<float> x, Vector<float> n) {
+  return _mm512_maskz_scalef_ps(0xffff, x, n);
+}
+REDUCEOPS_INLINE Vector<double> times_power(Vector<double> x, Vector<double> n) {
+  return _mm512_maskz_scalef_pd(0xff, x, n);
+}
+#else
+constexpr bool kScales = false;
+template <class V>
+V times_power(V x, V n);
+#endif
+
 }  // namespace
 }  // namespace reduceops::cpu

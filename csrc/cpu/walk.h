@@ -4,6 +4,7 @@
 // code of one instruction set is shared with another.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 
 #include "cpu/kernels.h"
@@ -80,7 +81,16 @@ inline void copy_run(Key* to, const Key* from, int64_t n, int64_t stride) {
     case 4:
       return copy(std::integral_constant<int64_t, 4>());
     default:
-      return copy(stride);
+      break;
+  }
+  // Elements of as many lines: hardware prefetches no further than a page.
+  constexpr int64_t kAheadElements = 24, kAheadBytes = 4096;
+  const int64_t apart = stride * static_cast<int64_t>(sizeof(Key));
+  if (apart < 32) return copy(stride);
+  const int64_t ahead = std::max(kAheadElements * apart, kAheadBytes);
+  for (int64_t i = 0; i < n; ++i) {
+    to[i] = get<Key>(from + i * stride);
+    prefetch(from + i * stride, ahead);
   }
 }
 

@@ -9,9 +9,10 @@
 #include <cmath>
 #include <functional>
 #include <limits>
-#include <list>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <optional>
 
 #include "cuda/cudnn.h"
 #include "cuda/device.cuh"
@@ -22,8 +23,13 @@
 namespace reduceops::cuda {
 namespace {
 
-// Kernels that are kept, of all devices: the least recently used one goes first.
-constexpr size_t kKept = 256;
+// Kernels that are made, of all devices. All are kept, for a CUDA graph may hold them.
+constexpr size_t kMost = 256;
+// From so many on, one is made for what has been called so often, and not for every new size.
+constexpr size_t kAtOnce = 64;
+constexpr int kCalls = 8;
+// Convolutions that are counted.
+constexpr size_t kCounted = 4096;
 // Kernels that are tried where torch.backends.cudnn.benchmark is set.
 constexpr size_t kTried = 16;
 // How many calls of each are timed then.
@@ -63,31 +69,34 @@ using Choice = std::shared_ptr<const FusedKernel>;
 
 class Choices {
  public:
-  // Null where there is none yet.
-  const Choice* find(const Key& key, Choice& found) {
+  // None where there is none yet.
+  std::optional<Choice> find(const Key& key) {
     const std::lock_guard lock(mutex_);
-    const auto at = places_.find(key);
-    if (at == places_.end()) return nullptr;
-    recent_.splice(recent_.begin(), recent_, at->second);
-    found = recent_.front().second;
-    return &found;
+    const auto at = choices_.find(key);
+    return at == choices_.end() ? std::nullopt : std::optional(at->second);
   }
 
+  // Whether to make one for this call.
+  bool wants(const Key& key) {
+    const std::lock_guard lock(mutex_);
+    if (choices_.size() < kAtOnce) return true;
+    if (choices_.size() >= kMost || (calls_.size() >= kCounted && !calls_.count(key))) return false;
+    return ++calls_[key] >= kCalls;
+  }
+
+  // Replaces another.
   void keep(const Key& key, Choice choice) {
     const std::lock_guard lock(mutex_);
-    if (places_.count(key)) return;  // another thread was as fast
-    recent_.emplace_front(key, std::move(choice));
-    places_[key] = recent_.begin();
-    if (recent_.size() <= kKept) return;
-    places_.erase(recent_.back().first);
-    recent_.pop_back();
+    calls_.erase(key);
+    choices_[key] = std::move(choice);
   }
 
+  std::mutex making;  // one thread at a time
+
  private:
-  using List = std::list<std::pair<Key, Choice>>;
   std::mutex mutex_;
-  List recent_;  // used last, first
-  std::map<Key, List::iterator> places_;
+  std::map<Key, Choice> choices_;
+  std::map<Key, int> calls_;
 };
 
 Choices& choices() {
@@ -188,6 +197,10 @@ bool describe(const Conv2d& call, const Settings& settings, FusedConvolution& c)
   if (call.dim != 1 || call.groups != 1 || positions == 0 ||
       why_unfused({filters, channels, height, width, positions, bytes}, settings))
     return false;
+  constexpr int64_t kLargest = std::numeric_limits<int32_t>::max();
+  for (const auto& size : {four_sizes(call.input), four_sizes(call.weight), call.shape}) {
+    if (size[0] * size[1] * size[2] * size[3] > kLargest) return false;
+  }
   // Times zero or infinity, a product of another element than the extreme one may be NaN.
   const auto scale = static_cast<float>(call.scale);
   if (!std::isfinite(scale) || scale == 0) return false;
@@ -204,7 +217,6 @@ bool describe(const Conv2d& call, const Settings& settings, FusedConvolution& c)
        .dilation = call.dilation,
        .bias = call.bias.has_value(),
        .largest = looks_for_largest(call),
-       .tf32 = settings.tf32,
        .deterministic = settings.deterministic};
   return true;
 }
@@ -228,25 +240,48 @@ Tensor run_fused(const Conv2d& call, const FusedKernel& kernel, void* stream) {
   return result;
 }
 
-// Microseconds that a call takes on the GPU, the least of several.
-float time_of(const std::function<void()>& call, void* stream) {
-  cudaEvent_t begin, end;
-  check(cudaEventCreate(&begin));
-  check(cudaEventCreate(&end));
+struct Event {
+  Event() { check(cudaEventCreate(&event)); }
+  Event(const Event&) = delete;
+  ~Event() { cudaEventDestroy(event); }
+  cudaEvent_t event;
+};
+
+// Milliseconds that a call takes on the GPU, the least of several; infinity where it fails.
+float time_of(const std::function<void()>& call, void* stream) try {
+  const Event begin, end;
   float least = std::numeric_limits<float>::infinity();
   call();
   for (int i = 0; i < kTimed; ++i) {
-    check(cudaEventRecord(begin, static_cast<cudaStream_t>(stream)));
+    check(cudaEventRecord(begin.event, static_cast<cudaStream_t>(stream)));
     call();
-    check(cudaEventRecord(end, static_cast<cudaStream_t>(stream)));
-    check(cudaEventSynchronize(end));
+    check(cudaEventRecord(end.event, static_cast<cudaStream_t>(stream)));
+    check(cudaEventSynchronize(end.event));
     float milliseconds = 0;
-    check(cudaEventElapsedTime(&milliseconds, begin, end));
+    check(cudaEventElapsedTime(&milliseconds, begin.event, end.event));
     least = std::min(least, milliseconds);
   }
-  cudaEventDestroy(begin);
-  cudaEventDestroy(end);
   return least;
+} catch (const std::exception&) {
+  return std::numeric_limits<float>::infinity();
+}
+
+// Of the kernels that there are, and with Key::fastest of the unfused form too.
+Choice choose(const Key& key, const Conv2d& call, const std::function<Tensor()>& unfused,
+              void* stream) {
+  const auto device = static_cast<int32_t>(key.device);
+  auto kernels = compile_fused(device, key.convolution, key.fastest ? kTried : 1);
+  if (kernels.empty()) return nullptr;
+  if (!key.fastest) return std::move(kernels.front());
+  Choice choice;
+  float least = time_of([&] { unfused(); }, stream);
+  for (auto& kernel : kernels) {
+    const float time = time_of([&] { run_fused(call, *kernel, stream); }, stream);
+    if (time >= least) continue;
+    least = time;
+    choice = std::move(kernel);
+  }
+  return choice;
 }
 
 bool is_capturing(void* stream) {
@@ -266,25 +301,27 @@ Tensor run_conv2d(Run run, const char* op, const Conv2d& call) {
   const Settings now = settings();
   Key key{{}, device, now.benchmark};
   if (!describe(call, now, key.convolution)) return unfused();
-  Choice choice;
-  if (!choices().find(key, choice)) {
-    // A kernel that is loaded now would not be in a graph that is captured now.
-    if (is_capturing(stream)) return unfused();
-    auto kernels = compile_fused(device, key.convolution, now.benchmark ? kTried : 1);
-    if (now.benchmark) {
-      float least = time_of([&] { unfused(); }, stream);
-      for (auto& kernel : kernels) {
-        const float time = time_of([&] { run_fused(call, *kernel, stream); }, stream);
-        if (time >= least) continue;
-        least = time;
-        choice = std::move(kernel);
-      }
-    } else if (!kernels.empty()) {
-      choice = std::move(kernels.front());
+  std::optional<Choice> choice = choices().find(key);
+  // A kernel that is loaded now would not be in a graph that is captured now.
+  const bool capturing = is_capturing(stream);
+  if (!choice && (capturing || !choices().wants(key))) return unfused();
+  if (!choice) {
+    const std::lock_guard lock(choices().making);
+    choice = choices().find(key);  // another thread may have made it
+    try {
+      if (!choice) choices().keep(key, *(choice = choose(key, call, unfused, stream)));
+    } catch (const std::exception&) {
+      return unfused();  // without memory, say: the next call tries again
     }
-    choices().keep(key, choice);
   }
-  return choice ? run_fused(call, *choice, stream) : unfused();
+  if (!*choice) return unfused();
+  try {
+    return run_fused(call, **choice, stream);
+  } catch (const std::exception&) {
+    if (capturing) throw;
+    choices().keep(key, nullptr);
+    return unfused();
+  }
 }
 
 }  // namespace reduceops::cuda

@@ -153,11 +153,22 @@ class Descriptor {
   cudnnBackendDescriptor_t handle_ = nullptr;
 };
 
-// A device's cuDNN, which one thread may use at a time. Never destroyed: at the end of a process
-// the driver may be gone before.
-struct Device {
+// One thread may use a handle at a time. Never destroyed: at the end of a process the driver may be
+// gone before.
+struct Handle {
   std::mutex mutex;
   cudnnHandle_t handle = nullptr;
+
+  // With the mutex locked.
+  cudnnHandle_t get() {
+    if (!handle) check(api().cudnnCreate(&handle));
+    return handle;
+  }
+};
+
+// Two, so that calls do not wait while another thread compiles.
+struct Device {
+  Handle compiling, running;
 };
 
 Device& device_of(int32_t index) {
@@ -305,9 +316,7 @@ bool Graph::is_allowed(const Descriptor& configuration) const {
   const auto says = [&](auto note) {
     return std::find(notes, notes + count, note) != notes + count;
   };
-  const bool float32 = convolution_.type == FusedConvolution::Type::kFloat32;
   return !says(CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS) &&
-         !(float32 && !convolution_.tf32 && says(CUDNN_NUMERICAL_NOTE_TENSOR_CORE)) &&
          !(convolution_.deterministic && says(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC));
 }
 
@@ -336,7 +345,7 @@ class Kernel : public FusedKernel {
       : device_(device), bias_(c.bias) {
     constexpr float kMax = std::numeric_limits<float>::max();
     finite_ = c.largest ? kMax : -kMax;
-    plan_.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, device.handle)
+    plan_.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, device.compiling.get())
         .set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, configuration)
         .finalize();
     plan_.get(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, &workspace_bytes_, 1);
@@ -360,9 +369,10 @@ class Kernel : public FusedKernel {
         .set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, pointers, count)
         .set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, workspace)
         .finalize();
-    const std::lock_guard lock(device_.mutex);
-    check(api().cudnnSetStream(device_.handle, static_cast<cudaStream_t>(stream)));
-    check(api().cudnnBackendExecute(device_.handle, plan_.handle(), pack.handle()));
+    const std::lock_guard lock(device_.running.mutex);
+    const cudnnHandle_t handle = device_.running.get();
+    check(api().cudnnSetStream(handle, static_cast<cudaStream_t>(stream)));
+    check(api().cudnnBackendExecute(handle, plan_.handle(), pack.handle()));
   }
 
  private:
@@ -382,11 +392,15 @@ std::vector<std::unique_ptr<FusedKernel>> compile_fused(int32_t index,
                                                         size_t most) {
   std::vector<std::unique_ptr<FusedKernel>> kernels;
   Device& device = device_of(index);
-  const std::lock_guard lock(device.mutex);
+  const std::lock_guard lock(device.compiling.mutex);
+  const cudnnHandle_t handle = device.compiling.get();
+  {
+    const std::lock_guard running(device.running.mutex);
+    device.running.get();  // not while a graph is captured
+  }
   // What cuDNN cannot make is no error: there is the other form.
   try {
-    if (!device.handle) check(api().cudnnCreate(&device.handle));
-    const Graph graph(convolution, device.handle);
+    const Graph graph(convolution, handle);
     for (const Descriptor& configuration : graph.configurations()) {
       if (kernels.size() == most) break;
       try {

@@ -17,7 +17,7 @@ struct FusedConvolution {
   std::array<int64_t, 4> input, weight, output;  // of the convolution
   std::array<int64_t, 2> stride, padding, dilation;
   bool bias, largest;
-  bool tf32, deterministic;  // what torch allows, and asks for
+  bool deterministic;
 
   auto operator<=>(const FusedConvolution&) const = default;
 };
@@ -43,7 +43,7 @@ class FusedKernel {
 const char* why_not_fused();
 
 // At most so many kernels of the current device, the one first that cuDNN expects to be fastest;
-// none where it has none. Takes a second for each.
+// none where it has none. Takes a second for each. Float32 is multiplied in TF32.
 std::vector<std::unique_ptr<FusedKernel>> compile_fused(int32_t device,
                                                         const FusedConvolution& convolution,
                                                         size_t most);

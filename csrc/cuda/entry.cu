@@ -17,6 +17,7 @@
 #include "cuda/pack.h"
 #include "distributed.h"
 #include "operators.h"
+#include "registration.h"
 #include "switch.h"
 
 namespace reduceops::cuda {
@@ -274,7 +275,7 @@ void one_shot(StableIValue* stack, uint64_t, uint64_t) {
 
 }  // namespace
 
-STABLE_TORCH_LIBRARY_IMPL(reduceops, CUDA, m) {
+REDUCEOPS_LIBRARY_IMPL(CUDA, m) {
   Operators<run>::implement(m);
   DistributedOperators<run_pairs, unpack_pairs>::implement(m);
   Conv2dOperators<run, run_conv2d>::implement(m);
@@ -286,6 +287,17 @@ STABLE_TORCH_LIBRARY_IMPL(reduceops, CUDA, m) {
 // For `python -m customops`.
 extern "C" __attribute__((visibility("default"))) const char* reduceops_cuda_architectures() {
   return REDUCEOPS_CUDA_ARCHITECTURES;
+}
+
+// For `import customops`: the versions of CUDA that this is built with and that the driver is for
+// (0: there is none), as CUDA numbers them. It does not initialise CUDA.
+extern "C" __attribute__((visibility("default"))) const char* reduceops_cuda_versions() {
+  static const std::string versions = [] {
+    int driver = 0;
+    if (cudaDriverGetVersion(&driver) != cudaSuccess) driver = 0;
+    return std::to_string(CUDART_VERSION) + ',' + std::to_string(driver);
+  }();
+  return versions.c_str();
 }
 
 // For the same: null, or why nothing can run on a device. Valid until the thread's next call.

@@ -123,7 +123,7 @@ __global__ void __launch_bounds__(kThreads) channels_last_kernel(const __grid_co
     memcpy(&vector, words, sizeof vector);
     T* const out = to + position * i.channels;
     if (i.channels % kPerLoad == 0) {
-      *reinterpret_cast<uint4*>(out) = make_uint4(words[0], words[1], words[2], words[3]);
+      *reinterpret_cast<uint4*>(out) = uint4{words[0], words[1], words[2], words[3]};
     } else {
       for (int n = 0; n < kPerLoad && channel + n < i.channels; ++n) out[n] = vector.at[n];
     }

@@ -21,7 +21,7 @@ def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _pair(op: str, name: str, given: Sequence[int], least: int) -> list[int]:
+def pair(op: str, name: str, given: Sequence[int], least: int) -> list[int]:
     given = list(given)
     if len(given) not in (1, 2):
         raise RuntimeError(f"reduceops::{op}: {name} must be one number or two, got {given}")
@@ -53,9 +53,9 @@ def check(op, input, weight, bias, stride, padding, dilation, groups, dim) -> li
     for name, tensor in (("input", input), ("weight", weight), ("bias", bias)):
         if tensor is not None:
             _check_place(op, name, tensor, input)
-    stride = _pair(op, "stride", stride, 1)
-    padding = _pair(op, "padding", padding, 0)
-    dilation = _pair(op, "dilation", dilation, 1)
+    stride = pair(op, "stride", stride, 1)
+    padding = pair(op, "padding", padding, 0)
+    dilation = pair(op, "dilation", dilation, 1)
 
     def fail_unless(condition, text) -> None:
         _torch_private.check(condition, lambda: f"reduceops::{op}: {text()}")
@@ -171,6 +171,13 @@ def _register_vmap(op: str) -> None:
             [x] * info.batch_size if of is None else x.unbind(of)
             for x, of in zip((input, weight, bias), in_dims[:3], strict=True)
         ]
+        if info.batch_size == 0:
+            like = (
+                x if of is None else x.new_zeros([n for d, n in enumerate(x.shape) if d != of])
+                for x, of in zip((input, weight, bias), in_dims[:3], strict=True)
+            )
+            result = packet(*like, scale, *rest)
+            return result.new_empty((0, *result.shape)), 0
         results = [packet(*sample, scale, *rest) for sample in zip(*tensors, strict=True)]
         return torch.stack(results), 0
 
@@ -203,8 +210,16 @@ def _register_autocast(op: str) -> None:
     register("cuda", "AutocastCUDA")
 
 
+def _is_strided(x: Tensor) -> bool:
+    return x.layout == torch.strided and not (x.is_nested or x.is_quantized)
+
+
 def _register_unsupported(op: str) -> None:
-    def kernel(input, *args, **kwargs):
+    def kernel(input, weight, bias, *args, **kwargs):
+        for x in (input, weight, bias):  # one that is not supported
+            if x is not None and not _is_strided(x):
+                input = x
+                break
         if input.is_cuda and not libraries.cuda.loaded:
             raise RuntimeError(
                 f"reduceops::{op}: got a tensor on {input.device}, but the CUDA library is not "

@@ -60,7 +60,9 @@ def _parser() -> argparse.ArgumentParser:
         help="for each contender and case (default: 1; random: 0.01)",
     )
     parser.add_argument("--json", metavar="FILE", help="write every figure")
-    parser.add_argument("--plot", metavar="FILE", help="write a PNG (needs matplotlib)")
+    parser.add_argument(
+        "--plot", metavar="FILE", help="write a PNG or SVG, as its name ends (needs matplotlib)"
+    )
     of_random = parser.add_argument_group(
         "the random suite", "shapes and layouts that nobody listed; prints quantiles and the worst"
     )
@@ -220,6 +222,7 @@ def _listed(options: argparse.Namespace, parser: argparse.ArgumentParser) -> lis
 @torch.no_grad()
 def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
+    report.use_plain_characters()
     parser = _parser()
     options = parser.parse_args(arguments)
     _check_options(options, parser)

@@ -54,8 +54,11 @@ class Case:
         """The case that is written so: `argmax (2, 21, 64, 64) dim=1 float32 channels_last`. All
         but the operator, the shape and the dim has a default. Raises ValueError."""
         head = re.fullmatch(r"(\w+) \(([\d, ]+)\) dim=(-?\d+|None)((?: [\w=]+)*)", text.strip())
-        if not head or head[1] not in (*OPS, SOFTMAX):
+        if not head:
             raise ValueError(f"{text!r} is not like 'argmax (64, 1000) dim=-1 float32'")
+        if head[1] not in (*OPS, SOFTMAX):
+            known = ", ".join((*OPS, SOFTMAX))
+            raise ValueError(f"{text!r}: there is no operator {head[1]!r}; there are {known}")
         shape = tuple(int(size) for size in head[2].split(",") if size.strip())
         dim = None if head[3] == "None" else int(head[3])
         if dim is not None and not -len(shape) <= dim < len(shape) or 0 in shape:
@@ -68,8 +71,11 @@ class Case:
         }
         for word in head[4].split():
             kind = next((kind for kind, words in known.items() if word in words), None)
-            if kind is None or kind in options:
-                raise ValueError(f"{text!r}: {word!r} is one too many, or not known")
+            if kind is None:
+                words = "; ".join(f"{name}: {', '.join(words)}" for name, words in known.items())
+                raise ValueError(f"{text!r}: {word!r} is not known. There are {words}")
+            if kind in options:
+                raise ValueError(f"{text!r}: {word!r} is a second {kind}")
             options[kind] = word.removeprefix(f"{kind}=")
         case = cls(head[1], shape, dim, **options)
         if case.layout == "channels_last" and len(shape) != 4:

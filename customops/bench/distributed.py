@@ -213,7 +213,8 @@ def plot(path: str, rows: list[dict], title: str) -> None:
         axis.grid(alpha=0.3)
     for row in axes:
         row[0].set(ylabel="µs")
-    axes[0][0].legend(frameon=False)
+    lines, names = axes[0][0].get_legend_handles_labels()
+    figure.legend(lines, names, frameon=False, loc="outside lower center", ncols=len(names))
     figure.suptitle(title)
     figure.savefig(path, dpi=120)
 

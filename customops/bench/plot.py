@@ -6,9 +6,11 @@ from collections.abc import Callable
 from .peers import OPERATOR, OURS
 from .report import on_threads
 
+MOST_ROWS = 30
+
 
 def write(path: str, rows: list[dict], suite: str, title: str) -> None:
-    """A PNG of the rows in which ours was measured."""
+    """A picture of the rows in which ours was measured: PNG or SVG, as the name ends."""
     from matplotlib.figure import Figure
 
     rows = [row for row in rows if "seconds" in row["contenders"].get(OURS, {})]
@@ -16,9 +18,16 @@ def write(path: str, rows: list[dict], suite: str, title: str) -> None:
     if suite == "scaling":
         _draw_scaling(figure, rows)
     elif suite == "latency":
-        _draw_bars(figure, rows, lambda figures: figures["seconds"] * 1e6, "µs for a call")
+        _draw_bars(
+            figure,
+            rows,
+            lambda figures: figures["seconds"] * 1e6,
+            "µs for a call (shorter is better)",
+        )
     else:
-        label = "share of the time that reading and writing at the measured bandwidth takes"
+        label = (
+            "share of what the memory bandwidth allows (longer is better; the line is all of it)"
+        )
         _draw_bars(figure, rows, lambda figures: figures["share"], label, longest=1.5)
         for axes in figure.axes:
             axes.axvline(1, color="black", linewidth=0.8)
@@ -38,11 +47,17 @@ def _draw_bars(
     panels: dict[int | None, list[dict]] = {}
     for row in rows:
         panels.setdefault(row["threads"], []).append(row)
-    panels = panels or {None: []}
+    panels = {threads: _that_matter(of) for threads, of in panels.items()} or {None: []}
     figure.set_size_inches(11 * len(panels), 1.8 + 0.34 * max(map(len, panels.values())))
     all_axes = figure.subplots(1, len(panels), squeeze=False)[0]
     for axes, of_panel in zip(all_axes, panels.values(), strict=True):
         _draw_panel(axes, of_panel, value, label, longest)
+
+
+def _that_matter(rows: list[dict]) -> list[dict]:
+    """As many as can be read: where ours is the least ahead of the best peer."""
+    worst = sorted(rows, key=lambda row: row["best_peer_ratio"] or math.inf)[:MOST_ROWS]
+    return [row for row in rows if row in worst]
 
 
 def _draw_panel(
@@ -65,6 +80,8 @@ def _draw_panel(
     axes.set_yticks(range(len(rows)), names, fontsize=8)
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.set_xlabel(label)
+    if len(rows) == MOST_ROWS:
+        axes.set_title(f"the {MOST_ROWS} with the least lead", loc="left", fontsize=9)
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2, frameon=False)
 
 

@@ -8,9 +8,11 @@ gives something less), `workspace_bytes` (at the peak, besides input and output)
 Ratios are times of a peer over ours: above 1, ours is faster.
 """
 
+import codecs
 import ctypes
 import datetime
 import importlib.util
+import io
 import json
 import math
 import os
@@ -32,11 +34,27 @@ from . import peers
 from .peers import OURS
 
 LARGE_BYTES = 64_000_000
+# For a terminal that has no other characters than those of ASCII.
+IN_ASCII = {"†": "!", "‡": "~", "–": "-", "µ": "u", "×": "x", "→": "->"}
 LEGEND = (
     "share: of the time that reading the input (and mask) and writing the output takes at the "
     "measured read bandwidth (limit). ratio: the fastest right peer's time over ours.\n"
     "† wrong result. ‡ finds something less, not compared with. – see --json for the reason."
 )
+
+
+def use_plain_characters() -> None:
+    """Where stdout cannot show a character, it gets one of ASCII in its place."""
+
+    def replace(error: UnicodeError) -> tuple[str, int]:
+        assert isinstance(error, UnicodeEncodeError)
+        text = error.object[error.start : error.end]
+        return "".join(IN_ASCII.get(character, "?") for character in text), error.end
+
+    codecs.register_error("customops", replace)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="customops")
 
 
 def header(command: list[str], device: str) -> dict:

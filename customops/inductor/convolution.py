@@ -1,6 +1,7 @@
 """A convolution, times a number, and its extreme channel become one operator on a GPU, where cuDNN
 has a kernel for that: Inductor calls a kernel for the convolution and writes its result."""
 
+import math
 import operator
 
 import torch
@@ -38,6 +39,8 @@ def _rewrite(node: Node) -> str | None:
     if x.target in (aten.mul.Tensor, aten.mul.Scalar) and not x.kwargs:
         x, scale = x.args
     if not _is_alone(product) or not _is_alone(x) or type(scale) not in (int, float):
+        return None
+    if scale == 0 or not math.isfinite(scale):
         return None
     if x.target is not aten.convolution.default or x.kwargs or x.args[6]:  # transposed
         return None

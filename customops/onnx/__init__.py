@@ -1,9 +1,10 @@
 """ONNX: `torch.onnx.export(..., dynamo=True)` of models that use the operators."""
 
 from collections.abc import Callable
+from typing import Any
 
 
-def translation_table() -> dict[Callable, Callable]:
+def translation_table() -> dict[Callable[..., Any], Callable[..., Any]]:
     """The `custom_translation_table` of torch.onnx.export, with every operator of this library::
 
         torch.onnx.export(

@@ -103,7 +103,10 @@ def _convolved(scaled):
         options = {"strides": both[0], "pads": both[1] * 2, "dilations": both[2], "group": groups}
         batched, dtype = len(input.shape) == 4, input.dtype
         x = input if batched else op.Unsqueeze(input, [0])
+        if dtype == DType.BFLOAT16:  # for which there is no Conv
+            x, weight, bias = (t and op.Cast(t, to=DType.FLOAT) for t in (x, weight, bias))
         y = op.Conv(x, weight, bias, **options)
+        y = op.Cast(y, to=dtype) if dtype == DType.BFLOAT16 else y
         y = y if batched else op.Squeeze(y, [0])
         y.dtype, y.shape = dtype, ir.Shape([None] * len(input.shape))  # a value made here has none
         return scaled(y, scale, dim, keepdim)

@@ -9,6 +9,7 @@
 
 #include "cuda/device.cuh"
 #include "cuda/keys.cuh"
+#include "cuda/layout.h"
 #include "cuda/make_plan.h"
 #include "cuda/pack.h"
 #include "cuda/plan_check.h"
@@ -534,10 +535,75 @@ Case subtiles() {
   return c;
 }
 
+// Images of any strides go to channels_last, and nothing beyond their elements is touched.
+template <class T>
+void check_channels_last() {
+  for (int i = 0; i < 40; ++i) {
+    const auto size = [](int64_t most) { return 1 + static_cast<int64_t>(random_bits() % most); };
+    Images images{};
+    images.images = size(3);
+    images.channels = i % 2 ? 8 * size(20) : size(150);
+    images.positions = i % 3 ? 4 * size(80) : size(300);
+    images.channel_stride = images.positions + size(3) - 1;
+    images.image_stride = images.channels * images.channel_stride + size(3) - 1;
+    const int64_t skipped = size(3) - 1;
+    const int64_t last = (images.images - 1) * images.image_stride +
+                         (images.channels - 1) * images.channel_stride + images.positions;
+    std::vector<T> from(skipped + last);
+    std::iota(from.begin(), from.end(), T(1));
+    const int64_t count = images.images * images.channels * images.positions;
+    std::vector<T> to(count);
+    images.from = from.data() + skipped;
+    images.to = to.data();
+    launch_channels_last(images, sizeof(T), nullptr);
+    for (int64_t at = 0; at < count; ++at) {
+      const int64_t channel = at % images.channels, rest = at / images.channels;
+      const int64_t position = rest % images.positions, image = rest / images.positions;
+      const int64_t place =
+          image * images.image_stride + channel * images.channel_stride + position;
+      if (to[at] != from[skipped + place]) {
+        std::puts("channels_last: an element is not where it belongs");
+        std::exit(1);
+      }
+    }
+  }
+}
+
+// What a fused convolution leaves becomes NaNs and infinities, rounded and then scaled.
+void check_finish() {
+  const float infinity = std::numeric_limits<float>::infinity(),
+              most = std::numeric_limits<float>::max();
+  const DType float16{"float16", Kind::kFloat, 2, 0x7c00}, float32{"float32", Kind::kFloat, 4, 0};
+  for (const bool largest : {false, true}) {
+    const float marked = largest ? infinity : -infinity;
+    const float from[] = {marked, -most, most, 1.5f, 70000, -1.0009765f};
+    const float expected[] = {NAN, infinity, -infinity, -0.75f, -35000, 0.50048825f};
+    float to[6];
+    launch_finish({from, to, 6, -0.5f, largest}, float32, nullptr);
+    for (int i = 0; i < 6; ++i) {
+      if (to[i] != expected[i] && !(std::isnan(to[i]) && std::isnan(expected[i]))) {
+        std::puts("finish: a wrong value");
+        std::exit(1);
+      }
+    }
+    int16_t halves[6];
+    launch_finish({from, halves, 6, -0.5f, largest}, float16, nullptr);
+    // 70000 is infinite before it is scaled.
+    if (!std::isnan(Float16::decode(halves[0])) || Float16::decode(halves[4]) != -infinity ||
+        Float16::decode(halves[3]) != -0.75f) {
+      std::puts("finish: a wrong half");
+      std::exit(1);
+    }
+  }
+}
+
 }  // namespace
 
 // Arguments: how many cases, and the seed.
 int main(int count, char** arguments) {
+  check_channels_last<uint16_t>();
+  check_channels_last<uint32_t>();
+  check_finish();
   run(short_last_part());
   run(longer_than_half(true));
   run(longer_than_half(false));

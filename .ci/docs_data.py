@@ -1,0 +1,204 @@
+"""Writes what README.md and docs/ show of measurements, from the JSON beside them.
+
+Between `<!-- data: table FILE... -->` and `<!-- end -->` a document holds what the function of that
+name makes of the files; the pictures are named below. `--check` changes nothing and fails where a
+document differs.
+"""
+
+import argparse
+import json
+import re
+import sys
+import textwrap
+from collections.abc import Iterable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+BLOCK = re.compile(r"(<!-- data: (\w+) (\S+(?: \S+)*) -->\n).*?(<!-- end -->)", re.S)
+H200, CPU = "h200/sweep.json", "cpu/sweep.json"
+# What README.md shows: (file, case, what it is).
+FIVE = (
+    (H200, "argmin (128, 4096, 4095) dim=1 float32", "8.6 GB over dim 1"),
+    (H200, "argmax (64, 151936) dim=-1 float32 graph", "greedy tokens"),
+    (H200, "argmax (8, 150, 512, 512) dim=1 float32 channels_last", "classes of pixels"),
+    (CPU, "argmax (1, 19, 1024, 2048) dim=1 float32", "classes of pixels"),
+    (CPU, "argmax (64, 151936) dim=-1 bfloat16", "greedy tokens"),
+)
+# What speed.svg shows, of h200/sweep.json.
+SHOWN = (
+    "argmin (128, 4096, 4095) dim=1 float32",
+    "argmax (64, 4096, 4095) dim=1 int8",
+    "argmax (64, 151936) dim=-1 float32 graph",
+    "argmax (8, 150, 512, 512) dim=1 float32 channels_last",
+    "argmin (4194304, 32) dim=-1 float32",
+    "scale_min (64, 128, 254, 254) dim=1 float32",
+)
+ON = {H200: "H200", CPU: "CPU, 2 cores"}
+
+
+def load(file: str) -> dict:
+    return json.loads((DOCS / file).read_text())
+
+
+def find(file: str, name: str) -> dict:
+    """The case of that name; with all threads, where there are several."""
+    return next(case for case in load(file)["cases"] if case["name"] == name)
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    head = list(head)
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def microseconds(contender: dict | None) -> str:
+    """Three digits; † for wrong indices, – where there is no figure."""
+    if not contender or contender.get("seconds") is None:
+        return "–"
+    value = contender["seconds"] * 1e6
+    text = f"{value:.0f}" if value >= 99.5 else f"{value:.3g}"
+    return text + ("" if contender.get("right", True) else "†")
+
+
+def share(contender: dict) -> str:
+    value = contender.get("share")
+    return "–" if value is None or value < 0.01 else f"{value:.2f}"
+
+
+def conditions(file: str) -> str:
+    """Where, when and by which command a file was made."""
+    run = load(file)
+    versions = {name: version for name, version in run["versions"].items() if version}
+    of = ", ".join(f"{name} {version}" for name, version in versions.items())
+    machine = run["machine"]
+    machine = machine.get("gpu") or f"{machine['cpu']}, {machine['cores']} cores"
+    bandwidth = run.get("read_bytes_per_second")
+    lines = [f"{machine}, {run['date']}."]
+    if bandwidth:
+        lines.append(f"Read bandwidth measured in the same run: {bandwidth / 1e12:.2f} TB/s.")
+    command = textwrap.wrap(run["command"], 90, break_on_hyphens=False)
+    command = " \\\n        ".join(command)
+    versions = textwrap.fill(f"Versions: {of}.", 99)
+    return "\n".join([*lines, "", f"    {command}", "", versions, ""])
+
+
+def sweep(file: str) -> str:
+    """Every case of a file: µs of each contender, and the share of the limit that ours reaches."""
+    cases = load(file)["cases"]
+    names = list(dict.fromkeys(name for case in cases for name in case["contenders"]))
+    names = [name for name in names if name != "operator"]
+    has_threads = any(case["threads"] for case in cases)
+    rows = []
+    for case in cases:
+        of = case["contenders"]
+        threads = [str(case["threads"])] if has_threads else []
+        figures = (microseconds(of.get(name)) for name in names)
+        rows.append([case["name"], *threads, *figures, share(of["ours"])])
+    return table(["case", *["threads"] * has_threads, *names, "share"], rows)
+
+
+def summary(file: str) -> str:
+    """How ours stands beside the others, over all inputs and over large ones."""
+    rows = []
+    for line in load(file)["summary"]:
+        inputs = line["inputs"] + (f", {line['threads']} threads" if line["threads"] else "")
+        ratios = (f"{line['torch_ratio']:.2f}", f"{line['best_peer_ratio']:.2f}")
+        slower = "; ".join(line["slower_than_a_peer"]) or "none"
+        rows.append([inputs, str(line["cases"]), *ratios, slower])
+    return table(["inputs", "cases", "× torch", "× the best peer", "slower than a peer"], rows)
+
+
+def model(*files: str) -> str:
+    """The whole model: milliseconds and MiB at the peak, torch → ours."""
+    runs = [load(file) for file in files]
+    head = ["pass", *("channels_last" if run["channels_last"] else "contiguous" for run in runs)]
+    rows = []
+    for cases in zip(*(run["cases"] for run in runs), strict=True):
+        row = [f"{cases[0]['pass']}, {cases[0]['mode']}"]
+        for case in cases:
+            torch, ours = case["torch"], case["ours"]
+            times = (f"{of['seconds'] * 1e3:.3g}" for of in (torch, ours))
+            peaks = (f"{of['peak_bytes'] / 2**20:.0f}" for of in (torch, ours))
+            row.append(f"{' → '.join(times)} ms, {' → '.join(peaks)} MiB")
+        rows.append(row)
+    return table(head, rows)
+
+
+def five(*_: str) -> str:
+    """The figures of README.md."""
+    rows = []
+    for file, name, what in FIVE:
+        case = find(file, name)
+        ours, torch = case["contenders"]["ours"], case["contenders"]["torch"]
+        faster = f"{torch['seconds'] / ours['seconds']:.1f} ×"
+        row = (f"{what}: `{name}`", ON[file], microseconds(ours), microseconds(torch), faster)
+        rows.append([*row, share(ours)])
+    return table(["what", "on", "ours, µs", "torch, µs", "faster", "of the limit"], rows)
+
+
+TABLES = {made.__name__: made for made in (conditions, sweep, summary, model, five)}
+
+
+def speed() -> str:
+    """Bars: how many times as fast as eager torch, ours and torch.compile."""
+    width, left, unit, row = 860, 400, 24, 46
+    height = row * len(SHOWN) + 62
+    texts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+        'font-family="sans-serif" font-size="13">',
+        f'<rect width="{width}" height="{height}" fill="white"/>',
+        '<text x="10" y="22" font-size="15">Times as fast as eager torch on an NVIDIA H200 '
+        "(longer is better; the line is torch)</text>",
+    ]
+    for i, name in enumerate(SHOWN):
+        of, top = find("h200/sweep.json", name)["contenders"], 40 + i * row
+        texts.append(f'<text x="{left - 8}" y="{top + 20}" text-anchor="end">{name}</text>')
+        for j, (contender, color) in enumerate((("ours", "#2563eb"), ("compile", "#9ca3af"))):
+            ratio = of["torch"]["seconds"] / of[contender]["seconds"]
+            length, y = ratio * unit, top + 18 * j
+            label = {"ours": "customops", "compile": "torch.compile"}[contender]
+            texts.append(
+                f'<rect x="{left}" y="{y}" width="{length:.1f}" height="15" fill="{color}"/>'
+                f'<text x="{left + length + 5:.1f}" y="{y + 12}" font-size="11">'
+                f"{ratio:.1f} {label}</text>"
+            )
+    bottom = 40 + row * len(SHOWN)
+    texts.append(
+        f'<line x1="{left + unit}" y1="34" x2="{left + unit}" y2="{bottom}" stroke="black"/>'
+        f'<text x="{left + unit}" y="{bottom + 14}" text-anchor="middle" font-size="11">1</text>'
+    )
+    return "\n".join([*texts, "</svg>\n"])
+
+
+PICTURES = {"speed.svg": speed}
+
+
+def documents() -> dict[Path, str]:
+    """Every document and picture as it should be."""
+    paths = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+
+    def fill(match: re.Match) -> str:
+        begin, name, files, end = match.groups()
+        return begin + "\n" + TABLES[name](*files.split()) + "\n" + end
+
+    wanted = {path: BLOCK.sub(fill, path.read_text()) for path in paths}
+    return wanted | {DOCS / name: draw() for name, draw in PICTURES.items()}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true")
+    check = parser.parse_args().check
+    differing = 0
+    for path, text in documents().items():
+        if not path.exists() or path.read_text() != text:
+            differing += 1
+            print(f"{path.relative_to(ROOT)}: {'differs from its data' if check else 'written'}")
+            if not check:
+                path.write_text(text)
+    return int(check and differing > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

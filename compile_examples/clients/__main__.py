@@ -1,0 +1,26 @@
+"""Runs each client whose library is installed, and says which is not. The exit status is 1 if a
+result differs from torch's."""
+
+import importlib
+import importlib.util
+import sys
+
+from . import CLIENTS
+
+
+def main() -> int:
+    failed = False
+    for name, library in CLIENTS.items():
+        if importlib.util.find_spec(library) is None:
+            print(f"{name}: skipped, for {library} is not installed (make clients)")
+            continue
+        try:
+            print(f"{name}: {importlib.import_module(f'.{name}', __package__).run()}", flush=True)
+        except AssertionError as error:
+            failed = True
+            print(f"{name}: FAILED, {error}")
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,27 @@
+"""A segmentation model of torchvision, with random weights."""
+
+import torch
+from torchvision.models.segmentation import lraspp_mobilenet_v3_large
+
+import customops
+
+
+@torch.no_grad()
+def run() -> str:
+    torch.manual_seed(0)
+    # Normalised by their batch: by the averages of no training, all pixels are of one class.
+    model = lraspp_mobilenet_v3_large(weights=None, weights_backbone=None, num_classes=21).train()
+    images = torch.randn(2, 3, 96, 128)
+
+    def classes(images: torch.Tensor) -> torch.Tensor:
+        return model(images)["out"].argmax(1)
+
+    expected = classes(images)
+    with customops.enable():
+        found = classes(images)
+    assert torch.equal(found, expected), "the classes differ from torch's"
+    assert expected.unique().numel() > 1, "every pixel is of one class"
+    compiled = torch.compile(classes, options=customops.inductor_options())(images)
+    agreeing = (compiled == expected).float().mean().item()
+    assert agreeing > 0.99, "compiled, the classes differ from torch's"
+    return f"{expected.numel()} pixels, {expected.unique().numel()} classes, equal to torch's"

@@ -1,0 +1,118 @@
+"""README, the documents and the docstrings: their code runs, their figures are those of the data,
+and their lines fit a screen."""
+
+import doctest
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import customops
+
+ROOT = Path(__file__).parent.parent
+if not (ROOT / "docs").exists():
+    pytest.skip("there are no documents beside the tests", allow_module_level=True)
+
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+FENCED = re.compile(r"^( *)```(\w*)\n(.*?)^\1```", re.M | re.S)
+each_document = pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.stem)
+
+# What a reader of a document has before its first block.
+ONE_RANK = """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo", init_method="tcp://127.0.0.1:0", rank=0, world_size=1)
+logits = torch.randn(4, 100)
+"""
+BEFORE = {"distributed": ONE_RANK}
+ELSEWHERE = {"export"}  # in test_onnx.py, for it needs onnxruntime and a compiler
+
+
+def blocks(path, *languages):
+    return [code for _, language, code in FENCED.findall(path.read_text()) if language in languages]
+
+
+WITH_CODE = [path for path in DOCUMENTS if blocks(path, "python") and path.stem not in ELSEWHERE]
+
+
+@pytest.mark.parametrize("path", WITH_CODE, ids=lambda path: path.stem)
+def test_python_runs(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code = "\n".join([BEFORE.get(path.stem, ""), *blocks(path, "python")])
+    try:
+        exec(compile(code, path.name, "exec"), {"__name__": path.stem})
+    finally:
+        if torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()
+    assert not customops.enabled()
+
+
+@each_document
+def test_commands_exist(path):
+    """`make` knows its targets, and Python its modules."""
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.M))
+    for code in blocks(path, "sh"):
+        for line in code.splitlines():
+            words = line.partition("#")[0].split()
+            if "make" in words:
+                after = words[words.index("make") + 1 :]
+                named = {word for word in after if "=" not in word and '"' not in word}
+                assert named & targets or not named, line
+            for module in re.findall(r"python -m ([\w.]+)", line):
+                assert importlib.util.find_spec(module), line
+
+
+@each_document
+def test_lines_fit(path):
+    """Tables and pictures aside."""
+    long = [
+        (number, line)
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if len(line) > 100 and not line.lstrip().startswith(("|", "![", "<!--"))
+    ]
+    assert not long
+
+
+def test_the_readme_takes_two_minutes():
+    text = (ROOT / "README.md").read_text()
+    prose = [line for line in FENCED.sub("", text).splitlines() if not line.startswith("|")]
+    assert len(" ".join(prose).split()) <= 700 and len(text.splitlines()) <= 110
+
+
+def test_figures_are_those_of_the_data():
+    """If not: make docs-data."""
+    command = [sys.executable, ROOT / ".ci/docs_data.py", "--check"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+PUBLIC = [getattr(customops, name) for name in customops.__all__]
+FUNCTIONS = [x for x in [*PUBLIC, customops.min, customops.max] if callable(x)]
+FUNCTIONS = [x for x in FUNCTIONS if not isinstance(x, type)]
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
+def test_docstrings(function):
+    """They have what a reader looks for, and their examples run."""
+    text = function.__doc__
+    parts = ("Returns:", "Example:") + ("Args:", "Raises:") * bool(takes_arguments(function))
+    assert all(f"\n    {part}\n" in text for part in parts), text
+    globs = {"torch": torch, "customops": customops}
+    test = doctest.DocTestParser().get_doctest(text, globs, function.__name__, None, None)
+    assert test.examples
+    runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
+    runner.run(test)
+    assert runner.failures == 0
+
+
+def takes_arguments(function):
+    return function.__code__.co_argcount + function.__code__.co_kwonlyargcount
+
+
+def test_star_import_hides_no_builtin():
+    import builtins
+
+    assert not [name for name in customops.__all__ if hasattr(builtins, name) and name[0] != "_"]
