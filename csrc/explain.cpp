@@ -43,6 +43,8 @@ constexpr Field<CudaPlan> kCudaFields[] = {
     REDUCEOPS_FIELD(CudaPlan, stages),      REDUCEOPS_FIELD(CudaPlan, scratch_bytes),
     REDUCEOPS_FIELD(CudaPlan, runs),        REDUCEOPS_FIELD(CudaPlan, box.reading),
     REDUCEOPS_FIELD(CudaPlan, box.pieces),  REDUCEOPS_FIELD(CudaPlan, mapped),
+    REDUCEOPS_FIELD(CudaPlan, realigned),   REDUCEOPS_FIELD(CudaPlan, spaced),
+    REDUCEOPS_FIELD(CudaPlan, flat),
 };
 
 constexpr Field<CpuPlan> kCpuFields[] = {
@@ -85,6 +87,7 @@ REDUCEOPS_EXPORT const char* reduceops_cuda_plan_field(int64_t i) {
 REDUCEOPS_EXPORT const char* reduceops_cpu_plan_field(int64_t i) { return name_of(kCpuFields, i); }
 
 // mask_strides: of a mask in the shape of the input; null if there is none
+// stores: of each result: of its index, its value or both
 // constants: the value of each, in that order
 // out: the fields of the plan, how many walks fit, and of each its fields, its price in nanoseconds
 // and whether it is the usual one.
@@ -95,7 +98,8 @@ REDUCEOPS_EXPORT const char* reduceops_cuda_plan(int64_t ndim, const int64_t* si
                                                  int64_t bytes, int64_t address,
                                                  int64_t multiprocessors, int64_t bulk,
                                                  const int64_t* mask_strides, int64_t softmax,
-                                                 const int64_t* constants, int64_t* out) {
+                                                 int64_t stores, const int64_t* constants,
+                                                 int64_t* out) {
   using namespace reduceops::cuda;
   Tuning tuning;
   for (const auto& tunable : kTunables) set(tuning, tunable, *constants++);
@@ -103,16 +107,16 @@ REDUCEOPS_EXPORT const char* reduceops_cuda_plan(int64_t ndim, const int64_t* si
   auto groups = groups_of(ndim, sizes, strides, reduced_mask, mask_strides);
   arrange(groups, bytes);
   const Limits limits{multiprocessors, bulk != 0};
-  const Plan plan = make_plan(groups, bytes, address, limits, tuning, task);
+  const Plan plan = make_plan(groups, bytes, address, limits, tuning, task, stores);
   out = write(kCudaFields, plan, out);
-  const PlanInput in(groups, bytes, address, limits, tuning, task);
-  Choice choice(in);
-  choice.set_prices();
-  *out++ = choice.count();
-  for (int i = 0; i < choice.count(); ++i) {
-    out = write(kCudaFields, choice[i].plan, out);
-    *out++ = std::llround(choice[i].price * 1e3);
-    *out++ = i == choice.usual();
+  const PlanInput in(groups, bytes, address, limits, tuning, task, stores);
+  FittingWalks walks(in);
+  walks.set_prices();
+  *out++ = walks.count();
+  for (int i = 0; i < walks.count(); ++i) {
+    out = write(kCudaFields, walks[i].plan, out);
+    *out++ = std::llround(walks[i].price * 1e3);
+    *out++ = i == walks.usual();
   }
   return broken_promise(plan, groups, bytes, address, limits, task);
 }

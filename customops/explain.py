@@ -61,6 +61,9 @@ class CudaPlan:
     reading: int
     pieces: bool
     mapped: bool
+    realigned: bool
+    spaced: bool
+    flat: bool
     # The walks that fit, of which this is one; none in a candidate's plan.
     candidates: "tuple[Candidate, ...]" = field(default=(), compare=False, repr=False)
 
@@ -109,12 +112,14 @@ def cuda_plan(
     tuning: Mapping[str, int] | None = None,
     mask: torch.Tensor | None = None,
     softmax: bool = False,
+    values: bool = False,
 ) -> CudaPlan:
     """The plan for reducing `dim` (None: all) of a tensor like `self`, which is not empty; its
     device does not matter, a meta tensor will do. `address` stands for the address of its first
     element in bytes, `bulk` for a GPU that has bulk copies (Hopper on), `tuning` for what
     REDUCEOPS_CUDA_TUNING sets: from 0 on, and where a value would be no use, the nearest that is.
-    `mask` is like that of the call, `softmax` for softmax_max.
+    `mask` is like that of the call, `softmax` for softmax_max, `values` for what gives values and
+    indices.
     Raises BrokenPlan if the kernel could not rely on the plan."""
     constants = cuda_constants()
     if unknown := set(tuning or ()) - set(constants):
@@ -122,9 +127,9 @@ def cuda_plan(
     for name, value in (tuning or {}).items():
         if not 0 <= value < 1 << 63:
             raise ValueError(f"{name} is {value}; it takes 0 to 2**63 - 1")
-    values = list((constants | dict(tuning or {})).values())
-    numbers = (ctypes.c_int64 * len(values))(*values)
-    limits = (address, multiprocessors, bulk, _mask_strides(self, mask), softmax, numbers)
+    numbers = list((constants | dict(tuning or {})).values())
+    array = (ctypes.c_int64 * len(numbers))(*numbers)
+    limits = (address, multiprocessors, bulk, _mask_strides(self, mask), softmax, 1 + values, array)
     fields = len(_fields("cuda"))
     most = fields + 1 + len(Walk) * (fields + 2)
     said, broken = _ask("reduceops_cuda_plan", _layout(self, dim), limits, most)

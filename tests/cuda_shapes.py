@@ -109,6 +109,7 @@ TUNINGS = {
     "short_row_bytes=0",
     "tiles of groups": "margin=0,small_elements=0,whole_rows=0,whole_column=0,bulk_bytes=0,"
     "short_row_bytes=4096,small_group_bytes=49152,part_loads=64",
+    "results in their order": "walk=9,small_elements=0,bulk_bytes=0",
 }
 
 

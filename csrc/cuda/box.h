@@ -12,7 +12,7 @@ namespace reduceops::cuda {
 struct Box {
   // How outputs are read; else the vectors of a row in a span that a thread holds, 0 for any
   // number.
-  static constexpr int kColumns = -1;    // a thread to a slot of neighbouring columns
+  static constexpr int kColumns = -1;    // some lanes to a slot of neighbouring columns
   static constexpr int kElements = -2;   // some lanes to an output, element by element
   static constexpr int kScattered = -3;  // the same, where a table says where elements are
   int reading;
@@ -20,7 +20,7 @@ struct Box {
   int64_t columns;   // its size, else 1
   int64_t tile;      // groups of a block
   int64_t tiles;     // blocks
-  int lanes;         // to an output
+  int lanes;         // to an output, or a slot of them
   bool pieces;       // each group is copied by itself; else a tile is one span of memory
   int copy_lanes;    // to a piece
   int group_bytes;   // from the first byte of a group to its last

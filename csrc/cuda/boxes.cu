@@ -231,36 +231,48 @@ __device__ void read_rows(const BoxProblem& p, Element element, const Tile& tile
   }
 }
 
-// A thread to a slot of neighbouring columns.
+// A thread to a slot of neighbouring columns, or some lanes, which take its rows by turns.
 template <class Element>
 __device__ void read_columns(const BoxProblem& p, Element element, const Tile& tile) {
   using S = Slots<Element>;
   using Key = typename S::Key;
+  const uint32_t lanes = p.box.lanes, lane = threadIdx.x & (lanes - 1);
   const uint32_t slots = (p.columns + S::kElements - 1) / S::kElements;
-  const uint32_t next_group = kGroupThreads / slots, next_slot = kGroupThreads % slots;
-  uint32_t group = threadIdx.x / slots, slot = threadIdx.x % slots;
-  while (group < tile.count) {
-    const uint32_t at =
-        tile.at(dynamic_shared(), group) + slot * uint32_t(sizeof(typename S::Slot));
-    const auto row = [&](uint32_t i) {
-      return typename S::Row(dynamic_shared(), at + std::min(i, p.rows - 1) * p.box.row_pitch)[0];
+  const uint32_t at_once = kGroupThreads / lanes, number = threadIdx.x >> log2_of(lanes);
+  const uint32_t next_group = at_once / slots, next_slot = at_once % slots;
+  uint32_t group = number / slots, slot = number % slots;
+  const uint32_t turns = (p.rows + lanes - 1) / lanes;
+  // A warp's lanes stay together, for they combine what they have.
+  for (uint32_t first = 0; first < tile.count * slots; first += at_once) {
+    const uint32_t at = tile.at(dynamic_shared(), std::min(group, tile.count - 1)) +
+                        slot * uint32_t(sizeof(typename S::Slot));
+    // Past the end there is the last row again.
+    const auto number_of = [&](uint32_t turn) { return std::min(turn * lanes + lane, p.rows - 1); };
+    const auto row = [&](uint32_t turn) {
+      return typename S::Row(dynamic_shared(), at + number_of(turn) * p.box.row_pitch)[0];
     };
     Tracker<Element> tracker;
-    for (uint32_t j = 0; j < p.rows; j += 4)
+    for (uint32_t j = 0; j < turns; j += 4)
       tracker.take(element, {{row(j), row(j + 1), row(j + 2), row(j + 3)}}, j);
     tracker.finish();
+    uint32_t index[S::kElements];
+#pragma unroll
+    for (int e = 0; e < S::kElements; ++e) {
+      index[e] = number_of(tracker.turn(0, e));
+      if (lanes > 1)
+        index[e] = warp_combine(Near<Key>{tracker.key(element, 0, e), index[e]}, lanes).index;
+    }
     const uint32_t column = slot * S::kElements;
     const int64_t output = (tile.first + group) * p.columns + column;
-    if (p.only_indices) {
-      uint32_t turns[S::kElements];
-#pragma unroll
-      for (int e = 0; e < S::kElements; ++e) turns[e] = tracker.turn(0, e);
-      p.out.put_indices(output, p.columns - column, turns);
+    if (lane > 0 || group >= tile.count) {
+      // Another lane stores this, or nobody.
+    } else if (p.only_indices) {
+      p.out.put_indices(output, p.columns - column, index);
     } else {
 #pragma unroll
       for (int e = 0; e < S::kElements; ++e) {
         if (column + e < p.columns)
-          store(p, element, tile, output + e, at + e * uint32_t(sizeof(Key)), tracker.turn(0, e));
+          store(p, element, tile, output + e, at + e * uint32_t(sizeof(Key)), index[e]);
       }
     }
     const bool next_line = slot + next_slot >= slots;
@@ -280,14 +292,17 @@ __device__ void read_elements(const Boxes& p, Element element, const Tile& tile)
     const uint32_t mine = o0 + (threadIdx.x >> log2_of(lanes)), o = std::min(mine, outputs - 1);
     const uint32_t group = p.columns == 1 ? o : o / p.columns, column = o - group * p.columns;
     const uint32_t at = tile.at(dynamic_shared(), group) + column * p.box.column_pitch;
+    // Positions rise, so that a later element wins only if it is smaller.
     Near<Key> best;
+    if (lane < p.rows) best.index = lane;
     for (uint32_t j = lane; j < p.rows; j += kAtOnce * lanes) {
       // Past the end there is the last element again, which changes nothing.
       const auto position = [&](int u) { return std::min(j + u * lanes, p.rows - 1); };
 #pragma unroll
       for (int u = 0; u < kAtOnce; ++u) {
         const char* from = dynamic_shared() + at + p.offset_of_row(position(u));
-        best.take(element.key(*reinterpret_cast<const Key*>(from)), position(u));
+        const Key key = element.key(*reinterpret_cast<const Key*>(from));
+        if (key < best.key) best = {key, position(u)};
       }
     }
     best = warp_combine(best, lanes);

@@ -8,6 +8,7 @@
 // apart.
 //
 // Bound by reading memory; short columns by the work per output.
+#include "cuda/combine.cuh"
 #include "cuda/results.cuh"
 #include "cuda/ring.cuh"
 #include "cuda/trackers.cuh"
@@ -116,6 +117,7 @@ __device__ void read(const Problem& p, Element element, const Ring& ring, char* 
   const bool alone = shares == 1 && p.plan.cluster == 1;
   // The columns that threads keep at once: all of a tile, unless a stage holds all of its rows.
   const auto subtile = static_cast<uint32_t>(p.plan.subtile);
+  const auto tile_columns = static_cast<uint32_t>(p.plan.tile);
   auto* nears = reinterpret_cast<Near<Key>*>(scratch);  // [shares][tile]
   Turn stage;
   for (int64_t number = blockIdx.x; number < p.plan.tiles * p.plan.parts; number += gridDim.x) {
@@ -189,17 +191,20 @@ __device__ void read(const Problem& p, Element element, const Ring& ring, char* 
       if (share < shares) {
         each([&](uint32_t here, Key key, uint32_t index) {
           // A share past the extent has nothing.
-          nears[share * p.plan.tile + here] = {key, share < extent ? index : ~0u};
+          nears[share * tile_columns + here] = share < extent ? Near<Key>{key, index} : Near<Key>();
         });
       }
       sync_readers();
-      for (uint32_t here = left + threadIdx.x; here < std::min(left + subtile, columns);
-           here += blockDim.x - kProducers) {
-        Near<Key> found = nears[here];
-        for (uint32_t s = 1; s < shares; ++s) {
-          const Near<Key> other = nears[s * p.plan.tile + here];
-          if (other.index != ~0u) found.take(other.key, other.index);
-        }
+      // Where columns are few, shares are many: several lanes combine those of a column.
+      const uint32_t end = std::min(left + subtile, columns);
+      const uint32_t readers = blockDim.x - kProducers;
+      const uint32_t takers = 1u << log2_of(std::clamp(readers / subtile, 1u, 32u));
+      for (uint32_t first = 0; first < (end - left) * takers; first += readers) {
+        const uint32_t item = first + threadIdx.x, taker = item & (takers - 1);
+        const uint32_t here = left + item / takers;
+        const Near<Key> found =
+            merge_slots(nears + here, here < end ? shares : 0, tile_columns, taker, takers);
+        if (taker > 0 || here >= end) continue;
         if (p.plan.cluster > 1) {
           nears[here] = found;
         } else {

@@ -5,7 +5,14 @@ namespace reduceops::cuda {
 
 void launch_columns(const Reduction& r, const Problem& problem, void* stream) {
   visit_device_element(r, [&](auto element) {
-    const Stored<decltype(element)> source{element};
+    using Element = decltype(element);
+    const Stored<Element> source{element};
+    if constexpr (sizeof(typename Element::Key) <= 2) {
+      if (problem.plan.realigned) {
+        const Realigned<Element> anywhere{source, problem.end};
+        return launch_columns_of<true>(problem, anywhere, Extreme(), stream);
+      }
+    }
     problem.plan.vector ? launch_columns_of<true>(problem, source, Extreme(), stream)
                         : launch_columns_of<false>(problem, source, Extreme(), stream);
   });

@@ -2,9 +2,10 @@
 // many as 16 bytes hold); where columns are few, threads share them by turns and the reduced extent
 // is cut into parts as well.
 //
-// Bound by reading memory where 16-byte loads are possible, at most; with an odd row pitch by the
-// number of loads in flight. What is done for an element under a mask or for a sum takes registers
-// that loads would have: those go by way of shared memory, so that some are always in flight.
+// Bound by reading memory. Where rows of columns of 8- and 16-bit types are not aligned, what is
+// loaded is joined (Realigned); other types are loaded element by element then, bound by the number
+// of loads in flight. What is done for an element under a mask or for a sum takes registers that
+// loads would have: those go by way of shared memory, so that some are always in flight.
 #pragma once
 
 #include "cuda/reducer.cuh"
@@ -17,6 +18,20 @@ constexpr int kPitch = kThreads + 1;  // of states in shared memory; odd, for it
 // Whether each thread has all of its columns, and writes their results itself.
 __host__ __device__ inline bool alone(const Problem& p) {
   return p.plan.shares == 1 && p.reduced_count == 1;
+}
+
+// Where a reduced position is, by divisors that the host knows.
+template <class Source>
+__device__ typename Source::At at_position(const Problem& p, const Source& source,
+                                           typename Source::At at, uint32_t position) {
+  REDUCEOPS_ROLLED
+  for (int d = 0; d < p.reduced_count; ++d) {
+    const Dim dim = p.reduced()[d];
+    const uint32_t over = p.by_size[d].quotient(position);
+    at = source.along(at, dim, position - over * static_cast<uint32_t>(dim.size));
+    position = over;
+  }
+  return at;
 }
 
 // The results of a block's groups from the states of their threads, of which there are
@@ -52,17 +67,18 @@ __device__ void combine_shares(const Problem& p, const Source& source, const Red
   }
 }
 
-// The results of neighbouring columns, from output number `output` on, that are each a thread's
-// alone, of positions from `begin` on.
+// The results of `count` neighbouring columns, from output number `output` on, that are each a
+// thread's alone, of positions from `begin` on.
 template <int kWidth, class Source, class Reducer, class State>
 __device__ void put_alone(const Problem& p, const Source& source, const Reducer& reducer,
-                          const typename Source::Key* first, int64_t output, int64_t part,
-                          int64_t begin, const State (&states)[kWidth]) {
+                          const typename Source::Key* first, int64_t output, uint32_t count,
+                          int64_t part, int64_t begin, const State (&states)[kWidth]) {
   using Key = typename Source::Key;
   const int64_t stride = p.axes()[0].stride, step = p.reduced()[0].step;
   const auto emit_each = [&] {
 #pragma unroll
     for (int c = 0; c < kWidth; ++c) {
+      if (c >= count) continue;
       const State& state = states[c];
       typename Reducer::template State<Key, int64_t> found;
       if (!state.none()) found = widen(state, (begin + state.index) * step);
@@ -81,10 +97,11 @@ __device__ void put_alone(const Problem& p, const Source& source, const Reducer&
       uint32_t found[kWidth];
 #pragma unroll
       for (int c = 0; c < kWidth; ++c) found[c] = static_cast<uint32_t>(reducer.index(states[c]));
-      return results.put_indices(found);
+      return results.put_indices(0, count, found);
     }
 #pragma unroll
     for (int c = 0; c < kWidth; ++c) {
+      if (c >= count) continue;
       const State& state = states[c];
       const Key key = state.none() ? std::numeric_limits<Key>::max() : state.key;
       results.put(source.element, c, key, reducer.index(state));
@@ -99,7 +116,7 @@ __device__ typename Slots<Element>::Slot slot_of(Key element) {
   return sizeof(Key) == 2 ? bits * 0x10001u : bits;  // twice: half a slot of zeros is a rare case
 }
 
-// kVector: a thread takes as many columns as 16 bytes hold.
+// kVector: a thread takes as many columns as 16 bytes hold; the last ones may be fewer.
 // kStages: loads go through so many stages of shared memory, if any, each of kLoads.
 template <bool kVector, int kLoads, int kBlocks, int kStages, class Source, class Reducer>
 __global__ void __launch_bounds__(kThreads, kBlocks)
@@ -143,6 +160,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
       } else {
         f([&](uint32_t turn) {
           const int64_t position = begin + share + int64_t(turn) * shares;
+          if (p.plan.flat) return at_position(p, source, base, static_cast<uint32_t>(position));
           return source.move(base, p.reduced(), p.reduced_count, position).at;
         });
       }
@@ -226,7 +244,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
           };
 #pragma unroll
           for (int i = 1; i < kStages; ++i) ask();
-          load_ahead(0);
+          if (turns > 0) load_ahead(0);
 #pragma unroll 1
           for (; turn < turns; turn += kLoads) {
             Load loads[kLoads];
@@ -273,8 +291,9 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
         found);
     if (alone(p)) {
       if (inside) {
-        put_alone<kWidth>(p, source, reducer, base.input, outer * inner.size + column, part, begin,
-                          found);
+        const auto count = static_cast<uint32_t>(std::min<int64_t>(inner.size - column, kWidth));
+        put_alone<kWidth>(p, source, reducer, base.input, outer * inner.size + column, count, part,
+                          begin, found);
       }
       continue;
     }

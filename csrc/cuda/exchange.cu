@@ -158,13 +158,15 @@ __device__ void read_elements(const ExchangeProblem& p, Element element, const E
   each(tile.groups, tile.columns, [&](uint32_t group, uint32_t column) {
     const uint32_t at = tile.at(group) + column * p.plan.column_pitch;
     Near<Key> best;
+    best.index = 0;
     for (uint32_t j = 0; j < p.rows; j += kAtOnce) {
       // Past the end there is the last element again, which changes nothing.
 #pragma unroll
       for (int u = 0; u < kAtOnce; ++u) {
         const uint32_t row = std::min(j + u, p.rows - 1);
         const char* from = dynamic_shared() + at + row * p.plan.row_pitch;
-        best.take(element.key(*reinterpret_cast<const Key*>(from)), row);
+        const Key key = element.key(*reinterpret_cast<const Key*>(from));
+        if (key < best.key) best = {key, row};
       }
     }
     store(p, element, tile.result(group) + column * p.inner.step, at, best.index);

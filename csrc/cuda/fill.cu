@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "cuda/device.cuh"
+#include "cuda/divisor.h"
 #include "make_groups.h"
 
 namespace reduceops::cuda {
@@ -19,12 +20,30 @@ constexpr bool kCopied = false;  // whether the value is the element, bit for bi
 template <class Key, bool kFloat>
 constexpr bool kCopied<Plain<Key, kFloat>> = true;
 
-struct ResultDims {
+// Where the result of a position lies in the input; kShort: all positions have 32 bits.
+template <bool kShort>
+struct Offsets {
   int count;
   Dim dims[kMaxDims];  // in the order of the results
+  Divisor by_size[kMaxDims];
 
-  explicit ResultDims(const Dims& from) : count(from.count) {
-    std::copy_n(from.dim, from.count, dims);
+  explicit Offsets(const Dims& from) : count(from.count) {
+    for (int d = 0; d < count; ++d) {
+      dims[d] = from.dim[d];
+      by_size[d] = Divisor(dims[d].size);
+    }
+  }
+  __device__ int64_t operator()(int64_t i) const {
+    if constexpr (!kShort) return count ? place(dims, count, i).offset : 0;
+    int64_t offset = 0;
+    auto rest = static_cast<uint32_t>(i);
+    REDUCEOPS_ROLLED
+    for (int d = 0; d < count; ++d) {
+      const uint32_t over = by_size[d].quotient(rest);
+      offset += (rest - over * static_cast<uint32_t>(dims[d].size)) * dims[d].stride;
+      rest = over;
+    }
+    return offset;
   }
 };
 
@@ -44,32 +63,72 @@ __device__ void each(int64_t n, Read read, Write write) {
   }
 }
 
-template <class Element, class Key = typename Element::Key>
+template <class Element, class Offsets, class Key = typename Element::Key>
 __global__ void __launch_bounds__(kThreads)
-    copy_values(const Key* input, Key* values, int64_t n, const __grid_constant__ ResultDims p,
+    copy_values(const Key* input, Key* values, int64_t n, const __grid_constant__ Offsets offset,
                 const Element element) {
   each(
-      n, [&](int64_t i) { return input[p.count ? place(p.dims, p.count, i).offset : 0]; },
+      n, [&](int64_t i) { return input[offset(i)]; },
       [&](int64_t i, Key bits) { values[i] = element.value(bits); });
 }
 
-template <class T>
-__global__ void __launch_bounds__(kThreads)
-    repeat(T* results, int64_t n, const __grid_constant__ ResultDims repeats) {
-  const auto source_of = [&](int64_t i) {
-    int64_t source = i;
-    for (int d = 0; d < repeats.count; ++d) {
-      const Dim dim = repeats.dims[d];
-      const int64_t over = split(i, dim.step).quotient;
-      source -= split(over, dim.size).remainder * dim.step;
+// A kernel, for setting memory by the device's own means begins later.
+__global__ void __launch_bounds__(kThreads) zero(uint4* to, int64_t n) {
+  each(n, [](int64_t) { return uint4{}; }, [&](int64_t i, uint4 zeros) { to[i] = zeros; });
+}
+
+// For each result that of its first copy, by positions of 32 bits where all have one.
+template <bool kShort>
+struct Sources {
+  using Position = std::conditional_t<kShort, uint32_t, int64_t>;
+  struct Repeat {
+    int64_t step, size;
+    Divisor by_step, by_size;
+  };
+  int count;
+  Repeat repeats[kMaxDims];
+
+  explicit Sources(const Dims& dims) : count(dims.count) {
+    for (int d = 0; d < count; ++d) {
+      const Dim& dim = dims.dim[d];
+      repeats[d] = {dim.step, dim.size, Divisor(dim.step), Divisor(dim.size)};
+    }
+  }
+  __device__ Position operator()(Position i) const {
+    Position source = i;
+    REDUCEOPS_ROLLED
+    for (int d = 0; d < count; ++d) {
+      const Repeat& repeat = repeats[d];
+      if constexpr (kShort) {
+        const uint32_t over = repeat.by_step.quotient(i);
+        const uint32_t digit = over - repeat.by_size.quotient(over) * uint32_t(repeat.size);
+        source -= digit * static_cast<uint32_t>(repeat.step);
+      } else {
+        const int64_t over = split(i, repeat.step).quotient;
+        source -= split(over, repeat.size).remainder * repeat.step;
+      }
     }
     return source;
+  }
+};
+
+template <class T, class Sources>
+__global__ void __launch_bounds__(kThreads)
+    repeat(T* results, int64_t n, const __grid_constant__ Sources sources) {
+  using Position = typename Sources::Position;
+  struct Copy {
+    T result;
+    bool is_first;
   };
   // A result that is there already is left alone, for others read it meanwhile.
   each(
-      n, [&](int64_t i) { return results[source_of(i)]; },
-      [&](int64_t i, T result) {
-        if (source_of(i) != i) results[i] = result;
+      n,
+      [&](int64_t i) -> Copy {
+        const Position to = static_cast<Position>(i), from = sources(to);
+        return {results[from], from == to};
+      },
+      [&](int64_t i, Copy copy) {
+        if (!copy.is_first) results[i] = copy.result;
       });
 }
 
@@ -85,7 +144,11 @@ void launch_over(int64_t n, void* stream, void (*kernel)(Parameters...),
 
 template <class T>
 void repeat_as(void* results, int64_t n, const Dims& repeats, void* stream) {
-  launch_over(n, stream, repeat<T>, static_cast<T*>(results), n, ResultDims(repeats));
+  const auto launch = [&](const auto& sources) {
+    using Of = std::decay_t<decltype(sources)>;
+    launch_over(n, stream, repeat<T, Of>, static_cast<T*>(results), n, sources);
+  };
+  n >> 32 == 0 ? launch(Sources<true>(repeats)) : launch(Sources<false>(repeats));
 }
 
 void repeat_results(void* results, int bytes, int64_t n, const Dims& repeats, void* stream) {
@@ -107,7 +170,14 @@ void launch_fill(const Reduction& r, void* stream) {
   const Groups& groups = r.groups;
   const int64_t n = groups.outputs * groups.copies;
   const auto on = static_cast<cudaStream_t>(stream);
-  if (r.indices) check(cudaMemsetAsync(r.indices, 0, n * r.index_bytes, on));
+  if (r.indices) {
+    const int64_t bytes = n * r.index_bytes, rest = bytes % kLoadBytes;
+    auto* indices = static_cast<char*>(r.indices);
+    if (bytes > rest)
+      launch_over(bytes / kLoadBytes, stream, zero, reinterpret_cast<uint4*>(indices),
+                  bytes / kLoadBytes);
+    if (rest) check(cudaMemsetAsync(indices + bytes - rest, 0, rest, on));
+  }
   if (!r.values) return;
   const Dims dims = result_dims(groups);
   const bool as_in_memory = dims.count == 0 || (dims.count == 1 && dims.dim[0].stride == 1);
@@ -117,8 +187,12 @@ void launch_fill(const Reduction& r, void* stream) {
     if (kCopied<Element> && as_in_memory) {
       check(cudaMemcpyAsync(r.values, r.input, n * sizeof(Key), cudaMemcpyDeviceToDevice, on));
     } else {
-      launch_over(n, stream, copy_values<Element>, static_cast<const Key*>(r.input),
-                  static_cast<Key*>(r.values), n, ResultDims(dims), element);
+      const auto launch = [&](const auto& offsets) {
+        using Of = std::decay_t<decltype(offsets)>;
+        launch_over(n, stream, copy_values<Element, Of>, static_cast<const Key*>(r.input),
+                    static_cast<Key*>(r.values), n, offsets, element);
+      };
+      n >> 32 == 0 ? launch(Offsets<true>(dims)) : launch(Offsets<false>(dims));
     }
   });
 }

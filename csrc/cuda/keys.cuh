@@ -108,7 +108,6 @@ template <class K, bool kFloat>
 __device__ uint32_t pair_of_keys(Plain<K, kFloat> element, uint32_t bits) {
   return pair_of_keys<kFloat>(bits, element.order);
 }
-// The top bit of a byte comes from the sum where a lower one is set.
 __device__ inline uint32_t pair_of_keys(Bool element, uint32_t bits) {
   const uint32_t any = (bits & 0x7f007f00u) + 0x7f007f00u | bits;
   return any & 0x80008000u ^ halves(element.order.flip);
@@ -138,9 +137,23 @@ template <class Element>
 __device__ uint32_t pair_above_rest(Element element, uint32_t word, int pair) {
   return pair_of_keys(element, word, pair);
 }
-__device__ inline uint32_t pair_above_rest(Plain<int8_t, false> element, uint32_t word, int pair) {
-  const uint32_t flipped = word ^ (uint32_t(static_cast<uint8_t>(element.order.flip)) * 0x1010101u);
-  return pair ? flipped : flipped << 8;
+// Four keys at once, of 8-bit types that are no floats: in place of the elements.
+__device__ inline uint32_t keys_of_word(Plain<int8_t, false> element, uint32_t word) {
+  return word ^ uint32_t(static_cast<uint8_t>(element.order.flip)) * 0x1010101u;
+}
+// The top bit of a byte comes from the sum where a lower one is set.
+__device__ inline uint32_t keys_of_word(Bool element, uint32_t word) {
+  const uint32_t any = (word & 0x7f7f7f7fu) + 0x7f7f7f7fu | word;
+  return any & 0x80808080u ^ uint32_t(static_cast<uint8_t>(element.order.flip)) * 0x1010101u;
+}
+template <class Element>
+constexpr bool kHasWordKeys = requires(Element element) { keys_of_word(element, 0); };
+
+template <class Element>
+  requires kHasWordKeys<Element>
+__device__ uint32_t pair_above_rest(Element element, uint32_t word, int pair) {
+  const uint32_t keys = keys_of_word(element, word);
+  return pair ? keys : keys << 8;
 }
 
 // The slots of an element type in shared memory.
@@ -291,6 +304,10 @@ __device__ Vector<Key> keys_of(Element element, Vector<Key> vector) {
 #pragma unroll
     for (uint32_t& word : words) {
       asm("" : "+r"(word));  // lest the compiler keep the keys of smallest_of in local memory
+      if constexpr (kHasWordKeys<Element>) {
+        word = keys_of_word(element, word);
+        continue;
+      }
       const uint32_t keys = pair_of_keys(element, word, 0);
       word = sizeof(Key) == 2 ? keys : __byte_perm(keys, pair_of_keys(element, word, 1), 0x7351);
     }

@@ -18,15 +18,15 @@
 
 namespace reduceops::cuda {
 
-struct Candidate {
+struct Priced {
   Plan plan;
   double price;  // microseconds
 };
 
 // The walks that an input could take.
-class Choice {
+class FittingWalks {
  public:
-  explicit Choice(const PlanInput& in) : in_(in) {
+  explicit FittingWalks(const PlanInput& in) : in_(in) {
     // The usual one is the first that is usual, and of these one always fits.
     add<FillPlan>();
     if (count_ > 0) return;
@@ -42,33 +42,32 @@ class Choice {
 
   int count() const { return count_; }
   int usual() const { return usual_; }
-  const Candidate& operator[](int i) const { return candidates_[i]; }
+  const Priced& operator[](int i) const { return walks_[i]; }
 
   void set_prices() {
     const Traffic traffic(in_);
     for (int i = 0; i < count_; ++i) {
-      Candidate& candidate = candidates_[i];
-      candidate.price = microseconds(in_, candidate.plan, traffic, work(candidate.plan, traffic));
+      Priced& walk = walks_[i];
+      walk.price = microseconds(in_, walk.plan, traffic, work(walk.plan, traffic));
     }
   }
 
   // Where it does not take prices to know, no prices need to be set.
   bool is_clear() const {
     return count_ == 1 || in_.task != Task::kExtreme || in_.tuning.margin == 0 ||
-           in_.tuning.walk > 0 || candidates_[usual_].plan.walk == Walk::kSmall ||
-           candidates_[usual_].plan.walk == Walk::kExchange;
+           in_.tuning.walk > 0 || walks_[usual_].plan.walk == Walk::kSmall;
   }
   int chosen() const {
     for (int i = 0; i < count_; ++i) {
-      if (static_cast<int>(candidates_[i].plan.walk) + 1 == in_.tuning.walk) return i;
+      if (static_cast<int>(walks_[i].plan.walk) + 1 == in_.tuning.walk) return i;
     }
     if (is_clear()) return usual_;
     int best = usual_;
-    double least = candidates_[usual_].price * static_cast<double>(in_.tuning.margin) / 100;
+    double least = walks_[usual_].price * static_cast<double>(in_.tuning.margin) / 100;
     for (int i = 0; i < count_; ++i) {
-      if (candidates_[i].price < least) {
+      if (walks_[i].price < least) {
         best = i;
-        least = candidates_[i].price;
+        least = walks_[i].price;
       }
     }
     return best;
@@ -77,7 +76,7 @@ class Choice {
  private:
   template <class WalkPlan>
   void add() {
-    if (!WalkPlan::fits(in_) || !WalkPlan::make(in_, candidates_[count_].plan)) return;
+    if (!WalkPlan::fits(in_) || !WalkPlan::make(in_, walks_[count_].plan)) return;
     if (usual_ < 0 && WalkPlan::usual(in_)) usual_ = count_;
     ++count_;
   }
@@ -108,7 +107,7 @@ class Choice {
 
   const PlanInput& in_;
   int count_ = 0, usual_ = -1;
-  Candidate candidates_[6];  // a row fits five walks at most, a column six
+  Priced walks_[6];  // a row fits five walks at most, a column six
 };
 
 inline Plan make_plan(const Groups& groups, int64_t bytes, int64_t address, Limits limits,
@@ -119,9 +118,9 @@ inline Plan make_plan(const Groups& groups, int64_t bytes, int64_t address, Limi
     SmallPlan::make(in, plan);
     return plan;
   }
-  Choice choice(in);
-  if (!choice.is_clear()) choice.set_prices();
-  return choice[choice.chosen()].plan;
+  FittingWalks walks(in);
+  if (!walks.is_clear()) walks.set_prices();
+  return walks[walks.chosen()].plan;
 }
 
 }  // namespace reduceops::cuda

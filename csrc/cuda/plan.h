@@ -42,11 +42,15 @@ struct Plan {
   Walk walk;
   bool vector;          // 16-byte loads: along the row, or over neighbouring columns; exchange:
                         // slots of neighbouring columns
+  bool realigned;       // columns: these 16 bytes begin anywhere
   int lanes;            // rows: threads per row; columns: threads side by side over columns
   int loads;            // rows: in flight of a thread
   int64_t batches;      // whole rows: of so many loads, in a part; 0: a row is held at once
   bool mapped;          // whole rows, bulk columns: the index does not follow the order of memory
   int shares;           // columns: threads that share a column
+  bool spaced;          // rows: of these 16 bytes every second element
+  bool flat;            // positions over several reduced dims are found one by one, in 32 bits;
+                        // else rows go run by run of the innermost
   int runs;             // rows: of the innermost reduced dim, that the lanes take side by side
   int threads;          // per block
   int cluster;          // blocks that combine their parts in shared memory

@@ -158,9 +158,14 @@ class PlanCheck {
     require(p.blocks % p.parts == 0, "each output has all parts");
     require(p.cluster == 1 || (p.lanes == p.threads && p.cluster == p.parts),
             "a cluster combines all parts of the one row that each of its blocks has");
-    require(!p.vector || (groups_.reduced.count > 0 && along().stride == 1),
+    require(!p.vector || (groups_.reduced.count > 0 && along().stride == 1 + p.spaced),
             "vectors lie along the row");
+    require(!p.spaced || (p.vector && bytes_ <= 4 && task_ == Task::kExtreme),
+            "there is a kernel of every second element");
     require(is_power_of_two(p.runs) && p.lanes % p.runs == 0, "each run has some of the lanes");
+    require(!p.flat || (!p.vector && p.runs == 1 && groups_.reduced.count <= kFlatDims &&
+                        groups_.extent >> 32 == 0),
+            "elements of several dims are found by divisions of 32 bits");
     require(p.loads == kManyLoads || p.loads == kFewLoads, "loads that there is a kernel for");
   }
 
@@ -202,19 +207,21 @@ class PlanCheck {
   }
 
   void whole_columns() {
-    const int64_t alignment = std::min(4 * bytes_, kLoadBytes);
+    const int64_t columns = whole_columns_of_thread(bytes_), alignment = columns * bytes_;
     require_grid();
     require_one_part();
+    require(alignment <= kLoadBytes, "a thread's columns are one load");
     require(groups_.axes.count <= kWholeDims && groups_.reduced.count == 1 && inner().stride == 1,
             "the columns lie side by side");
     require(in_order(groups_), "the results are in the order of memory");
     require(2 <= walk_ && walk_ <= whole_column_rows(bytes_), "a column is held");
-    require(inner().size % 4 == 0, "columns are taken by fours");
+    require(inner().size % columns == 0, "threads have all of their columns");
     require(address_ % alignment == 0 && strides_aligned(groups_.axes, 1, alignment) &&
                 strides_aligned(groups_.reduced, 0, alignment),
-            "fours are aligned");
+            "loads are aligned");
     require(plan_.threads == kThreads, "a block as the kernel is compiled for");
-    require_cover(plan_.blocks, 4 * kThreads, groups_.outputs, "the blocks cover the outputs once");
+    require_cover(plan_.blocks, columns * kThreads, groups_.outputs,
+                  "the blocks cover the outputs once");
     require(groups_.outputs >> 32 == 0, "columns have 32-bit numbers");
   }
 
@@ -224,7 +231,9 @@ class PlanCheck {
     require(p.threads == kThreads, "a block as the kernel is compiled for");
     require(p.cluster == 1, "the kernel knows of no clusters");
     require(is_power_of_two(p.shares), "a power of two of threads shares a column");
-    const int64_t columns = p.vector ? width_ : 1;
+    const int64_t columns = p.vector || p.realigned ? width_ : 1;
+    require(!p.realigned || (task_ == Task::kExtreme && bytes_ <= 2 && inner().stride == 1),
+            "there is a kernel that realigns");
     require(
         !p.vector || (inner().stride == 1 && inner().size % columns == 0 &&
                       address_ % kLoadBytes == 0 && strides_aligned(groups_.axes, 1, kLoadBytes) &&
@@ -235,6 +244,8 @@ class PlanCheck {
     require_cover(p.blocks / p.parts, p.threads / (p.lanes * p.shares), p.tiles,
                   "the blocks cover the tiles once");
     require(p.blocks % p.parts == 0, "each tile has all parts");
+    require(!p.flat || (groups_.reduced.count <= kFlatDims && groups_.extent >> 32 == 0),
+            "positions over several dims are found by divisions of 32 bits");
     for (int d = 1; d < groups_.reduced.count; ++d)
       require(groups_.reduced.dim[d - 1].step < groups_.reduced.dim[d].step,
               "positions are in the order of indices");

@@ -21,6 +21,7 @@ constexpr int64_t kThreads = 256;
 // has several rounds of them to do, else so few that more blocks find room.
 constexpr int64_t kRowLoads = 8192;
 constexpr int64_t kManyLoads = 16, kFewLoads = 8;
+constexpr int kFlatDims = 4;  // reduced ones of rows that are read element by element
 
 // columns.cu: loads in flight of a thread, of 16 bytes (`vector`) or of an element; blocks that
 // shall find room in a multiprocessor beside them.
@@ -39,7 +40,8 @@ constexpr int64_t kWholeLoads = 4;                       // of a thread, at once
 constexpr int kWholeDims = 5;                            // kept ones
 constexpr int kMappedDims = 4;                           // reduced ones of mapped rows
 constexpr int64_t kBatch = kWholeThreads * kWholeLoads;  // loads of a block at once, at most
-// Elements of a column, at most.
+// Columns of a thread, and elements of each at most.
+constexpr int64_t whole_columns_of_thread(int64_t bytes) { return bytes == 8 ? 2 : 4; }
 constexpr int64_t whole_column_rows(int64_t bytes) { return bytes == 4 ? 8 : 4; }
 
 // boxes.cu

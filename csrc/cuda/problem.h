@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "cuda/divisor.h"
 #include "cuda/outputs.h"
 #include "cuda/plan.h"
 #include "reduction.h"
@@ -35,6 +36,7 @@ struct Problem {
   Plan plan;
   const char* input;
   const uint8_t* mask;       // may be null
+  const char* end;           // of the last element
   const char* whole_blocks;  // the end of the last 16-byte block that lies in the input altogether
   Outputs out;
   Candidates candidates;
@@ -44,6 +46,7 @@ struct Problem {
   bool in_order;       // the results follow each other as the outputs do in memory
   Dim dims[kMaxDims];  // the kept ones, then the reduced ones
   Dim merged[kMaxAxes];
+  Divisor by_size[kFlatDims];  // of the reduced dims, where the plan wants it
 
   __device__ const Dim* kept() const { return dims; }
   __device__ const Dim* reduced() const { return dims + kept_count; }
@@ -75,11 +78,13 @@ inline Problem make_problem(const Reduction& r, const Plan& plan, void* workspac
   p.axis_count = r.groups.axes.count;
   if (p.axis_count < p.kept_count) std::copy_n(r.groups.axes.dim, p.axis_count, p.merged);
   p.in_order = in_order(r.groups);
+  for (int d = 0; plan.flat && d < p.reduced_count; ++d)
+    p.by_size[d] = Divisor(r.groups.reduced.dim[d].size);
   int64_t last = 0;
   for (int d = 0; d < p.kept_count + p.reduced_count; ++d)
     last += (p.dims[d].size - 1) * p.dims[d].stride;
-  const auto end = reinterpret_cast<uintptr_t>(p.input + (last + 1) * r.dtype->bytes);
-  p.whole_blocks = reinterpret_cast<const char*>(end / kLoadBytes * kLoadBytes);
+  p.end = p.input + (last + 1) * r.dtype->bytes;
+  p.whole_blocks = p.end - reinterpret_cast<uintptr_t>(p.end) % kLoadBytes;
   return p;
 }
 

@@ -104,7 +104,7 @@ struct Extreme {
                  ? source.first_present(pack)
                  : first_of(source.element, {source.bits(pack)}, smallest_);
       } else {
-        at = first_of(source.element, {pack}, smallest_);
+        at = first_of(source.element, {source.bits(pack)}, smallest_);
       }
       return {smallest_, pack_ * kWidth + std::min<uint32_t>(at, kWidth - 1)};
     }

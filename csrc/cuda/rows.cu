@@ -5,7 +5,12 @@ namespace reduceops::cuda {
 
 void launch_rows(const Reduction& r, const Problem& problem, void* stream) {
   visit_device_element(r, [&](auto element) {
-    const Stored<decltype(element)> source{element};
+    using Element = decltype(element);
+    const Stored<Element> source{element};
+    if constexpr (sizeof(typename Element::Key) <= 4) {
+      if (problem.plan.spaced)
+        return launch_rows_of<true>(problem, Spaced<Element>{source}, Extreme(), stream);
+    }
     problem.plan.vector ? launch_rows_of<true>(problem, source, Extreme(), stream)
                         : launch_rows_of<false>(problem, source, Extreme(), stream);
   });

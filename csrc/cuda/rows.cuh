@@ -21,10 +21,9 @@ __device__ auto scan_run(const Source& source, const Reducer& reducer, typename 
   constexpr uint32_t kWidth = Vector<Key>::kWidth;
   // Loads of a whole warp begin at a line of memory, if its lanes are enough for what is before it.
   const uint32_t line = lanes < 32 ? kWidth : std::min<uint32_t>(lanes, kLineBytes / sizeof(Key));
-  const uint32_t past_line =
-      static_cast<uint32_t>(reinterpret_cast<uintptr_t>(from.input)) / sizeof(Key);
-  const uint32_t head = std::min(-past_line & (line - 1), n);
-  const uint32_t loads = (n - head) / kWidth, body_end = head + loads * kWidth;
+  const uint32_t head = std::min(-source.past_block(from) & (line - 1), n);
+  const uint32_t last = n - std::min(n - head, source.behind_pack(from));
+  const uint32_t loads = (last - head) / kWidth, body_end = head + loads * kWidth;
   // The elements before and after whole packs: the first of a lane is asked for beforehand.
   const uint32_t edges = n - loads * kWidth;
   const auto edge = [&](uint32_t i) { return i < head ? i : i - head + body_end; };
@@ -104,6 +103,49 @@ __device__ auto scan_apart(const Source& source, const Reducer& reducer, typenam
   return items.state();
 }
 
+// The same of reduced positions [begin, begin + n) of several dims, counted as they lie in memory:
+// runs of the innermost one may be so short that lanes would wait for each. The index is the
+// result's.
+template <class Source, class Reducer>
+__device__ auto scan_flat(const Problem& p, const Source& source, const Reducer& reducer,
+                          typename Source::At base, uint32_t begin, uint32_t n, uint32_t lane,
+                          uint32_t lanes) {
+  typename Reducer::template Items<Source> items;
+  for (uint32_t i = lane; i < n; i += kFewLoads * lanes) {
+    typename Source::At at[kFewLoads];
+    uint32_t rest[kFewLoads], index[kFewLoads];
+#pragma unroll
+    for (int u = 0; u < kFewLoads; ++u) {
+      at[u] = base;
+      index[u] = 0;
+      rest[u] = begin + std::min<uint32_t>(i + u * lanes, n - 1);
+    }
+    REDUCEOPS_ROLLED
+    for (int d = 0; d < p.reduced_count; ++d) {
+      const Dim dim = p.reduced()[d];
+      const auto size = static_cast<uint32_t>(dim.size), step = static_cast<uint32_t>(dim.step);
+#pragma unroll
+      for (int u = 0; u < kFewLoads; ++u) {
+        const uint32_t over = p.by_size[d].quotient(rest[u]), digit = rest[u] - over * size;
+        at[u] = source.along(at[u], dim, digit);
+        index[u] += digit * step;
+        rest[u] = over;
+      }
+    }
+    typename Source::Item some[kFewLoads];
+#pragma unroll
+    for (int u = 0; u < kFewLoads; ++u) some[u] = source.item(at[u]);
+    if constexpr (!Reducer::kRepeats) {
+#pragma unroll
+      for (int u = 0; u < kFewLoads; ++u) {
+        if (i + u * lanes >= n) source.fill(some[u], reducer.absent());
+      }
+    }
+    items.take(source, some, [&](int u) { return index[u]; });
+  }
+  return items.state();
+}
+
 // The state, over the `lanes` lanes of a row, of reduced positions [j, stop) of the group at
 // `base`; the index is the result's. The lanes take several runs of the innermost reduced dim side
 // by side. Not yet combined.
@@ -114,6 +156,14 @@ __device__ auto scan(const Problem& p, const Source& source, const Reducer& redu
   const uint32_t runs = p.plan.runs, lanes = p.plan.lanes / runs;  // powers of two
   const uint32_t first = lane >> log2_of(lanes);
   typename Reducer::template State<typename Source::Key, int64_t> state;
+  if constexpr (kLoads == 0) {
+    if (p.plan.flat) {
+      const auto found = scan_flat(p, source, reducer, base, static_cast<uint32_t>(j),
+                                   static_cast<uint32_t>(stop - j), lane, p.plan.lanes);
+      if (!found.none()) state = widen(found, found.index);
+      return state;
+    }
+  }
   for (int64_t run = split(j, inner.size).quotient + first; run * inner.size < stop; run += runs) {
     const int64_t begin = std::max<int64_t>(0, j - run * inner.size);
     const auto n = static_cast<uint32_t>(std::min(inner.size, stop - run * inner.size) - begin);

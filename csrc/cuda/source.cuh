@@ -82,6 +82,12 @@ struct Stored {
   }
   __device__ Pack bits(const Pack& pack) const { return pack; }
   __device__ Key bits(Item item) const { return item; }
+  // Elements of a row from where a pack could begin to `at`, as far as its low digits matter; and
+  // how many there must be behind the last pack.
+  static __device__ uint32_t past_block(At at) {
+    return static_cast<uint32_t>(reinterpret_cast<uintptr_t>(at.input) / sizeof(Key));
+  }
+  static __device__ uint32_t behind_pack(At) { return 0; }
 
   // Of a pack or an item that is all of these bits.
   static __device__ void fill(Pack& pack, Key bits) {
@@ -98,6 +104,113 @@ struct Stored {
   static constexpr Room column_room(bool vector) {
     return {column_loads(sizeof(Key), vector), column_blocks(sizeof(Key), vector)};
   }
+};
+
+// The input alone, in packs that begin anywhere: of each the two blocks of 16 bytes are loaded in
+// which it lies, and joined when it is looked at. (The second comes from L1: a neighbour has it.)
+// Of types of up to 2 bytes.
+template <class E>
+struct Realigned : Stored<E> {
+  using typename Stored<E>::Key;
+  using typename Stored<E>::At;
+  using typename Stored<E>::Item;
+  using Stored<E>::bits;
+  using Stored<E>::fill;
+  const char* end;  // of the input
+
+  struct Pack {
+    uint4 low, high;
+    uint32_t at;  // bytes of `low` before it
+  };
+
+  // Elements past the end of the input are zeros.
+  __device__ Pack pack(At at, const Dim&) const {
+    const auto address = reinterpret_cast<uintptr_t>(at.input), first = address / kLoadBytes;
+    const auto last = reinterpret_cast<uintptr_t>(end) / kLoadBytes;  // blocks before it are whole
+    const char* begin = reinterpret_cast<const char*>(at.input) - address % kLoadBytes;
+    const auto* blocks = reinterpret_cast<const uint4*>(begin);
+    Pack pack;
+    pack.at = address % kLoadBytes;
+    if (first + 1 < last) {
+      pack.low = blocks[0];
+      pack.high = blocks[1];
+    } else {
+      uint32_t words[kLoadBytes / 4] = {};
+#pragma unroll
+      for (int i = 0; i < Vector<Key>::kWidth; ++i) {
+        if (reinterpret_cast<const char*>(at.input + i) >= end) continue;
+        const auto bits = static_cast<std::make_unsigned_t<Key>>(at.input[i]);
+        words[i * sizeof(Key) / 4] |= uint32_t(bits) << (8 * (i * sizeof(Key) % 4));
+      }
+      pack = {{words[0], words[1], words[2], words[3]}, {}, 0};
+    }
+    return pack;
+  }
+  __device__ Vector<Key> bits(const Pack& pack) const {
+    uint32_t words[2 * kLoadBytes / 4] = {pack.low.x,  pack.low.y,  pack.low.z,  pack.low.w,
+                                          pack.high.x, pack.high.y, pack.high.z, pack.high.w};
+    // A condition to each power of two, lest words be found by an index.
+#pragma unroll
+    for (int i = 0; i < 6; ++i) words[i] = pack.at & 8 ? words[i + 2] : words[i];
+#pragma unroll
+    for (int i = 0; i < 5; ++i) words[i] = pack.at & 4 ? words[i + 1] : words[i];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) words[i] = __funnelshift_r(words[i], words[i + 1], 8 * pack.at);
+    Vector<Key> vector;
+    memcpy(&vector, words, kLoadBytes);
+    return vector;
+  }
+
+  static constexpr Room column_room(bool) { return {4, sizeof(Key) == 1 ? 2 : 3}; }
+};
+
+// The input alone, of which every second element counts: those of a pack are what remains of two
+// blocks of 16 bytes. Of types of up to 4 bytes.
+template <class E>
+struct Spaced : Stored<E> {
+  using typename Stored<E>::Key;
+  using typename Stored<E>::At;
+  using Stored<E>::bits;
+  using Stored<E>::fill;
+
+  struct Pack {
+    Vector<Key> first, second;
+    bool odd;  // whether elements are the second of each two
+  };
+
+  static __device__ uint32_t past_block(At at) {
+    return static_cast<uint32_t>(reinterpret_cast<uintptr_t>(at.input) / (2 * sizeof(Key)));
+  }
+  static __device__ bool is_odd(At at) {
+    return reinterpret_cast<uintptr_t>(at.input) / sizeof(Key) % 2 != 0;
+  }
+  // Its blocks end with an element that is none, which the input need not have.
+  static __device__ uint32_t behind_pack(At at) { return is_odd(at) ? 0 : 1; }
+
+  template <class Dim>
+  static __device__ Pack pack(At at, const Dim&, int64_t number = 0) {
+    const bool odd = is_odd(at);
+    const auto* blocks = reinterpret_cast<const Vector<Key>*>(at.input - odd) + 2 * number;
+    return {Vector<Key>::load(blocks), Vector<Key>::load(blocks + 1), odd};
+  }
+  __device__ Vector<Key> bits(const Pack& pack) const {
+    constexpr int kWords = kLoadBytes / 4;
+    uint32_t words[2 * kWords], chosen[kWords];
+    memcpy(words, &pack.first, kLoadBytes);
+    memcpy(words + kWords, &pack.second, kLoadBytes);
+    const uint32_t selector =
+        sizeof(Key) == 1 ? (pack.odd ? 0x7531 : 0x6420) : (pack.odd ? 0x7632 : 0x5410);
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) {
+      const uint32_t one = words[2 * i], other = words[2 * i + 1];
+      chosen[i] = sizeof(Key) == 4 ? (pack.odd ? other : one) : __byte_perm(one, other, selector);
+    }
+    Vector<Key> vector;
+    memcpy(&vector, chosen, kLoadBytes);
+    return vector;
+  }
+
+  static constexpr Room row_room(bool many) { return {many ? 8 : 4, many ? 2 : 3}; }
 };
 
 // A load from memory, which a pointer that comes with others is not known to point to.
@@ -205,6 +318,11 @@ struct Masked {
     for (int w = 0; w < kMaskWords; ++w) pack.mask[w] = ahead.mask[w];
     return pack;
   }
+  static __device__ Item item(At at) { return {*at.input, *at.mask}; }
+  static __device__ uint32_t past_block(At at) {
+    return static_cast<uint32_t>(reinterpret_cast<uintptr_t>(at.input) / sizeof(Key));
+  }
+  static __device__ uint32_t behind_pack(At) { return 0; }
 
   static __device__ bool present(Item item) { return item.mask != 0; }
   static __device__ bool any_present(const Pack& pack) {

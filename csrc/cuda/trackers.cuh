@@ -194,14 +194,12 @@ class SlotTracker<Element> {
  private:
   // The keys of bytes kPair and kPair + 2, each above the turn.
   template <int kPair>
-  static __device__ uint32_t keys_and_turn(Plain<int8_t, false> element, uint32_t word,
-                                           uint32_t turn) {
-    const uint32_t keys = word ^ uint32_t(static_cast<uint8_t>(element.order.flip)) * 0x1010101u;
-    return __byte_perm(keys, turn, kPair ? 0x3414 : 0x2404);
-  }
-  template <int kPair, class Other>
-  static __device__ uint32_t keys_and_turn(Other element, uint32_t word, uint32_t turn) {
-    return __byte_perm(pair_of_keys(element, word, kPair), turn, 0x3414);
+  static __device__ uint32_t keys_and_turn(Element element, uint32_t word, uint32_t turn) {
+    if constexpr (kHasWordKeys<Element>) {
+      return __byte_perm(keys_of_word(element, word), turn, kPair ? 0x3414 : 0x2404);
+    } else {
+      return __byte_perm(pair_of_keys(element, word, kPair), turn, 0x3414);
+    }
   }
 
   uint32_t smallest_[2] = {0x7fff7fff, 0x7fff7fff};

@@ -41,6 +41,7 @@ struct Tuning {
   int64_t whole_column = 8;                // elements of the longest column that is held so
   int64_t blocks_per_multiprocessor = 3;   // that fill it
   int64_t lane_loads = 4;                  // loads of a lane that shares a short row
+  int64_t realigned = 1;                   // 0: columns that are not aligned are taken one by one
   int64_t column_loads = 4;                // fewest loads of a thread worth sharing a column for
   int64_t column_walk_8 = 512;             // elements of the shortest column that is read so where
   int64_t column_walk_16 = 12;             // it could come through a ring, by the bits of a type
@@ -92,6 +93,7 @@ inline constexpr Tunable kTunables[] = {
     {"whole_column", &Tuning::whole_column},
     {"blocks_per_multiprocessor", &Tuning::blocks_per_multiprocessor, 1},
     {"lane_loads", &Tuning::lane_loads, 1},
+    {"realigned", &Tuning::realigned},
     {"column_loads", &Tuning::column_loads},
     {"column_walk_8", &Tuning::column_walk_8},
     {"column_walk_16", &Tuning::column_walk_16},

@@ -177,6 +177,7 @@ def _plan(case: Strided, x: Tensor) -> dict:
     if x.is_cuda:
         properties = torch.cuda.get_device_properties(x.device)
         gpu = {"multiprocessors": properties.multi_processor_count, "bulk": properties.major >= 9}
+        gpu["values"] = case.op in ("min", "max")
         plan = explain.cuda_plan(x, case.dims, address=x.data_ptr(), **gpu)
     else:
         plan = explain.cpu_plan(x, case.dims, threads=torch.get_num_threads())

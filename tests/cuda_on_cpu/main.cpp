@@ -371,6 +371,7 @@ Tuning random_tuning() {
     tuning.segment_bytes = 32 << below(6);
     tuning.least_segment_bytes = tuning.split_segment_bytes = 16;
   }
+  if (below(4) == 0) tuning.walk = 1 + below(9);
   if (below(2)) tuning.short_row_bytes = tuning.small_group_bytes = 0;  // no boxes
   if (below(2)) tuning.column_walk_8 = tuning.column_walk_16 = tuning.column_walk_32 = 1 << 20;
   return tuning;

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <algorithm>
+#include <limits>
+#include <numeric>
 #include <optional>
 
 #include "cuda/box.h"
@@ -11,11 +13,12 @@ namespace reduceops::cuda {
 
 namespace box {
 
-constexpr int64_t kSlack = 32;            // bytes that reading a slot or vector may go past a group
-constexpr int64_t kLeastSpan = 4096;      // bytes; smaller spans are not worth a block
-constexpr int64_t kMostLanes = 32;        // to an output
-constexpr int64_t kHeldVectors = 4;       // of a row that a thread holds, at most
-constexpr int64_t kMostBytes = 40 << 10;  // of a tile
+constexpr int64_t kSlack = 32;        // bytes that reading a slot or vector may go past a group
+constexpr int64_t kLeastSpan = 4096;  // bytes; smaller spans are not worth a block
+constexpr int64_t kMostLanes = 32;    // to an output
+constexpr int64_t kRound = 4;         // of outputs that lanes share, in batches of four elements
+constexpr int64_t kHeldVectors = 4;   // of a row that a thread holds, at most
+constexpr int64_t kMostBytes = 40 << 10;   // of a tile
 constexpr int64_t kMostShared = 48 << 10;  // of a block without asking for more
 
 // Whether memory of which `bytes` every `pitch` bytes are wanted is read with the gaps.
@@ -86,22 +89,32 @@ inline std::optional<Box> make_box(const Groups& groups, int64_t bytes, bool row
     plan.tile = std::clamp<int64_t>(tile_bytes / room, 1, count);
     plan.copy_lanes = static_cast<int>(std::min<int64_t>(32, ceil_pow2(group / kLoadBytes + 1)));
   }
-  // As many lanes to an output as there are threads to spare.
-  const int64_t outputs = plan.tile * plan.columns;
+  // Lanes to each of so many outputs, or slots of them: those with which a block is done first. A
+  // round of outputs takes each lane some time besides its elements.
   const auto lanes_for = [&](int64_t items) {
-    const int64_t most_lanes = std::min(kMostLanes, ceil_pow2(walk));
-    return static_cast<int>(std::min(most_lanes, ceil_pow2(ceil_div(kGroupThreads, items))));
+    int64_t best = 1, least = std::numeric_limits<int64_t>::max();
+    for (int64_t lanes = 1; lanes <= kMostLanes && lanes < 2 * walk; lanes *= 2) {
+      const int64_t rounds = ceil_div(items * lanes, kGroupThreads);
+      const int64_t effort = rounds * (ceil_div(walk, 4 * lanes) + (lanes > 1 ? kRound : 1));
+      if (effort < least) {
+        best = lanes;
+        least = effort;
+      }
+    }
+    return static_cast<int>(best);
   };
   const int64_t slot = std::max<int64_t>(4, bytes), slots = ceil_div(plan.columns * bytes, slot);
   plan.lanes = 1;
   if (scattered) {
     plan.reading = Box::kScattered;
-    plan.lanes = lanes_for(outputs);
+    plan.lanes = lanes_for(plan.tile * plan.columns);
     plan.table_bytes = static_cast<int>(2 * walk);
-  } else if (!rows && column_stride == 1 && plan.tile * slots * 4 >= 3 * kGroupThreads) {
+  } else if (!rows && column_stride == 1) {
     plan.reading = Box::kColumns;
+    plan.lanes = lanes_for(plan.tile * slots);
   } else if (rows && along.stride == 1) {
-    plan.lanes = lanes_for(plan.tile);
+    plan.lanes = static_cast<int>(
+        std::min({kMostLanes, ceil_pow2(walk), ceil_pow2(ceil_div(kGroupThreads, plan.tile))}));
     const int64_t vectors = ceil_div(group, kLoadBytes);
     if (span && plan.lanes == 1 && vectors <= kHeldVectors)
       plan.reading = static_cast<int>(vectors);
@@ -109,7 +122,7 @@ inline std::optional<Box> make_box(const Groups& groups, int64_t bytes, bool row
     if (plan.tile > at_once) plan.tile = plan.tile / at_once * at_once;
   } else {
     plan.reading = Box::kElements;
-    plan.lanes = lanes_for(outputs);
+    plan.lanes = lanes_for(plan.tile * plan.columns);
   }
   if (span) {
     const int64_t copied = (plan.tile - 1) * plan.group_pitch + group;
@@ -157,11 +170,26 @@ struct BoxesPlan {
         traffic.outputs / static_cast<double>(box.columns) *
         (box.pieces ? box.group_bytes + kLoadBytes : std::max(box.group_pitch, box.group_bytes));
     const PerBytes of_element = in.rows ? price::kBoxRow : price::kBoxColumn;
+    // Lanes that copy a piece find it first.
+    const double copies =
+        box.pieces ? 80 * box.copy_lanes * traffic.outputs / static_cast<double>(box.columns) : 0;
+    const double slots = traffic.bytes / static_cast<double>(in.slot_bytes());
     return {.read = std::max(traffic.read, box.pieces ? 0 : copied),
             .sectors = copied,
             .instructions = of_bytes(of_element, in.bytes) * traffic.elements +
-                            75 * traffic.outputs + 12 * copied / kLoadBytes,
+                            75 * traffic.outputs + 12 * copied / kLoadBytes + copies +
+                            price::kConflict * (conflicts(in, box) - 1) * slots,
             .extra = 0.8};
+  }
+
+ private:
+  // Lanes of a warp that read from the same bank of shared memory at a time.
+  static double conflicts(const PlanInput& in, const Box& box) {
+    const int64_t pitch = in.rows || box.columns * in.bytes <= 4 ? box.group_pitch : 0;
+    const int64_t slot = in.slot_bytes(), lanes = 128 / slot;
+    if (pitch == 0 || pitch % slot != 0) return 1;
+    const int64_t apart = std::gcd(pitch / slot, lanes);
+    return static_cast<double>(std::max<int64_t>(1, apart / box.lanes));
   }
 };
 

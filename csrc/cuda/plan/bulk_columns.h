@@ -47,11 +47,11 @@ class BulkColumnsPlan {
     if (!plan.contiguous && copy < in.tuning.full_segment_bytes)
       use *= kSlow * std::min(1., static_cast<double>(copy) / 1024);
     const double shares = traffic.outputs * static_cast<double>(plan.shares * plan.parts);
-    return {.read = traffic.read / use,
+    return {.read = 0.96 * traffic.read / use,
             .sectors = traffic.bytes,
             .instructions = of_bytes(price::kColumn, in.bytes) * traffic.elements +
                             90 * shares / static_cast<double>(slots_per_reader(in.bytes)),
-            .extra = 1.5};
+            .extra = 0.5 + price::kItem * rounds};
   }
 
  private:
@@ -121,7 +121,7 @@ class BulkColumnsPlan {
   static constexpr double kSlow = 0.9;  // speed of narrow tiles
 
   // How a grid of tiles uses the GPU: 1 where all of it reads at full speed until the end.
-  struct Choice {
+  struct Cut {
     double use = 0;
     int64_t units = 0, parts = 1;  // a tile's, of a warp's slots
     int cluster = 1;
@@ -138,7 +138,7 @@ class BulkColumnsPlan {
   // The best of a tile of so many warps' slots in one part, in parts with candidates in the
   // workspace, or in as many parts as a cluster has blocks. It is as if every round of blocks took
   // the time of a whole one. `share`: blocks that could be at a tile at once.
-  void consider(int64_t units, int64_t tiles, int64_t share, Choice& best) const {
+  void consider(int64_t units, int64_t tiles, int64_t share, Cut& best) const {
     const int64_t tile = units * unit_;
     const double of_one = speed_of(tile) * columns_used_ / static_cast<double>(tile);
     const double least = best.use * 1.01 / of_one;
@@ -170,15 +170,15 @@ class BulkColumnsPlan {
       take(static_cast<double>(wanted) / (rounds * effort), wanted, 1 << log2);
     }
   }
-  void consider(int64_t units, Choice& best) const {
+  void consider(int64_t units, Cut& best) const {
     const int64_t tiles = ceil_div(units_, units) * outer_;
     consider(units, tiles, resident_ / tiles, best);
   }
 
   // The widest tile with which nearly all of the GPU works. Only such are looked at as are wide or
   // narrow as may be for a number of rounds of blocks, or of blocks to a tile.
-  Choice choose() const {
-    Choice best;
+  Cut choose() const {
+    Cut best;
     const auto units_of = [&](int64_t bytes) {
       return std::max<int64_t>(1, ceil_div(bytes, in_.bytes * unit_));
     };
@@ -215,11 +215,11 @@ class BulkColumnsPlan {
   }
 
   // In the parts that the index allows.
-  Choice widest() const {
-    Choice choice;
-    choice.units = ceil_div(units_, ceil_div(columns_, widest_));
-    choice.parts = in_.walk / mapped_part_;
-    return choice;
+  Cut widest() const {
+    Cut cut;
+    cut.units = ceil_div(units_, ceil_div(columns_, widest_));
+    cut.parts = in_.walk / mapped_part_;
+    return cut;
   }
 
   // More blocks than fit the GPU at once let fast multiprocessors take more of them; each begins
@@ -242,11 +242,11 @@ class BulkColumnsPlan {
 
   void make() {
     Plan& plan = plan_;
-    const Choice choice = mapped_part_ ? widest() : choose();
-    const int64_t walk = in_.walk, parts = choice.parts;
+    const Cut cut = mapped_part_ ? widest() : choose();
+    const int64_t walk = in_.walk, parts = cut.parts;
     plan.mapped = mapped_part_ > 0;
-    plan.cluster = choice.cluster;
-    plan.subtile = plan.tile = std::min(choice.units * unit_, columns_);
+    plan.cluster = cut.cluster;
+    plan.subtile = plan.tile = std::min(cut.units * unit_, columns_);
     // Short columns: as many side by side as fill a stage.
     if (parts == 1 && plan.tile == widest_) {
       const int64_t room = in_.tuning.stage_bytes * 9 / 8 / (walk * pitch_of(plan.tile));

@@ -13,11 +13,14 @@ struct ColumnsPlan {
   static bool make(const PlanInput& in, Plan& plan) {
     plan = in.empty_plan(Walk::kColumns);
     plan.threads = kThreads;
-    plan.vector = in.columns_aligned(kLoadBytes);
     const Dim& inner = in.inner();
+    plan.vector = in.columns_aligned(kLoadBytes);
+    plan.realigned = !plan.vector && is_realigned(in);
+    plan.flat = in.has_flat_positions();
+    const bool packs = plan.vector || plan.realigned;
     const int64_t full = in.multiprocessors * in.tuning.blocks_per_multiprocessor;
     const int64_t outer = in.groups.outputs / inner.size;
-    const int64_t columns = plan.vector ? inner.size * in.bytes / kLoadBytes : inner.size;
+    const int64_t columns = packs ? ceil_div(inner.size * in.bytes, kLoadBytes) : inner.size;
     // Whole warps of neighbouring columns, evenly cut.
     int64_t lanes = columns;
     if (columns > kThreads) lanes = round_up(ceil_div(columns, ceil_div(columns, kThreads)), 32);
@@ -54,6 +57,13 @@ struct ColumnsPlan {
     return true;
   }
 
+  // Packs of neighbouring columns that begin anywhere: of small types, for a load of four bytes by
+  // each lane is as good. Of long narrow columns packs would be nearly empty.
+  static bool is_realigned(const PlanInput& in) {
+    return in.task == Task::kExtreme && in.inner().stride == 1 && in.bytes <= 2 &&
+           in.tuning.realigned != 0 && (in.inner().size * in.bytes > kSectorBytes || in.walk <= 4);
+  }
+
   static Work work(const PlanInput& in, const Plan& plan, const Traffic& traffic) {
     const double resident = column_blocks(in.bytes, plan.vector);
     const int64_t loads = std::min<int64_t>(column_loads(in.bytes, plan.vector),
@@ -62,20 +72,37 @@ struct ColumnsPlan {
     // The last blocks leave multiprocessors idle.
     const double waves =
         static_cast<double>(plan.blocks) / (resident * static_cast<double>(in.multiprocessors));
-    const double read = traffic.read * (1 + 0.03 / std::max(1., waves));
+    // A few rounds of loads of a column's only thread: it waits for each.
+    const int64_t extent = plan.part_extent;
+    const double rounds = plan.shares == 1 && 2 * loads < extent && extent <= 64 ? 1.08 : 1;
+    const double read = traffic.read * (1 + 0.03 / std::max(1., waves)) * rounds;
     const double extra = plan.shares > 1 ? 2 : 1;
+    const double results = of_bytes(price::kColumnResult, in.bytes) * shares;
     if (plan.vector)
       return {.read = read,
               .sectors = traffic.bytes,
               .instructions = of_bytes(price::kColumn, in.bytes) * traffic.elements +
-                              90 * shares * static_cast<double>(in.bytes) / kLoadBytes,
+                              90 * shares * static_cast<double>(in.bytes) / kLoadBytes + results,
               .in_flight = in_flight(in, plan, resident, loads * kLoadBytes),
               .extra = extra};
+    if (plan.realigned) {
+      // The last pack of a row is not full, and each takes instructions of its own.
+      const double width = static_cast<double>(in.elements_of_load());
+      const auto columns = static_cast<double>(in.inner().size);
+      const double packs = std::ceil(columns / width) / columns;  // for a column
+      return {.read = read,
+              .sectors = traffic.bytes + traffic.elements / columns * kSectorBytes,
+              .instructions = (of_bytes(price::kColumn, in.bytes) * width + price::kRealigning) *
+                                  packs * traffic.elements +
+                              90 * shares * packs + results,
+              .in_flight = in_flight(in, plan, in.bytes == 1 ? 2 : 3, 4 * kLoadBytes),
+              .extra = extra};
+    }
     const double sector = sectors_of(std::min(32, plan.lanes),
                                      static_cast<double>(in.inner().stride * in.bytes), in.bytes);
-    return {.read = price::kScattered * read,
+    return {.read = read,
             .sectors = traffic.elements * sector,
-            .instructions = price::kScalarColumn * traffic.elements + 90 * shares,
+            .instructions = price::kScalarColumn * traffic.elements + 270 * shares,
             .in_flight = in_flight(in, plan, resident, static_cast<double>(loads) * sector),
             .extra = extra};
   }

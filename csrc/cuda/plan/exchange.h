@@ -5,11 +5,10 @@
 
 namespace reduceops::cuda {
 
-// The tiles of groups over one reduced dim; none where what is there is as good. A column has at
-// most `most` bytes, a tile some `tile_bytes`; `stores` of each result: of its index, its value or
-// both.
+// The tiles of groups over one reduced dim; none where results of a tile are not side by side. A
+// column has at most `most` bytes, a tile some `tile_bytes`.
 inline std::optional<Exchange> make_exchange(const Groups& groups, int64_t bytes, int64_t most,
-                                             int64_t tile_bytes, int64_t stores) {
+                                             int64_t tile_bytes) {
   using E = Exchange;
   if (groups.reduced.count != 1 || groups.kept.count < 2 || groups.kept.count > kBoxDims) return {};
   const Dim along = groups.reduced.dim[0], inner = groups.kept.dim[0];
@@ -70,32 +69,6 @@ inline std::optional<Exchange> make_exchange(const Groups& groups, int64_t bytes
                                    : std::min(neighbours, plan.groups);
   if (side_by_side < E::kLeastNeighbours) return {};
 
-  // Microseconds for a million outputs: DRAM, L2 and instructions (docs/gpu.md). A store that fills
-  // no sector takes one of L2, and of DRAM, too, where the next to the same comes too late.
-  constexpr double kDram = 4.55, kL2 = 6.5, kInstructions = 23.4;
-  constexpr double kOpenBytes = 8 << 20;
-  const int64_t column_bytes = rows * bytes,
-                store = stores * std::min(kSectorBytes, 8 * inner.step);
-  auto between = static_cast<double>(column_bytes + 8);  // two neighbours: what moves
-  for (int d = 0; d < groups.kept.count; ++d) {
-    if (groups.kept.dim[d].stride < outer.dim[0].stride)
-      between *= static_cast<double>(groups.kept.dim[d].size);
-  }
-  const bool too_late = between > kOpenBytes;
-  const double now = std::max(static_cast<double>(column_bytes + (too_late ? store : 8)) / kDram,
-                              static_cast<double>(column_bytes + store) / kL2);
-  const double pieces = static_cast<double>(plan.by_row ? rows : 1) / double(plan.columns);
-  const bool aligned =
-      plan.by_row && plan.piece_bytes % kSectorBytes == 0 && row % kSectorBytes == 0;
-  const double read = pieces * (plan.piece_bytes + (aligned ? 0 : 24));
-  const double of_element = inner.stride == 1 ? 5 : 10;
-  const double instructions = 35 + 10.0 * double(stores) + of_element * double(rows) +
-                              pieces * (12 + 0.75 * plan.piece_bytes);
-  const double then =
-      std::max({static_cast<double>(column_bytes + 8) / kDram, (read + 12.0 * double(stores)) / kL2,
-                instructions / kInstructions});
-  if (then * 1.1 > now) return {};
-
   plan.copy_lanes =
       static_cast<int>(std::min<int64_t>(32, ceil_pow2(plan.piece_bytes / kLoadBytes + 1)));
   plan.lead_bytes = static_cast<int>(round_up(E::kLeadBytes * plan.groups, kLineBytes));
@@ -108,16 +81,16 @@ inline std::optional<Exchange> make_exchange(const Groups& groups, int64_t bytes
 }
 
 struct ExchangePlan {
-  // Where results would be written in parts of sectors; make_exchange weighs that.
+  // Where results would be written in parts of sectors.
   static bool fits(const PlanInput& in) {
     const bool large = in.total + in.groups.outputs * 8 >= in.tuning.bulk_bytes;
     return in.task == Task::kExtreme && large && !in_order(in.groups);
   }
-  static bool usual(const PlanInput&) { return true; }
+  static bool usual(const PlanInput&) { return false; }  // its price says so
 
   static bool make(const PlanInput& in, Plan& plan) {
-    const auto found = make_exchange(in.groups, in.bytes, in.tuning.exchange_bytes,
-                                     in.tuning.tile_bytes, in.stores);
+    const auto found =
+        make_exchange(in.groups, in.bytes, in.tuning.exchange_bytes, in.tuning.tile_bytes);
     if (!found) return false;
     plan = in.empty_plan(Walk::kExchange);
     keep_whole(plan, in);
@@ -131,9 +104,20 @@ struct ExchangePlan {
     return true;
   }
 
-  // What its results cost less than those of others is weighed by make_exchange.
-  static Work work(const PlanInput&, const Plan&, const Traffic& traffic) {
-    return {.read = traffic.read, .sectors = traffic.read};
+  static Work work(const PlanInput& in, const Plan& plan, const Traffic& traffic) {
+    const Exchange& e = plan.exchange;
+    const auto rows = static_cast<double>(in.walk), columns = static_cast<double>(e.columns);
+    const double pieces = (e.by_row ? rows : 1) / columns;  // of an output
+    const int64_t row = in.along().stride * in.bytes;
+    const bool aligned = e.by_row && e.piece_bytes % kSectorBytes == 0 && row % kSectorBytes == 0;
+    const double of_element = in.inner().stride == 1 ? 18 : 36;
+    const double of_output = 60 + 18 * static_cast<double>(in.stores) + of_element * rows +
+                             pieces * (30 + 1.8 * e.piece_bytes);
+    return {.read = traffic.read,
+            .sectors = traffic.outputs * pieces * (e.piece_bytes + (aligned ? 0 : 24)),
+            .instructions = of_output * traffic.outputs,
+            .in_order = true,
+            .extra = 1};
   }
 };
 

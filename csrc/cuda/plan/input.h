@@ -53,10 +53,22 @@ struct PlanInput {
   }
   bool address_aligned(int64_t alignment) const { return (address & (alignment - 1)) == 0; }
 
+  // Whether rows begin and end where loads of 16 bytes do.
+  bool rows_aligned() const {
+    return address_aligned(kLoadBytes) && (walk * bytes & (kLoadBytes - 1)) == 0 &&
+           strides_aligned(groups.axes, 0, kLoadBytes);
+  }
+
   // Whether so many bytes of neighbouring columns are aligned wherever a walk goes.
   bool columns_aligned(int64_t to) const {
     return inner().stride == 1 && address_aligned(to) && (inner().size * bytes & (to - 1)) == 0 &&
            strides_aligned(groups.axes, 1, to) && strides_aligned(groups.reduced, 0, to);
+  }
+
+  // Whether positions over several reduced dims are found by divisions of 32 bits.
+  bool has_flat_positions() const {
+    const int count = groups.reduced.count;
+    return 1 < count && count <= kFlatDims && groups.extent >> 32 == 0;
   }
 
   // Of one part, not cut yet.

@@ -36,16 +36,29 @@ constexpr double kLatency = 0.9;                    // of a load from memory
 constexpr double kInFlight = 64e-3;                 // MB of loads of a multiprocessor, at most
 constexpr double kOverlap = 0.15;                   // of what is done meanwhile
 constexpr double kCluster = 1.5, kWorkspace = 3.5;  // of combining parts
-constexpr double kBurst = 64;                       // bytes that memory delivers at once
+constexpr double kItem =
+    1.3;  // of a tile that comes through a ring, before its block takes the next
+constexpr double kBurst = 64;       // bytes that memory delivers at once
 constexpr double kScattered = 1.3;  // how much slower memory is by loads of an element
 constexpr double kIndexBytes = 8;   // of a result; that it may be less is not known
+// Bytes for which a store that fills no sector counts: of L2, and of memory where so many MB move
+// before the next one to the sector that it is not kept as long.
+constexpr double kStoreL2 = 144, kStoreMemory = 256, kOpen = 8;
+constexpr double kPlace = 25;  // instructions, to find the place of a result over a dim
+constexpr double kValue = 15;  // to have its value
 
 // Instructions of a lane for an element, by how it is taken.
 constexpr PerBytes kHeldRow = {2, 1.4, 2, 4};     // 16-byte loads that are held
 constexpr PerBytes kLoopedRow = {3, 2.1, 3, 5};   // in rounds
 constexpr PerBytes kColumn = {5, 3.4, 3.6, 5.5};  // 16-byte loads of neighbouring columns
-constexpr PerBytes kBoxRow = {4.5, 5.5, 7, 10};   // from shared memory
+constexpr PerBytes kColumnResult = {120, 60, 20,
+                                    15};         // more for each share: its first rows all win
+constexpr PerBytes kBoxRow = {4.5, 5.5, 7, 10};  // from shared memory
 constexpr PerBytes kBoxColumn = {4.5, 4.5, 6, 9};
+constexpr double kFlatDim = 25;     // of finding an element over one dim more
+constexpr double kRealigning = 40;  // of a pack of columns
+constexpr double kEdge = 15;        // of an element before or after the loads of a row
+constexpr double kConflict = 4;     // of a lane that waits for a bank of shared memory
 constexpr double kScalarRow = 12, kScalarColumn = 10;  // loads of an element
 
 }  // namespace price
@@ -56,6 +69,7 @@ struct Work {
   double sectors = 0;                   // MB that loads ask of L2
   double instructions = 0;              // millions, of a lane
   double in_flight = price::kInFlight;  // MB of loads of a multiprocessor
+  bool in_order = false;                // results are stored in their order, whatever that is
   double extra = 0;                     // microseconds
 };
 
@@ -64,18 +78,38 @@ struct Traffic {
   double elements, outputs;  // millions
   double bytes;              // MB of elements
   double read, written;      // MB of memory
-  double sectors_written;    // MB
-  double start;              // microseconds
+  // Where results are stored in another order than theirs, one by one:
+  double scattered;        // MB of memory
+  double sectors_written;  // MB of L2
+  double placing;          // millions of instructions
+  double start;            // microseconds
 
   explicit Traffic(const PlanInput& in) {
     const Groups& groups = in.groups;
+    const auto stores = static_cast<double>(in.stores);
     elements = static_cast<double>(groups.outputs * in.walk) * 1e-6;
     outputs = static_cast<double>(groups.outputs) * 1e-6;
     bytes = elements * static_cast<double>(in.bytes);
     read = elements * bytes_of_element(in);
-    written = outputs * price::kIndexBytes;
-    sectors_written = in_order(groups) ? written : outputs * kSectorBytes;
+    const double of_result = price::kIndexBytes + (stores - 1) * static_cast<double>(in.bytes);
+    scattered = sectors_written = written = outputs * of_result;
+    placing = 0;
     start = 5.3 + 8.5 * (1 - std::exp((read + written) * -0.01));
+    if (in_order(groups)) return;
+    // Outputs from one to the next in the order of the results.
+    double between = 1;
+    const Dims& kept = groups.kept;
+    int first = 0;
+    for (int d = 1; d < kept.count; ++d) {
+      if (kept.dim[d].step < kept.dim[first].step) first = d;
+    }
+    for (int d = 0; d < first; ++d) between *= static_cast<double>(kept.dim[d].size);
+    const double of_sector = std::clamp(32 / between, 1., 4.);  // that a warp stores at once
+    const double stores_of_sectors = outputs * stores / of_sector;
+    sectors_written = std::max(written, stores_of_sectors * price::kStoreL2);
+    if (between * 1e-6 * (read / outputs + of_result) > price::kOpen)
+      scattered = std::max(written, stores_of_sectors * price::kStoreMemory);
+    placing = price::kPlace * kept.count * outputs;
   }
 
  private:
@@ -101,9 +135,13 @@ struct Traffic {
 inline double microseconds(const PlanInput& in, const Plan& plan, const Traffic& traffic,
                            const Work& work) {
   using namespace price;
-  const double memory = (work.read + traffic.written) / kMemory;
-  const double sectors = (work.sectors + traffic.sectors_written) / kL2;
-  const double instructions = work.instructions / kInstructions;
+  const bool in_order = work.in_order;
+  const double memory = (work.read + (in_order ? traffic.written : traffic.scattered)) / kMemory;
+  const double sectors =
+      (work.sectors + (in_order ? traffic.written : traffic.sectors_written)) / kL2;
+  const double values = kValue * static_cast<double>(in.stores - 1) * traffic.outputs;
+  const double instructions =
+      (work.instructions + (in_order ? 0 : traffic.placing) + values) / kInstructions;
   const double loads =
       kLatency * work.sectors / (kMultiprocessors * std::min(work.in_flight, kInFlight));
   const double bytes = std::max(memory, sectors);

@@ -15,8 +15,10 @@ struct RowsPlan {
     plan.threads = kThreads;
     const auto& reduced = in.groups.reduced;
     const int64_t width = in.elements_of_load(), outputs = in.groups.outputs;
-    plan.vector = reduced.count > 0 && in.along().stride == 1 &&
-                  (reduced.count == 1 || in.along().size >= in.tuning.min_vector_run);
+    const bool long_runs = reduced.count == 1 || in.along().size >= in.tuning.min_vector_run;
+    plan.spaced = reduced.count > 0 && in.along().stride == 2 && long_runs && in.bytes <= 4 &&
+                  in.task == Task::kExtreme;
+    plan.vector = plan.spaced || (reduced.count > 0 && in.along().stride == 1 && long_runs);
     const int64_t full = in.multiprocessors * in.tuning.blocks_per_multiprocessor;
     const int64_t loads = plan.vector ? ceil_div(in.walk, width) : in.walk;
     // A warp to a row or a block, whichever has fewer rounds of loads to wait for.
@@ -37,7 +39,9 @@ struct RowsPlan {
     }
     cut(plan, in, wanted, plan.vector ? 2048 / in.bytes : 1);
     if (in.bulk && plan.parts <= kCluster) plan.cluster = static_cast<int>(plan.parts);
-    if (reduced.count > 1) {
+    // Runs that are shorter than what the lanes load at once would leave them waiting.
+    plan.flat = !plan.vector && in.has_flat_positions() && in.along().size < plan.lanes * kFewLoads;
+    if (reduced.count > 1 && !plan.flat) {
       const int64_t of_run = plan.vector ? ceil_div(in.along().size, width) : in.along().size;
       const int64_t most = of_run > 32 * kManyLoads ? plan.lanes : std::min(plan.lanes, 32);
       const int64_t lanes = std::min(most, ceil_pow2(ceil_div(of_run, in.tuning.lane_loads)));
@@ -54,10 +58,10 @@ struct RowsPlan {
     const Dim run = in.groups.reduced.count > 0 ? in.along() : Dim{1, 0, 0, 0};
     const double runs = traffic.elements / static_cast<double>(run.size);
     const double resident = static_cast<double>(kRowLoads) / (kThreads * plan.loads);
-    const double overhead = 110 * threads + 60 * runs * plan.lanes / plan.runs;
+    const double overhead = 200 * threads + (plan.flat ? 0 : 60 * runs * plan.lanes / plan.runs);
     if (plan.vector)
       return {.read = 1.04 * traffic.read,  // each round of loads waits for the last
-              .sectors = traffic.bytes + runs * kSectorBytes,
+              .sectors = traffic.bytes * (plan.spaced ? 2 : 1) + runs * kSectorBytes,
               .instructions = of_bytes(price::kLoopedRow, in.bytes) * traffic.elements + overhead,
               .in_flight = in_flight(in, plan, resident, plan.loads * kLoadBytes),
               .extra = 0.6};
@@ -67,7 +71,10 @@ struct RowsPlan {
     const double sector = sectors_of(count, static_cast<double>(run.stride * in.bytes), in.bytes);
     return {.read = traffic.read,
             .sectors = traffic.elements * sector,
-            .instructions = price::kScalarRow * traffic.elements + overhead,
+            .instructions =
+                (price::kScalarRow + price::kFlatDim * (in.groups.reduced.count - 1) * plan.flat) *
+                    traffic.elements +
+                overhead,
             .in_flight = in_flight(in, plan, resident, kFewLoads * sector),
             .extra = 0.6};
   }

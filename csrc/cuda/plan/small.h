@@ -17,6 +17,9 @@ struct SmallPlan {
     if (kept.count > 2 || reduced.count > 1 || groups.outputs * in.walk > kMaxPartExtent ||
         groups.extent >> 31 != 0 || groups.outputs * groups.copies >> 31 != 0)
       return false;
+    // Of larger inputs, what it costs has not been measured, and cannot be the least.
+    if (in.task == Task::kExtreme && groups.outputs * in.walk > 16 * in.tuning.small_elements)
+      return false;
     int64_t last = 0, last_mask = 0;
     for (const Dims* dims : {&kept, &reduced}) {
       for (int d = 0; d < dims->count; ++d) {
@@ -65,7 +68,7 @@ struct SmallPlan {
             .instructions =
                 price::kScalarRow * traffic.elements + (40 * plan.lanes + 50) * traffic.outputs,
             .in_flight = in_flight(in, plan, 16, static_cast<double>(loads) * sector),
-            .extra = 1};
+            .extra = -0.5};
   }
 };
 

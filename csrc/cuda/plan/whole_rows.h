@@ -23,14 +23,8 @@ struct WholeRowsPlan {
 
   static bool usual(const PlanInput& in) {
     // Short rows are for boxes. Mapped ones that are no box would be read in their runs.
-    return fits(in) && (in.walk * in.bytes >= in.tuning.whole_row_bytes || aligned(in) ||
+    return fits(in) && (in.walk * in.bytes >= in.tuning.whole_row_bytes || in.rows_aligned() ||
                         (is_mapped(in) && !in.large()));
-  }
-
-  // Whether rows begin and end where vectors do.
-  static bool aligned(const PlanInput& in) {
-    return in.address_aligned(kLoadBytes) && (in.walk * in.bytes & (kLoadBytes - 1)) == 0 &&
-           in.strides_aligned(in.groups.axes, 0, kLoadBytes);
   }
 
   static bool make(const PlanInput& in, Plan& plan) {
@@ -71,16 +65,20 @@ struct WholeRowsPlan {
     const double threads = traffic.outputs * static_cast<double>(plan.lanes * plan.parts);
     const int lanes_log2 = std::bit_width(static_cast<unsigned>(plan.lanes));
     const double of_thread = 55 + 8 * lanes_log2 + (plan.vector ? 0 : 25);
+    // What is before and after the vectors is taken element by element.
+    const double edges =
+        plan.vector ? 0 : price::kEdge * static_cast<double>(in.elements_of_load());
     return {.read = traffic.read,
             .sectors = traffic.bytes + (plan.vector ? 0 : traffic.outputs * kSectorBytes),
-            .instructions =
-                of_bytes(price::kHeldRow, in.bytes) * traffic.elements + of_thread * threads,
+            .instructions = of_bytes(price::kHeldRow, in.bytes) * traffic.elements +
+                            of_thread * threads +
+                            edges * traffic.outputs * static_cast<double>(plan.parts),
             .in_flight = in_flight(in, plan, 1536. / plan.threads, plan.loads * kLoadBytes)};
   }
 
  private:
   // Of mapped rows there are no kernels for aligned ones alone.
-  static bool by_vectors(const PlanInput& in) { return aligned(in) && !is_mapped(in); }
+  static bool by_vectors(const PlanInput& in) { return in.rows_aligned() && !is_mapped(in); }
 
   static int64_t vectors_of_row(const PlanInput& in) {
     return ceil_div(in.walk * in.bytes, kLoadBytes);

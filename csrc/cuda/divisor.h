@@ -1,0 +1,25 @@
+// Division by a number that the host knows, in four instructions instead of twenty.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+namespace reduceops::cuda {
+
+// Lemire, Kaser and Kurz, "Faster remainder by direct computation" (2019): exact for dividends and
+// divisors below 2^32.
+class Divisor {
+ public:
+  Divisor() = default;
+  explicit Divisor(int64_t by) : inverse_(by == 1 ? 0 : ~uint64_t(0) / by + 1) {}
+
+  __device__ uint32_t quotient(uint32_t x) const {
+    return inverse_ == 0 ? x : static_cast<uint32_t>(__umul64hi(inverse_, x));
+  }
+
+ private:
+  uint64_t inverse_;  // 2^64 / by, rounded up; 0 where that is 2^64
+};
+
+}  // namespace reduceops::cuda
