@@ -125,6 +125,20 @@ def model(*files: str) -> str:
     return table(head, rows)
 
 
+def ranks(file: str) -> str:
+    """Several GPUs: µs for rows of 151 936 logits, and the bytes that a rank receives."""
+    cases = [case for case in load(file)["cases"] if case["vocabulary"] == 151936]
+    names = list(dict.fromkeys(name for case in cases for name in case["contenders"]))
+    rows = []
+    for case in cases:
+        of = case["contenders"]
+        wires = (of[name].get("wire_bytes") for name in ("ours", "all-gather + torch"))
+        received = " / ".join("–" if wire is None else f"{wire:,}" for wire in wires)
+        figures = (microseconds(of.get(name)) for name in names)
+        rows.append([case["mode"], str(case["batch"]), *figures, received])
+    return table(["mode", "batch", *names, "bytes received, ours / all-gather"], rows)
+
+
 def five(*_: str) -> str:
     """The figures of README.md."""
     rows = []
@@ -137,7 +151,7 @@ def five(*_: str) -> str:
     return table(["what", "on", "ours, µs", "torch, µs", "faster", "of the limit"], rows)
 
 
-TABLES = {made.__name__: made for made in (conditions, sweep, summary, model, five)}
+TABLES = {made.__name__: made for made in (conditions, sweep, summary, model, ranks, five)}
 
 
 def speed() -> str:
