@@ -273,8 +273,9 @@ def write_cuda(ninja, flags: list[str], libs: list[str], nvcc: str, release: boo
         *(ninja, "libreduceops_cuda", shlex.quote(nvcc), find_compiler()),
         [runtime] if release else None,
     )
-    for source in [*sorted(ROOT.glob("csrc/cuda/*.cu")), ROOT / "csrc/glibc.cpp"]:
+    for source in sorted(ROOT.glob("csrc/cuda/*.cu")):
         library.compile(source, flags + own.get(source.stem, []))
+    library.compile(ROOT / "csrc/glibc.cpp", flags, ".cuda")
     runtime = [] if release else [str(runtime)]
     system = ["-lrt", "-lpthread", "-ldl"]
     library.link(
@@ -284,7 +285,12 @@ def write_cuda(ninja, flags: list[str], libs: list[str], nvcc: str, release: boo
 
 def find_runtime(nvcc: str) -> Path:
     """The static library of the CUDA runtime."""
-    home = Path(nvcc).resolve().parent.parent
+    # nvcc may be a script that calls another one; it says itself where it lies.
+    said = subprocess.run(
+        [nvcc, "--dryrun", "-x", "cu", "-c", os.devnull], capture_output=True, text=True
+    )
+    top = re.search(r"^#\$ TOP=(.+)$", said.stderr, re.MULTILINE)
+    home = (Path(top[1]) if top else Path(nvcc).parent.parent).resolve()
     folders = [home / name for name in ("lib64", "lib", "targets/x86_64-linux/lib")]
     folders += sorted(home.glob("targets/*/lib"))
     for folder in folders:

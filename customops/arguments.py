@@ -18,9 +18,9 @@ def _refuse(op: str, name: str, takes: str, got: Any) -> NoReturn:
     raise TypeError(f"reduceops::{op}: {name} must be {takes}, got {given}")
 
 
-def check_input(op: str, input: Any) -> None:
+def check_input(op: str, input: Any, name: str = "input") -> None:
     if not isinstance(input, Tensor) and not hasattr(input, "__torch_function__"):
-        _refuse(op, "input", "a Tensor", input)
+        _refuse(op, name, "a Tensor", input)
 
 
 def check_scale(op: str, scale: Any) -> None:

@@ -6,14 +6,17 @@ one for the shapes and torch's settings allow it; see docs/gpu.md. Elsewhere the
 of torch, on a CPU over slices that stay in cache, and :func:`customops.scale_min`.
 """
 
-from collections.abc import Sequence
-from typing import NoReturn
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from . import arguments
 from ._register import conv2d as register
 from .ops import _traced, _with_direct
+
+Numbers = int | Sequence[int]
 
 _scale_min, _direct_scale_min = _with_direct(torch.ops.reduceops.conv2d_scale_min)
 _scale_max, _direct_scale_max = _with_direct(torch.ops.reduceops.conv2d_scale_max)
@@ -24,9 +27,9 @@ def conv2d_scale_min(
     weight: Tensor,
     bias: Tensor | None,
     scale: float,
-    stride: int | Sequence[int] = 1,
-    padding: int | Sequence[int] | str = 0,
-    dilation: int | Sequence[int] = 1,
+    stride: Numbers = 1,
+    padding: Numbers | str = 0,
+    dilation: Numbers = 1,
     groups: int = 1,
     dim: int = 1,
     keepdim: bool = True,
@@ -54,6 +57,7 @@ def conv2d_scale_min(
         a convolution (TF32 included).
 
     Raises:
+        TypeError: An argument is of another type.
         IndexError: `dim` is out of range, or has size 0.
         RuntimeError: The shapes do not convolve; a dtype, layout or device is not supported.
 
@@ -62,13 +66,9 @@ def conv2d_scale_min(
         >>> customops.conv2d_scale_min(x, weight, None, 0.5, keepdim=False)
         tensor([[[9.]]])
     """
-    how = _how("conv2d_scale_min", input, weight, stride, padding, dilation)
-    input, rest = how[0], (*how[1:], groups, dim, keepdim)
-    try:
-        op = _scale_min if _traced() else _direct_scale_min
-        return op(input, weight, bias, scale, *rest)
-    except RuntimeError as error:
-        _raise(error, "conv2d_scale_min", input, weight, bias, *rest[:-1])
+    op = _scale_min if _traced() else _direct_scale_min
+    how = (stride, padding, dilation, groups, dim, keepdim)
+    return _call("conv2d_scale_min", op, input, weight, bias, scale, *how)
 
 
 def conv2d_scale_max(
@@ -76,9 +76,9 @@ def conv2d_scale_max(
     weight: Tensor,
     bias: Tensor | None,
     scale: float,
-    stride: int | Sequence[int] = 1,
-    padding: int | Sequence[int] | str = 0,
-    dilation: int | Sequence[int] = 1,
+    stride: Numbers = 1,
+    padding: Numbers | str = 0,
+    dilation: Numbers = 1,
     groups: int = 1,
     dim: int = 1,
     keepdim: bool = True,
@@ -87,44 +87,73 @@ def conv2d_scale_max(
 
     Args, Returns, Raises: as of :func:`conv2d_scale_min`.
     """
-    how = _how("conv2d_scale_max", input, weight, stride, padding, dilation)
-    input, rest = how[0], (*how[1:], groups, dim, keepdim)
+    op = _scale_max if _traced() else _direct_scale_max
+    how = (stride, padding, dilation, groups, dim, keepdim)
+    return _call("conv2d_scale_max", op, input, weight, bias, scale, *how)
+
+
+def _call(
+    name: str,
+    op: Callable[..., Tensor],
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    scale: float,
+    stride: Numbers,
+    padding: Numbers | str,
+    dilation: Numbers,
+    *rest: Any,
+) -> Tensor:
+    """`op`, with the exceptions of this package."""
     try:
-        op = _scale_max if _traced() else _direct_scale_max
-        return op(input, weight, bias, scale, *rest)
-    except RuntimeError as error:
-        _raise(error, "conv2d_scale_max", input, weight, bias, *rest[:-1])
+        stride, dilation = _as_list(stride), _as_list(dilation)
+        if isinstance(padding, str):
+            input, padding = _pad(name, input, weight, stride, padding, dilation)
+        padding = _as_list(padding)
+        return op(input, weight, bias, scale, stride, padding, dilation, *rest)
+    except Exception as error:
+        if "CUDA out of memory" in str(error):
+            raise torch.OutOfMemoryError(str(error)) from error
+        arguments.check_input(name, input)
+        arguments.check_input(name, weight, "weight")
+        arguments.check_scale(name, scale)
+        how = (stride, padding, dilation, *rest[:-1])
+        try:
+            register.check(name, input, weight, bias, *how)
+        except Exception as found:
+            if isinstance(found, IndexError) and str(found) == str(error):
+                raise found from error
+        raise
 
 
-def _how(op, input, weight, stride, padding, dilation) -> tuple[Tensor, list, list, list]:
-    """The input and the numbers of the schema; "same" may pad one side more, as a copy."""
-    stride, dilation = ([x] * 2 if isinstance(x, int) else x for x in (stride, dilation))
-    if not isinstance(padding, str):
-        return input, stride, [padding] * 2 if isinstance(padding, int) else padding, dilation
+def _as_list(numbers: Numbers) -> Sequence[int]:
+    return [numbers] * 2 if isinstance(numbers, int) else numbers
+
+
+def _pad(
+    name: str,
+    input: Tensor,
+    weight: Tensor,
+    stride: Sequence[int],
+    padding: str,
+    dilation: Sequence[int],
+) -> tuple[Tensor, Sequence[int]]:
+    """The input, of which "same" may pad one side more by a copy, and the numbers of a word."""
     if padding == "valid":
-        return input, stride, [0, 0], dilation
+        return input, [0, 0]
     if padding != "same":
-        raise RuntimeError(f"reduceops::{op}: padding must be numbers, 'valid' or 'same', got "
-                           f"{padding!r}")  # fmt: skip
+        raise RuntimeError(
+            f"reduceops::{name}: padding must be numbers, 'valid' or 'same', got {padding!r}"
+        )
     if any(step != 1 for step in stride):
-        raise RuntimeError(f"reduceops::{op}: padding='same' needs a stride of 1, got {stride}")
-    factors = register.pair(op, "dilation", dilation, 1)
+        raise RuntimeError(
+            f"reduceops::{name}: padding='same' needs a stride of 1, got {list(stride)}"
+        )
     if weight.dim() != 4:
-        raise RuntimeError(f"reduceops::{op}: weight must be 4-d, got shape {list(weight.shape)}")
+        raise RuntimeError(f"reduceops::{name}: weight must be 4-d, got shape {list(weight.shape)}")
+    factors = register.pair(name, "dilation", dilation, 1)
     total = [d * (size - 1) for d, size in zip(factors, weight.shape[2:], strict=True)]
-    if any(size % 2 for size in total):
-        height, width = (size % 2 for size in total)
+    height, width = (size % 2 for size in total)
+    if height or width:
         input = torch.nn.functional.pad(input, (0, width, 0, height))
-    return input, stride, [size // 2 for size in total], dilation
-
-
-def _raise(error: RuntimeError, op: str, *arguments) -> NoReturn:
-    """Raises `error`, or the IndexError or OutOfMemoryError that it is; see ops.py."""
-    if "CUDA out of memory" in str(error):
-        raise torch.OutOfMemoryError(str(error)) from error
-    try:
-        register.check(op, *arguments)
-    except Exception as found:
-        if isinstance(found, IndexError) and str(found) == str(error):
-            raise found from error
-    raise error
+    return input, [size // 2 for size in total]

@@ -12,7 +12,7 @@ from random_plans import random_case
 from customops.explain import BrokenPlan, Walk, cpu_plan, cuda_constants, cuda_plan, explain, main
 
 WORKSPACE = 1 << 20
-GENERIC = {Walk.SMALL, Walk.ROWS, Walk.COLUMNS}  # of which all reductions have kernels
+OF_OPTIONS = {Walk.SMALL, Walk.WHOLE_ROWS, Walk.ROWS, Walk.COLUMNS}  # that take masks and sums
 CPU_CANDIDATE = 16
 
 
@@ -54,7 +54,7 @@ def test_cuda_plans_keep_what_they_promise():
             raise AssertionError(f"seed {seed}: {case}") from error
         taken.add((plan.walk, parts(plan)))
         if case.mask is not None or case.softmax:
-            assert plan.walk in GENERIC
+            assert plan.walk in OF_OPTIONS
     assert taken == set(WALKS)
 
 
@@ -180,7 +180,7 @@ def test_cpu_plan_covers_every_group_within_the_limits(case, threads):
         ((16, 21, 512, 512), [1], torch.float32, Walk.BULK_COLUMNS),
         ((16, 21, 512, 512), [1], torch.bfloat16, Walk.COLUMNS),
         ((128, 64, 256), [1], torch.float32, Walk.COLUMNS),
-        ((100, 64, 256), [1], torch.float32, Walk.COLUMNS),
+        ((100, 64, 256), [1], torch.float32, Walk.SMALL),
         ((64, 151936), [1], torch.float32, Walk.WHOLE_ROWS),
         ((1024, 128256), [1], torch.float32, Walk.WHOLE_ROWS),
         ((1, 128256), [1], torch.bfloat16, Walk.WHOLE_ROWS),
@@ -297,10 +297,10 @@ def test_few_rows_of_a_vocabulary_are_combined_by_clusters():
 @pytest.mark.parametrize(
     "shape, strides, dim, walk",
     [
-        ((64, 151936), None, 1, Walk.ROWS),
+        ((64, 151936), None, 1, Walk.WHOLE_ROWS),
         ((128, 4096, 4095), None, 1, Walk.COLUMNS),
         ((16, 21, 512, 512), (0, 0, 512, 1), 1, Walk.COLUMNS),  # a mask without channels
-        ((64, 151936), (0, 1), 1, Walk.ROWS),  # one mask for all rows
+        ((64, 151936), (0, 1), 1, Walk.WHOLE_ROWS),  # one mask for all rows
         ((4096, 1, 8), None, 1, Walk.SMALL),  # nothing to reduce
         ((1 << 22, 1, 8), None, 1, Walk.ROWS),
         ((), None, None, Walk.SMALL),
@@ -319,13 +319,13 @@ def test_an_input_that_only_its_mask_tells_apart_is_walked_along_memory():
     """One row of logits with a mask for each sample."""
     x, mask = empty(1, 50_257).expand(64, -1), empty(64, 50_257, dtype=torch.bool)
     plan = cuda_plan(x, 1, mask=mask)
-    assert plan.walk == Walk.ROWS and plan.vector
+    assert plan.walk == Walk.WHOLE_ROWS
 
 
 def test_an_unaligned_input_is_not_read_in_vectors_of_columns():
-    x = empty(64, 20480)
-    assert cuda_plan(x, [0], address=0).vector
-    assert not cuda_plan(x, [0], address=4).vector
+    x, columns = empty(64, 20480), {"walk": Walk.COLUMNS + 1}
+    assert cuda_plan(x, [0], address=0, tuning=columns).vector
+    assert not cuda_plan(x, [0], address=4, tuning=columns).vector
 
 
 def test_channels_last_channels_are_rows():

@@ -6,15 +6,34 @@
 
 namespace reduceops::cuda {
 
-// One block of 16 bytes; both addresses are multiples of that.
-__device__ inline void copy_block_async(char* to, const char* from) {
+// 4 bytes or 16; both addresses are multiples of that.
+template <int kBytes>
+__device__ void copy_async(char* to, const void* from) {
 #ifdef __CUDACC__
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
-                   static_cast<uint32_t>(__cvta_generic_to_shared(to))),
-               "l"(from)
-               : "memory");
+  const auto target = static_cast<uint32_t>(__cvta_generic_to_shared(to));
+  if constexpr (kBytes == 16) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(target), "l"(from) : "memory");
+  } else {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(target), "l"(from) : "memory");
+  }
 #else
-  memcpy(to, from, kLoadBytes);
+  memcpy(to, from, kBytes);
+#endif
+}
+__device__ inline void copy_block_async(char* to, const char* from) {
+  copy_async<kLoadBytes>(to, from);
+}
+
+// Ends a group of copies of this thread, and waits for all of them but the last kPending.
+__device__ inline void commit_copies() {
+#ifdef __CUDACC__
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+template <int kPending>
+__device__ void wait_for_copies() {
+#ifdef __CUDACC__
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 #endif
 }
 

@@ -4,7 +4,8 @@
 //
 // Bound by reading memory. Where rows of columns of 8- and 16-bit types are not aligned, what is
 // loaded is joined (Realigned); other types are loaded element by element then, bound by the number
-// of loads in flight.
+// of loads in flight. What is done for an element under a mask or for a sum takes registers that
+// loads would have: those go by way of shared memory, so that some are always in flight.
 #pragma once
 
 #include "cuda/reducer.cuh"
@@ -116,7 +117,8 @@ __device__ typename Slots<Element>::Slot slot_of(Key element) {
 }
 
 // kVector: a thread takes as many columns as 16 bytes hold; the last ones may be fewer.
-template <bool kVector, int kLoads, int kBlocks, class Source, class Reducer>
+// kStages: loads go through so many stages of shared memory, if any, each of kLoads.
+template <bool kVector, int kLoads, int kBlocks, int kStages, class Source, class Reducer>
 __global__ void __launch_bounds__(kThreads, kBlocks)
     columns(const __grid_constant__ Problem p, const Source source, const Reducer reducer) {
   using Element = typename Source::Element;
@@ -166,11 +168,17 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
     // Past the end there is the last turn again, which must not count twice.
     if (inside) {
       with_turns([&](auto at) {
-        uint32_t turn = 0;
-        const auto take = [&]<int kTaken, bool kWhole>(std::integral_constant<int, kTaken>,
+        using Load = std::conditional_t<kVector, typename Source::Pack, typename Source::Item>;
+        const auto fill_past_end = [&]<int kTaken>(Load(&loads)[kTaken], uint32_t turn) {
+          if constexpr (!Reducer::kRepeats) {
+#pragma unroll
+            for (int r = 0; r < kTaken; ++r) {
+              if (turn + r >= turns) source.fill(loads[r], reducer.absent());
+            }
+          }
+        };
+        const auto load = [&]<int kTaken, bool kWhole>(Load(&loads)[kTaken], uint32_t turn,
                                                        std::bool_constant<kWhole>) {
-          constexpr int kRows = std::min<int>(kTaken, rows_at_once(sizeof(Key)));
-          std::conditional_t<kVector, typename Source::Pack, typename Source::Item> loads[kTaken];
 #pragma unroll
           for (int r = 0; r < kTaken; ++r) {
             const auto from = at(kWhole ? turn + r : std::min(turn + r, turns - 1));
@@ -180,12 +188,10 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
               loads[r] = source.item(from);
             }
           }
-          if constexpr (!Reducer::kRepeats) {
-#pragma unroll
-            for (int r = 0; r < kTaken; ++r) {
-              if (!kWhole && turn + r >= turns) source.fill(loads[r], reducer.absent());
-            }
-          }
+          if (!kWhole) fill_past_end(loads, turn);
+        };
+        const auto use = [&]<int kTaken>(const Load(&loads)[kTaken], uint32_t turn) {
+          constexpr int kRows = std::min<int>(kTaken, rows_at_once(sizeof(Key)));
 #pragma unroll
           for (int from = 0; from < kTaken; from += kRows) {
             typename S::Slot slots[kSlots][kRows];
@@ -203,17 +209,65 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
             }
             tracker.take(source, slots, turn + from);
           }
+        };
+        uint32_t turn = 0;
+        const auto take = [&]<int kTaken, bool kWhole>(std::integral_constant<int, kTaken>,
+                                                       std::bool_constant<kWhole> whole) {
+          Load loads[kTaken];
+          load(loads, turn, whole);
+          use(loads, turn);
           turn += kTaken;
         };
-        using All = std::integral_constant<int, kLoads>;
-        if constexpr (!Reducer::kRepeats) {
-          while (turn + kLoads <= turns) take(All(), std::true_type());
-        }
-        while (turn + kLoads / 2 < turns) take(All(), std::false_type());
-        if (turn + kLoads / 4 < turns) {
-          take(std::integral_constant<int, kLoads / 2>(), std::false_type());
-        } else if (turn < turns) {
-          take(std::integral_constant<int, std::max(kLoads / 4, 1)>(), std::false_type());
+        if constexpr (kStages > 0) {
+          // Each thread reads what it has copied itself: there is nothing to wait for but that.
+          constexpr uint32_t kRow = kLoadBytes * kThreads;
+          const auto row = [&](uint32_t stage, int r) {
+            return dynamic_shared() + (stage * kLoads + r) * kRow;
+          };
+          const auto row_of = [&](uint32_t turn) { return at(std::min(turn, turns - 1)); };
+          uint32_t asked = 0, next = 0, stage = 0;
+          const auto ask = [&] {
+            if (asked < turns) {
+#pragma unroll
+              for (int r = 0; r < kLoads; ++r) source.copy(row_of(asked + r), row(next, r));
+            }
+            commit_copies();
+            asked += kLoads;
+            next = next + 1 < kStages ? next + 1 : 0;
+          };
+          typename Source::Ahead ahead[kLoads];
+          const auto load_ahead = [&](uint32_t turn) {
+            typename Source::At from[kLoads];
+#pragma unroll
+            for (int r = 0; r < kLoads; ++r) from[r] = row_of(turn + r);
+            source.load_ahead(from, inner, ahead);
+          };
+#pragma unroll
+          for (int i = 1; i < kStages; ++i) ask();
+          if (turns > 0) load_ahead(0);
+#pragma unroll 1
+          for (; turn < turns; turn += kLoads) {
+            Load loads[kLoads];
+            ask();
+            wait_for_copies<kStages - 1>();
+#pragma unroll
+            for (int r = 0; r < kLoads; ++r) loads[r] = source.copied(row(stage, r), ahead[r]);
+            load_ahead(turn + kLoads);
+            if (turn + kLoads > turns) fill_past_end(loads, turn);
+            use(loads, turn);
+            stage = stage + 1 < kStages ? stage + 1 : 0;
+          }
+        } else {
+          using All = std::integral_constant<int, kLoads>;
+          if constexpr (!Reducer::kRepeats) {
+            while (turn + kLoads <= turns) take(All(), std::true_type());
+          }
+          while (turn + kLoads / 2 < turns) take(All(), std::false_type());
+          if (turn + kLoads / 4 < turns) {
+            take(std::integral_constant<int, kLoads / 2>(), std::false_type());
+          } else if (turn < turns) {
+            take(std::integral_constant<int, std::max(kLoads / 4, 1)>(), std::false_type());
+          }
         }
       });
     }
@@ -245,6 +299,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
     }
     // A walk over columns is in index order, so positions compare like indices until the winner is
     // known.
+    if constexpr (kStages > 0) __syncthreads();  // the states take the place of the stages
     const bool any = inside && turns > 0;
 #pragma unroll
     for (int c = 0; c < kWidth; ++c) {
@@ -266,8 +321,12 @@ void launch_columns_of(const Problem& p, const Source& source, const Reducer& re
   using State = typename Reducer::template State<Key, uint32_t>;
   constexpr Room kRoom = Reducer::template column_room<Source>(kVector);
   const size_t columns_of_thread = kVector ? Vector<Key>::kWidth : 1;
-  const size_t shared = alone(p) ? 0 : columns_of_thread * kPitch * sizeof(State);
-  const auto kernel = columns<kVector, kRoom.loads, kRoom.blocks, Source, Reducer>;
+  const size_t states = alone(p) ? 0 : columns_of_thread * kPitch * sizeof(State);
+  constexpr size_t kStaged = kRoom.stages * kRoom.loads * kThreads * kLoadBytes;
+  const size_t shared = std::max(states, kStaged);
+  constexpr auto kernel =
+      columns<kVector, kRoom.loads, kRoom.blocks, kRoom.stages, Source, Reducer>;
+  if constexpr (kStaged > 0) allow_shared<kernel>();
   enqueue(kernel, p.plan, stream, shared, p, source, reducer);
 }
 

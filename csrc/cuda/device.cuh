@@ -3,7 +3,10 @@
 
 #include <cuda_runtime.h>
 
+#include <array>
+#include <atomic>
 #include <limits>
+#include <mutex>
 
 #include "cuda/problem.h"
 #include "element.h"
@@ -145,6 +148,23 @@ __device__ T* in_block(T* shared, uint32_t rank) {
 [[noreturn]] void fail(cudaError_t error);
 inline void check(cudaError_t error) {
   if (error != cudaSuccess) fail(error);
+}
+
+// Allows a kernel as much shared memory as a block may have, once on each device and before its
+// first launch: while one thread changes that, others cannot launch it.
+template <auto kKernel>
+void allow_shared() {
+  static std::array<std::atomic<bool>, kDevices> allowed{};
+  static std::mutex mutex;
+  int device = 0;
+  check(cudaGetDevice(&device));
+  if (allowed[device].load(std::memory_order_acquire)) return;
+  const std::lock_guard lock(mutex);
+  if (allowed[device]) return;
+  int most = 0;
+  check(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+  check(cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most));
+  allowed[device].store(true, std::memory_order_release);
 }
 
 // Enqueues a kernel; `shared` is bytes of shared memory.

@@ -1,5 +1,6 @@
 // Reductions of the elements that a mask lets through, on the walks that fit every layout.
 #include "cuda/columns.cuh"
+#include "cuda/held_rows.cuh"
 #include "cuda/rows.cuh"
 #include "cuda/small.cuh"
 
@@ -19,9 +20,9 @@ Key absent_bits(Element element) {
 }
 
 // Whether the bytes of the mask lie along `dim` as the elements do, and those of every whole vector
-// of elements begin at a multiple of their number.
+// of elements are whole words.
 bool in_words(const Reduction& r, const Dim& along) {
-  const int64_t bytes = r.dtype->bytes, width = kLoadBytes / bytes;
+  const int64_t bytes = r.dtype->bytes, width = std::min<int64_t>(4, kLoadBytes / bytes);
   const auto element = reinterpret_cast<intptr_t>(r.input) / bytes;
   int64_t apart = reinterpret_cast<intptr_t>(r.mask) - element;
   if (along.mask_stride != 1 || apart % width != 0) return false;
@@ -58,6 +59,13 @@ void launch_masked(const Reduction& r, const Problem& problem, bool early, void*
             launch_columns_of<true>(problem, bytes, Extreme(), stream);
           }
           break;
+        case Walk::kWholeRows: {
+          const Dim& along = groups.reduced.dim[0];
+          along.mask_stride == 0 || in_words(r, along)
+              ? launch_held_rows_of(problem, words, Extreme(), stream)
+              : launch_held_rows_of(problem, bytes, Extreme(), stream);
+          break;
+        }
         default:
           if (!plan.vector) {
             launch_rows_of<false>(problem, bytes, Extreme(), stream);

@@ -30,8 +30,8 @@ enum class Walk : int {
   kExchange,      // small groups whose results lie in another order than memory
 };
 
-// What is computed, as far as plans differ: all but kExtreme has kernels only of those walks that
-// fit every layout, kSmall, kRows and kColumns.
+// What is computed, as far as plans differ: all but kExtreme has kernels only of kSmall, kRows and
+// kColumns, which fit every layout, and of kWholeRows (held_rows.cuh).
 enum class Task : int {
   kExtreme,  // of the input alone
   kMasked,   // of what a mask lets through

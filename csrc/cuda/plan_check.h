@@ -6,6 +6,7 @@
 
 #include <bit>
 
+#include "cuda/option_policy.h"
 #include "cuda/plan.h"
 
 namespace reduceops::cuda {
@@ -84,7 +85,7 @@ class PlanCheck {
   void all_walks() {
     const Plan& p = plan_;
     require(task_ == Task::kExtreme || p.walk == Walk::kSmall || p.walk == Walk::kRows ||
-                p.walk == Walk::kColumns,
+                p.walk == Walk::kColumns || p.walk == Walk::kWholeRows,
             "there is a kernel of the walk");
     require(1 <= p.threads && p.threads <= 1024 && p.threads % 32 == 0,
             "a block is of whole warps, at most 1024 threads");
@@ -170,28 +171,32 @@ class PlanCheck {
 
   void whole_rows() {
     const Plan& p = plan_;
+    const bool plain = task_ == Task::kExtreme;
+    const int64_t loads = plain ? kWholeLoads : held_loads(bytes_);
     require_grid();
     require_parts_with_work();
     require(groups_.kept.count <= kWholeDims && is_run(groups_.reduced), "the rows are contiguous");
+    require(plain || !p.mapped, "mapped rows are ones that there is a kernel for");
     require(p.mapped == (groups_.reduced.count > 1), "positions are indices where they can be");
     require(!p.mapped || (!p.vector && p.loads == kWholeLoads &&
                           groups_.reduced.count <= kMappedDims && groups_.extent >> 32 == 0),
             "mapped rows are ones that there is a kernel for");
-    require(p.threads <= kWholeThreads, "a block as the kernel is compiled for");
+    require(p.threads <= (plain || p.batches > 0 ? kWholeThreads : kThreads),
+            "a block as the kernel is compiled for");
     require(!p.vector || (address_ % kLoadBytes == 0 && walk_ % width_ == 0 &&
                           strides_aligned(groups_.axes, 0, kLoadBytes)),
             "rows begin and end where vectors do");
     require(!p.vector || p.parts == 1 || p.part_extent % width_ == 0, "so do their parts");
     require(p.cluster == 1 || p.cluster == p.parts, "a cluster combines all parts of a row");
     if (p.batches > 0) {
-      require(p.loads == kWholeLoads, "loads that there is a kernel for");
+      require(p.loads == loads, "loads that there is a kernel for");
       require(p.lanes == p.threads, "a block to a part");
       require(p.blocks == groups_.outputs * p.parts, "the blocks cover the outputs once");
       return;
     }
     require_one_part();
-    require((p.vector ? 1 : 2) <= p.loads && p.loads <= kWholeLoads,
-            "loads that there is a kernel for");
+    require((p.vector ? 1 : 2) <= p.loads && p.loads <= loads, "loads that there is a kernel for");
+    require(plain || 2 * p.loads > loads, "most of a thread's loads are needed");
     require(is_power_of_two(p.lanes) && p.threads % p.lanes == 0, "the rows of a block are whole");
     require(p.blocks * p.threads >= groups_.outputs * p.lanes &&
                 (p.blocks - 1) * p.threads < groups_.outputs * p.lanes,

@@ -5,9 +5,10 @@
 //   kRepeats           whether an element may be taken twice, as a tail without branches does. If
 //                      not, `absent()` are the bits that a walk puts in place of such
 //
-// What one thread keeps while it walks, and its state in the end, in the three ways that a walk may
-// go: Items, elements one by one; Row, packs of neighbouring elements of one group; Columns, slots
-// (keys.cuh) of neighbouring groups side by side.
+// What one thread keeps while it walks, and its state in the end, in the four ways that a walk may
+// go: Items, elements one by one; Row, packs of neighbouring elements of one group; Batches, as
+// many packs of one group as it holds at once, for which lanes of a warp look together; Columns,
+// slots (keys.cuh) of neighbouring groups side by side.
 //
 // At the end of a group: `index(state)`, and `value(state)` where values are wanted.
 //
@@ -113,6 +114,84 @@ struct Extreme {
     uint32_t pack_;  // if nothing is below the largest key, the first holds it too
   };
 
+  // The same of all packs of a batch at once.
+  template <class Source>
+  class Batches {
+    using Key = typename Source::Key;
+    using Pack = typename Source::Pack;
+
+   public:
+    explicit __device__ Batches(const Source& source) {
+      if constexpr (Source::kMasked) {
+        smallest_ = source.element.key(source.absent());
+        batch_ = kNowhere;
+      }
+    }
+    // `batch`: its number.
+    template <int kPacks>
+    __device__ void take(const Source& source, const Pack (&packs)[kPacks], uint32_t batch) {
+      Vector<Key> bits[kPacks];
+#pragma unroll
+      for (int i = 0; i < kPacks; ++i) bits[i] = source.bits(packs[i]);
+      const Key key = smallest_of(source.element, bits);
+      bool wins = key < smallest_;
+      // A present element wins against absent ones, even if it equals them.
+      if constexpr (Source::kMasked) {
+        if (batch_ == kNowhere && !wins) {
+#pragma unroll
+          for (int i = 0; i < kPacks; ++i) wins |= source.any_present(packs[i]);
+        }
+      }
+      if (wins) {
+        smallest_ = key;
+        batch_ = batch;
+      }
+    }
+    __device__ Key smallest() const { return smallest_; }
+    // The state of `lanes` neighbouring lanes, with what each found `beside` its batches. What
+    // `again(batch, find)` does is to hold a batch, and to make of the place in it that
+    // `find(packs)` gives one in the row. Should somebody have written to it meanwhile, the element
+    // is its last one.
+    template <class Again>
+    __device__ Near<Key> state(const Source& source, Near<Key> beside, uint32_t lanes,
+                               Again again) const {
+      Key smallest = beside.key;
+      if (batch_ != kNowhere) smallest = std::min(smallest, smallest_);
+      const Key key = warp_min(smallest, lanes);
+      uint32_t index = beside.key == key ? beside.index : kNowhere;
+      if (batch_ != kNowhere && smallest_ == key) {
+        index = std::min(
+            index, again(batch_, [&](const auto& packs) { return place_of(source, packs, key); }));
+      }
+      return {key, warp_min(index, lanes)};
+    }
+
+   private:
+    template <int kPacks>
+    static __device__ uint32_t place_of(const Source& source, const Pack (&packs)[kPacks],
+                                        Key key) {
+      constexpr int kWidth = Vector<Key>::kWidth;
+      uint32_t first = kNowhere;
+      if constexpr (Source::kMasked) {
+        if (key == source.element.key(source.absent())) {
+#pragma unroll
+          for (int i = kPacks - 1; i >= 0; --i) {
+            const uint32_t here = source.first_present(packs[i]);
+            if (here != kNowhere) first = i * kWidth + here;
+          }
+          return std::min<uint32_t>(first, kPacks * kWidth - 1);
+        }
+      }
+      Vector<Key> bits[kPacks];
+#pragma unroll
+      for (int i = 0; i < kPacks; ++i) bits[i] = source.bits(packs[i]);
+      return std::min<uint32_t>(first_of(source.element, bits, key), kPacks * kWidth - 1);
+    }
+
+    Key smallest_ = std::numeric_limits<Key>::max();
+    uint32_t batch_ = 0;  // if nothing is below the largest key, the first holds it too
+  };
+
   template <class Source, int kSlots>
   class Columns {
     using Element = typename Source::Element;
@@ -178,6 +257,15 @@ struct Extreme {
     Tracker<Element, kSlots> tracker_;
   };
 
+  // The same of a single batch.
+  template <class Source, int kPacks, class Again>
+  __device__ auto of_held(const Source& source, const typename Source::Pack (&packs)[kPacks],
+                          Near<typename Source::Key> beside, uint32_t lanes, Again again) const {
+    Batches<Source> batch(source);
+    batch.take(source, packs, 0);
+    return batch.state(source, beside, lanes, again);
+  }
+
   // What finds room in a multiprocessor, as far as it is up to the Reducer.
   template <class Source>
   static constexpr Room row_room(bool many) {
@@ -186,6 +274,10 @@ struct Extreme {
   template <class Source>
   static constexpr Room column_room(bool vector) {
     return Source::column_room(vector);
+  }
+  template <class Source>
+  static constexpr int held_blocks() {
+    return Source::held_blocks();
   }
 
   template <class State>
@@ -225,11 +317,13 @@ __device__ inline float power_of_two(float x) {
 inline float power_of_two(float x) { return std::exp2(x); }
 #endif
 
-// e to the power of x, which is not above 2, for sums of elements of a format. In float32 what is
-// lost of the product with log2(e) counts; results of 16 bits do not show it.
+// e to the power of x, which is not above 2, for sums of elements of a format. What is lost of the
+// product with log2(e) counts in float32: what is too much, as shares of ln2, goes to `excess`;
+// results of 16 bits do not show it.
 template <class Format>
-__device__ typename Format::Compute exponential(typename Format::Compute x) {
-  constexpr float kLog2E = 1.44269502f, kRest = 1.92596299e-8f, kLn2 = 0.693147181f;
+__device__ typename Format::Compute power_of_e(typename Format::Compute x,
+                                               typename Format::Compute& excess) {
+  constexpr float kLog2E = 1.44269502f, kRest = 1.92596299e-8f;
   if constexpr (sizeof(typename Format::Key) == 8) {
     return exp(x);
   } else if constexpr (sizeof(typename Format::Key) == 2) {
@@ -237,10 +331,19 @@ __device__ typename Format::Compute exponential(typename Format::Compute x) {
   } else {
     x = max_or_nan(x, -150.0f);  // e to the power of less is 0, too
     const float product = x * kLog2E;
-    const float lost = fmaf(x, kRest, fmaf(x, kLog2E, -product));
     const float power = power_of_two(product);
-    return fmaf(power, lost * kLn2, power);
+    const float above = fmaf(x, -kRest, fmaf(x, -kLog2E, product));
+    excess = fmaf(power, above, excess);
+    return power;
   }
+}
+constexpr float kLn2 = 0.693147181f;
+
+template <class Format>
+__device__ typename Format::Compute exponential(typename Format::Compute x) {
+  typename Format::Compute excess = 0;
+  const auto power = power_of_e<Format>(x, excess);
+  return sizeof(typename Format::Key) == 4 ? power - excess * kLn2 : power;
 }
 
 template <class Format>
@@ -252,12 +355,17 @@ inline constexpr int16_t kInfinity<Float16> = 0x7c00;
 template <>
 inline constexpr int64_t kInfinity<Float64> = 0x7ff0000000000000;
 
+// That of the largest first.
+template <class Format, class Key = typename Format::Key>
+constexpr Order<Key> kDescending{
+    -1, std::numeric_limits<Key>::max() - kInfinity<Format>,
+    Key(std::numeric_limits<Key>::max() - kInfinity<Format> - kInfinity<Format> - 1)};
+
 // The element of which this is the key, the largest first; of zeros and NaNs, one of them.
 template <class Format, class Key = typename Format::Key>
 __device__ typename Format::Compute number_of(Key key) {
-  constexpr Key kBias = std::numeric_limits<Key>::max() - kInfinity<Format>;
   Key bits;
-  bits_of<true>(key, Order<Key>{-1, kBias, Key(kBias - kInfinity<Format> - 1)}, bits);
+  bits_of<true>(key, kDescending<Format>, bits);
   return Format::decode(bits);
 }
 
@@ -282,12 +390,14 @@ __device__ typename Format::Compute ratio(Key a, Key b) {
   return a == b ? 1 : exponential<Format>(number_of<Format>(a) - number_of<Format>(b));
 }
 
+// The sum of what several threads have summed, without rounding that results of 32 bits would show.
+template <class Format>
+using Total = std::conditional_t<sizeof(typename Format::Key) == 2, float, double>;
+
 // The largest of some elements and the sum of exp(x - largest), which is 0 where all are -infinity.
 template <class F, class Index>
 struct Summed : Found<typename F::Key, Index> {
-  using Format = F;
-  using Sum = typename F::Compute;
-  Sum sum = 0;
+  Total<F> sum = 0;
 };
 
 template <class F, class Index>
@@ -323,19 +433,23 @@ __device__ void get(const Candidates& candidates, int64_t at, Summed<F, int64_t>
 }
 
 // A thread's sum of exp(x - largest), as the largest grows. What rounding loses of it is carried
-// on, for a thread may take thousands of elements one after the other.
+// on, for a thread may take thousands of elements one after the other; 16 bits do not show it.
 template <class Format>
 class ExpSum {
   using Sum = typename Format::Compute;
   static constexpr Sum kAboveBase = sizeof(Sum) == 8 ? 2 : 0;
+  static constexpr bool kCarries = sizeof(typename Format::Key) > 2;
 
  public:
+  ExpSum() = default;
+  explicit __device__ ExpSum(Sum largest) : largest_(largest), base_(largest) {}
+
   // The base of a float64 sum follows the largest element only where that is far above it:
   // ascending elements would else round all of the sum again with each of them. (In float32
   // ex2.approx is the more exact the nearer an element is to the base.)
   __device__ void raise(Sum largest) {
     largest_ = largest;
-    if (largest <= base_ + kAboveBase) return;
+    if (kAboveBase > 0 && largest <= base_ + kAboveBase) return;
     const Sum factor = exponential<Format>(base_ - largest);
     sum_ *= factor;
     lost_ *= factor;
@@ -346,26 +460,30 @@ class ExpSum {
   __device__ Sum of(const Sum (&x)[kCount]) const {
     // Of nothing but -infinity, the difference would be NaN.
     const Sum base = base_ == -std::numeric_limits<Sum>::infinity() ? 0 : base_;
-    Sum terms[kCount];
+    Sum terms[kCount], excess = 0;
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) terms[i] = exponential<Format>(x[i] - base);
+    for (int i = 0; i < kCount; ++i) terms[i] = power_of_e<Format>(x[i] - base, excess);
     // By twos, which is exact where adding one after the other is not.
 #pragma unroll
     for (int apart = 1; apart < kCount; apart *= 2) {
 #pragma unroll
       for (int i = 0; i + apart < kCount; i += 2 * apart) terms[i] += terms[i + apart];
     }
-    return terms[0];
+    return sizeof(typename Format::Key) == 4 ? terms[0] - excess * kLn2 : terms[0];
   }
   __device__ void add(Sum some) {
+    if (!kCarries) {
+      sum_ += some;
+      return;
+    }
     const Sum exact = some - lost_, sum = sum_ + exact;
     lost_ = (sum - sum_) - exact;
     sum_ = sum;
   }
-  __device__ Sum largest() const { return largest_; }
-  __device__ Sum sum() const {
-    const Sum sum = sum_ - lost_;
-    return base_ == largest_ ? sum : sum * exponential<Format>(base_ - largest_);
+  __device__ Sum largest() const { return kAboveBase > 0 ? largest_ : base_; }
+  __device__ Total<Format> sum() const {
+    const auto sum = Total<Format>(sum_) - lost_;
+    return kAboveBase == 0 || base_ == largest_ ? sum : sum * exponential<Format>(base_ - largest_);
   }
 
  private:
@@ -442,6 +560,54 @@ struct SoftmaxMax {
     ExpSum<F> sum_;
   };
 
+  // The sum of all elements of some packs.
+  template <class Source, int kPacks>
+  static __device__ Sum sum_of_packs(const Source& source, const ExpSum<F>& sum,
+                                     const typename Source::Pack (&packs)[kPacks]) {
+    Sum some = 0;
+#pragma unroll
+    for (int i = 0; i < kPacks; ++i) {
+      Sum x[Vector<typename F::Key>::kWidth];
+      numbers_of<F>(source.bits(packs[i]), x);
+      some += sum.of(x);
+    }
+    return some;
+  }
+  // Of lanes that agree on the best, each with a sum for it and what it found beside.
+  static __device__ Summed<F, uint32_t> with_sum(Near<typename F::Key> best, Total<F> sum,
+                                                 Summed<F, uint32_t> beside, uint32_t lanes) {
+    if (!beside.none()) sum += beside.sum * ratio<F>(beside.key, best.key);
+    for (uint32_t d = lanes / 2; d > 0; d /= 2) sum += __shfl_xor_sync(~0u, sum, d);
+    return {best, sum};
+  }
+
+  template <class Source>
+  class Batches {
+    using Pack = typename Source::Pack;
+
+   public:
+    explicit __device__ Batches(const Source& source) : best_(source) {}
+    template <int kPacks>
+    __device__ void take(const Source&, const Pack (&packs)[kPacks], uint32_t batch) {
+      // Its order being known costs an instruction less for each element.
+      const Source source{typename Source::Element{kDescending<F>}};
+      const auto before = best_.smallest();
+      best_.take(source, packs, batch);
+      if (best_.smallest() != before) sum_.raise(number_of<F>(best_.smallest()));
+      sum_.add(sum_of_packs(source, sum_, packs));
+    }
+    template <class Again>
+    __device__ Summed<F, uint32_t> state(const Source& source, Summed<F, uint32_t> beside,
+                                         uint32_t lanes, Again again) const {
+      const auto best = best_.state(source, beside, lanes, again);
+      return with_sum(best, sum_.sum() * ratio<F>(best_.smallest(), best.key), beside, lanes);
+    }
+
+   private:
+    Extreme::Batches<Source> best_;
+    ExpSum<F> sum_;
+  };
+
   template <class Source, int kSlots>
   class Columns {
     using Element = typename Source::Element;
@@ -508,9 +674,24 @@ struct SoftmaxMax {
   }
   template <class Source>
   static constexpr Room column_room(bool vector) {
-    if (sizeof(Sum) == 8) return {4, 3};
-    if (vector) return sizeof(typename F::Key) == 2 ? Room{8, 2} : Room{4, 4};
-    return {8, 4};
+    if (!vector) return {sizeof(Sum) == 8 ? 4 : 8, sizeof(Sum) == 8 ? 3 : 4};
+    if (sizeof(Sum) == 8) return {4, 3, 3};
+    return sizeof(typename F::Key) == 2 ? Room{8, 2, 3} : Room{4, 4, 3};
+  }
+
+  // Of a single batch, lanes agree on the largest before they sum.
+  template <class Source, int kPacks, class Again>
+  __device__ auto of_held(const Source&, const typename Source::Pack (&packs)[kPacks],
+                          Summed<F, uint32_t> beside, uint32_t lanes, Again again) const {
+    const Source source{typename Source::Element{kDescending<F>}};
+    const auto best = Extreme().of_held(source, packs, beside, lanes, again);
+    const ExpSum<F> sum(number_of<F>(best.key));
+    return with_sum(best, sum_of_packs(source, sum, packs), beside, lanes);
+  }
+
+  template <class Source>
+  static constexpr int held_blocks() {
+    return sizeof(Sum) == 8 ? 3 : std::is_same_v<F, BFloat16> ? 5 : 4;
   }
 
   template <class State>
@@ -521,7 +702,8 @@ struct SoftmaxMax {
   __device__ typename Source::Key value(const Source&, const State& state, BitsAt) const {
     const Sum largest = number_of<F>(state.key);
     const bool finite = largest - largest == 0;
-    return F::encode(finite ? 1 / (weight * state.sum) : std::numeric_limits<Sum>::quiet_NaN());
+    return F::encode(finite ? Sum(1 / (weight * state.sum))
+                            : std::numeric_limits<Sum>::quiet_NaN());
   }
 };
 

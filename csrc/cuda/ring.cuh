@@ -3,31 +3,16 @@
 // whatever the readers do.
 #pragma once
 
-#include <array>
-#include <atomic>
-#include <mutex>
-
 #include "cuda/device.cuh"
 
 namespace reduceops::cuda {
 
 constexpr int kProducers = 32;  // threads of the warp that copies: the last of the block
 
-// Enqueues a kernel that reads a ring. It is allowed all shared memory there is, once on each
-// device and before its first launch: while one thread changes that, others cannot launch it.
+// Enqueues a kernel that reads a ring, which may use all shared memory there is.
 template <auto kKernel, class Element>
 void launch_ring(const Reduction& r, const Problem& problem, Element element, void* stream) {
-  static std::array<std::atomic<bool>, kDevices> allowed{};
-  static std::mutex mutex;
-  std::atomic<bool>& here = allowed[r.device_index];
-  if (!here.load(std::memory_order_acquire)) {
-    const std::lock_guard lock(mutex);
-    if (!here) {
-      check(
-          cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes));
-      here.store(true, std::memory_order_release);
-    }
-  }
+  allow_shared<kKernel>();
   launch(kKernel, problem.plan, problem, element, stream, shared_bytes(problem.plan));
 }
 

@@ -1,5 +1,6 @@
 // The largest element and its softmax, on the walks that fit every layout.
 #include "cuda/columns.cuh"
+#include "cuda/held_rows.cuh"
 #include "cuda/rows.cuh"
 #include "cuda/small.cuh"
 
@@ -17,6 +18,9 @@ void launch_softmax(const Reduction& r, const Problem& problem, bool early, void
       case Walk::kColumns:
         plan.vector ? launch_columns_of<true>(problem, source, reducer, stream)
                     : launch_columns_of<false>(problem, source, reducer, stream);
+        break;
+      case Walk::kWholeRows:
+        launch_held_rows_of(problem, source, reducer, stream);
         break;
       default:
         plan.vector ? launch_rows_of<true>(problem, source, reducer, stream)

@@ -17,6 +17,7 @@
 
 #include <type_traits>
 
+#include "cuda/async.cuh"
 #include "cuda/keys.cuh"
 
 namespace reduceops::cuda {
@@ -27,9 +28,11 @@ struct Moved {
   int64_t step;  // Place::step
 };
 
-// Loads of a thread in flight, and blocks that shall find room in a multiprocessor beside them.
+// Loads of a thread in flight, and blocks that shall find room in a multiprocessor beside them;
+// `stages` of shared memory that they go through, each of so many, so that others are in flight
+// while some are looked at and take no registers; none by default.
 struct Room {
-  int loads, blocks;
+  int loads, blocks, stages = 0;
 };
 
 // The input alone.
@@ -64,6 +67,19 @@ struct Stored {
     return Pack::load(reinterpret_cast<const Pack*>(at.input) + number);
   }
   static __device__ Item item(At at) { return *at.input; }
+  static __device__ At for_packs(At at, const Dim&) { return at; }
+
+  // A pack by way of a row of shared memory, which has 16 bytes for each thread, and what of it
+  // does not go that way but ahead.
+  struct Ahead {};
+  static __device__ void copy(At at, char* row) {
+    copy_async<kLoadBytes>(row + threadIdx.x * kLoadBytes, at.input);
+  }
+  template <int kCount>
+  static __device__ void load_ahead(const At (&)[kCount], const Dim&, Ahead (&)[kCount]) {}
+  static __device__ Pack copied(const char* row, Ahead) {
+    return Pack::load(reinterpret_cast<const Pack*>(row) + threadIdx.x);
+  }
   __device__ Pack bits(const Pack& pack) const { return pack; }
   __device__ Key bits(Item item) const { return item; }
   // Elements of a row from where a pack could begin to `at`, as far as its low digits matter; and
@@ -197,16 +213,32 @@ struct Spaced : Stored<E> {
   static constexpr Room row_room(bool many) { return {many ? 8 : 4, many ? 2 : 3}; }
 };
 
+// A load from memory, which a pointer that comes with others is not known to point to.
+template <class T>
+__device__ T load_global(const T* from) {
+#ifdef __CUDA_ARCH__
+  __builtin_assume(__isGlobal(from));
+#endif
+  return *from;
+}
+
+// Words of a mask where it is the same for a whole row.
+alignas(4)
+    __device__ const uint8_t kAllPresent[16] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+alignas(4) __device__ const uint8_t kAllAbsent[16] = {};
+
 // The input and a mask, with strides of its own: bools that say which elements take part.
 //
-// kWords: the bytes of the mask for a pack are one aligned word, from memory in one load. Else each
-// is loaded by itself, wherever it lies. Bound like Stored, with a byte more to each element.
+// kWords: the bytes of the mask for a pack are aligned words, each from memory in one load, or the
+// same for all packs along a dim. Else each is loaded by itself, wherever it lies. Bound like
+// Stored, with a byte more to each element.
 template <class E, bool kWords>
 struct Masked {
   using Element = E;
   using Key = typename E::Key;
   static constexpr bool kMasked = true;
   static constexpr int kWidth = Vector<Key>::kWidth;
+  static constexpr int kMaskWords = (kWidth + 3) / 4;
   E element;
   Key none;  // the bits of an absent element: the largest for a minimum, and so on
 
@@ -216,7 +248,7 @@ struct Masked {
   };
   struct Pack {
     Vector<Key> vector;
-    std::conditional_t<kWords, uint32_t[(kWidth + 3) / 4], uint8_t[kWidth]> mask;
+    uint32_t mask[kMaskWords];
   };
   struct Item {
     Key bits;
@@ -245,23 +277,45 @@ struct Masked {
 
   static __device__ Pack pack(At at, const Dim& dim, int64_t number = 0) {
     Pack pack;
-    pack.vector = Vector<Key>::load(reinterpret_cast<const Vector<Key>*>(at.input) + number);
-    if constexpr (kWords) {
-      using Word =
-          std::conditional_t<kWidth == 2, uint16_t,
-                             std::conditional_t<kWidth == 4, uint32_t,
-                                                std::conditional_t<kWidth == 8, uint64_t, uint4>>>;
-      const Word word = reinterpret_cast<const Word*>(at.mask)[number];
-      if constexpr (kWidth == 2) {
-        pack.mask[0] = word;
-      } else {
-        memcpy(pack.mask, &word, sizeof(word));
+    const uint4 elements = load_global(reinterpret_cast<const uint4*>(at.input) + number);
+    memcpy(&pack.vector, &elements, kLoadBytes);
+    load_mask(at.mask + number * kWidth * dim.mask_stride, dim.mask_stride, pack.mask);
+    return pack;
+  }
+  static __device__ Item item(At at) { return {load_global(at.input), load_global(at.mask)}; }
+  // Packs along a dim that the mask does not have are masked by the same words.
+  static __device__ At for_packs(At at, const Dim& dim) {
+    if (kWords && dim.mask_stride == 0) at.mask = *at.mask ? kAllPresent : kAllAbsent;
+    return at;
+  }
+
+  struct Ahead {
+    uint32_t mask[kMaskWords];
+  };
+  static __device__ void copy(At at, char* row) {
+    copy_async<kLoadBytes>(row + threadIdx.x * kLoadBytes, at.input);
+  }
+  template <int kCount>
+  static __device__ void load_ahead(const At (&at)[kCount], const Dim& dim,
+                                    Ahead (&ahead)[kCount]) {
+    if (!kWords && dim.mask_stride == 0) {  // a mask of classes, say: one byte for all
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) ahead[i].mask[0] = load_global(at[i].mask);
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) {
+#pragma unroll
+        for (int w = kMaskWords - 1; w >= 0; --w) ahead[i].mask[w] = ahead[i].mask[0] * 0x1010101u;
       }
     } else {
-      const uint8_t* mask = at.mask + number * kWidth * dim.mask_stride;
 #pragma unroll
-      for (int i = 0; i < kWidth; ++i) pack.mask[i] = mask[i * dim.mask_stride];
+      for (int i = 0; i < kCount; ++i) load_mask(at[i].mask, dim.mask_stride, ahead[i].mask);
     }
+  }
+  static __device__ Pack copied(const char* row, const Ahead& ahead) {
+    Pack pack;
+    pack.vector = Vector<Key>::load(reinterpret_cast<const Vector<Key>*>(row) + threadIdx.x);
+#pragma unroll
+    for (int w = 0; w < kMaskWords; ++w) pack.mask[w] = ahead.mask[w];
     return pack;
   }
   static __device__ Item item(At at) { return {*at.input, *at.mask}; }
@@ -300,7 +354,7 @@ struct Masked {
       memcpy(words, &vector, kLoadBytes);
 #pragma unroll
       for (int i = 0; i < int(kLoadBytes) / 4; ++i) {
-        uint32_t care = __vcmpne4(mask_word(pack, i / int(sizeof(Key))), 0);
+        uint32_t care = __vcmpne4(pack.mask[i / int(sizeof(Key))], 0);
         if (sizeof(Key) == 2) care = __byte_perm(care, 0, i % 2 ? 0x3322 : 0x1100);
         words[i] = (words[i] & care) | (absent & ~care);
       }
@@ -310,35 +364,41 @@ struct Masked {
   }
 
   // Fewer than of Stored, for there is more to each of them.
-  static constexpr Room row_room(bool many) {
+  static constexpr Room row_room(bool) {
     if (!kWords) return sizeof(Key) == 8 ? Room{8, 3} : sizeof(Key) == 1 ? Room{2, 4} : Room{4, 3};
-    if (sizeof(Key) < 4) return many ? Room{8, 2} : Room{4, 3};
-    return {many ? 12 : 8, 2};
+    return sizeof(Key) < 4 ? Room{4, 3} : Room{8, 2};
   }
   static constexpr Room column_room(bool vector) {
     if (!vector) return {sizeof(Key) == 8 ? 8 : 16, 4};
-    if (sizeof(Key) == 1) return {kWords ? 4 : 2, 2};
-    if (sizeof(Key) == 2) return {kWords ? 4 : 2, 3};
-    return {4, kWords ? 4 : 3};
+    if (sizeof(Key) == 1) return {4, 2, 3};
+    return {4, 3, 4};
+  }
+  static constexpr int held_blocks() {
+    if (!kWords) return sizeof(Key) == 2 || sizeof(Key) == 8 ? 3 : 2;
+    return 4;
   }
 
  private:
-  static __device__ bool mask_of(const Pack& pack, int i) {
+  // Of a pack, whose bytes are `step` apart.
+  static __device__ void load_mask(const uint8_t* from, int64_t step,
+                                   uint32_t (&mask)[kMaskWords]) {
     if constexpr (kWords) {
-      return (pack.mask[i / 4] >> (8 * (i % 4)) & 0xff) != 0;
+      using Word = std::conditional_t<kWidth == 2, uint16_t, uint32_t>;
+#pragma unroll
+      for (int w = 0; w < kMaskWords; ++w)
+        mask[w] = load_global(reinterpret_cast<const Word*>(from) + w);
     } else {
-      return pack.mask[i] != 0;
+      uint32_t bytes[4 * kMaskWords]{};
+#pragma unroll
+      for (int i = 0; i < kWidth; ++i) bytes[i] = load_global(from + i * step);
+#pragma unroll
+      for (int w = 0; w < kMaskWords; ++w)
+        mask[w] =
+            bytes[4 * w] | bytes[4 * w + 1] << 8 | bytes[4 * w + 2] << 16 | bytes[4 * w + 3] << 24;
     }
   }
-  // Bytes 4 * i and on of the mask.
-  static __device__ uint32_t mask_word(const Pack& pack, int i) {
-    if constexpr (kWords) {
-      return pack.mask[i];
-    } else {
-      const uint32_t low = pack.mask[4 * i] | uint32_t(pack.mask[4 * i + 1]) << 8;
-      const uint32_t high = pack.mask[4 * i + 2] | uint32_t(pack.mask[4 * i + 3]) << 8;
-      return low | high << 16;
-    }
+  static __device__ bool mask_of(const Pack& pack, int i) {
+    return (pack.mask[i / 4] >> (8 * (i % 4)) & 0xff) != 0;
   }
 };
 

@@ -360,7 +360,8 @@ enum {
   cudaSuccess,
   cudaLaunchAttributeClusterDimension,
   cudaLaunchAttributeProgrammaticStreamSerialization,
-  cudaFuncAttributeMaxDynamicSharedMemorySize
+  cudaFuncAttributeMaxDynamicSharedMemorySize,
+  cudaDevAttrMaxSharedMemoryPerBlockOptin
 };
 struct cudaLaunchAttribute {
   int id;
@@ -390,6 +391,14 @@ inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, int
 inline const char* cudaGetErrorString(cudaError_t) { return "an error"; }
 template <class Kernel>
 cudaError_t cudaFuncSetAttribute(Kernel, int, int) {
+  return cudaSuccess;
+}
+inline cudaError_t cudaGetDevice(int* device) {
+  *device = 0;
+  return cudaSuccess;
+}
+inline cudaError_t cudaDeviceGetAttribute(int* value, int, int) {
+  *value = 227 << 10;
   return cudaSuccess;
 }
 

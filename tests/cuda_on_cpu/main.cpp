@@ -509,6 +509,18 @@ Case short_last_part() {
   return c;
 }
 
+// Rows of which one begins elsewhere in a vector, a vector longer than half of the loads of a power
+// of two of threads: the fewest that a kernel of most loads is for.
+Case longer_than_half(bool masked) {
+  Case c{kDTypes[8], {1, 1, 3, 2049}, 0, 0, 8, true, false, true, true, Fill::kNumbers, {}};
+  c.multiprocessors = 132;
+  c.softmax = !masked;
+  c.mask.given = masked;
+  c.mask.strides[3] = 1;
+  c.mask.strides[2] = 2049;
+  return c;
+}
+
 // Wide columns, of which a thread takes several subtiles.
 Case subtiles() {
   Case c{kDTypes[0], {1, 4, 2, 600}, 0, 0, 4, false, false, true, true, Fill::kFew, {}};
@@ -594,6 +606,8 @@ int main(int count, char** arguments) {
   check_channels_last<uint32_t>();
   check_finish();
   run(short_last_part());
+  run(longer_than_half(true));
+  run(longer_than_half(false));
   run(subtiles());
   const int cases = count > 1 ? std::atoi(arguments[1]) : 600;
   if (count > 2) random_bits.seed(std::atoi(arguments[2]));

@@ -27,8 +27,14 @@ struct ColumnsPlan {
     // Too few columns to fill the GPU: threads share a column, if need be fewer columns side by
     // side.
     int64_t across = ceil_div(columns, lanes), shares = 1;
-    for (; outer * across * lanes * shares < full * kThreads; shares *= 2) {
-      if (in.walk < in.tuning.column_loads * shares * 2) break;
+    // Where no ring takes large ones, several rounds of blocks even out what multiprocessors do.
+    const bool rounds = in.task != Task::kExtreme && in.total >= in.tuning.bulk_bytes;
+    const auto few = [&](int64_t blocks) {
+      return outer * across * lanes * shares < blocks * kThreads;
+    };
+    for (; few(rounds ? kColumnRounds * full : full); shares *= 2) {
+      const int64_t least = few(full) ? in.tuning.column_loads : kColumnRoundLoads;
+      if (in.walk < least * shares * 2) break;
       if (lanes * shares * 2 > kThreads) {
         if (lanes <= 32) break;
         lanes = round_up(lanes / 2, 32);

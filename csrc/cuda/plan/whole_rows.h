@@ -8,8 +8,11 @@ namespace reduceops::cuda {
 struct WholeRowsPlan {
   static bool fits(const PlanInput& in) {
     const Groups& groups = in.groups;
-    if (in.task != Task::kExtreme || !in.rows || groups.kept.count > kWholeDims ||
-        !is_run(groups.reduced) || !in.tuning.whole_rows)
+    if (!in.rows || groups.kept.count > kWholeDims || !is_run(groups.reduced) ||
+        !in.tuning.whole_rows)
+      return false;
+    // Of other tasks there are kernels for rows that most loads of a thread are needed for.
+    if (in.task != Task::kExtreme && (is_mapped(in) || 2 * vectors_of_row(in) <= loads(in)))
       return false;
     if (is_mapped(in) && (groups.reduced.count > kMappedDims || groups.extent >> 32 != 0))
       return false;
@@ -30,7 +33,7 @@ struct WholeRowsPlan {
     plan.vector = by_vectors(in);
     const int64_t vectors = vectors_of_row(in), outputs = in.groups.outputs;
     const int64_t full = in.multiprocessors * in.tuning.whole_blocks;
-    int64_t wanted = std::min(full / outputs, ceil_div(vectors, kBatch));
+    int64_t wanted = std::min(full / outputs, ceil_div(vectors, batch(in)));
     // A cluster combines its parts without a second kernel.
     if (in.bulk && wanted > kCluster && outputs * kCluster * 2 > full) wanted = kCluster;
     cut(plan, in, wanted, kLineBytes / in.bytes);
@@ -46,10 +49,10 @@ struct WholeRowsPlan {
     } else {
       // A block to a part, with as many threads as its batches are full with.
       const int64_t part_vectors = ceil_div(plan.part_extent * in.bytes, kLoadBytes);
-      plan.batches = ceil_div(part_vectors, kBatch);
-      plan.loads = kWholeLoads;
+      plan.batches = ceil_div(part_vectors, batch(in));
+      plan.loads = static_cast<int>(loads(in));
       plan.lanes = plan.threads =
-          static_cast<int>(round_up(ceil_div(part_vectors, plan.batches * kWholeLoads), 32));
+          static_cast<int>(round_up(ceil_div(part_vectors, plan.batches * plan.loads), 32));
       plan.blocks = outputs * plan.parts;
     }
     return true;
@@ -80,14 +83,21 @@ struct WholeRowsPlan {
   static int64_t vectors_of_row(const PlanInput& in) {
     return ceil_div(in.walk * in.bytes, kLoadBytes);
   }
+  // Of a thread, at most, and of a block.
+  static int64_t loads(const PlanInput& in) {
+    return in.task == Task::kExtreme ? kWholeLoads : held_loads(in.bytes);
+  }
+  static int64_t batch(const PlanInput& in) { return kWholeThreads * loads(in); }
   static int64_t threads_of_row(const PlanInput& in) {
     const int64_t vectors = vectors_of_row(in);
-    const bool few = vectors <= in.tuning.whole_few_vectors && !is_mapped(in);
-    return ceil_pow2(few ? ceil_div(vectors, 2) : ceil_div(vectors, kWholeLoads));
+    const bool few =
+        in.task == Task::kExtreme && vectors <= in.tuning.whole_few_vectors && !is_mapped(in);
+    return ceil_pow2(few ? ceil_div(vectors, 2) : ceil_div(vectors, loads(in)));
   }
   // At once.
   static bool is_held(const PlanInput& in) {
-    return vectors_of_row(in) <= std::min(in.tuning.whole_vectors, kBatch);
+    const int64_t most = in.task == Task::kExtreme ? kBatch : kThreads * loads(in);
+    return vectors_of_row(in) <= std::min(in.tuning.whole_vectors, most);
   }
 };
 

@@ -1,0 +1,135 @@
+// Contiguous rows for any Source and Reducer: as whole_rows.cu has them for the input alone. The
+// threads of a row, a power of two, hold it whole, all of their 16-byte loads in flight at once; of
+// a longer row, or a part of one, a block holds batches of as many loads, one after the other, and
+// the winning one once more. Lanes of a warp agree on the smallest key before one of them looks for
+// its place.
+//
+// Bound by reading memory and the mask, in rows of 32-bit types; shorter types, and softmax_max of
+// rows of 1000, by instructions. Without it such rows are read by rows.cuh, whose lanes each look
+// for a place of their own and read single elements up to a line of memory: 1.3 to 2.1 times the
+// time in rows of 1000.
+#pragma once
+
+#include "cuda/option_policy.h"
+#include "cuda/reducer.cuh"
+
+namespace reduceops::cuda {
+
+// kBatches: a block to a part of a row, which may have more loads than the block at once.
+template <int kLoads, bool kBatches, int kBlocks, class Source, class Reducer>
+__global__ void __launch_bounds__(kBatches ? kWholeThreads : kThreads,
+                                  kBatches ? std::max<int>(1, kBlocks* kThreads / kWholeThreads)
+                                           : kBlocks)
+    held_rows(const __grid_constant__ Problem p, const Source source, const Reducer reducer) {
+  using Key = typename Source::Key;
+  using Pack = typename Source::Pack;
+  using Item = typename Source::Item;
+  using State = typename Reducer::template State<Key, uint32_t>;
+  constexpr uint32_t kWidth = Vector<Key>::kWidth;
+  constexpr int kMostLoads = held_loads(sizeof(Key));
+  if (kBatches && p.candidates) let_next_launch();
+  if (kBatches && p.plan.cluster > 1) cluster_arrive();
+  const uint32_t threads = p.plan.lanes;  // to a row
+  const uint32_t thread = kBatches ? threadIdx.x : threadIdx.x & (threads - 1);
+  uint32_t row, part = 0, extent = static_cast<uint32_t>(p.plan.part_extent);
+  int64_t begin = 0;  // of the part
+  if (kBatches) {
+    const auto parts = static_cast<uint32_t>(p.plan.parts);
+    row = blockIdx.x / parts;
+    part = blockIdx.x - row * parts;
+    begin = part * p.plan.part_extent;
+    extent = static_cast<uint32_t>(std::min<int64_t>(extent, p.walk - begin));
+  } else {
+    row = (blockIdx.x * blockDim.x + threadIdx.x) >> log2_of(threads);
+  }
+  const Dim along = p.reduced()[0];
+  const auto base =
+      source.move(source.begin(p), p.axes(), p.axis_count, std::min<int64_t>(row, p.outputs - 1))
+          .at;
+  const auto first = source.along(base, along, begin);
+  // Before and after whole packs there are fewer elements than two of them hold.
+  uint32_t head = -(reinterpret_cast<uintptr_t>(first.input) / sizeof(Key)) % kWidth;
+  if (kBatches) head = std::min(head, extent);  // the last part may be that short
+  const uint32_t packs = (extent - head) / kWidth, edges = extent - packs * kWidth;
+  const auto edge = [&](uint32_t i) { return i < head ? i : i + packs * kWidth; };
+  Item at_edge[1]{};
+  if (thread < edges) at_edge[0] = source.item(source.along(first, along, edge(thread)));
+
+  const auto body = source.for_packs(source.along(first, along, head), along);
+  // Past the end there is the last pack again, which must not count twice. Rows that most of a
+  // kernel's loads are needed for have none of the first of them past it, wherever they begin: what
+  // is before and after whole packs may make two packs fewer than as many elements are elsewhere.
+  constexpr int kFull = kBatches ? 0 : kLoads - kMostLoads / 4 - 1;
+  const auto number = [&](uint32_t v) { return std::min(thread + v * threads, packs - 1); };
+  Pack held[kLoads];
+  const auto hold = [&](uint32_t from) {
+#pragma unroll
+    for (int v = 0; v < kLoads; ++v) {
+      const uint32_t here = v < kFull ? thread + v * threads : number(from + v);
+      held[v] = source.pack(body, along, here);
+    }
+    if constexpr (!Reducer::kRepeats) {
+      if (kBatches && (from + kLoads) * threads <= packs) return;
+#pragma unroll
+      for (int v = kFull; v < kLoads; ++v) {
+        if (thread + (from + v) * threads >= packs) source.fill(held[v], reducer.absent());
+      }
+    }
+  };
+  typename Reducer::template Batches<Source> batches(source);
+  if constexpr (kBatches) {
+#pragma unroll 1
+    for (uint32_t v = 0; v * threads < packs; v += kLoads) {
+      hold(v);
+      batches.take(source, held, v);
+    }
+  } else {
+    hold(0);
+  }
+
+  typename Reducer::template Items<Source> items;
+  if (thread < edges) items.take(source, at_edge, [&](int) { return edge(thread); });
+  for (uint32_t i = thread + threads; i < edges; i += threads) {
+    const Item item[1] = {source.item(source.along(first, along, edge(i)))};
+    items.take(source, item, [&](int) { return edge(i); });
+  }
+  const uint32_t lanes = std::min(threads, 32u);
+  // Of the place that `find` tells in a batch, that in the row.
+  const auto place = [&](uint32_t from, auto&& find) {
+    if (kBatches) hold(from);
+    const uint32_t at = find(held);
+    return head + number(from + at / kWidth) * kWidth + at % kWidth;
+  };
+  State state;
+  if constexpr (kBatches) {
+    state = batches.state(source, items.state(), lanes, place);
+  } else {
+    state = reducer.of_held(source, held, items.state(), lanes, place);
+  }
+  __shared__ State warps[kWholeThreads / 32];
+  state = combine_warps(state, thread, threads, warps);
+  typename Reducer::template State<Key, int64_t> result;
+  if (!state.none()) result = widen(state, (begin + state.index) * along.step);
+  if constexpr (kBatches) {
+    __shared__ decltype(result) parts[kCluster];
+    if (p.plan.cluster > 1 && !cluster_combine(result, part, p.plan.cluster, parts)) return;
+  }
+  if (thread == 0 && row < p.outputs)
+    emit(p, source, reducer, int64_t(row), base.input, part, result);
+}
+
+template <class Source, class Reducer>
+void launch_held_rows_of(const Problem& p, const Source& source, const Reducer& reducer,
+                         void* stream) {
+  constexpr int kLoads = held_loads(sizeof(typename Source::Key));
+  constexpr int kBlocks = Reducer::template held_blocks<Source>();
+  auto kernel = held_rows<kLoads, false, kBlocks, Source, Reducer>;
+  if (p.plan.batches > 0) {
+    kernel = held_rows<kLoads, true, kBlocks, Source, Reducer>;
+  } else if (p.plan.loads <= kLoads * 3 / 4) {
+    kernel = held_rows<kLoads * 3 / 4, false, kBlocks, Source, Reducer>;
+  }
+  enqueue(kernel, p.plan, stream, 0, p, source, reducer);
+}
+
+}  // namespace reduceops::cuda
