@@ -170,12 +170,15 @@ def speed() -> str:
         texts.append(f'<text x="{left - 8}" y="{top + 20}" text-anchor="end">{name}</text>')
         for j, (contender, color) in enumerate((("ours", "#2563eb"), ("compile", "#9ca3af"))):
             ratio = of["torch"]["seconds"] / of[contender]["seconds"]
+            right = of[contender]["right"]
+            color = color if right else "none"
             length, y = ratio * unit, top + 18 * j
             label = {"ours": "customops", "compile": "torch.compile"}[contender]
             texts.append(
-                f'<rect x="{left}" y="{y}" width="{length:.1f}" height="15" fill="{color}"/>'
+                f'<rect x="{left}" y="{y}" width="{length:.1f}" height="15" fill="{color}" '
+                'stroke="#9ca3af" stroke-width="0.5"/>'
                 f'<text x="{left + length + 5:.1f}" y="{y + 12}" font-size="11">'
-                f"{ratio:.1f} {label}</text>"
+                f"{ratio:.1f} {label}{'' if right else ': wrong indices'}</text>"
             )
     bottom = 40 + row * len(SHOWN)
     texts.append(

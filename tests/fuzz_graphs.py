@@ -46,8 +46,8 @@ OF_BOOLS = ("itself", "where", "flip", "float", "doubled")
 def _consume(kind, values, indices):
     if kind == "compared":
         return indices == 1
-    if kind == "mean":
-        return (indices % 3 == 0).float().mean()
+    if kind == "counted":
+        return (indices % 3 == 0).sum()
     return (indices,) if values is None else (values, indices)
 
 
@@ -77,7 +77,7 @@ class Graph:
             pick(operators),
             self.random.randrange(dims),
             some,
-            pick(("", "", "compared", "mean")),
+            pick(("", "", "compared", "counted")),
             pick((False, False, False, True)),
             pick((2.0, -0.5)),
         )

@@ -41,6 +41,11 @@ def number(value: float, dtype: torch.dtype):
     return ops.to_dtype_bitcast(constant(bits, INT32), FLOAT32, INT32)
 
 
+def index(position, word: torch.dtype):
+    """Of Inductor's indices, which some kernels compute in other integers."""
+    return ops.to_dtype(ops.index_expr(position, word), word)
+
+
 def rounded(value, dtype: torch.dtype):
     """An expression of `dtype`, which Inductor computes in float32 if that is 16 bits wide."""
     if dtype.itemsize != 2:
@@ -160,14 +165,12 @@ class Packed:
         """`position` is an expression of Inductor's indices."""
         key, sign = self.order.key(value)
         key = key if self.order.word == self.word else ops.to_dtype(key, self.word)
-        below = ops.index_expr(position, self.word)
+        below = index(position, self.word)
         if self.with_sign:
             sign = ops.bitwise_and(sign, constant(1, self.order.word))
             sign = sign if self.order.word == self.word else ops.to_dtype(sign, self.word)
-            below = ops.add(ops.index_expr(2 * position, self.word), sign)
-        packed = ops.bitwise_or(ops.bitwise_left_shift(key, self._shift), below)
-        # Some kernels compute indices as int64.
-        return ops.to_dtype(packed, self.word)
+            below = ops.add(ops.add(below, below), sign)
+        return ops.bitwise_or(ops.bitwise_left_shift(key, self._shift), below)
 
     def position(self, packed, masked=False):
         mask = (1 << 8 * self.word.itemsize - self.order.width) - 1
@@ -226,9 +229,10 @@ class Zeros:
         number = ops.sub(ops.bitwise_xor(magnitude, sign), sign)
         gap = ops.bitwise_and(ops.bitwise_not(sign), self._constant(2 * self.extent))
         key = ops.add(ops.add(number, gap), self._constant(self._base))
-        zero = ops.sub(ops.index_expr(2 * position + self._base, self.word), sign)
+        at = index(position, self.word)
+        zero = ops.add(ops.sub(ops.add(at, at), sign), self._constant(self._base))
         is_zero = ops.eq(value, ops.constant(0.0, self.dtype))
-        return ops.to_dtype(ops.where(is_zero, zero, key), self.word)
+        return ops.where(is_zero, zero, key)
 
     def value(self, key):
         zero, width = self._constant(0), 8 * self.dtype.itemsize

@@ -189,11 +189,11 @@ class Loop:
         return next(filter(self._is_at_most, bounds), None)
 
     def _form(self) -> Packed | None:
-        """How an element and its position become an integer; None: not one, but two."""
+        """How an element and its position become an integer; None where no position is wanted."""
         if not self.indices:
             return None
         form = Packed.of(self.order, self._bound(), self.values)
-        if form is None and (self.order.width < 64 or self.mask is not None or len(self.dims) > 1):
+        if form is None:
             raise NoLoop("no integer holds its elements and their positions")
         return form
 
@@ -223,8 +223,6 @@ class Loop:
 
     def results(self) -> tuple[Any, Any]:
         """The values and the indices, of which one may be None."""
-        if self.form is None:
-            return self._wide_results()
         load, mask = self.x.make_loader(), None
         if self.mask is not None:
             size = [*self.size]
@@ -254,24 +252,6 @@ class Loop:
 
             indices = self._pointwise(self.index_dtype, position, size)
         return values, indices
-
-    def _wide_results(self) -> tuple[Any, Any]:
-        """Of elements of 64 bits: by Inductor's own argmin, which is right of integers."""
-        load, (dim,) = self.x.make_loader(), self.dims
-
-        def element(index):
-            value = load(index)
-            return value if self.scale is None else self._product(value)
-
-        elements = self._pointwise(self.order.dtype, element, self.size)
-        keys = self._pointwise(INT64, lambda index: self.order.key(element(index))[0], self.size)
-        aten, values = torch.ops.aten, None
-        index = lowering.lowerings[aten.argmin.default](keys, dim, True)
-        if self.values:
-            values = lowering.lowerings[aten.gather.default](elements, dim, index)
-        if not self.keepdim:
-            index, values = (x and lowering.squeeze(x, dim) for x in (index, values))
-        return values, lowering.to_dtype(index, self.index_dtype)
 
     def packed_value(self) -> ir.TensorBox:
         """The values alone, by one minimum of integers."""
