@@ -29,7 +29,7 @@ def faults(wheel: Path) -> list[str]:
     named = re.search(r"manylinux_(\d+)_(\d+)_", wheel.name)
     if not named:
         found.append("its name promises no glibc")
-    # (To auditwheel every extension of torch is a plain linux wheel, for it needs torch's libraries.)
+    # (To auditwheel every extension of torch is a plain linux wheel: it needs torch's libraries.)
     print(run(Path(sys.executable).with_name("auditwheel"), "show", wheel))
     with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder)

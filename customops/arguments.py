@@ -24,7 +24,8 @@ def check_input(op: str, input: Any, name: str = "input") -> None:
 
 
 def check_scale(op: str, scale: Any) -> None:
-    if not hasattr(scale, "__float__") or getattr(scale, "ndim", 0) or isinstance(scale, complex):
+    is_array = getattr(scale, "ndim", None) not in (None, 0)
+    if not hasattr(scale, "__float__") or isinstance(scale, complex) or is_array:
         _refuse(op, "scale", "a number", scale)
 
 

@@ -4,6 +4,7 @@ and their lines fit a screen."""
 import doctest
 import importlib.util
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -59,10 +60,10 @@ def test_commands_exist(path):
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.M))
     for code in blocks(path, "sh"):
         for line in code.splitlines():
-            words = line.partition("#")[0].split()
+            words = shlex.split(line, comments=True)
             if "make" in words:
                 after = words[words.index("make") + 1 :]
-                named = {word for word in after if "=" not in word and '"' not in word}
+                named = {word for word in after if "=" not in word}
                 assert named <= targets, line
             for module in re.findall(r"python -m ([\w.]+)", line):
                 assert importlib.util.find_spec(module), line
