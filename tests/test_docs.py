@@ -59,7 +59,7 @@ def test_commands_exist(path):
     """`make` knows its targets, and Python its modules."""
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.M))
     for code in blocks(path, "sh"):
-        for line in code.splitlines():
+        for line in code.replace("\\\n", " ").splitlines():
             words = shlex.split(line, comments=True)
             if "make" in words:
                 after = words[words.index("make") + 1 :]
