@@ -148,7 +148,10 @@ def five(*_: str) -> str:
         faster = f"{torch['seconds'] / ours['seconds']:.1f} ×"
         row = (f"{what}: `{name}`", ON[file], microseconds(ours), microseconds(torch), faster)
         rows.append([*row, share(ours)])
-    return table(["what", "on", "ours, µs", "torch, µs", "faster", "of the limit"], rows)
+    figures = table(["what", "on", "ours, µs", "torch, µs", "faster", "of the limit"], rows)
+    runs = {on: load(file) for file, on in ON.items()}
+    said = (f"{on}: torch {run['versions']['torch']}, {run['date']}" for on, run in runs.items())
+    return f"{figures}\n{'; '.join(said)}.\n"
 
 
 TABLES = {made.__name__: made for made in (conditions, sweep, summary, model, ranks, five)}
