@@ -20,7 +20,7 @@ SANITIZED := build/sanitize-address-undefined/lib
 THREAD_SANITIZED := build/sanitize-thread/lib
 
 .PHONY: demo clients test lint workflows format build libraries wheel dist check-dist docs docs-data
-.PHONY: compat fuzz sanitize sanitize-threads sanitize-cuda correctness clean distclean FORCE
+.PHONY: compat fuzz fuzz-graphs sanitize sanitize-threads sanitize-cuda correctness clean distclean FORCE
 
 # Every example: the models of KernelBench, and the programs with small inputs.
 demo: build
@@ -87,6 +87,10 @@ compat: wheel .venv/tools
 # FUZZ="--seed 7" repeats a run, FUZZ="--jobs 1" uses one core.
 fuzz: build .venv/tools
 	$(BIN)/python tests/fuzz.py --examples $(EXAMPLES) $(FUZZ)
+
+# Compiled graphs against eager mode.
+fuzz-graphs: build .venv/tools
+	$(BIN)/python tests/fuzz_graphs.py $(EXAMPLES) $(FUZZ)
 
 # Python is linked neither with the sanitizers' runtime nor with the C++ library whose exceptions it
 # watches. Their reports are on stderr: pytest is not to capture it.

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from . import _torch_private
 from ._torch_private import guard_or_false, statically_known_true
@@ -61,17 +60,14 @@ def check_scalable(op: str, dtype: torch.dtype) -> None:
         )
 
 
-def check_scale(op: str, scale: Tensor) -> None:
-    """To the operators a scale is a number: the gradient of a tensor would be lost."""
-    if (scale.requires_grad and torch.is_grad_enabled()) or _has_tangent(scale):
+def check_scale(op: str, scale: Tensor, self: Tensor) -> Tensor:
+    """A scale that is a tensor, where `self` can be multiplied by it."""
+    if scale.dim() or not scale.dtype.is_floating_point:
         raise RuntimeError(
-            f"reduceops::{op}: scale requires a gradient, and would get none "
-            "(a number and scale.detach() are constants)"
+            f"reduceops::{op}: scale must be a number or a 0-d floating-point tensor, got "
+            f"{_name(scale.dtype)} of shape {list(scale.shape)}"
         )
-
-
-def _has_tangent(x: Tensor) -> bool:
-    return _torch_private.is_forward_mode() and forward_ad.unpack_dual(x).tangent is not None
+    return scale.to(self.device) if self.device.type == "cpu" else scale
 
 
 def wrap_dim(op: str, ndim: int, dim: int) -> int:

@@ -300,7 +300,9 @@ def scale_min(
 
     Args:
         input: A float16, bfloat16, float32 or float64 tensor of any shape and strides.
-        scale: What each element is multiplied by.
+        scale: What each element is multiplied by: a number, or a 0-d floating-point tensor, whose
+            gradient is the sum of that of the result times the element chosen. With a tensor the
+            product is computed in memory first, except in a compiled graph.
         dim: The dim that is reduced.
         keepdim: Whether the result has `dim`, with size 1.
 
@@ -317,8 +319,6 @@ def scale_min(
         tensor([[ -6.],
                 [-10.]])
     """
-    if type(scale) is not float and isinstance(scale, Tensor):
-        checks.check_scale("scale_min", scale)
     try:
         if type(dim) is int and type(keepdim) is bool and not names:
             op = _scale_min if _traced() else _direct_scale_min
@@ -335,7 +335,9 @@ def scale_max(
 
     Args:
         input: A float16, bfloat16, float32 or float64 tensor of any shape and strides.
-        scale: What each element is multiplied by.
+        scale: What each element is multiplied by: a number, or a 0-d floating-point tensor, whose
+            gradient is the sum of that of the result times the element chosen. With a tensor the
+            product is computed in memory first, except in a compiled graph.
         dim: The dim that is reduced.
         keepdim: Whether the result has `dim`, with size 1.
 
@@ -351,8 +353,6 @@ def scale_max(
         >>> customops.scale_max(torch.tensor([[3.0, 1.0], [0.0, 5.0]]), 2.0, keepdim=False)
         tensor([ 6., 10.])
     """
-    if type(scale) is not float and isinstance(scale, Tensor):
-        checks.check_scale("scale_max", scale)
     try:
         if type(dim) is int and type(keepdim) is bool and not names:
             op = _scale_max if _traced() else _direct_scale_max

@@ -63,7 +63,7 @@ WALKS = {
     ),
     (Walk.ROWS, "workspace"): Shape((2, 250_003), (1,), step=2),
     (Walk.WHOLE_COLUMNS, "one part"): Shape((2, 3_000_004), (0,)),
-    (Walk.COLUMNS, "one part"): Shape((128, 64, 255), (1,)),
+    (Walk.COLUMNS, "one part"): Shape((128, 64, 511), (1,)),
     (Walk.COLUMNS, "workspace"): Shape((5000, 300), (0,), torch.bfloat16),
     (Walk.BOXES, "one part"): Shape((200_001, 33), (1,)),
     (Walk.EXCHANGE, "one part"): Shape((3, 40, 21, 1000), (0,), order=(2, 0, 3, 1)),

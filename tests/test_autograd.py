@@ -1,7 +1,5 @@
 """Gradients: to the element chosen, as torch's own where torch's choice is the same."""
 
-import functools
-
 import data
 import pytest
 import torch
@@ -480,50 +478,10 @@ def test_saved_indices_survive_a_change_of_the_input(device):
 
 SCALED = [spec for spec in DIFFERENTIABLE if spec.leading]
 each_scaled_op = pytest.mark.parametrize("spec", SCALED, ids=str)
-NO_GRADIENT = "scale requires a gradient"
 
 
 def ways_to_call(spec):
     return spec.function, spec.op, spec.op.default
-
-
-def call_and_sum(call, x, scale):
-    return call(x, scale).sum()
-
-
-@each_scaled_op
-def test_a_scale_that_requires_a_gradient_is_refused(spec, device):
-    """It would get none: the schema takes a number."""
-    x = distinct((3, 4), device)
-    scale = torch.tensor(2.0, requires_grad=True, device=device)
-    for call in ways_to_call(spec):
-        for y in (x, x.clone().requires_grad_()):
-            for keywords in (False, True):
-                with pytest.raises(RuntimeError, match=f"reduceops::{spec.name}: {NO_GRADIENT}"):
-                    call(y, scale=scale) if keywords else call(y, scale, 1)
-        for transform in (
-            lambda f: grad(f)(scale.detach()),
-            lambda f: jacrev(f)(scale.detach()),
-            lambda f: jvp(f, (scale.detach(),), (scale.detach(),)),
-            lambda f: make_fx(f)(scale),
-        ):
-            with pytest.raises(RuntimeError, match=NO_GRADIENT):
-                transform(functools.partial(call_and_sum, call, x))
-        with forward_ad.dual_level(), pytest.raises(RuntimeError, match=NO_GRADIENT):
-            call(x, forward_ad.make_dual(scale.detach(), scale.detach()))
-
-
-@each_scaled_op
-@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
-def test_a_compiled_scale_that_requires_a_gradient_is_refused(spec, dynamic):
-    x = distinct((3, 4))
-    for call in ways_to_call(spec):
-        torch._dynamo.reset()
-        compiled = torch.compile(
-            lambda x, s, call=call: call(x, s), backend="aot_eager", dynamic=dynamic
-        )
-        with pytest.raises(Exception, match=NO_GRADIENT):
-            compiled(x, torch.nn.Parameter(torch.tensor(2.0)))
 
 
 @each_scaled_op

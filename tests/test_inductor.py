@@ -1,7 +1,6 @@
 """customops.inductor_options(): which reductions become ours, and that results stay the same."""
 
 import math
-from pathlib import Path
 
 import data
 import pytest
@@ -109,17 +108,29 @@ def test_a_convolution_on_the_cpu():
     assert ours == ["reduceops.scale_min.default"]
 
 
+# What a kernel would have to have in memory.
+FUSED = {
+    "an elementwise producer": (lambda x: x.relu().argmax(1), "argmax.default"),
+    "a product of tensors": (lambda x: tuple((x * x).min(1)), "min.default"),
+    "a conversion": (lambda x: x.double().argmin(1), "argmin.default"),
+    "a product with a bool": (lambda x: (x * True).max(1)[1], "argmax.default"),
+    "a huge factor": (lambda x: (x * (2**53 + 1)).max(1)[1], "argmax.default"),
+    "a product used twice": (lambda x: ((y := x * 2.0).argmin(1), y), "argmin.default"),
+    "a product of all": (lambda x: (x * 2.0).argmin(), "argmin.dims"),
+}
+
+
+@pytest.mark.parametrize("name", FUSED)
+def test_fused(name, device):
+    function, expected = FUSED[name]
+    ours, _ = run(function, data.make((6, 8, 10), torch.float32, "random").to(device))
+    assert ours == [f"reduceops.{expected}"] and not inductor.left_alone()
+
+
 LEFT_ALONE = {
-    "an elementwise producer": (lambda x: x.relu().argmax(1), "fuses it with aten.relu"),
     "with a product": (lambda x: (x.exp() * 2.0).amin(1), "fuses it with aten.exp"),
-    "a product of tensors": (lambda x: (x * x).argmin(1), "fuses it with aten.mul"),
-    "another sum": (lambda x: (x + 2.0).argmin(1), "fuses it with aten.add"),
-    "a conversion": (lambda x: x.double().argmin(1), "fuses it with prims.convert_element_type"),
-    "a product with a bool": (lambda x: (x * True).max(1)[1], "fuses it with aten.mul"),
-    "a huge factor": (lambda x: (x * (2**53 + 1)).max(1)[1], "fuses it with aten.mul"),
     "a product used twice": (lambda x: ((y := x * 2.0).amin(1), y), "used elsewhere"),
     "a product over two dims": (lambda x: (x * 2.0).amin((1, 2)), "not reduced over one dim"),
-    "a product of all": (lambda x: (x * 2.0).argmin(), "not reduced over one dim"),
     "a product of no dims": (lambda x: (x[0, 0, 0] * 2.0).amin(), "not reduced over one dim"),
 }
 
@@ -234,6 +245,11 @@ def test_gradients(function, expected, device):
 # Inductor itself.
 
 
+def rewritten():
+    """The reductions of torch's."""
+    return sorted(line for line in inductor.rewrites() if line.startswith("aten."))
+
+
 def options(**keywords):
     return inductor.inductor_options(min_elements=0, **keywords)
 
@@ -247,14 +263,20 @@ def test_inductor(device):
 
     compiled = torch.compile(function, options=options(), fullgraph=True)
     assert_same(compiled(x)[:3], function(x)[:3])
-    assert sorted(inductor.rewrites()) == [
-        f"aten.argmax(float32[6, 8, 10] on {device}, dim=[1]) -> reduceops.argmax",
-        f"aten.min.dim(float32[6, 8, 10] on {device}, dim=[1]) -> reduceops._scale_min_indices",
+    of = f"(float32[6, 8, 10] on {device}, dim=[1])"
+    assert rewritten() == [
+        f"aten.argmax{of} -> reduceops.argmax",
+        f"aten.argmin{of} -> reduceops.argmin",
+        f"aten.min.dim{of} -> reduceops._scale_min_indices",
     ]
-    assert inductor.left_alone() == [
-        f"aten.argmin(float32[6, 8, 10] on {device}, dim=[1]): "
-        "Inductor fuses it with aten.relu.default"
-    ]
+    chosen = [line for line in inductor.rewrites() if line.startswith("reduceops.")]
+    kinds = {line.partition("(")[0]: line.partition(" -> ")[2].split()[0] for line in chosen}
+    assert kinds == {
+        "reduceops.argmax": "kernel",
+        "reduceops.argmin": "loop",
+        "reduceops._scale_min_indices": "kernel",
+    }
+    assert inductor.left_alone() == []
 
 
 def test_without_the_options_nothing_is_rewritten():
@@ -284,9 +306,10 @@ def test_training(device):
     torch.testing.assert_close(actual, expected)
     if device == "cpu":  # on a GPU Inductor adds the bias itself
         # torch prefers to find the indices again in the backward graph to saving them.
-        assert {line.partition(" -> ")[2] for line in inductor.rewrites()} <= {
+        assert {line.partition(" -> ")[2] for line in rewritten()} <= {
             *("reduceops.scale_min", "reduceops._scale_min_indices"),
-        } and inductor.rewrites()
+            *("reduceops.max", "reduceops.argmax"),
+        } and rewritten()
 
 
 def test_dynamic_shapes_do_not_recompile(device):
@@ -294,7 +317,7 @@ def test_dynamic_shapes_do_not_recompile(device):
     for batch in (3, 5, 17):
         x = data.make((batch, 9), torch.float32, "ties").to(device)
         assert torch.equal(compiled(x), x.argmax(1))
-    assert counters["stats"]["unique_graphs"] == 1 and len(inductor.rewrites()) == 1
+    assert counters["stats"]["unique_graphs"] == 1 and len(rewritten()) == 1
 
 
 def test_cached_graphs_are_listed(device):
@@ -328,7 +351,7 @@ def test_max_autotune_and_cpp_wrapper():
         torch._dynamo.reset()
         compiled = torch.compile(lambda x: x.argmax(1), options=options(**more))
         assert torch.equal(compiled(x), x.argmax(1))
-    assert len(inductor.rewrites()) == 2
+    assert len(rewritten()) == 2
 
 
 class Recording(CustomGraphPass):
@@ -367,14 +390,16 @@ def test_a_configured_pass_runs_too(several):
     assert without.then == () and without.uuid() != with_theirs
 
 
-def test_what_the_cache_tells_apart():
+def test_what_the_cache_tells_apart(monkeypatch):
     def uuid(**keywords):
         return inductor.inductor_options(**keywords)["post_grad_custom_post_pass"].uuid()
 
     assert uuid() == uuid() != uuid(min_elements=5)
     assert uuid(post_grad_custom_post_pass=Recording()) not in (None, uuid())
     assert uuid(post_grad_custom_post_pass=print) is None  # no name: nothing may be cached
-    assert Path(lowering.__file__).read_bytes() in uuid()  # its code is part of what is cached
+    assert lowering.version() in uuid()  # the code is part of what is cached
+    monkeypatch.setattr(inductor, "prefer", "kernel")
+    assert lowering.preference() == "kernel" in uuid()
     assert options()["post_grad_custom_post_pass"] == options()["post_grad_custom_post_pass"]
 
 

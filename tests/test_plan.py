@@ -180,7 +180,7 @@ def test_cpu_plan_covers_every_group_within_the_limits(case, threads):
         ((16, 21, 512, 512), [1], torch.float32, Walk.BULK_COLUMNS),
         ((16, 21, 512, 512), [1], torch.bfloat16, Walk.COLUMNS),
         ((128, 64, 256), [1], torch.float32, Walk.COLUMNS),
-        ((100, 64, 256), [1], torch.float32, Walk.COLUMNS),
+        ((100, 64, 256), [1], torch.float32, Walk.SMALL),
         ((64, 151936), [1], torch.float32, Walk.WHOLE_ROWS),
         ((1024, 128256), [1], torch.float32, Walk.WHOLE_ROWS),
         ((1, 128256), [1], torch.bfloat16, Walk.WHOLE_ROWS),
@@ -323,9 +323,9 @@ def test_an_input_that_only_its_mask_tells_apart_is_walked_along_memory():
 
 
 def test_an_unaligned_input_is_not_read_in_vectors_of_columns():
-    x = empty(64, 20480)
-    assert cuda_plan(x, [0], address=0).vector
-    assert not cuda_plan(x, [0], address=4).vector
+    x, columns = empty(64, 20480), {"walk": Walk.COLUMNS + 1}
+    assert cuda_plan(x, [0], address=0, tuning=columns).vector
+    assert not cuda_plan(x, [0], address=4, tuning=columns).vector
 
 
 def test_channels_last_channels_are_rows():

@@ -12,6 +12,9 @@ from .. import checks
 
 
 def _shape(op: str, self: Tensor, dim: int | Sequence[int] | None, keepdim: bool) -> list[int]:
+    # Before Inductor makes code of an operator, it traces it; to import it takes a second.
+    if "torch._inductor.lowering" in sys.modules:
+        _use_lowerings()
     dims = checks.wrap_dims(op, self.dim(), dim)
     checks.check_not_empty(op, self.shape, dims)
     return checks.reduced_shape(self.shape, dims, keepdim)
@@ -63,9 +66,6 @@ def _register_softmax() -> None:
 def _register_scaled(op: str) -> None:
     def fake(self, scale, dim=1, keepdim=True):
         checks.check_scalable(op, self.dtype)
-        # Before Inductor makes code of an operator, it traces it; to import it takes a second.
-        if "torch._inductor.lowering" in sys.modules:
-            _use_lowerings()
         return self.new_empty(_shape(op, self, dim, keepdim))
 
     def fake_indices(self, scale, dim, keepdim):

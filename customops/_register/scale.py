@@ -1,7 +1,9 @@
-"""`torch.ops` too refuses a scale that requires a gradient.
+"""A scale that is no number: a 0-d tensor, or a float that is a symbol while a graph is traced.
 
-torch makes a number of a 0-d tensor where it parses the arguments of a call, before any kernel. So
-the check is put before that. (After ops.py, whose functions check by themselves.)
+torch makes a number of either where it parses the arguments of a call, before any kernel: of a
+tensor by waiting for its device, and without a gradient; of a symbol by tracing anew for each
+value. So this is put before that. The position is found of the product, the element is taken from
+the input and multiplied once more, which has the gradients of both.
 """
 
 from collections.abc import Callable
@@ -9,20 +11,47 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from .. import _torch_private, checks, ops  # noqa: F401
+from .. import _torch_private, checks
 
 
-def _checked(op: str, call: Callable) -> Callable:
-    def checked(*args, **keywords):
+def is_no_number(scale: object) -> bool:
+    return type(scale) is not float and isinstance(scale, (Tensor, torch.SymFloat))
+
+
+def _scaled_by(end: str, self: Tensor, scale: Tensor | torch.SymFloat, dim: int, keepdim: bool):
+    op = f"scale_{end}"
+    dim = int(dim)  # as a schema has it, of a symbol too
+    checks.check_scalable(op, self.dtype)
+    checks.check_not_empty(op, self.shape, checks.wrap_dims(op, self.dim(), dim))
+    if isinstance(scale, Tensor):
+        scale = checks.check_scale(op, scale, self)
+    with torch.no_grad():
+        argument = getattr(torch.ops.reduceops, f"arg{end}").default
+        index = argument(self.detach() * _constant(scale), dim, True)
+    chosen = self.gather(dim, index)
+    chosen = chosen if keepdim or self.dim() == 0 else chosen.squeeze(dim)
+    return chosen * scale
+
+
+def _constant(scale):
+    return scale.detach() if isinstance(scale, Tensor) else scale
+
+
+def _before_numbers(end: str, call: Callable) -> Callable:
+    def scaled(self, scale, dim=1, keepdim=True):
+        return _scaled_by(end, self, scale, dim, keepdim)
+
+    def choose(*args, **keywords):
         scale = args[1] if len(args) > 1 else keywords.get("scale")
-        if type(scale) is not float and isinstance(scale, Tensor):
-            checks.check_scale(op, scale)
+        if is_no_number(scale):
+            return scaled(*args, **keywords)
         return call(*args, **keywords)
 
-    return checked
+    return choose
 
 
-for _op in ("scale_min", "scale_max"):
-    for _callable in (packet := getattr(torch.ops.reduceops, _op), packet.default):
-        _callable._op = _checked(_op, _callable._op)
-    _torch_private.register_builtin(packet._op, f"reduceops::{_op}")  # for torch.jit.script
+for _end in ("min", "max"):
+    packet = getattr(torch.ops.reduceops, f"scale_{_end}")
+    for _callable in (packet, packet.default):
+        _callable._op = _before_numbers(_end, _callable._op)
+    _torch_private.register_builtin(packet._op, f"reduceops::scale_{_end}")  # torch.jit.script

@@ -13,16 +13,26 @@ import torch
 
 from customops import libraries
 
-from . import cases, convolutions, measure, peers, plot, random_suite, report, sampler
+from . import (
+    cases,
+    compiled_suite,
+    convolutions,
+    measure,
+    peers,
+    plot,
+    random_suite,
+    report,
+    sampler,
+)
 from .strided import Strided
 
-RANDOM = "random"
+RANDOM, COMPILED = "random", "compiled"
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m customops.bench", description=__doc__)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--suite", choices=(*cases.SUITES, RANDOM), default="sweep")
+    parser.add_argument("--suite", choices=(*cases.SUITES, RANDOM, COMPILED), default="sweep")
     parser.add_argument(
         "--case",
         type=_case,
@@ -44,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     known.append(convolutions.APART)
     parser.add_argument(
         "--peers",
-        type=_list_of(known),
+        type=_list_of([*known, compiled_suite.LOOP, compiled_suite.KERNEL]),
         metavar="A,B",
         help=f"of {', '.join(known)}; by default {_default_peers()}",
     )
@@ -145,7 +155,9 @@ def _check_options(options: argparse.Namespace, parser: argparse.ArgumentParser)
         parser.error(f"--device cuda: {libraries.cuda.reason}")
     if options.case and (options.only or options.op or options.dtype):
         parser.error("--case says it all: not with --only, --op or --dtype")
-    if options.suite == RANDOM:
+    if options.suite == COMPILED:
+        _check_compiled_options(options, parser)
+    elif options.suite == RANDOM:
         _check_random_options(options, parser)
     elif options.list:
         parser.error("--list: of --suite random")
@@ -170,6 +182,39 @@ def _check_random_options(options: argparse.Namespace, parser: argparse.Argument
         parser.error("--cases and --compile-processes: at least 1")
     if not 0 <= options.compile_share <= 1:
         parser.error("--compile-share: from 0 to 1")
+
+
+def _check_compiled_options(options: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
+    given = (options.case, options.op, options.dtype, options.plot)
+    if any(given) or options.list or options.before:
+        parser.error("--suite compiled: of the cases' options only --only")
+    if not set(options.peers or ()) <= {compiled_suite.LOOP, compiled_suite.KERNEL}:
+        parser.error("--suite compiled: --peers loop, kernel or both")
+
+
+def _run_compiled(
+    options: argparse.Namespace, arguments: list[str], parser: argparse.ArgumentParser
+) -> int:
+    device, only = options.device, options.only or [""]
+    chosen = [c for c in compiled_suite.CASES if any(text in str(c) for text in only)]
+    if not chosen:
+        parser.error("no case of the suite is left by --only")
+    counts = _thread_counts(options.threads, device, parser)
+    if len(counts) > 1:
+        parser.error("--suite compiled: one number of --threads")
+    header = report.header(["customops.bench", *arguments], device) | {"suite": COMPILED}
+    header["threads"] = counts[0]
+    seconds = compiled_suite.SECONDS if options.seconds is None else options.seconds
+    threads_before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(counts[0] or threads_before)
+        rows = compiled_suite.run(
+            chosen, device, options.peers or [], seconds, header, options.json
+        )
+    finally:
+        torch.set_num_threads(threads_before)
+    compiled_suite.show(rows, f"{COMPILED} {report.where(header)}")
+    return report_wrong(rows)
 
 
 def _run_random(
@@ -226,6 +271,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser = _parser()
     options = parser.parse_args(arguments)
     _check_options(options, parser)
+    if options.suite == COMPILED:
+        return _run_compiled(options, arguments, parser)
     if options.suite == RANDOM or options.before:
         return _run_random(options, arguments, parser)
     device = options.device

@@ -1,5 +1,25 @@
-"""The operators in Inductor: as parts of its loops, and in place of torch's reductions."""
+"""The operators in Inductor: as parts of its loops, and in place of torch's reductions.
 
+``prefer`` says what the operators of a graph that is compiled become: ``"auto"`` (the default),
+what costs less; ``"loop"``, a loop of Inductor's wherever there is one; ``"kernel"``, a call.
+"""
+
+import sys
+import types
+
+from .choice import PREFERENCES
 from .rewrite import RewriteReductions, inductor_options, left_alone, rewrites
 
-__all__ = ["RewriteReductions", "inductor_options", "left_alone", "rewrites"]
+__all__ = ["RewriteReductions", "inductor_options", "left_alone", "prefer", "rewrites"]
+
+prefer = "auto"
+
+
+class _Checked(types.ModuleType):
+    def __setattr__(self, name: str, value: object) -> None:
+        if name == "prefer" and value not in PREFERENCES:
+            raise ValueError(f"prefer must be one of {', '.join(PREFERENCES)}, got {value!r}")
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Checked

@@ -1,147 +1,335 @@
-"""What Inductor makes of `scale_min` and `scale_max`, which are otherwise kernels that it calls.
+"""What Inductor makes of the operators: a loop of its own, or a kernel that it calls.
 
-What a kernel reads must be in memory. An input that Inductor has as an expression only (the sum of
-a convolution and its bias, an activation) it would write for the kernel alone. There the product
-and its extreme value become part of Inductor's loop, with the bits of eager mode. Everywhere else
-the kernel is called as if nothing were registered here.
-
-Should Inductor's internals be others than those it was written for, the kernel is called as well.
+What a kernel reads must be in memory. In a loop what comes before the reduction, and what comes
+after it, is computed where it is needed. choice.py decides; where nothing of Inductor fits, or its
+internals are others than those this was written for, the kernel is called.
 
 Imported when Inductor is (see _register/fake.py).
 """
 
-import ctypes
 import functools
 import hashlib
 import logging
+import math
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
+import sympy
 import torch
 from torch._inductor import config, ir, lowering
 from torch._inductor.virtualized import V, ops
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 
-from .. import libraries
+from .. import checks, libraries
+from . import report, vectors
+from .choice import Facts, choose
+from .keys import (
+    FLOAT32,
+    FLOAT64,
+    INT32,
+    INT64,
+    SUPPORTED,
+    Order,
+    Packed,
+    Zeros,
+    largest_zero,
+    number,
+    rounded,
+    sign_of_zeros,
+)
 
-INT32, FLOAT32 = torch.int32, torch.float32
-SIGN, INFINITY = -(1 << 31), 0x7F800000  # the bits of -0.0 and of infinity
+_BACKENDS = {"cpu": "cpp", "cuda": "triton"}
 
-# The devices where every float32 product that is a NaN is the same NaN, and the backend that makes
-# code for them. On a CPU, and on a GPU in float64, it keeps bits of the NaN that was multiplied,
-# and a key (below) has no room for them.
-_BACKENDS = {"cuda": "triton"} if libraries.cuda.loaded else {}
-_NAN = 0x7FFFFFFF
-# The patterns of NaNs, as many as the keys that zeros may take, two for each position.
-_TURN = _NAN - INFINITY
-_MAX_EXTENT = _TURN // 2
+log = logging.getLogger(__name__)
 
 
-_log = logging.getLogger(__name__)
-
-
-def register() -> None:
-    for end in ("min", "max"):
-        _register(getattr(torch.ops.reduceops, f"scale_{end}").default, end == "max")
+class NoLoop(Exception):
+    """Why a kernel has to be called."""
 
 
 @functools.cache
-def _version(file: str) -> str:
-    return hashlib.sha256(Path(file).read_bytes()).hexdigest()
+def version() -> str:
+    """Of the code that decides what Inductor generates."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def preference() -> str:
+    from .. import inductor
+
+    return inductor.prefer
 
 
 def tell_caches() -> None:
-    """Keeps Inductor's caches from serving what another version of this file has made."""
-    tag = f"customops.lowering={_version(__file__)};"
-    if tag not in torch.compiler.config.cache_key_tag:
-        torch.compiler.config.cache_key_tag += tag
+    """Keeps Inductor's caches from serving what another version of this code, or another
+    preference, has made."""
+    tag = f"customops.inductor={version()},{preference()};"
+    others = re.sub(r"customops\.inductor=[^;]*;", "", torch.compiler.config.cache_key_tag)
+    if torch.compiler.config.cache_key_tag != others + tag:
+        torch.compiler.config.cache_key_tag = others + tag
 
 
-def _register(op: torch._ops.OpOverload, largest: bool) -> None:
-    # As Inductor does with an operator unknown to it. (Realized inputs: an expression of several
-    # reads that others use, too, is in memory.)
-    call = lowering.fallback_handler(op)
-    lowering.add_needs_realized_inputs(op)
+def register() -> None:
+    vectors.improve()
+    operators = torch.ops.reduceops
+    for end in ("min", "max"):
+        largest = end == "max"
+        for overload in ("default", "dims", "options", "dims_options"):
+            op = getattr(getattr(operators, f"arg{end}"), overload)
+            _register(op, functools.partial(_arg, largest))
+        for overload in ("default", "options"):
+            op = getattr(getattr(operators, end), overload)
+            _register(op, functools.partial(_extreme, largest))
+        _register(getattr(operators, f"scale_{end}").default, functools.partial(_scaled, largest))
+        op = getattr(operators, f"_scale_{end}_indices").default
+        _register(op, functools.partial(_scaled_with_indices, largest))
+
+
+def _register(op: torch._ops.OpOverload, loop: Callable) -> None:
+    # As Inductor does with an operator unknown to it.
+    call = lowering.fallback_handler(op, add_to_fallback_set=False)
 
     @lowering.register_lowering(op, type_promotion_kind=None)
-    def lower(self, scale, dim=1, keepdim=True):
+    def lower(self, *args, **options):
         try:
-            if _is_fusible(self, dim):
-                return _scaled_extreme(self, scale, dim, keepdim, largest)
+            return loop(op, self, *args, **options)
+        except NoLoop as reason:
+            report.chosen(op, self, f"kernel ({reason})")
         except Exception:
-            _log.warning("%s is not fused: this Inductor is not known here", op, exc_info=True)
-        return call(self, scale, dim, keepdim)
+            log.warning("%s is not fused: this Inductor is not known here", op, exc_info=True)
+        return call(self, *args, **options)
 
 
-def _is_fusible(self: ir.TensorBox, dim: int) -> bool:
-    device = self.get_device().type
-    return (
-        device in _BACKENDS
-        and getattr(config, f"{device}_backend") == _BACKENDS[device]
-        and self.get_dtype() == FLOAT32
-        and not ir.is_storage_and_layout(self)
-        and len(self.get_size()) > 0
-        and V.graph.sizevars.statically_known_leq(self.get_size()[dim], _MAX_EXTENT)
+def _arg(largest, op, self, dim=None, keepdim=False, *, mask=None, index_dtype=None):
+    loop = Loop(op, self, dim, keepdim, largest, mask, index_dtype, values=False)
+    return loop.results()[1]
+
+
+def _extreme(largest, op, self, dim, keepdim=False, *, mask=None, index_dtype=None):
+    return Loop(op, self, dim, keepdim, largest, mask, index_dtype).results()
+
+
+def _scaled(largest, op, self, scale, dim=1, keepdim=True):
+    loop = Loop(op, self, dim, keepdim, largest, scale=scale, indices=False)
+    return loop.native_value() if loop.device.type == "cpu" else loop.packed_value()
+
+
+def _scaled_with_indices(largest, op, self, scale, dim, keepdim):
+    return Loop(op, self, dim, keepdim, largest, scale=scale).results()
+
+
+def _hint(size) -> int:
+    """A number that a size may be: that of the example, if it has one."""
+    variables = V.graph.sizevars
+    # (The second name is that of torch 2.10 to 2.12.)
+    hint = getattr(variables, "optimization_hint", None) or variables.size_hint
+    return hint(size, fallback=1 << 10)
+
+
+def _is_written(node: torch.fx.Node) -> bool:
+    """Whether the input of a reduction is a result of the graph, or read by a library."""
+    producer = node.args[0]
+    return any(
+        user.op == "output" or user.target in lowering.fallbacks
+        for user in producer.users
+        if user is not node
     )
 
 
-def _scaled_extreme(
-    self: ir.TensorBox, scale: float, dim: int, keepdim: bool, largest: bool
-) -> ir.TensorBox:
-    """The minimum of int32 keys: NaNs, negative numbers, zeros by their position, positive numbers.
+class Loop:
+    """One reduction of an expression of Inductor's; NoLoop where a kernel is to be called."""
 
-    Eager mode gives the element of lowest index, so a zero has the sign of the first zero. A
-    maximum is the minimum of the products with the negated scale, negated. The bits of a product
-    that is not negative are turned round the circle of integers until infinity is the highest, so
-    that NaNs are the lowest; those of negative ones are turned over below the zeros."""
-    load = self.make_loader()
-    dim %= len(self.get_size())
-    factor = _bits_of(-scale if largest else scale)
-    least_zero = _TURN - 2 * self.get_size()[dim]  # odd
+    def __init__(
+        self,
+        op: torch._ops.OpOverload,
+        x: ir.TensorBox,
+        dim: int | Sequence[int] | None,
+        keepdim: bool,
+        largest: bool,
+        mask: ir.TensorBox | None = None,
+        index_dtype: torch.dtype | None = None,
+        *,
+        scale: float | None = None,
+        values: bool = True,
+        indices: bool = True,
+    ):
+        self.x, self.scale, self.mask = x, scale, mask
+        self.keepdim, self.values, self.indices = keepdim, values, indices
+        self.index_dtype = index_dtype or INT64
+        self.device, self.size = x.get_device(), list(x.get_size())
+        if getattr(config, f"{self.device.type}_backend", None) != _BACKENDS.get(self.device.type):
+            raise NoLoop("no backend of Inductor that is known here")
+        if self.device.type == "cuda" and not libraries.cuda.loaded:
+            raise NoLoop("the CUDA library is not loaded")
+        if x.get_dtype() not in SUPPORTED:
+            raise NoLoop(f"no loop for {x.get_dtype()}")
+        if not self.size:
+            raise NoLoop("it has no dims")
+        self.dims = checks.wrap_dims(op._opname, len(self.size), dim)
+        self.order = Order(x.get_dtype(), largest)
+        self.extent = sympy.prod([self.size[d] for d in self.dims])
+        limit = checks.INDEX_LIMITS[self.index_dtype]
+        if index_dtype not in (None, INT64) and not self._is_at_most(limit):
+            raise NoLoop("its extent may not fit the index_dtype")
+        self.form = self._form()
+        if not indices and self.device.type == "cpu" and not (math.isfinite(scale) and scale):
+            raise NoLoop("products with this scale are not in the order of what is multiplied")
+        self.decide(op)
 
-    def constant(value):
-        return ops.constant(value, INT32)
+    def _is_at_most(self, limit: int) -> bool:
+        return V.graph.sizevars.statically_known_leq(self.extent, limit)
 
-    def integer(expression):
-        return ops.index_expr(expression, INT32)
+    def _bound(self) -> int | None:
+        """A power of two that the extent does not exceed."""
+        bounds = (1 << n for n in (8, 15, 16, 23, 24, 31, 32))
+        return next(filter(self._is_at_most, bounds), None)
 
-    def key(index):
-        value = ops.mul(load(index), ops.to_dtype_bitcast(constant(factor), FLOAT32, INT32))
-        bits = ops.to_dtype_bitcast(value, INT32, FLOAT32)
-        negative = ops.lt(bits, constant(0))
-        below = ops.sub(ops.add(integer(least_zero), constant(SIGN)), bits)
-        number = ops.where(negative, below, ops.add(bits, constant(_TURN)))
-        position = least_zero + 2 * index[dim]
-        zero = ops.where(negative, integer(position + 1), integer(position))
-        is_zero = ops.eq(value, ops.constant(0.0, FLOAT32))
-        # Some kernels compute indices as int64.
-        return ops.to_dtype(ops.where(is_zero, zero, number), INT32)
+    def _form(self) -> Packed | None:
+        """How an element and its position become an integer; None where no position is wanted."""
+        if not self.indices:
+            return None
+        form = Packed.of(self.order, self._bound(), self.values)
+        if form is None:
+            raise NoLoop("no integer holds its elements and their positions")
+        return form
 
-    def value(index):
-        key = load_key(index)
-        negative, positive = ops.lt(key, integer(least_zero)), ops.gt(key, constant(_TURN))
-        magnitude = ops.where(positive, ops.sub(key, constant(_TURN)), constant(0))
-        magnitude = ops.where(negative, ops.sub(integer(least_zero), key), magnitude)
-        even = ops.eq(ops.bitwise_and(key, constant(1)), constant(0))  # a negative zero's
-        minus, plus = map(constant, (0, SIGN) if largest else (SIGN, 0))
-        sign = ops.where(positive, plus, ops.where(ops.logical_or(negative, even), minus, plus))
-        is_nan = ops.lt(key, integer(least_zero - INFINITY))
-        bits = ops.where(is_nan, constant(_NAN), ops.bitwise_or(magnitude, sign))
-        return ops.to_dtype_bitcast(ops.to_dtype(bits, INT32), FLOAT32, INT32)
+    def decide(self, op) -> None:
+        choice = choose(self.facts(op), preference())
+        if not choice.loop:
+            raise NoLoop(choice.reason)
+        report.chosen(op, self.x, str(choice))
 
-    def pointwise(dtype, inner, size):
-        device = self.get_device()
-        return ir.Pointwise.create(device=device, dtype=dtype, inner_fn=inner, ranges=size)
+    def facts(self, op) -> Facts:
+        inner = self.x.data
+        while isinstance(inner, (ir.BaseView, ir.MutableBox)):
+            inner = inner.data
+        # What Inductor has made a buffer of is fused with what reads it, if it is a loop.
+        computed = isinstance(inner, ir.ComputedBuffer) and isinstance(inner.data, ir.Pointwise)
+        groups = sympy.prod([n for d, n in enumerate(self.size) if d not in self.dims])
+        return Facts(
+            device=self.device.type,
+            groups=_hint(groups),
+            extent=_hint(self.extent),
+            itemsize=self.order.dtype.itemsize,
+            floating=self.order.floating,
+            stored=not computed and not isinstance(inner, ir.Pointwise),
+            written=_is_written(V.graph.current_node),
+            indices=self.indices,
+        )
 
-    minimum = lowering.lowerings[torch.ops.aten.amin.default]
-    keys = minimum(pointwise(INT32, key, self.get_size()), [dim], keepdim)
-    if ir.is_storage_and_layout(keys):
-        # Nobody else reads them. Padded strides would only keep Inductor from seeing how contiguous
-        # a loop is that never writes them.
-        with config.patch(comprehensive_padding=False):
-            ir.as_storage_and_layout(keys, freeze=True)
-    load_key = keys.make_loader()
-    return pointwise(FLOAT32, value, keys.get_size())
+    def results(self) -> tuple[Any, Any]:
+        """The values and the indices, of which one may be None."""
+        load, mask = self.x.make_loader(), None
+        if self.mask is not None:
+            size = [*self.size]
+            mask = lowering.expand(self.mask, size).make_loader()
 
+        def packed(index):
+            value = load(index)
+            if self.scale is not None:
+                value = self._product(value)
+            packed = self.form.pack(value, self._position(index))
+            return packed if mask is None else ops.where(mask(index), packed, self.form.none())
 
-def _bits_of(value: float) -> int:
-    """Of a float32. (A constant as a number could lose the sign of a zero and a NaN.)"""
-    return ctypes.c_int32.from_buffer(ctypes.c_float(value)).value
+        least = self._reduce(self._pointwise(self.form.word, packed, self.size))
+        load_least, size, masked = least.make_loader(), least.get_size(), mask is not None
+        values = indices = None
+        if self.values:
+
+            def value(index):
+                return self.form.value(load_least(index), masked)
+
+            values = self._pointwise(self.order.dtype, value, size)
+        if self.indices:
+
+            def position(index):
+                position = self.form.position(load_least(index), masked)
+                return ops.to_dtype(position, self.index_dtype)
+
+            indices = self._pointwise(self.index_dtype, position, size)
+        return values, indices
+
+    def packed_value(self) -> ir.TensorBox:
+        """The values alone, by one minimum of integers."""
+        load, dtype = self.x.make_loader(), self.order.dtype
+        wide = FLOAT64 if dtype == FLOAT64 else FLOAT32
+        form = Zeros(wide, self.order.largest, self.extent)
+        if not self.extent.is_number or not form.fits:
+            raise NoLoop("its extent may be too large")
+
+        def packed(index):
+            product = rounded(self._product(load(index)), dtype)
+            return form.pack(ops.to_dtype(product, wide), self._position(index))
+
+        least = self._reduce(self._pointwise(form.word, packed, self.size))
+        load_least = least.make_loader()
+
+        def value(index):
+            return ops.to_dtype(form.value(load_least(index)), dtype)
+
+        return self._pointwise(dtype, value, least.get_size())
+
+    def native_value(self) -> ir.TensorBox:
+        """The values alone, as Inductor's own minimum of floats, which vectorizes better than one
+        of integers. The order of products is that of the numbers multiplied, so these are
+        compared, and the extreme one is rounded and multiplied. Besides, the sign of the first
+        zero, which that minimum does not give."""
+        load, dtype = self.x.make_loader(), self.order.dtype
+        wide, word = (FLOAT64, INT64) if dtype == FLOAT64 else (FLOAT32, INT32)
+        with unset_fake_temporarily():
+            least_bits = largest_zero(self.scale, dtype)
+        turned = self.scale < 0
+
+        def number_of(index):
+            return ops.to_dtype(load(index), wide)
+
+        def sign(index):
+            return sign_of_zeros(number_of(index), self._position(index), wide, least_bits)
+
+        if not self._is_at_most(1 << 30):
+            raise NoLoop("its extent may be too large")
+        own = "amax" if self.order.largest != turned else "amin"
+        values = self._reduce(self._pointwise(wide, number_of, self.size), own)
+        signs = self._reduce(self._pointwise(word, sign, self.size))
+        load_value, load_sign = values.make_loader(), signs.make_loader()
+
+        def value(index):
+            narrow = ops.to_dtype(load_value(index), dtype)
+            product = rounded(self._product(narrow), dtype)
+            one, odd = ops.constant(1, word), ops.constant(0 if turned else 1, word)
+            negative = ops.eq(ops.bitwise_and(load_sign(index), one), odd)
+            zero = ops.where(negative, number(-0.0, wide), number(0.0, wide))
+            is_zero = ops.eq(product, ops.constant(0.0, dtype))
+            return ops.where(is_zero, ops.to_dtype(zero, dtype), product)
+
+        return self._pointwise(dtype, value, values.get_size())
+
+    def _product(self, value):
+        dtype = self.order.dtype
+        wide = FLOAT64 if dtype == FLOAT64 else FLOAT32
+        return ops.mul(rounded(value, dtype), number(self.scale, wide))
+
+    def _position(self, index):
+        """Into the reduced dims, flattened in ascending order."""
+        position = sympy.Integer(0)
+        for d in self.dims:
+            position = position * self.size[d] + index[d]
+        return position
+
+    def _pointwise(self, dtype, inner, size):
+        return ir.Pointwise.create(device=self.device, dtype=dtype, inner_fn=inner, ranges=size)
+
+    def _reduce(self, x: ir.TensorBox, name: str = "amin") -> ir.TensorBox:
+        least = lowering.lowerings[getattr(torch.ops.aten, name).default](
+            x, self.dims, self.keepdim
+        )
+        if ir.is_storage_and_layout(least):
+            # Nobody else reads them. Padded strides would only keep Inductor from seeing how
+            # contiguous a loop is that never writes them.
+            with config.patch(comprehensive_padding=False):
+                ir.as_storage_and_layout(least, freeze=True)
+        return least

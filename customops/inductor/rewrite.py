@@ -1,19 +1,17 @@
 """A pass for Inductor: torch's reductions in a compiled graph become operators of this package.
 
-Inductor fuses a reduction with the elementwise work before it; an operator of this package is a
-kernel of its own. So a reduction is rewritten where there is nothing to fuse, because its input is
-in memory anyway, or where an operator covers what there is: a product with a number.
+What an operator then becomes, a loop or a kernel, is chosen when Inductor lowers it (lowering.py).
+The value alone of a product is rewritten only where a kernel can read what is multiplied, for
+Inductor's own loop is as fast.
 """
 
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch._dynamo.utils import counters
 from torch._inductor import config, custom_graph_pass, list_mode_options, lowering
 from torch._subclasses import FakeTensor
 from torch.fx import Graph, Node
@@ -21,15 +19,14 @@ from torch.fx.node import map_arg
 
 from .. import checks, libraries
 from ..version import __version__
-from . import convolution
+from . import convolution, report
+from . import lowering as lowering_
 
 aten = torch.ops.aten
 ops = torch.ops.reduceops
 
 # Of smaller inputs a kernel saves less time than it takes to call it.
 MIN_ELEMENTS = 1 << 14
-
-_REWRITTEN, _LEFT_ALONE = "customops rewrote ", "customops left alone "
 
 _REDUCTIONS = {
     **{aten.argmin.default: "min", aten.min.dim: "min", aten.amin.default: "min"},
@@ -69,20 +66,14 @@ def inductor_options(
 
 
 def rewrites() -> list[str]:
-    """What was rewritten into what: a line for each reduction of the graphs that this process has
-    compiled or taken from Inductor's cache."""
-    return _recorded(_REWRITTEN)
+    """What was rewritten into what, and what each operator became, a loop or a kernel: a line each,
+    of the graphs that this process has compiled or taken from Inductor's cache."""
+    return report.recorded(report.REWRITTEN, report.CHOSEN)
 
 
 def left_alone() -> list[str]:
     """The reductions that find a position or follow a product, and were not rewritten, and why."""
-    return _recorded(_LEFT_ALONE)
-
-
-def _recorded(prefix: str) -> list[str]:
-    # Inductor stores its counters with a graph in its cache, and adds them when it takes it out.
-    found = [(key, count) for key, count in counters["inductor"].items() if key.startswith(prefix)]
-    return [key.removeprefix(prefix) for key, count in found for _ in range(count)]
+    return report.recorded(report.LEFT_ALONE)
 
 
 @dataclass(frozen=True)
@@ -94,16 +85,16 @@ class RewriteReductions(_Aware or custom_graph_pass.CustomGraphPass):
 
     def __call__(self, graph: Graph, is_inference: bool = False) -> None:
         for line in convolution.rewrite(graph):
-            counters["inductor"][_REWRITTEN + line] += 1
+            report.record(report.REWRITTEN, line)
         for node in list(graph.nodes):
             reduction = _match(node)
             if reduction is None:
                 continue
             try:
-                line = f"{_REWRITTEN}{reduction} -> {_rewrite(reduction, self.min_elements)}"
+                line = f"{reduction} -> {_rewrite(reduction, self.min_elements)}"
+                report.record(report.REWRITTEN, line)
             except _LeftAlone as reason:
-                line = f"{_LEFT_ALONE}{reduction}: {reason}"
-            counters["inductor"][line] += 1
+                report.record(report.LEFT_ALONE, f"{reduction}: {reason}")
         for other in self.then:
             other(graph, is_inference) if _Aware and isinstance(other, _Aware) else other(graph)
 
@@ -112,11 +103,7 @@ class RewriteReductions(_Aware or custom_graph_pass.CustomGraphPass):
         others = [other.uuid() if hasattr(other, "uuid") else None for other in self.then]
         if None in others:
             return None
-        # What makes the code: this file, those it calls, and lowering.py of what they put into a
-        # graph.
-        names = ("rewrite.py", "convolution.py", "lowering.py")
-        sources = map(Path(__file__).with_name, names)
-        ours = (*(source.read_bytes() for source in sources), __version__, libraries.cuda.loaded)
+        ours = (lowering_.version(), lowering_.preference(), __version__, libraries.cuda.loaded)
         return (*ours, self.min_elements, *others)
 
 
@@ -198,6 +185,8 @@ def _rewrite(reduction: _Reduction, min_elements: int) -> str:
     """Puts an operator in the place of a reduction, and names it."""
     _check_input(reduction.self.meta["val"], min_elements)
     end, dims, keepdim = _REDUCTIONS[reduction.node.target], reduction.dims, reduction.keepdim
+    if reduction.indices and (len(reduction.self.users) > 1 or len(dims) != 1):
+        reduction.scale = None  # the product is an input as any other
     if reduction.scale is not None:
         if len(reduction.self.users) > 1:
             raise _LeftAlone("the product is used elsewhere, too")
@@ -206,6 +195,7 @@ def _rewrite(reduction: _Reduction, min_elements: int) -> str:
         x = _uncopied(reduction.self.args[0])
         if not reduction.indices:
             _check_value_alone(x.meta["val"], *dims)
+            _check_stored(x)
         name = f"_scale_{end}_indices" if reduction.indices else f"scale_{end}"
         target, arguments = getattr(ops, name).default, (reduction.scale, *dims, keepdim)
     else:
@@ -216,7 +206,6 @@ def _rewrite(reduction: _Reduction, min_elements: int) -> str:
             target, arguments = getattr(ops, f"arg{end}").default, (*dims, keepdim)
         else:
             target, arguments = getattr(ops, f"arg{end}").dims, (dims, keepdim)
-    _check_stored(x)
     _replace(reduction, target, (x, *arguments))
     return str(target).removesuffix(".default")
 
@@ -245,7 +234,7 @@ def _check_value_alone(x: Tensor, dim: int) -> None:
 
 
 def _check_stored(node: Node) -> None:
-    """Passes what is in memory for Inductor to read: an input, what a library has computed, what
+    """Passes what is in memory for a kernel to read: an input, what a library has computed, what
     another reduction has, and views of these. (A forecast: Inductor decides when it lowers the
     graph, which is where lowering.py asks it.)"""
     while node.op == "call_function" and (node.target is operator.getitem or _is_view(node.target)):

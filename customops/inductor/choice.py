@@ -1,0 +1,84 @@
+"""Whether a reduction in a compiled graph becomes a loop of Inductor's or a call of a kernel."""
+
+from dataclasses import dataclass
+
+PREFERENCES = ("auto", "loop", "kernel")
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the choice is made from. Sizes that are symbols are those of the example."""
+
+    device: str  # "cpu" or "cuda"
+    groups: int
+    extent: int
+    itemsize: int
+    floating: bool
+    stored: bool  # the input is in memory, as a kernel needs it
+    written: bool  # else: it will be, for others read it there
+    indices: bool  # positions are wanted, and not the value alone
+
+    @property
+    def bytes(self) -> int:
+        return self.groups * self.extent * self.itemsize
+
+
+@dataclass(frozen=True)
+class Choice:
+    loop: bool
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{'loop' if self.loop else 'kernel'} ({self.reason})"
+
+
+@dataclass(frozen=True)
+class Device:
+    """Seconds, as measured by `python -m customops.bench --suite compiled`."""
+
+    call: float  # of one more kernel
+    write: float  # for a byte that is written for a kernel alone
+    kernel: dict[int, float]  # for an element that a kernel reads, by its bytes
+    loop: dict[int, float]  # for an element that a loop orders, beyond computing it
+
+
+DEVICES = {
+    # One core: 16-bit integers are no vectors in Inductor's C++.
+    "cpu": Device(
+        call=5e-6,
+        write=0.12e-9,
+        kernel={1: 0.02e-9, 2: 0.04e-9, 4: 0.1e-9, 8: 0.25e-9},
+        loop={1: 0.6e-9, 2: 4e-9, 4: 0.15e-9, 8: 2e-9},
+    ),
+    # An H200, all of it.
+    "cuda": Device(
+        call=3e-6,
+        write=0.25e-12,
+        kernel={1: 0.25e-12, 2: 0.5e-12, 4: 1e-12, 8: 2e-12},
+        loop={1: 0.3e-12, 2: 0.3e-12, 4: 0.6e-12, 8: 0.9e-12},
+    ),
+}
+# A value alone is Inductor's own minimum and a sign.
+VALUE = {"cpu": 0.1e-9, "cuda": 0.5e-12}
+
+
+def seconds(facts: Facts) -> tuple[float, float]:
+    """What a loop and a kernel take, beyond what both do."""
+    device, elements = DEVICES[facts.device], facts.groups * facts.extent
+    order = device.loop[facts.itemsize] if facts.indices else VALUE[facts.device]
+    kernel = device.call + elements * device.kernel[facts.itemsize]
+    if not facts.stored and not facts.written:
+        kernel += facts.bytes * device.write
+    return elements * order, kernel
+
+
+def choose(facts: Facts, prefer: str = "auto") -> Choice:
+    """`prefer`: one of PREFERENCES, of which "auto" is the cheaper."""
+    if prefer != "auto":
+        return Choice(prefer == "loop", f"preferred: {prefer!r}")
+    if facts.stored:
+        return Choice(False, "its input is in memory")
+    loop, kernel = seconds(facts)
+    if loop <= kernel:
+        return Choice(True, f"{1e6 * loop:.1f} us; a kernel {1e6 * kernel:.1f}")
+    return Choice(False, f"{1e6 * kernel:.1f} us; a loop {1e6 * loop:.1f}")

@@ -1,0 +1,282 @@
+"""The order of elements as integers, in Inductor's operations (compare csrc/order.h).
+
+The element chosen is the one with the smallest key. A key and a position packed into one integer
+make an arg-reduction one minimum of integers, which Inductor splits, fuses and vectorizes as any
+other, and of which equal keys give the lowest position whatever order a loop runs in.
+"""
+
+import ctypes
+import struct
+from dataclasses import dataclass
+
+import torch
+from torch._inductor.virtualized import ops
+
+from .. import checks
+
+INT32, INT64, FLOAT32, FLOAT64 = torch.int32, torch.int64, torch.float32, torch.float64
+_INTEGER = {1: torch.int8, 2: torch.int16, 4: INT32, 8: INT64}  # by the bytes of an element
+_UNSIGNED = (torch.uint8, torch.uint16, torch.uint32)
+# The bits of infinity, or where there is none, of the largest number.
+_LARGEST = {
+    torch.float64: 0x7FF0000000000000,
+    torch.float32: 0x7F800000,
+    torch.float16: 0x7C00,
+    torch.bfloat16: 0x7F80,
+    torch.float8_e5m2: 0x7C,
+    torch.float8_e4m3fn: 0x7E,
+}
+
+
+def constant(value, dtype):
+    return ops.constant(value, dtype)
+
+
+def number(value: float, dtype: torch.dtype):
+    """A constant float32 or float64. (As a number it could lose the sign of a zero, and a NaN.)"""
+    if dtype == FLOAT64:
+        bits = struct.unpack("q", struct.pack("d", value))[0]
+        return ops.to_dtype_bitcast(constant(bits, INT64), FLOAT64, INT64)
+    bits = ctypes.c_int32.from_buffer(ctypes.c_float(value)).value
+    return ops.to_dtype_bitcast(constant(bits, INT32), FLOAT32, INT32)
+
+
+def index(position, word: torch.dtype):
+    """Of Inductor's indices, which some kernels compute in other integers."""
+    return ops.to_dtype(ops.index_expr(position, word), word)
+
+
+def rounded(value, dtype: torch.dtype):
+    """An expression of `dtype`, which Inductor computes in float32 if that is 16 bits wide."""
+    if dtype.itemsize != 2:
+        return value
+    bits = ops.to_dtype_bitcast(value, torch.int16, dtype)
+    return ops.to_dtype_bitcast(bits, dtype, torch.int16)
+
+
+@dataclass(frozen=True)
+class Order:
+    """Of the elements of `dtype`; with `largest` the largest comes first."""
+
+    dtype: torch.dtype
+    largest: bool
+
+    @property
+    def floating(self) -> bool:
+        return self.dtype.is_floating_point
+
+    @property
+    def width(self) -> int:
+        """How many bits a key has."""
+        return 8 * self.dtype.itemsize
+
+    @property
+    def word(self) -> torch.dtype:
+        """The integers that keys are computed in."""
+        return INT64 if self.width == 64 or self.dtype == torch.uint32 else INT32
+
+    def _constant(self, value: int):
+        return constant(value, self.word)
+
+    def _bits(self, value):
+        """Of a floating-point number, with its sign extended."""
+        integer = _INTEGER[self.dtype.itemsize]
+        bits = ops.to_dtype_bitcast(value, integer, self.dtype)
+        return bits if integer == self.word else ops.to_dtype(bits, self.word)
+
+    def key(self, value):
+        """An integer of `word`, smaller for an element that comes earlier, and whether it is a
+        negative zero if it is a zero. Zeros are equal, and so are NaNs, which come first."""
+        if not self.floating:
+            key = value if self.dtype == self.word else ops.to_dtype(value, self.word)
+            if self.dtype in _UNSIGNED:
+                key = ops.sub(key, self._constant(1 << self.width - 1))
+            return (ops.bitwise_not(key) if self.largest else key), None
+        bits, largest = self._bits(value), _LARGEST[self.dtype]
+        sign = ops.bitwise_right_shift(bits, self._constant(self.width - 1))
+        magnitude = ops.bitwise_and(bits, self._constant((1 << self.width - 1) - 1))
+        flip = ops.bitwise_not(sign) if self.largest else sign
+        key = ops.sub(ops.bitwise_xor(magnitude, flip), flip)
+        is_nan = ops.gt(magnitude, self._constant(largest))
+        return ops.where(is_nan, self._constant(-largest - 1), key), sign
+
+    def value(self, key, negative_zero=None):
+        """The element whose key this is; of a NaN, any."""
+        if not self.floating:
+            key = ops.bitwise_not(key) if self.largest else key
+            if self.dtype in _UNSIGNED:
+                key = ops.add(key, self._constant(1 << self.width - 1))
+            return key if self.dtype == self.word else ops.to_dtype(key, self.dtype)
+        largest, zero = _LARGEST[self.dtype], self._constant(0)
+        is_nan = ops.eq(key, self._constant(-largest - 1))
+        key = ops.neg(key) if self.largest else key
+        negative = ops.logical_or(
+            ops.lt(key, zero), ops.logical_and(ops.eq(key, zero), negative_zero)
+        )
+        sign = ops.where(negative, self._constant(-(1 << self.width - 1)), zero)
+        bits = ops.bitwise_or(ops.where(ops.lt(key, zero), ops.neg(key), key), sign)
+        bits = ops.where(is_nan, self._constant((1 << self.width - 1) - 1), bits)
+        integer = _INTEGER[self.dtype.itemsize]
+        bits = bits if integer == self.word else ops.to_dtype(bits, integer)
+        return ops.to_dtype_bitcast(bits, self.dtype, integer)
+
+    @property
+    def last(self) -> int:
+        """The largest key."""
+        if self.dtype == torch.bool:
+            return -1 if self.largest else 1
+        return _LARGEST.get(self.dtype, (1 << self.width - 1) - 1)
+
+
+@dataclass(frozen=True)
+class Packed:
+    """(key, position) in one integer: the key above, and below it the position and, where the
+    value of a float is wanted, whether it is a negative zero."""
+
+    order: Order
+    word: torch.dtype
+    with_sign: bool
+
+    @classmethod
+    def of(cls, order: Order, extent: int | None, with_values: bool) -> "Packed | None":
+        """The narrowest that has room for positions below `extent`, which is None if unknown."""
+        with_sign = with_values and order.floating
+        for word in (INT32, INT64):
+            room = 8 * word.itemsize - order.width - with_sign
+            if extent is not None and room > 0 and extent <= 1 << room:
+                return cls(order, word, with_sign)
+        return None
+
+    @property
+    def _shift(self):
+        return constant(8 * self.word.itemsize - self.order.width, self.word)
+
+    def _constant(self, value: int):
+        return constant(value, self.word)
+
+    def none(self):
+        """That of an element that does not take part: more than any other."""
+        return self._constant((1 << 8 * self.word.itemsize - 1) - 1)
+
+    def is_none(self, packed):
+        return ops.eq(packed, self.none())
+
+    def pack(self, value, position):
+        """`position` is an expression of Inductor's indices."""
+        key, sign = self.order.key(value)
+        key = key if self.order.word == self.word else ops.to_dtype(key, self.word)
+        below = index(position, self.word)
+        if self.with_sign:
+            sign = ops.bitwise_and(sign, constant(1, self.order.word))
+            sign = sign if self.order.word == self.word else ops.to_dtype(sign, self.word)
+            below = ops.add(ops.add(below, below), sign)
+        return ops.bitwise_or(ops.bitwise_left_shift(key, self._shift), below)
+
+    def position(self, packed, masked=False):
+        mask = (1 << 8 * self.word.itemsize - self.order.width) - 1
+        below = ops.bitwise_and(packed, self._constant(mask))
+        if self.with_sign:
+            below = ops.bitwise_right_shift(below, self._constant(1))
+        if masked:
+            below = ops.where(self.is_none(packed), self._constant(0), below)
+        return below
+
+    def value(self, packed, masked=False):
+        """With `masked` there may be none: the value is then what every element beats."""
+        key = ops.bitwise_right_shift(packed, self._shift)
+        minus = None
+        if self.with_sign:
+            minus = ops.ne(ops.bitwise_and(packed, self._constant(1)), self._constant(0))
+        key = key if self.order.word == self.word else ops.to_dtype(key, self.order.word)
+        if masked:
+            last = constant(self.order.last, self.order.word)
+            key = ops.where(self.is_none(packed), last, key)
+        return self.order.value(key, minus)
+
+
+@dataclass(frozen=True)
+class Zeros:
+    """A float32 or float64 alone as an integer of its width: NaNs, what is less than zero, zeros by
+    their position, what is greater. So a zero has the sign of the first, and the rest needs no room
+    for positions. Integers must wrap around, as they do on a GPU."""
+
+    dtype: torch.dtype
+    largest: bool
+    extent: int
+
+    @property
+    def word(self) -> torch.dtype:
+        return _INTEGER[self.dtype.itemsize]
+
+    @property
+    def _base(self) -> int:
+        """The key of the first zero, such that infinity is the largest integer and NaNs wrap."""
+        return (1 << 8 * self.dtype.itemsize - 1) - 1 - _LARGEST[self.dtype] - 2 * self.extent
+
+    @property
+    def fits(self) -> bool:
+        return self._base >= 0
+
+    def _constant(self, value: int):
+        return constant(value, self.word)
+
+    def pack(self, value, position):
+        width = 8 * self.dtype.itemsize
+        value = ops.neg(value) if self.largest else value
+        bits = ops.to_dtype_bitcast(value, self.word, self.dtype)
+        sign = ops.bitwise_right_shift(bits, self._constant(width - 1))  # 0 or -1
+        magnitude = ops.bitwise_and(bits, self._constant((1 << width - 1) - 1))
+        number = ops.sub(ops.bitwise_xor(magnitude, sign), sign)
+        gap = ops.bitwise_and(ops.bitwise_not(sign), self._constant(2 * self.extent))
+        key = ops.add(ops.add(number, gap), self._constant(self._base))
+        at = index(position, self.word)
+        zero = ops.add(ops.sub(ops.add(at, at), sign), self._constant(self._base))
+        is_zero = ops.eq(value, ops.constant(0.0, self.dtype))
+        return ops.where(is_zero, zero, key)
+
+    def value(self, key):
+        zero, width = self._constant(0), 8 * self.dtype.itemsize
+        base, top = self._constant(self._base), self._constant(self._base + 2 * self.extent)
+        negative, positive = ops.lt(key, base), ops.gt(key, top)
+        magnitude = ops.where(positive, ops.sub(key, top), zero)
+        magnitude = ops.where(negative, ops.sub(base, key), magnitude)
+        odd = ops.bitwise_and(ops.sub(key, base), self._constant(1))
+        minus = ops.logical_and(ops.ne(odd, zero), ops.logical_not(positive))
+        minus = ops.logical_or(negative, minus)
+        sign = ops.where(minus, self._constant(-(1 << width - 1)), zero)
+        bits = ops.bitwise_or(magnitude, sign)
+        is_nan = ops.lt(key, self._constant(self._base - _LARGEST[self.dtype]))
+        bits = ops.where(is_nan, self._constant((1 << width - 1) - 1), bits)
+        value = ops.to_dtype_bitcast(bits, self.dtype, self.word)
+        return ops.where(is_nan, value, ops.neg(value)) if self.largest else value
+
+
+def sign_of_zeros(value, position, dtype: torch.dtype, largest_zero: int = 0):
+    """An integer whose minimum, over numbers of which the extreme one is a zero, is odd if their
+    first zero is a negative one. `value` is float32 or float64; what counts as a zero has at most
+    the magnitude whose bits are `largest_zero`. (No comparison: a vector's masks take longer.)"""
+    word, width = _INTEGER[dtype.itemsize], 8 * dtype.itemsize
+    bits = ops.to_dtype_bitcast(value, word, dtype)
+    magnitude = ops.bitwise_and(bits, constant((1 << width - 1) - 1, word))
+    sign = ops.bitwise_right_shift(bits, constant(width - 1, word))  # 0 or -1
+    at = ops.sub(ops.index_expr(2 * position - (1 << width - 1), word), sign)
+    below = ops.sub(magnitude, constant(largest_zero + 1, word))  # negative for zeros alone
+    if largest_zero:
+        below = ops.bitwise_right_shift(below, constant(width - 1, word))
+    return ops.bitwise_and(below, at)
+
+
+def largest_zero(scale: float, dtype: torch.dtype) -> int:
+    """The bits of the largest float32, or float64, whose product with `scale` is a zero in `dtype`,
+    both rounded to `dtype`."""
+    wide = FLOAT64 if dtype == FLOAT64 else FLOAT32
+    word = _INTEGER[wide.itemsize]
+    low, high = 0, _LARGEST[wide]
+    while low + 1 < high:
+        middle = (low + high) // 2
+        number = torch.tensor(middle, dtype=word, device="cpu").view(wide).to(dtype)
+        low, high = (middle, high) if (number * scale).item() == 0 else (low, middle)
+    return low
+
+
+SUPPORTED = tuple(dtype for dtype in checks.SUPPORTED if dtype != torch.uint64)

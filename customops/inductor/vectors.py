@@ -1,0 +1,49 @@
+"""Two operations of Inductor's C++ code, done in a register.
+
+Inductor casts the bits of a vector element by element, through memory, and waits for that; and it
+makes a vector of positions anew for each, element by element. Both take several times as long as
+the rest of a loop that packs keys and positions.
+"""
+
+import functools
+
+from torch._inductor.codegen import cpp
+from torch._inductor.virtualized import V
+
+
+@functools.cache
+def improve() -> None:
+    cpp.CppVecOverrides.to_dtype_bitcast = staticmethod(
+        _to_dtype_bitcast(cpp.CppVecOverrides.to_dtype_bitcast)
+    )
+    cpp.CppVecKernel.arange = _arange(cpp.CppVecKernel.arange)
+
+
+def _to_dtype_bitcast(original):
+    def to_dtype_bitcast(x, dtype, src_dtype):
+        kernel = V.kernel
+        in_lanes = dtype.itemsize >= 4 and getattr(x, "is_vec", False)
+        if not in_lanes or kernel._get_num_vectors(dtype) != kernel._get_num_vectors(src_dtype):
+            return original(x, dtype, src_dtype)
+        return (
+            f"[&]() {{ {kernel._get_vec_type(dtype)} cast; "
+            f"static_assert(sizeof(cast) == sizeof({x})); "
+            f"std::memcpy(static_cast<void*>(&cast), &{x}, sizeof(cast)); return cast; }}()"
+        )
+
+    return to_dtype_bitcast
+
+
+def _arange(original):
+    """Of steps from 0 on, which the compiler moves out of the loop, plus the first position."""
+
+    def arange(self, index, stride):
+        if index.dtype is None or index.dtype.is_floating_point:
+            return original(self, index, stride)
+        vector = self._get_vec_type(index.dtype)
+        steps = f"{vector}::arange(0, {stride}) + {vector}({index})"
+        found = self.cse.generate(self.compute, steps)
+        found.dtype, found.is_vec = index.dtype, True
+        return found
+
+    return arange

@@ -1,0 +1,106 @@
+"""scale_min and scale_max by a scale that is no number: a 0-d tensor, or a symbol of a graph."""
+
+import data
+import pytest
+import torch
+from conftest import needs_compiler
+from opspec import ANY_NAN, assert_same
+from torch.func import grad, jacrev, jvp, vmap
+
+import customops
+
+ENDS = ("min", "max")
+
+
+def ours(end):
+    return getattr(customops, f"scale_{end}")
+
+
+def torchs(end):
+    def call(x, scale, dim=1, keepdim=True):
+        return getattr(torch, end)(x * scale, dim, keepdim)[0]
+
+    return call
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("dtype", (torch.float16, torch.bfloat16, torch.float32, torch.float64))
+def test_values(end, dtype, device):
+    x = data.make((3, 40, 5), dtype, "special").to(device)
+    operator = getattr(torch.ops.reduceops, f"scale_{end}")
+    for of in (torch.float32, torch.bfloat16, torch.float64):
+        for number in (2.0, -0.3, 0.0):
+            for place in dict.fromkeys(("cpu", device)):
+                scale = torch.tensor(number, dtype=of, device=place)
+                for call in (ours(end), operator, operator.default):
+                    actual = call(x, scale, 1, False)
+                    assert_same(actual, torchs(end)(x, scale, 1, False), ANY_NAN)
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_gradients(end, device):
+    x = torch.randperm(60, device=device).double().reshape(3, 4, 5).requires_grad_()
+    scale = torch.tensor(-1.5, dtype=torch.float64, device=device, requires_grad=True)
+    torch.autograd.gradcheck(ours(end), (x, scale))
+    torch.autograd.gradgradcheck(ours(end), (x, scale))
+    found = torch.autograd.grad(ours(end)(x, scale).sum(), (x, scale))
+    expected = torch.autograd.grad(torchs(end)(x, scale).sum(), (x, scale))
+    assert torch.equal(found[0], expected[0]) and torch.allclose(found[1], expected[1])
+    for transform in (
+        lambda f: grad(lambda s: f(x.detach(), s).sum())(scale.detach()),
+        lambda f: jacrev(lambda s: f(x.detach(), s))(scale.detach()),
+        lambda f: jvp(lambda s: f(x.detach(), s), (scale.detach(),), (scale.detach(),)),
+        lambda f: vmap(f, (0, None))(x.detach(), scale.detach()),
+        lambda f: vmap(f, (None, 0))(x.detach(), torch.stack([scale.detach(), scale.detach() * 2])),
+    ):
+        assert_same(transform(ours(end)), transform(torchs(end)))
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=needs_compiler)])
+def test_a_number_that_changes_is_compiled_twice(backend, device):
+    """As torch's product with it is: for the first number, and for all."""
+    from torch._dynamo.utils import counters
+
+    torch._dynamo.reset()
+    counters.clear()
+    compiled = torch.compile(lambda x, s: customops.scale_min(x + 1, s), backend=backend)
+    x = data.make((3, 40, 5), torch.float32, "smooth").to(device)
+    for i in range(12):
+        assert_same(compiled(x, 0.5 + i), torchs("min")(x + 1, 0.5 + i))
+    assert counters["stats"]["unique_graphs"] <= 2
+
+
+def test_an_item_under_fullgraph(device):
+    @torch.compile(backend="aot_eager", fullgraph=True)
+    def function(x, s):
+        return customops.scale_max(x, s.item())
+
+    x = data.make((3, 40, 5), torch.float32, "smooth").to(device)
+    with torch._dynamo.config.patch(capture_scalar_outputs=True):
+        for i in range(3):
+            scale = torch.tensor(i - 1.5, device=device)
+            assert_same(function(x, scale), torchs("max")(x, scale))
+
+
+@needs_compiler
+@pytest.mark.parametrize("end", ENDS)
+def test_compiled(end, device):
+    """A learnable scale: one graph, and its gradient."""
+    compiled = torch.compile(ours(end), fullgraph=True)
+    x = torch.randperm(60, device=device).float().reshape(3, 4, 5)
+    for i in range(3):
+        scale = torch.tensor(i - 1.5, device=device, requires_grad=True)
+        found, expected = (f(x, scale) for f in (compiled, torchs(end)))
+        assert_same(found, expected)
+        found, expected = (torch.autograd.grad(y.sum(), scale) for y in (found, expected))
+        torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_bad_scales(end, device):
+    x = torch.ones(3, 4, device=device)
+    for scale in (torch.ones(2), torch.tensor(1), torch.tensor(1j)):
+        with pytest.raises((RuntimeError, TypeError), match=f"reduceops::scale_{end}: scale must"):
+            ours(end)(x, scale.to(device))
+    with pytest.raises(IndexError, match="dim 5 is out of range"):
+        ours(end)(x, torch.tensor(2.0, device=device), 5)
