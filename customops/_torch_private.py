@@ -150,7 +150,7 @@ def functional_all_gather(x: torch.Tensor, group: Any) -> torch.Tensor:
     return collectives.wait_tensor(gathered)
 
 
-def direct_all_gather() -> Callable[[Any, torch.Tensor, torch.Tensor], None]:
+def direct_all_gather() -> Callable[[Any, torch.Tensor, torch.Tensor], Any]:
     """`dist.all_gather_single(gathered, x, group)`, with the group first, without what it does in
     Python, which takes as long as the rest; that itself where this torch has not what is used."""
     distributed = torch.distributed
