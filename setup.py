@@ -374,7 +374,9 @@ class AnyPython(bdist_wheel):
 
 
 version = VERSION["__version__"]
-if {"bdist_wheel", "dist_info", "editable_wheel"} & set(sys.argv):
+# (Not of a source distribution: its version is in PKG-INFO, and pip wants the same in the wheel.)
+commands = {"bdist_wheel", "dist_info", "editable_wheel"}
+if commands & set(sys.argv) and not (ROOT / "PKG-INFO").exists():
     try:
         version += f"+{variant()}"
     except SetupError as error:
@@ -383,7 +385,6 @@ torch = "torch>={}.{}".format(*MIN_TORCH)
 setup(
     version=version,
     install_requires=[torch],
-    setup_requires=[] if torch_folder() else [torch],
     ext_modules=[Extension("customops.lib", [])],  # makes setuptools run build_ext
     cmdclass={"build_ext": BuildLibraries, "bdist_wheel": AnyPython},
 )

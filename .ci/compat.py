@@ -16,7 +16,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "build/compat"
-NOT_COPIED = shutil.ignore_patterns("customops*", "build", "dist", "setup.py", ".*", "__pycache__")
+SKIPPED = ("customops*", "build", "dist", "setup.py", ".venv", ".git", "*_cache", "__pycache__")
+NOT_COPIED = shutil.ignore_patterns(*SKIPPED)
 LINE = "{:20}{:9}{:>8}{:>8}{:>9}{:>9}".format
 LACKS = (
     "from customops import _torch_private as private; "
@@ -42,7 +43,7 @@ def install(torch: str, wheel: Path) -> Path:
     # Wheels of torch are gigabytes: pip is not to keep them a second time.
     pip = [python, "-m", "pip", "install", "--quiet", "--no-cache-dir"]
     newest = ["--upgrade", "torch"] if torch == "newest" else [f"torch=={torch}"]
-    subprocess.run([*pip, *newest, "-r", ROOT / "requirements/test.txt"], check=True)
+    subprocess.run([*pip, *newest, "-r", ROOT / "requirements/tools.txt"], check=True)
     subprocess.run([*pip, "--force-reinstall", "--no-deps", wheel], check=True)
     return python
 

@@ -125,6 +125,20 @@ def model(*files: str) -> str:
     return table(head, rows)
 
 
+def ranks(file: str) -> str:
+    """Several GPUs: µs for rows of 151 936 logits, and the bytes that a rank receives."""
+    cases = [case for case in load(file)["cases"] if case["vocabulary"] == 151936]
+    names = list(dict.fromkeys(name for case in cases for name in case["contenders"]))
+    rows = []
+    for case in cases:
+        of = case["contenders"]
+        wires = (of[name].get("wire_bytes") for name in ("ours", "all-gather + torch"))
+        received = " / ".join("–" if wire is None else f"{wire:,}" for wire in wires)
+        figures = (microseconds(of.get(name)) for name in names)
+        rows.append([case["mode"], str(case["batch"]), *figures, received])
+    return table(["mode", "batch", *names, "bytes received, ours / all-gather"], rows)
+
+
 def five(*_: str) -> str:
     """The figures of README.md."""
     rows = []
@@ -137,7 +151,7 @@ def five(*_: str) -> str:
     return table(["what", "on", "ours, µs", "torch, µs", "faster", "of the limit"], rows)
 
 
-TABLES = {made.__name__: made for made in (conditions, sweep, summary, model, five)}
+TABLES = {made.__name__: made for made in (conditions, sweep, summary, model, ranks, five)}
 
 
 def speed() -> str:
@@ -156,12 +170,15 @@ def speed() -> str:
         texts.append(f'<text x="{left - 8}" y="{top + 20}" text-anchor="end">{name}</text>')
         for j, (contender, color) in enumerate((("ours", "#2563eb"), ("compile", "#9ca3af"))):
             ratio = of["torch"]["seconds"] / of[contender]["seconds"]
+            right = of[contender]["right"]
+            color = color if right else "none"
             length, y = ratio * unit, top + 18 * j
             label = {"ours": "customops", "compile": "torch.compile"}[contender]
             texts.append(
-                f'<rect x="{left}" y="{y}" width="{length:.1f}" height="15" fill="{color}"/>'
+                f'<rect x="{left}" y="{y}" width="{length:.1f}" height="15" fill="{color}" '
+                'stroke="#9ca3af" stroke-width="0.5"/>'
                 f'<text x="{left + length + 5:.1f}" y="{y + 12}" font-size="11">'
-                f"{ratio:.1f} {label}</text>"
+                f"{ratio:.1f} {label}{'' if right else ': wrong indices'}</text>"
             )
     bottom = 40 + row * len(SHOWN)
     texts.append(

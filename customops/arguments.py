@@ -24,19 +24,25 @@ def check_input(op: str, input: Any, name: str = "input") -> None:
 
 
 def check_scale(op: str, scale: Any) -> None:
-    if not hasattr(scale, "__float__") or isinstance(scale, complex):
+    is_array = getattr(scale, "ndim", None) not in (None, 0)
+    if not hasattr(scale, "__float__") or isinstance(scale, complex) or is_array:
         _refuse(op, "scale", "a number", scale)
 
 
 def check_options(op: str, mask: Any, index_dtype: Any) -> None:
     if mask is not None and not isinstance(mask, Tensor):
         _refuse(op, "mask", "a bool tensor or None", mask)
-    if not isinstance(index_dtype, torch.dtype):
-        _refuse(op, "index_dtype", "a torch.dtype", index_dtype)
+    if index_dtype is not None and not isinstance(index_dtype, torch.dtype):
+        _refuse(op, "index_dtype", "a torch.dtype or None", index_dtype)
 
 
 def rename(
-    op: str, options: Mapping[str, Any], takes: Iterable[str], dim: Any, keepdim: Any
+    op: str,
+    options: Mapping[str, Any],
+    takes: Iterable[str],
+    dim: Any,
+    keepdim: Any,
+    usual_keepdim: bool,
 ) -> tuple[Any, Any, dict[str, Any]]:
     """`dim`, `keepdim` and the other options, of which only those in `takes` are known."""
     rest = dict(options)
@@ -44,7 +50,12 @@ def rename(
         if dim is not None:
             raise TypeError(f"reduceops::{op}: dim and axis are one argument, and both are given")
         dim = rest.pop("axis")
-    keepdim = rest.pop("keepdims", keepdim)
+    if "keepdims" in rest:
+        if keepdim is not usual_keepdim:
+            raise TypeError(
+                f"reduceops::{op}: keepdim and keepdims are one argument, and both are given"
+            )
+        keepdim = rest.pop("keepdims")
     if unknown := sorted(set(rest) - set(takes)):
         known = ", ".join(("dim (or axis)", "keepdim (or keepdims)", *takes))
         raise TypeError(
@@ -64,6 +75,8 @@ def as_dim(op: str, dim: Any) -> Any:
     several = ""
     if isinstance(dim, Sequence) and not isinstance(dim, str):
         several = f" (of these operators {' and '.join(SEVERAL)} take several)"
+    if op in ("min", "max") and isinstance(dim, Tensor):  # torch has an elementwise form
+        _refuse(op, "dim", "an int", dim)
     return _as_int(op, dim, f"an int{several}")
 
 

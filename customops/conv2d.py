@@ -85,7 +85,29 @@ def conv2d_scale_max(
 ) -> Tensor:
     """``torch.max(torch.nn.functional.conv2d(...) * scale, dim, keepdim)[0]``, NaN included.
 
-    Args, Returns, Raises: as of :func:`conv2d_scale_min`.
+    Args:
+        input: This and the others as of :func:`conv2d_scale_min`.
+        weight: `(filters, channels / groups, height, width)`.
+        bias: `(filters,)` or None.
+        scale: A number.
+        stride: One number or two, as `padding` and `dilation`.
+        padding: Also "valid" or "same".
+        dilation: The distance of neighbours in the kernel.
+        groups: Into how many the channels and filters are divided.
+        dim: The dim of the convolution's result that is reduced.
+        keepdim: Whether the result has `dim`, with size 1.
+
+    Returns:
+        The largest products, of the dtype of `input`.
+
+    Raises:
+        IndexError: `dim` is out of range, or has size 0.
+        RuntimeError: The shapes do not convolve; a dtype, layout or device is not supported.
+
+    Example:
+        >>> x, weight = torch.ones(1, 2, 3, 3), torch.ones(4, 2, 3, 3)
+        >>> customops.conv2d_scale_max(x, weight, None, 0.5, keepdim=False)
+        tensor([[[9.]]])
     """
     op = _scale_max if _traced() else _direct_scale_max
     how = (stride, padding, dilation, groups, dim, keepdim)

@@ -52,14 +52,14 @@ class Options(Names, total=False):
     """What `min` and `max` take by keyword."""
 
     mask: Tensor | None
-    index_dtype: torch.dtype
+    index_dtype: torch.dtype | None
 
 
 class DimsOptions(DimsNames, total=False):
     """What `argmin` and `argmax` take by keyword."""
 
     mask: Tensor | None
-    index_dtype: torch.dtype
+    index_dtype: torch.dtype | None
 
 
 # Calls on tiny tensors are to cost no more than torch's own. So the functions call what calling an
@@ -378,12 +378,12 @@ def _general(
     takes = ("mask", "index_dtype") if op in _HAVE_OPTIONS else ()
     if scale and type(dim) is int and dim == _SCALE_DIM and "axis" in options:
         dim = None
-    dim, keepdim, rest = arguments.rename(op, options, takes, dim, keepdim)
+    dim, keepdim, rest = arguments.rename(op, options, takes, dim, keepdim, bool(scale))
     arguments.check_input(op, input)
     dim, keepdim = arguments.as_dim(op, dim), arguments.as_keepdim(op, keepdim)
     overload = ["dims"] if isinstance(dim, list) else []
     if rest:
-        rest = {"mask": None, "index_dtype": torch.int64, **rest}
+        rest = {"mask": None, "index_dtype": None, **rest}
         arguments.check_options(op, **rest)
         overload.append("options")
     call = getattr(getattr(_ops, op), "_".join(overload) or "default")

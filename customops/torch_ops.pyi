@@ -1,19 +1,26 @@
 """The operators as their schemas have them (csrc/library.cpp)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol, overload
 
 from torch import Tensor, dtype
 
 class _Arg(Protocol):
+    default: Callable[..., Tensor]
+    dims: Callable[..., Tensor]
+    options: Callable[..., Tensor]
+    dims_options: Callable[..., Tensor]
     @overload
-    def __call__(self, self_: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor: ...
+    def __call__(
+        self, self_: Tensor, /, dim: int | None = None, keepdim: bool = False
+    ) -> Tensor: ...
     @overload
-    def __call__(self, self_: Tensor, dim: Sequence[int], keepdim: bool = False) -> Tensor: ...
+    def __call__(self, self_: Tensor, /, dim: Sequence[int], keepdim: bool = False) -> Tensor: ...
     @overload
     def __call__(
         self,
         self_: Tensor,
+        /,
         dim: int | None = None,
         keepdim: bool = False,
         *,
@@ -24,6 +31,7 @@ class _Arg(Protocol):
     def __call__(
         self,
         self_: Tensor,
+        /,
         dim: Sequence[int],
         keepdim: bool = False,
         *,
@@ -32,12 +40,17 @@ class _Arg(Protocol):
     ) -> Tensor: ...
 
 class _Extreme(Protocol):
+    default: Callable[..., tuple[Tensor, Tensor]]
+    options: Callable[..., tuple[Tensor, Tensor]]
     @overload
-    def __call__(self, self_: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]: ...
+    def __call__(
+        self, self_: Tensor, /, dim: int, keepdim: bool = False
+    ) -> tuple[Tensor, Tensor]: ...
     @overload
     def __call__(
         self,
         self_: Tensor,
+        /,
         dim: int,
         keepdim: bool = False,
         *,
@@ -46,14 +59,19 @@ class _Extreme(Protocol):
     ) -> tuple[Tensor, Tensor]: ...
 
 class _SoftmaxMax(Protocol):
-    def __call__(self, self_: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]: ...
+    default: Callable[..., tuple[Tensor, Tensor]]
+    def __call__(
+        self, self_: Tensor, /, dim: int, keepdim: bool = False
+    ) -> tuple[Tensor, Tensor]: ...
 
 class _Scaled(Protocol):
+    default: Callable[..., Tensor]
     def __call__(
-        self, self_: Tensor, scale: float, dim: int = 1, keepdim: bool = True
+        self, self_: Tensor, /, scale: float, dim: int = 1, keepdim: bool = True
     ) -> Tensor: ...
 
 class _Convolved(Protocol):
+    default: Callable[..., Tensor]
     def __call__(
         self,
         input: Tensor,

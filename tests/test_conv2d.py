@@ -224,6 +224,19 @@ def test_errors(name):
 
 
 @each_name
+@pytest.mark.parametrize("backend", [None, "aot_eager"])
+def test_a_scale_that_is_a_tensor(name, backend, device):
+    x, w, b = make((2, 4, 8, 8), (6, 4, 3, 3), device)
+    scale = torch.tensor(-1.5, device=device, requires_grad=True)
+    function = getattr(customops, name)
+    if backend:
+        function = torch.compile(function, backend=backend, fullgraph=True)
+    results = function(x, w, b, scale), expected_of(name, x, w, b, scale=scale)
+    torch.testing.assert_close(*results)
+    torch.testing.assert_close(*(torch.autograd.grad(r.sum(), scale) for r in results))
+
+
+@each_name
 def test_errors_of_arguments_that_are_no_tensors(name, device):
     x, w, b = make((2, 4, 8, 8), (6, 4, 3, 3), device)
     call = getattr(customops, name)
@@ -231,8 +244,8 @@ def test_errors_of_arguments_that_are_no_tensors(name, device):
         call(x, w, b, "2")
     with pytest.raises(TypeError, match=f"reduceops::{name}: weight must be a Tensor, got list"):
         call(x, [1.0], b, 2.0)
-    with pytest.raises(RuntimeError, match="scale requires a gradient"):
-        call(x, w, b, torch.tensor(2.0, requires_grad=True))
+    with pytest.raises(RuntimeError, match=f"reduceops::{name}: scale must be a number or a 0-d"):
+        call(x, w, b, torch.ones(2))
     with pytest.raises(RuntimeError, match="padding must be numbers, 'valid' or 'same', got 'no'"):
         call(x, w, b, 2.0, padding="no")
     with pytest.raises(RuntimeError, match="padding='same' needs a stride of 1"):

@@ -349,6 +349,9 @@ def test_several_dims_are_any_sequence(dim):
 @each_op
 @pytest.mark.parametrize("dim", [np.int64(1), np.int8(-1), torch.tensor(1)], ids=repr)
 def test_a_dim_is_whatever_is_an_index(spec, dim):
+    if spec.name in ("min", "max") and isinstance(dim, torch.Tensor):
+        text = f"reduceops::{spec.name}: dim must be an int, got torch.Tensor"
+        return refuses(text, spec.function, torch.ones(2, 3), dim)
     x = torch.randn(3, 4)
     actual, expected = (spec.function(x, *spec.arguments(d, False)) for d in (dim, 1))
     assert_same(actual, expected)
@@ -418,11 +421,15 @@ def test_other_arguments_of_a_wrong_type(spec):
     refuses(f"{text}{options})", spec.function, x, *spec.arguments(0, False), out=x)
     text = f"{name}: dim and axis are one argument, and both are given"
     refuses(text, spec.function, x, *spec.arguments(0, False), axis=1)
+    text = f"{name}: keepdim and keepdims are one argument, and both are given"
+    keepdim = not spec.leading
+    refuses(text, spec.function, x, *spec.arguments(0, keepdim), keepdims=False)
     if options:
+        assert_same(spec.function(x, 0, index_dtype=None), spec.function(x, 0))
         for mask, got in ((True, "bool"), (np.ones(2, bool), "numpy.ndarray")):
             text = f"{name}: mask must be a bool tensor or None, got {got}"
             refuses(text, spec.function, x, 0, mask=mask)
-        text = f"{name}: index_dtype must be a torch.dtype, got str"
+        text = f"{name}: index_dtype must be a torch.dtype or None, got str"
         refuses(text, spec.function, x, 0, index_dtype="int32")
 
 

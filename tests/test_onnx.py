@@ -20,7 +20,7 @@ from torch.export import Dim
 import customops
 
 DOCUMENTATION = Path(__file__).parent.parent / "docs/export.md"
-NEEDED = "comes with requirements/test.txt"
+NEEDED = "comes with requirements/tools.txt"
 onnx = pytest.importorskip("onnx", reason=NEEDED)
 onnxruntime = pytest.importorskip("onnxruntime", reason=NEEDED)
 pytest.importorskip("onnxscript", reason=NEEDED)

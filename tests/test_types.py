@@ -26,7 +26,7 @@ TYPES = {
 def stubbed(function):
     """(name, type, default) of each parameter, keyword-only ones last, and the type of results."""
     takes = function.args
-    positional = takes.args[1:]
+    positional = [*takes.posonlyargs, *takes.args][1:]
     defaults = [None] * (len(positional) - len(takes.defaults)) + takes.defaults
     pairs = list(zip(positional, defaults, strict=True))
     pairs += zip(takes.kwonlyargs, takes.kw_defaults, strict=True)
@@ -54,7 +54,10 @@ def in_schema(schema):
 def test_the_stub_is_the_schemas(name):
     packet = getattr(torch.ops.reduceops, name)
     expected = [in_schema(getattr(packet, overload)._schema) for overload in packet.overloads()]
-    found = [stubbed(function) for function in CLASSES[OPERATORS[name]].body]
+    body = CLASSES[OPERATORS[name]].body
+    found = [stubbed(part) for part in body if isinstance(part, ast.FunctionDef)]
+    named = {part.target.id for part in body if isinstance(part, ast.AnnAssign)}
+    assert named == set(packet.overloads())
     assert sorted(map(repr, found)) == sorted(map(repr, expected))
 
 

@@ -318,7 +318,6 @@ struct Masked {
     for (int w = 0; w < kMaskWords; ++w) pack.mask[w] = ahead.mask[w];
     return pack;
   }
-  static __device__ Item item(At at) { return {*at.input, *at.mask}; }
   static __device__ uint32_t past_block(At at) {
     return static_cast<uint32_t>(reinterpret_cast<uintptr_t>(at.input) / sizeof(Key));
   }

@@ -12,6 +12,7 @@ from torch import Tensor
 from .. import _torch_private, checks, libraries
 from .._torch_private import NestedTensor, are_transforms_active
 from . import autograd
+from .scale import is_no_number
 
 _library = torch.library.Library("reduceops", "IMPL")
 OPERATORS = ("conv2d_scale_min", "conv2d_scale_max")
@@ -243,21 +244,28 @@ def _register_unsupported(op: str) -> None:
         )
 
 
-def _refuse_gradient_of_scale(op: str) -> None:
-    """torch makes a number of a 0-d tensor before any kernel, and its gradient would be lost."""
+def _take_scales_that_are_no_numbers(op: str) -> None:
+    """A 0-d tensor, or a symbol: the convolution, and then the operator that takes them."""
     packet = getattr(torch.ops.reduceops, op)
+    reduce = getattr(torch.ops.reduceops, op.removeprefix("conv2d_"))
 
-    def checked(call):
-        def check_and_call(*args, **keywords):
+    def scaled(
+        input, weight, bias, scale, stride=1, padding=0, dilation=1, groups=1, dim=1, keepdim=True
+    ):
+        if isinstance(scale, Tensor):
+            checks.check_scale(op, scale, input)
+        convolved = torch.conv2d(input, weight, bias, stride, padding, dilation, groups)
+        return reduce(convolved, scale, dim, keepdim)
+
+    def choose_for(call):
+        def choose(*args, **keywords):
             scale = args[3] if len(args) > 3 else keywords.get("scale")
-            if type(scale) is not float and isinstance(scale, Tensor):
-                checks.check_scale(op, scale)
-            return call(*args, **keywords)
+            return (scaled if is_no_number(scale) else call)(*args, **keywords)
 
-        return check_and_call
+        return choose
 
     for callable_ in (packet, packet.default):
-        callable_._op = checked(callable_._op)
+        callable_._op = choose_for(callable_._op)
     _torch_private.register_builtin(packet._op, f"reduceops::{op}")  # for torch.jit.script
 
 
@@ -267,4 +275,4 @@ for _op in OPERATORS:
     _register_vmap(_op)
     _register_autocast(_op)
     _register_unsupported(_op)
-    _refuse_gradient_of_scale(_op)
+    _take_scales_that_are_no_numbers(_op)

@@ -14,7 +14,7 @@ from torch import Tensor
 from .. import _torch_private, checks
 
 
-def _is_no_number(scale: object) -> bool:
+def is_no_number(scale: object) -> bool:
     return type(scale) is not float and isinstance(scale, (Tensor, torch.SymFloat))
 
 
@@ -43,7 +43,7 @@ def _before_numbers(end: str, call: Callable) -> Callable:
 
     def choose(*args, **keywords):
         scale = args[1] if len(args) > 1 else keywords.get("scale")
-        if _is_no_number(scale):
+        if is_no_number(scale):
             return scaled(*args, **keywords)
         return call(*args, **keywords)
 

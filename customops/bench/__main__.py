@@ -115,6 +115,7 @@ def _list_of(known: list[str]):
 
 def _case(text: str) -> cases.Case | Strided:
     kind = Strided if text.startswith(Strided.__name__) else cases.Case
+    kind = convolutions.Convolution if text.startswith("conv2d_") else kind
     try:
         return kind.parse(text)
     except ValueError as error:

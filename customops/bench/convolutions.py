@@ -1,5 +1,6 @@
 """The suite `fused`: a convolution, times a number, and its smallest channel."""
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -37,6 +38,22 @@ class Convolution(Case):
         said += ["no TF32"] * (self.dtype == "float32" and not self.tf32)
         said += ["benchmark"] * self.benchmark
         return " ".join(said)
+
+    @classmethod
+    def parse(cls, text: str) -> "Convolution":
+        """The case that is written so. Raises ValueError."""
+        words = text.removesuffix(" benchmark")
+        options: dict[str, Any] = {"benchmark": words != text}
+        text, words = words, words.removesuffix(" no TF32")
+        options["tf32"] = words == text
+        for name, value in re.findall(r" (filters|kernel|stride|padding)=(\d+)", words):
+            options[name] = int(value)
+        plain = re.sub(r" (filters|kernel|stride|padding)=\d+", "", words)
+        like = Case.parse(plain.replace("conv2d_", "", 1))
+        case = cls(f"conv2d_{like.op}", like.shape, like.dim, like.dtype, like.layout, **options)
+        if not case.makes_sense() or str(like) != plain.replace("conv2d_", "", 1):
+            raise ValueError(f"{text!r}: the operator does not take this")
+        return case
 
     @property
     def tolerance(self) -> float:

@@ -49,12 +49,23 @@ def inductor_options(
 ) -> dict[str, Any]:
     """Options for ``torch.compile(model, options=...)`` that make Inductor use these operators.
 
-    `mode` is one of torch.compile's, which takes no mode beside options. `options` are Inductor's
-    own, and prevail over the mode's; of them, ``post_grad_custom_post_pass`` runs after the
-    rewriting, and without one that of ``torch._inductor.config`` does, as it is at this call.
-    Reductions of fewer than `min_elements` elements are left alone.
+    Args:
+        mode: One of torch.compile's, which takes no mode beside options.
+        min_elements: Reductions of fewer elements are left alone.
+        options: Inductor's own, which prevail over the mode's. Of them
+            ``post_grad_custom_post_pass`` runs after the rewriting, and without one that of
+            ``torch._inductor.config`` does, as it is at this call.
 
-    RuntimeError for a mode that torch does not know, TypeError for a `min_elements` that is no int.
+    Returns:
+        A dict for ``torch.compile``.
+
+    Raises:
+        RuntimeError: torch does not know the mode.
+        TypeError: `min_elements` is no int.
+
+    Example:
+        >>> options = customops.inductor_options(mode="max-autotune", min_elements=1000)
+        >>> compiled = torch.compile(lambda x: x.argmax(1), options=options)
     """
     if type(min_elements) is not int:
         raise TypeError(f"inductor_options: min_elements must be an int, got {min_elements!r}")
