@@ -5,6 +5,7 @@ status is 1 if a result differs from torch's.
 """
 
 import argparse
+import functools
 import sys
 
 import torch
@@ -33,7 +34,10 @@ def measure(example, device: str, batch: int) -> list[Row]:
         # Compiling may change how a convolution rounds, and how torch's own argmin breaks ties.
         result = theirs(*inputs)
         expected = result if result.is_floating_point() else eager
-        equal = torch.equal(ours(*inputs), expected)
+        # A convolution over slices of a batch adds in another order than one over all of it.
+        convolves = any(True for _ in model.parameters())
+        same = functools.partial(torch.allclose, rtol=1e-4, atol=1e-4) if convolves else torch.equal
+        equal = same(ours(*inputs), expected)
         times = milliseconds(theirs, inputs), milliseconds(ours, inputs)
         rows.append(Row(name, shape, device, mode, *times, equal))
     return rows
