@@ -75,6 +75,10 @@ are_transforms_active = _find(
     *("torch._C", "_are_functorch_transforms_active", lambda: True),
     "a call with a gradient takes some us more, and gradients are contiguous",
 )
+is_transformed = _find(
+    *("torch._C", "_functorch.is_functorch_wrapped_tensor", lambda _: False),
+    "customops.distributed under torch.func gets an error of torch",
+)
 unwrap_dead_wrappers = _find(
     *("torch._functorch.utils", "unwrap_dead_wrappers", lambda args: args),
     "a tensor that outlives its torch.func transform is an error",

@@ -1,7 +1,6 @@
 """Runs something once a module has been imported, by whomever, and does not import it."""
 
 import importlib.abc
-import importlib.util
 import sys
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
@@ -16,7 +15,8 @@ def after_import(name: str, then: Callable[[], object]) -> None:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Lets the other finders find the module, once, and has it run `then` at its end."""
+    """Lets the finders after it find the module, and has `then` run once that is imported. Who only
+    asks where the module is, or fails to import it, changes nothing."""
 
     def __init__(self, name: str, then: Callable[[], object]):
         self.name, self.then = name, then
@@ -29,14 +29,23 @@ class _Finder(importlib.abc.MetaPathFinder):
     ) -> ModuleSpec | None:
         if fullname != self.name:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
-        if spec is not None and spec.loader is not None:
-            execute = spec.loader.exec_module
+        for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:
+            spec = finder.find_spec(fullname, path, target)
+            if spec is not None:
+                self._follow(spec)
+                return spec
+        return None
 
-            def execute_and_then(module: ModuleType) -> None:
-                execute(module)
+    def _follow(self, spec: ModuleSpec) -> None:
+        if spec.loader is None:
+            return
+        execute = spec.loader.exec_module
+
+        def execute_and_then(module: ModuleType) -> None:
+            execute(module)
+            # A loader may have other modules too.
+            if module.__name__ == self.name and self in sys.meta_path:
+                sys.meta_path.remove(self)
                 self.then()
 
-            spec.loader.exec_module = execute_and_then  # type: ignore[method-assign]
-        return spec
+        spec.loader.exec_module = execute_and_then  # type: ignore[method-assign]

@@ -4,6 +4,7 @@ The checks run in one group of processes for each backend and size, and each is 
 """
 
 import functools
+import importlib.util
 import itertools
 import json
 import os
@@ -13,6 +14,8 @@ import sys
 import traceback
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
 
 import data
 import pytest
@@ -22,11 +25,14 @@ import torch.distributed as dist
 from conftest import NO_CUDA
 from opspec import Tolerance, assert_same
 from reference import bits
-from torch.distributed.device_mesh import init_device_mesh
+from torch.autograd import forward_ad
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 
 import customops
-from customops import distributed
+from customops import _torch_private, distributed, libraries
+from customops.after_import import after_import
+from customops.distributed import symmetric
 from customops.distributed.functions import _Call, _problem
 
 NO_GLOO = pytest.mark.skipif(not dist.is_gloo_available(), reason="this torch has no gloo")
@@ -238,6 +244,45 @@ def test_rules_come_with_dtensor():
         subprocess.run([sys.executable, "-c", "\n".join(lines)], check=True, cwd=ROOT)
 
 
+def test_after_import(tmp_path, monkeypatch):
+    """Neither who asks where a module is nor an import that fails is its import."""
+    (tmp_path / "imported_later.py").write_text("import imported_before_it")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    before, ran = list(sys.meta_path), []
+    for mark in (1, 2):
+        after_import("imported_later", functools.partial(ran.append, mark))
+    assert importlib.util.find_spec("imported_later") is not None
+    with pytest.raises(ImportError):
+        importlib.import_module("imported_later")
+    assert ran == []
+    monkeypatch.setitem(sys.modules, "imported_before_it", SimpleNamespace())
+    importlib.import_module("imported_later")
+    assert sorted(ran) == [1, 2] and sys.meta_path == before
+    del sys.modules["imported_later"]
+
+
+def test_torch_without_distributed(monkeypatch):
+    monkeypatch.setattr(dist, "is_available", lambda: False)
+    with pytest.raises(ImportError, match="built with torch.distributed"):
+        distributed.__getattr__("argmax")
+
+
+@pytest.mark.parametrize("call", [2, 3, -1])
+def test_headers_in_symmetric_memory(device, call):
+    """Where the kernel has put them: the halves of a word, each below the number of the call."""
+    headers = [-1, ~5, 1 << 40]
+    slots = torch.zeros(2, 3, symmetric.CAPACITY, 2, dtype=torch.int64)
+    slots[1 - call % 2] = 77
+    for rank, header in enumerate(headers):
+        halves = header & 0xFFFFFFFF, header >> 32 & 0xFFFFFFFF
+        slots[call % 2, rank, 0] = torch.tensor([call << 32 | half for half in halves])
+    buffer = slots.flatten().view(torch.uint8).to(device)
+    state = torch.tensor([call, 0], dtype=torch.int32, device=device)
+    exchange = symmetric.Exchange(state, state, 0, 1, buffer, None)
+    assert exchange.headers().tolist() == headers
+
+
 def test_without_a_group():
     with pytest.raises(RuntimeError, match="init_process_group"):
         distributed.argmax(torch.zeros(3), 0)
@@ -342,7 +387,25 @@ def check_errors(rank, world, device):
         distributed.min(x, 1, offset=-1)
     with pytest.raises(TypeError):
         distributed.min(x, 1, offset=1.5)
+    for wrong, name in (([1, 2], "list"), (x.cpu().numpy(), "ndarray")):
+        with pytest.raises(TypeError, match=f"input must be a tensor, got {name}"):
+            distributed.max(wrong, 0)
+    with pytest.raises(TypeError, match="argmax: keepdim must be a bool, got str"):
+        distributed.argmax(x, 1, "a")
+    for wrong in (x.to("meta"), x.to_sparse(), torch.nested.nested_tensor([x, x])):
+        with pytest.raises(RuntimeError, match="supported: strided tensors on cpu and cuda"):
+            distributed.argmax(wrong, 1)
     mesh = mesh_of(device, (world,))
+    for wrong in (mesh, "tp"):
+        with pytest.raises(TypeError, match="group must be a ProcessGroup"):
+            distributed.argmax(x, 1, group=wrong)
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(x, x)
+        with pytest.raises(RuntimeError, match="input has a tangent"):
+            distributed.max(dual, 1)
+        distributed.argmax(dual, 1)
+    with pytest.raises(RuntimeError, match="under a transform of torch.func"):
+        torch.func.grad(lambda x: distributed.max(x, 1)[0].sum())(x)
     with pytest.raises(RuntimeError, match="neither group nor offset"):
         distributed.min(distribute_tensor(x, mesh, [Shard(1)]), 1, offset=0)
 
@@ -511,6 +574,26 @@ def check_dtensor_options(rank, world, device):
         customops.argmin(sharded, 1, mask=mask)
 
 
+def check_dtensor_mask_of_another_mesh(rank, world, device):
+    """The ranks in another order, which have other rows of it."""
+    x = torch.zeros(2 * world, 3, device=device)
+    meshes = [DeviceMesh(device.type, ranks) for ranks in (range(world), range(world)[::-1])]
+    of_first, of_second = (DTensor.from_local(x, mesh, [Shard(0)]) for mesh in meshes)
+    with pytest.raises(RuntimeError, match="argmax: self and mask must be on one mesh"):
+        customops.argmax(of_first, 1, mask=of_second == 0)
+
+
+def check_dtensor_of_other_chunks(rank, world, device):
+    """Sizes that torch would not cut: where they begin is not known."""
+    mesh = mesh_of(device, (world,))
+    for width in (1, 7):
+        local = torch.zeros(3, width if rank == 0 else 11 - width, device=device)
+        x = DTensor.from_local(local, mesh, [Shard(1)], shape=(3, 11), stride=(11, 1))
+        for call in (customops.argmax, customops.softmax_max):
+            with pytest.raises(RuntimeError, match=r"shard has size \d+ in dim 1"):
+                call(x, 1)
+
+
 def check_dtensor_softmax(rank, world, device):
     """What a shard cannot see: larger elements, NaN and infinities in others; and empty shards."""
     mesh, inf, nan = mesh_of(device, (world,)), float("inf"), float("nan")
@@ -549,8 +632,6 @@ def check_dtensor_modes(rank, world, device):
 
 def check_dtensor_of_some_ranks(rank, world, device):
     """A rank that is not in the mesh has no part in it."""
-    from torch.distributed.device_mesh import DeviceMesh
-
     mesh = DeviceMesh(device.type, list(range(world - 1)))
     x = data.make((3, 8), torch.float32, "ties").to(device)
     result = customops.max(distribute_tensor(x, mesh, [Shard(1)]), 1)
@@ -656,6 +737,63 @@ def check_symmetric_memory(rank, world, device):
         check_symmetric_replays(rank, world, device)
     distributed.disable_symmetric_memory()
     check_ties_and_nans(rank, world, device)
+
+
+class Symmetric:
+    """In place of the kernel: its answer, by a collective."""
+
+    def __init__(self, group):
+        self.group, self.calls = group, 0
+
+    def fits(self, words):
+        return True
+
+    def __call__(self, words, x, dims, keepdim, largest):
+        self.calls += 1
+        self.gathered = words.new_empty(dist.get_world_size(self.group), words.size(1))
+        dist.all_gather_into_tensor(self.gathered, words, group=self.group)
+        return _ops._unpack(self.gathered, x, dims, keepdim, largest)
+
+    def headers(self):
+        return self.gathered[:, 0]
+
+
+def check_one_transport(rank, world, device):
+    """Whether one rank's shard requires a gradient does not decide how the ranks exchange."""
+    x = data.make((3, 4 * world), torch.float32, "smooth").to(device)
+    shard = x[:, 4 * rank : 4 * rank + 4].clone().requires_grad_(rank == world - 1)
+    exchange = Symmetric(dist.group.WORLD)
+    with mock.patch.dict(symmetric.exchanges, {exchange.group: exchange}):
+        for calls, offset in enumerate((None, 4 * rank), 1):
+            values, indices = distributed.max(shard, 1, offset=offset)
+            assert exchange.calls == calls
+            assert_same((values.detach(), indices), REFERENCES["max"](x, 1))
+            if shard.requires_grad:
+                (gradient,) = torch.autograd.grad(values.sum(), shard)
+                expected = torch.zeros_like(x).scatter(1, x.argmax(1, True), 1.0)
+                assert torch.equal(gradient, expected[:, 4 * rank : 4 * rank + 4])
+
+
+def check_symmetric_memory_of_one_rank(rank, world, device):
+    """What fails on one rank ends on all, in the same step; and what one frees."""
+
+    def fail(*_, **__):
+        raise OverflowError
+
+    memory = SimpleNamespace(empty=fail, rendezvous=fail)
+    with (
+        mock.patch.object(_torch_private, "symmetric_memory", lambda: memory),
+        mock.patch.object(libraries, "cuda", SimpleNamespace(loaded=True)),
+    ):
+        assert not distributed.enable_symmetric_memory()
+        with pytest.raises(RuntimeError, match="rank 1: .*timeout is inf"):
+            distributed.enable_symmetric_memory(timeout=float("inf") if rank == 1 else 60)
+    group = dist.new_group()
+    state = torch.zeros(2, dtype=torch.int32, device=device)
+    symmetric.exchanges[group] = symmetric.Exchange(state, state, rank, 1, state, None)
+    dist.destroy_process_group(group)
+    distributed.disable_symmetric_memory()
+    assert group not in symmetric.exchanges
 
 
 def check_symmetric_replays(rank, world, device):
@@ -773,6 +911,10 @@ def fails_in_detail(rank, folder):
         ([x, x[None]], {}, "the ranks differ in shape"),
         ([x, x[0]], {}, "rank 1: .*dim 1 is out of range"),
         ([x[:, :0]] * 2, {}, "empty on all ranks"),
+        ([x, x.to_sparse()], {}, "rank 1: .*sparse_coo tensor"),
+        ([torch.nested.nested_tensor([x, x]), x], {}, "rank 0: .*nested tensor"),
+        ([x, [1.0]], {}, "rank 1: .*got list"),
+        ([x] * 2, {"keepdim": [True, "a"][rank]}, "rank 1: .*keepdim must be a bool"),
         ([x] * 2, {"offset": 3 * rank}, "the shards of ranks 0 and 1 both have element 3"),
         ([x] * 2, {"offset": 5 * rank}, "no rank has elements 4 to 4"),
         ([x] * 2, {"offset": None if rank else 0}, "offset is 0 on rank 0 and None on rank 1"),
@@ -780,6 +922,12 @@ def fails_in_detail(rank, folder):
     for shards, keywords, text in problems:
         with pytest.raises(RuntimeError, match=text):
             distributed.max(shards[rank], 1, **keywords)
+    with (  # nothing can be compared while a CUDA graph is captured
+        mock.patch.object(torch.cuda, "is_initialized", lambda: True),
+        mock.patch.object(torch.cuda, "is_current_stream_capturing", lambda: True),
+        mock.patch.object(dist, "all_gather_object", side_effect=AssertionError),
+    ):
+        distributed.max(x, 1)
     if rank == 1:
         os._exit(0)
     with pytest.raises(RuntimeError):

@@ -65,7 +65,7 @@ template <class Element>
 __global__ void __launch_bounds__(kOneShotThreads)
     one_shot_kernel(const __grid_constant__ Unpacking u, const __grid_constant__ OneShot e,
                     Element element) {
-  const uint32_t call = e.state[0] + 1;
+  const uint32_t call = max(e.state[0] + 1, 2u);  // 0 is that of no call; halves take turns
   const int64_t half = (call & 1) * u.ranks * e.capacity;
   const int64_t i = blockIdx.x * int64_t(kOneShotThreads) + threadIdx.x;
   // To the next rank first, so that not all send to one.

@@ -16,7 +16,7 @@ the value is the same on all ranks, its gradient is taken to be, too.
 
 If ranks call with different dtypes, shapes or dims, results are undefined, or the ranks wait for
 each other. TORCH_DISTRIBUTED_DEBUG=DETAIL makes that an error on all ranks, at the price of one
-more collective.
+more collective. (Not while a CUDA graph is captured or torch.compile traces.)
 
 The modules: functions (what is public), sharding (rules for DTensor), exchange (a shard reduced,
 gathered, combined), pairs (its operators, for tracing), symmetric (one kernel in place of the
@@ -25,6 +25,8 @@ collective).
 
 import importlib
 from typing import TYPE_CHECKING
+
+import torch
 
 if TYPE_CHECKING:
     from .functions import (
@@ -50,6 +52,10 @@ def __getattr__(name: str):
     """The functions, which import DTensor: that takes half a second."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if not torch.distributed.is_available():
+        raise ImportError(
+            "customops.distributed needs a torch that is built with torch.distributed"
+        )
     functions = importlib.import_module(".functions", __name__)
     globals().update({public: getattr(functions, public) for public in __all__})
     return globals()[name]

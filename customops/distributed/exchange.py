@@ -17,7 +17,7 @@ _all_gather = _torch_private.direct_all_gather()
 
 def is_traced(x: Tensor) -> bool:
     """Whether a call with it becomes a part of a graph, or Python sees it in another way."""
-    return _is_compiling() or type(x) not in _PLAIN
+    return _is_compiling() or (type(x) not in _PLAIN and isinstance(x, Tensor))
 
 
 def _with_direct(overload):
@@ -51,23 +51,24 @@ def reduce_shard(
     and the extent of all shards; both may be empty, and `size` alone, if there is one dim. `mask`
     is this rank's, of a shape that broadcasts to that of `x`.
     """
-    has_gradient = not indices_only and x.requires_grad and torch.is_grad_enabled()
-    if is_traced(x):
-        words = _gathered(_pairs(x, dims, largest, scale, start, size, mask), groups, True)
-        values, indices = _unpack(words, x, dims, keepdim, largest)
+    traced, exchange = is_traced(x), None
+    if traced:
+        words = _pairs(x, dims, largest, scale, start, size, mask)
     else:
         words = _direct_pairs(x, dims, largest, scale, start, size, mask)
-        exchange = None
-        # Where this rank's shard begins, a gradient may have to learn from the words of the others.
-        if symmetric.exchanges and (start or not has_gradient):
-            exchange = symmetric.of_call(groups, words)
-        if exchange is not None:
-            values, indices = exchange(words, x, dims, keepdim, largest)
-        else:
-            words = _gathered(words, groups, False)
-            values, indices = _direct_unpack(words, x, dims, keepdim, largest)
-    if has_gradient:
-        begin = start[0] if start else _begin(words, dist.get_rank(groups[0]))
+        exchange = symmetric.of_call(groups, words)
+    if exchange is not None:
+        values, indices = exchange(words, x, dims, keepdim, largest)
+    else:
+        words = _gathered(words, groups, traced)
+        unpack = _unpack if traced else _direct_unpack
+        values, indices = unpack(words, x, dims, keepdim, largest)
+    if not indices_only and x.requires_grad and torch.is_grad_enabled():
+        if start:
+            begin = start[0]
+        else:  # the shard follows those of the ranks before, whose headers hold their extents
+            headers = words[:, 0] if exchange is None else exchange.headers()
+            begin = (~headers[: dist.get_rank(groups[0])]).sum()
         values = _Select.apply(x, values, indices - begin, dims[0], keepdim, scale, mask)
     return values, indices
 
@@ -86,17 +87,18 @@ def reduce_in_eager_mode(
     if not indices_only and x.requires_grad and torch.is_grad_enabled():
         start = [] if offset is None else [offset]
         return reduce_shard(x, [dim], keepdim, start, [], [group], largest)
-    exchange = symmetric.exchanges.get(group)
-    ranks = 0 if exchange is not None else group.size()
-    words, gathered = _direct_pairs_dim(x, dim, largest, -1 if offset is None else offset, ranks)
+    ranks = group.size()
+    room = 0 if group in symmetric.exchanges else ranks
+    words, gathered = _direct_pairs_dim(x, dim, largest, -1 if offset is None else offset, room)
+    exchange = symmetric.of_call((group,), words)
     if exchange is not None:
-        if exchange.fits(words):
-            return exchange(words, x, [dim], keepdim, largest)
-        gathered = _gathered(words, [group], False)
-    elif ranks > 1:
-        _all_gather(group, gathered, words)
-    else:
+        return exchange(words, x, [dim], keepdim, largest)
+    if ranks == 1:
         gathered = words
+    elif room == 0:
+        gathered = _gathered(words, (group,), False)
+    else:
+        _all_gather(group, gathered, words)
     if indices_only:
         return None, _direct_unpack_index(gathered, x, dim, keepdim, largest)
     return _direct_unpack_dim(gathered, x, dim, keepdim, largest)
@@ -116,11 +118,6 @@ def _gathered(words: Tensor, groups: Sequence[dist.ProcessGroup], traced: bool) 
         _all_gather(group, gathered, words)
         words = gathered
     return words
-
-
-def _begin(words: Tensor, rank: int) -> Tensor:
-    """Where the shard of a rank begins that follows others: their extents are in the headers."""
-    return (~words[:rank, 0]).sum()
 
 
 class _Select(torch.autograd.Function):

@@ -3,18 +3,17 @@
 import operator
 from typing import NamedTuple
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.autograd import forward_ad
+from torch.distributed.tensor import DTensor
 
-from .. import checks, ops
+from .. import _torch_private, checks, ops
 from ..results import ValuesIndices
 from . import symmetric
 from .exchange import is_traced, reduce_in_eager_mode, reduce_shard
-
-if not dist.is_available():
-    raise ImportError("customops.distributed needs a torch that is built with torch.distributed")
-
-from torch.distributed.tensor import DTensor  # noqa: E402
+from .pairs import check_place
 
 Group = dist.ProcessGroup | None
 _debug_level, _DETAIL = dist.get_debug_level, dist.DebugLevel.DETAIL.value
@@ -44,11 +43,12 @@ def argmin(
         ranks.
 
     Raises:
-        TypeError: An argument is of another type.
+        TypeError: An argument is of another type; `input`, for one, is no tensor.
         IndexError: `dim` is out of range.
         RuntimeError: A dtype, layout or device is not supported; `offset` is negative; there is no
-            process group, or this rank is not in it. With TORCH_DISTRIBUTED_DEBUG=DETAIL, on all
-            ranks: their calls do not fit each other.
+            process group, or this rank is not in it; a value is asked for of a tensor with a
+            tangent or under a transform of torch.func. With TORCH_DISTRIBUTED_DEBUG=DETAIL, on
+            all ranks: their calls do not fit each other.
     """
     return _reduce("argmin", input, dim, keepdim, group, offset, False, True)[1]
 
@@ -100,13 +100,29 @@ def enable_symmetric_memory(group: Group = None, *, timeout: float = 600.0) -> b
     are in one host and reach each other's memory. A group's calls have to come one after another on
     the device: on one stream, or on streams that wait for each other, replays of CUDA graphs among
     them. A kernel that waits for a rank for `timeout` seconds ends with a CUDA error.
+
+    A call exchanges in the same way on all ranks only if all make it in eager mode, or all in a
+    graph of torch.compile, and with plain tensors on this GPU. If one of them falls back to eager
+    mode, as at its limit of recompilations, or has a tensor subclass, the ranks wait for each
+    other: compile with fullgraph=True.
+
+    Raises:
+        RuntimeError: On all ranks: `timeout` is not a positive number below 2^63 ns on one of them.
     """
     return symmetric.enable(_check_group("enable_symmetric_memory", group), timeout)
 
 
 def disable_symmetric_memory(group: Group = None) -> None:
-    """Undoes it, on all ranks; not before the last replay of a CUDA graph that has such a call."""
-    symmetric.disable(_check_group("disable_symmetric_memory", group))
+    """Undoes it, on all ranks; not before the last replay of a CUDA graph that has such a call.
+
+    It waits for what runs on the GPU, and frees the buffers of groups that were destroyed, too.
+    """
+    symmetric.forget_destroyed()
+    if group is None and not dist.is_initialized():
+        return
+    if not isinstance(group, dist.ProcessGroup):  # which may have been destroyed
+        group = _check_group("disable_symmetric_memory", group)
+    symmetric.disable(group)
 
 
 def _reduce(
@@ -126,18 +142,36 @@ def _reduce(
     if not isinstance(group, dist.ProcessGroup):
         group = _check_group(op, group)
     if is_traced(x):
-        _check_call(op, x, dim, offset)
+        _check_call(op, x, dim, keepdim, offset, indices_only)
         start = [] if offset is None else [offset]
         return reduce_shard(x, [dim], keepdim, start, [], [group], largest, None, indices_only)
-    if _debug_level().value == _DETAIL:
-        _compare_ranks(op, x, dim, group, offset)
+    if _debug_level().value == _DETAIL and not _is_capturing():
+        _compare_ranks(op, x, dim, keepdim, group, offset, indices_only)
     try:
-        if offset is not None and offset < 0:
-            _check_call(op, x, dim, offset)
+        # What no operator sees before this rank has sent something.
+        if (
+            x.is_meta
+            or (keepdim is not True and keepdim is not False)
+            or (offset is not None and offset < 0)
+            or (not indices_only and _has_unknown_gradient(x))
+        ):
+            _check_call(op, x, dim, keepdim, offset, indices_only)
         return reduce_in_eager_mode(x, dim, keepdim, offset, group, largest, indices_only)
-    except (RuntimeError, TypeError):
-        _check_call(op, x, dim, offset)
+    except (RuntimeError, TypeError, AttributeError):
+        _check_call(op, x, dim, keepdim, offset, indices_only)
         raise
+
+
+def _is_capturing() -> bool:
+    """Whether a CUDA graph is captured, which no object can be gathered in."""
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+
+
+def _has_unknown_gradient(x: Tensor) -> bool:
+    """Whether a value would silently lose a derivative: only backward() is known here."""
+    if _torch_private.is_forward_mode() and forward_ad.unpack_dual(x).tangent is not None:
+        return True
+    return _torch_private.is_transformed(x)
 
 
 def _reduce_dtensor(
@@ -160,7 +194,12 @@ def _check_group(op: str, group: Group) -> dist.ProcessGroup:
         )
     if group is None:
         return world
-    if group == dist.GroupMember.NON_GROUP_MEMBER or dist.get_rank(group) < 0:
+    outside = group == dist.GroupMember.NON_GROUP_MEMBER
+    if not outside and not isinstance(group, dist.ProcessGroup):
+        raise TypeError(
+            f"customops.distributed.{op}: group must be a ProcessGroup, got {type(group).__name__}"
+        )
+    if outside or dist.get_rank(group) < 0:
         raise RuntimeError(
             f"customops.distributed.{op}: rank {dist.get_rank()} is not in the group: only the "
             "ranks of a group may call with it"
@@ -168,10 +207,27 @@ def _check_group(op: str, group: Group) -> dist.ProcessGroup:
     return group
 
 
-def _check_call(op: str, x: Tensor, dim: int, offset: int | None) -> None:
+def _check_call(
+    op: str, x: Tensor, dim: int, keepdim: bool, offset: int | None, indices_only: bool
+) -> None:
     """What one rank can see of its own arguments."""
+    if not isinstance(x, Tensor):
+        raise TypeError(
+            f"customops.distributed.{op}: input must be a tensor, got {type(x).__name__}"
+        )
+    check_place(x)
     checks.check_dtype(op, x.dtype)
     checks.wrap_dims(op, x.dim(), operator.index(dim))
+    if not hasattr(type(keepdim), "__bool__"):
+        raise TypeError(
+            f"customops.distributed.{op}: keepdim must be a bool, got {type(keepdim).__name__}"
+        )
+    if not indices_only and not is_traced(x) and _has_unknown_gradient(x):
+        raise RuntimeError(
+            f"customops.distributed.{op}: the values have a gradient by backward() alone, and "
+            "input has a tangent or is under a transform of torch.func (arg reductions and "
+            "input.detach() need none)"
+        )
     if offset is not None and operator.index(offset) < 0:
         raise RuntimeError(f"customops.distributed.{op}: offset is {offset}, below 0")
 
@@ -189,18 +245,25 @@ class _Call(NamedTuple):
     error: str
 
 
-def _compare_ranks(op: str, x: Tensor, dim: int, group: dist.ProcessGroup, offset: int | None):
+def _compare_ranks(
+    op: str,
+    x: Tensor,
+    dim: int,
+    keepdim: bool,
+    group: dist.ProcessGroup,
+    offset: int | None,
+    indices_only: bool,
+) -> None:
     """Raises the same error on all ranks where their calls do not fit each other."""
-    error, at = "", 0
     try:
-        _check_call(op, x, dim, offset)
+        _check_call(op, x, dim, keepdim, offset, indices_only)
         at = checks.wrap_dim(op, x.dim(), dim)
-    except (RuntimeError, IndexError, TypeError) as found:
-        error = str(found)
-    shape = list(x.shape)
-    extent = shape.pop(at) if at < len(shape) else 1
-    dtype = str(x.dtype).removeprefix("torch.")
-    call = _Call(op, dtype, x.device.type, at, shape, extent, offset, error)
+        shape = list(x.shape)
+        extent = shape.pop(at) if shape else 1
+        dtype = str(x.dtype).removeprefix("torch.")
+        call = _Call(op, dtype, x.device.type, at, shape, extent, offset, "")
+    except Exception as found:  # of whatever kind: the others wait for this rank's word
+        call = _Call(op, "", "", 0, [], 0, None, str(found) or repr(found))
     calls: list = [None] * dist.get_world_size(group)
     dist.all_gather_object(calls, tuple(call), group=group)
     if problem := _problem([_Call(*other) for other in calls]):

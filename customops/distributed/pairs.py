@@ -1,6 +1,7 @@
 """What torch needs to know of the operators before and after a collective (csrc/distributed.h)."""
 
 import math
+from typing import NoReturn
 
 import torch
 from torch import Tensor
@@ -10,7 +11,7 @@ from .._torch_private import guard_or_false
 
 
 def _is_wide(dtype: torch.dtype, extent: int) -> bool:
-    """Whether a pair takes 16 bytes instead of 8 (csrc/pairs.h)."""
+    """Whether a pair takes 16 bytes instead of 8 (csrc/pair.h)."""
     return dtype.itemsize == 8 or guard_or_false(extent >= (1 << 64 - 8 * dtype.itemsize) - 1)
 
 
@@ -34,11 +35,19 @@ def _fake_unpack(words, self, dim, keepdim, largest):
     return self.new_empty(shape), self.new_empty(shape, dtype=torch.int64)
 
 
-def _refuse(self: Tensor, *_: object) -> Tensor:
+def check_place(x: Tensor) -> None:
+    if x.layout == torch.strided and not x.is_nested and x.device.type in ("cpu", "cuda"):
+        return
+    kind = "nested" if x.is_nested else str(x.layout).removeprefix("torch.")
     raise RuntimeError(
-        f"customops.distributed: got a {str(self.layout).removeprefix('torch.')} tensor on "
-        f"{self.device.type} (supported: strided tensors on cpu and cuda)"
+        f"customops.distributed: got a {kind} tensor on {x.device.type} "
+        "(supported: strided tensors on cpu and cuda)"
     )
+
+
+def _refuse(self: Tensor, *_: object) -> NoReturn:
+    check_place(self)
+    raise RuntimeError(f"customops.distributed: got a tensor on {self.device} that it cannot read")
 
 
 def _fake_pairs_dim(self, dim, largest, start, ranks):

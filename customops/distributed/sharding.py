@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
 
-from .. import checks
+from .. import _torch_private, checks
 from .._register import autograd
 from .exchange import reduce_shard, softmax_max_of_shard
 
@@ -44,6 +44,11 @@ def _reduce(
     x = _redistributed(x, [p if type(p) is Shard else Replicate() for p in x.placements])
     if mask is not None:
         checks.check_mask(op, mask, x)
+        if mask.device_mesh != mesh:
+            raise RuntimeError(
+                f"reduceops::{op}: self and mask must be on one mesh, "
+                f"got {mesh} and {mask.device_mesh}"
+            )
         placements = [_placement_of_mask(p, mask, x) for p in x.placements]
         mask = _redistributed(mask, placements).to_local()
     shards = [p.dim if type(p) is Shard else None for p in x.placements]
@@ -55,7 +60,15 @@ def _reduce(
         results = (values, values.to(index_dtype))[outputs]
     elif exchanged:
         groups = [mesh.get_group(d) for d in exchanged]
-        start = [_start(x.shape[d], d, shards, mesh) for d in dims]
+        start = []
+        for d in dims:
+            begin, extent = _part(x.shape[d], d, shards, mesh)
+            if _torch_private.statically_known_true(local.shape[d] != extent):
+                raise RuntimeError(
+                    f"reduceops::{op}: this rank's shard has size {local.shape[d]} in dim {d}, and "
+                    f"{x.placements} over {mesh} give it {extent} of {x.shape[d]}"
+                )
+            start.append(begin)
         if op == "softmax_max":
             checks.check_scalable(op, x.dtype)
             values, indices = softmax_max_of_shard(local, dims[0], keepdim, start[0], groups)
@@ -101,15 +114,15 @@ def _placement_after(shard: int | None, dims: Sequence[int], keepdim: bool) -> P
     return Shard(shard if keepdim else shard - sum(dim < shard for dim in dims))
 
 
-def _start(size: int, dim: int, shards: Sequence[int | None], mesh: DeviceMesh) -> int:
-    """Where this rank's shard of a dim begins: each mesh dim cuts what those before left."""
+def _part(size: int, dim: int, shards: Sequence[int | None], mesh: DeviceMesh) -> tuple[int, int]:
+    """This rank's part of a dim, (start, size): each mesh dim cuts what those before left."""
     start, local = 0, size
     for mesh_dim, coordinate in enumerate(mesh.get_coordinate()):
         if shards[mesh_dim] == dim:
             chunk = -(-local // mesh.size(mesh_dim))
             begin = min(coordinate * chunk, local)
             start, local = start + begin, min(chunk, local - begin)
-    return start
+    return start, local
 
 
 def _contiguous(shape: Sequence[int]) -> tuple[int, ...]:
