@@ -100,7 +100,7 @@ def assert_fused(
         opspec.assert_same(actual, expected, tolerance, context)
         opspec.assert_same(actual, function(*inputs), tolerance, context)
     calls_ours, kernels = look_at(code)
-    of_order = math.isfinite(scale) and scale != 0
+    of_order = device == "cuda" or 0 < abs(scale) < 1e39
     assert calls_ours != of_order and (parts or not of_order or kernels == 1), context
 
 

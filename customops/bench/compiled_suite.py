@@ -97,7 +97,7 @@ PRODUCERS = (
     Producer("+ 1 of many classes", lambda x: x + 1, **LABELS),
     Producer("softmax", lambda x: torch.softmax(x, 1), cuda=(65536, 1000), cpu=(2048, 1000)),
     Producer("gather", _reversed, cuda=(32768, 2048), cpu=(1024, 2048)),
-    Producer("/ sum of another dim", lambda x: x / x.sum(2, keepdim=True), **IMAGES),
+    Producer("/ norm of another dim", lambda x: x / x.norm(dim=2, keepdim=True), **IMAGES),
     Producer("sigmoid, short rows", torch.sigmoid, cuda=(1 << 20, 32), cpu=(1 << 16, 32)),
     Producer("tanh of any batch", torch.tanh, **SHORT_ROWS, dynamic=True),
 )

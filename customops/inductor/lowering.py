@@ -7,6 +7,7 @@ internals are others than those this was written for, the kernel is called.
 Imported when Inductor is (see _register/fake.py).
 """
 
+import ctypes
 import functools
 import hashlib
 import logging
@@ -122,6 +123,12 @@ def _scaled_with_indices(largest, op, self, scale, dim, keepdim):
     return Loop(op, self, dim, keepdim, largest, scale=scale).results()
 
 
+def _keeps_order(scale: float, dtype: torch.dtype) -> bool:
+    """Whether products are in the order of what is multiplied, or in the reverse."""
+    factor = scale if dtype == FLOAT64 else ctypes.c_float(scale).value
+    return math.isfinite(factor) and factor != 0
+
+
 def _hint(size) -> int:
     """A number that a size may be: that of the example, if it has one."""
     variables = V.graph.sizevars
@@ -176,7 +183,7 @@ class Loop:
         if index_dtype not in (None, INT64) and not self._is_at_most(limit):
             raise NoLoop("its extent may not fit the index_dtype")
         self.form = self._form()
-        if not indices and self.device.type == "cpu" and not (math.isfinite(scale) and scale):
+        if not indices and self.device.type == "cpu" and not _keeps_order(scale, self.order.dtype):
             raise NoLoop("products with this scale are not in the order of what is multiplied")
         self.decide(op)
 
