@@ -34,7 +34,7 @@ clients: build .venv/clients
 test: lint build .venv/tools
 	$(BIN)/python -m pytest -n auto tests
 
-lint: .venv/lint .venv/torch-installed
+lint: .venv/lint .venv/tools
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(CSRC) | xargs $(BIN)/clang-format --dry-run -Werror

@@ -139,6 +139,31 @@ def ranks(file: str) -> str:
     return table(["mode", "batch", *names, "bytes received, ours / all-gather"], rows)
 
 
+def quantiles(file: str) -> str:
+    """Random cases: how the best peer's time and the limit stand to ours."""
+    summary = load(file)["summary"]
+    shown = ("0", "0.01", "0.05", "0.1", "0.5", "0.9")
+    names = {"best_peer_ratio": "the best peer / ours", "limit_ratio": "limit / ours"}
+    rows = []
+    for key, name in names.items():
+        of = summary[key]
+        figures = (f"{of['quantiles'][q]:.2f}" for q in shown)
+        rows.append([name, str(of["cases"]), *figures, str(of["below"]["0.9"])])
+    return table(["", "cases", "least", "1 %", "5 %", "10 %", "median", "90 %", "below 0.9"], rows)
+
+
+def compiled(file: str) -> str:
+    """Compiled graphs: µs with ours and with torch's reductions, and what the choice was."""
+    rows = []
+    for case in load(file)["cases"]:
+        ours, torch = (case["contenders"].get(name) for name in ("ours", "compile"))
+        chosen = "; ".join(dict.fromkeys(re.findall(r"-> (loop|kernel)", " ".join(case["chosen"]))))
+        ratio = case.get("compile_ratio")
+        ratio = f"{ratio:.2f}" if ratio else "–"
+        rows.append([case["name"], microseconds(ours), microseconds(torch), ratio, chosen])
+    return table(["producer -> reduction", "ours", "torch", "torch / ours", "a"], rows)
+
+
 def five(*_: str) -> str:
     """The figures of README.md."""
     rows = []
@@ -154,7 +179,10 @@ def five(*_: str) -> str:
     return f"{figures}\n{'; '.join(said)}.\n"
 
 
-TABLES = {made.__name__: made for made in (conditions, sweep, summary, model, ranks, five)}
+TABLES = {
+    made.__name__: made
+    for made in (conditions, sweep, summary, model, ranks, quantiles, compiled, five)
+}
 
 
 def speed() -> str:

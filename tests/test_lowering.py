@@ -240,6 +240,8 @@ def test_the_choice():
 
     assert choice.choose(of()).loop and choice.choose(of(device="cpu")).loop
     assert "in memory" in choice.choose(of(stored=True)).reason
+    assert not choice.choose(of(floating=False)).loop and not choice.choose(of(itemsize=8)).loop
+    assert choice.choose(of(itemsize=8), "loop").loop
     half = dict(device="cpu", itemsize=2)
     assert not choice.choose(of(**half)).loop
     assert choice.choose(of(**half, indices=False)).loop
