@@ -26,10 +26,26 @@ class Model(nn.Module):
         return torch.min(self.conv(x) * self.scale_factor, dim=1, keepdim=True)[0]
 
 
-class ModelNew(Model):
+class ConvScaleMin(nn.Conv2d):
+    """Scaled, and its smallest channel. It has the parameters of a convolution, and what wraps
+    those for training (FSDP, say) finds them where they are used."""
+
+    def __init__(self, in_channels, out_channels, kernel_size, scale_factor):
+        super().__init__(in_channels, out_channels, kernel_size)
+        self.scale_factor = scale_factor
+
     def forward(self, x: Tensor) -> Tensor:
-        conv = self.conv
-        return torch.ops.reduceops.conv2d_scale_min(x, conv.weight, conv.bias, self.scale_factor)
+        op = torch.ops.reduceops.conv2d_scale_min
+        return op(x, self.weight, self.bias, self.scale_factor)
+
+
+class ModelNew(nn.Module):
+    def __init__(self, in_channels, out_channels, kernel_size, scale_factor):
+        super().__init__()
+        self.conv = ConvScaleMin(in_channels, out_channels, kernel_size, scale_factor)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.conv(x)
 
 
 def get_inputs(batch_size=batch_size, height=height, width=width):

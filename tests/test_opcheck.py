@@ -34,6 +34,12 @@ SCHEMAS = {
     "max(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)",
     "scale_min(Tensor self, float scale, int dim=1, bool keepdim=True) -> Tensor",
     "scale_max(Tensor self, float scale, int dim=1, bool keepdim=True) -> Tensor",
+    *(
+        f"conv2d_scale_{end}(Tensor input, Tensor weight, Tensor? bias, float scale, "
+        "SymInt[2] stride=[1, 1], SymInt[2] padding=[0, 0], SymInt[2] dilation=[1, 1], "
+        "SymInt groups=1, int dim=1, bool keepdim=True) -> Tensor"
+        for end in ("min", "max")
+    ),
 }
 
 
