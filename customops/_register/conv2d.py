@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from .. import _torch_private, checks, libraries
-from .._torch_private import NestedTensor, are_transforms_active
-from . import autograd
-from .scale import is_no_number
+from .._torch_private import are_transforms_active
+from . import autograd, unsupported
+from .scale import take_no_numbers
 
 _library = torch.library.Library("reduceops", "IMPL")
 OPERATORS = ("conv2d_scale_min", "conv2d_scale_max")
@@ -226,27 +226,13 @@ def _register_unsupported(op: str) -> None:
                 f"reduceops::{op}: got a tensor on {input.device}, but the CUDA library is not "
                 f"loaded: {libraries.cuda.reason}"
             )
-        layout = str(input.layout).removeprefix("torch.")
-        nested = "nested " if input.is_nested else ""
-        raise RuntimeError(
-            f"reduceops::{op}: got a {nested}{layout} {_name(input.dtype)} tensor on "
-            f"{input.device.type} (supported: strided tensors on cpu and cuda)"
-        )
+        raise unsupported.layout_error(op, input)
 
-    for key in ("CompositeExplicitAutograd", "NestedTensorCPU", "NestedTensorCUDA"):
-        _library.impl(op, kernel, key)
-    if NestedTensor is not None:
-        torch.library.register_torch_dispatch(
-            f"reduceops::{op}",
-            NestedTensor,
-            lambda mode, func, types, args, kwargs: kernel(*args, **(kwargs or {})),
-            lib=_library,
-        )
+    unsupported.register_kernel(op, kernel)
 
 
 def _take_scales_that_are_no_numbers(op: str) -> None:
     """A 0-d tensor, or a symbol: the convolution, and then the operator that takes them."""
-    packet = getattr(torch.ops.reduceops, op)
     reduce = getattr(torch.ops.reduceops, op.removeprefix("conv2d_"))
 
     def scaled(
@@ -257,16 +243,7 @@ def _take_scales_that_are_no_numbers(op: str) -> None:
         convolved = torch.conv2d(input, weight, bias, stride, padding, dilation, groups)
         return reduce(convolved, scale, dim, keepdim)
 
-    def choose_for(call):
-        def choose(*args, **keywords):
-            scale = args[3] if len(args) > 3 else keywords.get("scale")
-            return (scaled if is_no_number(scale) else call)(*args, **keywords)
-
-        return choose
-
-    for callable_ in (packet, packet.default):
-        callable_._op = choose_for(callable_._op)
-    _torch_private.register_builtin(packet._op, f"reduceops::{op}")  # for torch.jit.script
+    take_no_numbers(op, 3, scaled)
 
 
 for _op in OPERATORS:

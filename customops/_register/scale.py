@@ -14,7 +14,7 @@ from torch import Tensor
 from .. import _torch_private, checks
 
 
-def is_no_number(scale: object) -> bool:
+def _is_no_number(scale: object) -> bool:
     return type(scale) is not float and isinstance(scale, (Tensor, torch.SymFloat))
 
 
@@ -37,21 +37,28 @@ def _constant(scale):
     return scale.detach() if isinstance(scale, Tensor) else scale
 
 
-def _before_numbers(end: str, call: Callable) -> Callable:
+def take_no_numbers(op: str, position: int, scaled: Callable) -> None:
+    """`scaled` is called where the argument scale, at that position, is a tensor or a symbol."""
+
+    def choose_for(call: Callable) -> Callable:
+        def choose(*args, **keywords):
+            scale = args[position] if len(args) > position else keywords.get("scale")
+            return (scaled if _is_no_number(scale) else call)(*args, **keywords)
+
+        return choose
+
+    packet = getattr(torch.ops.reduceops, op)
+    for callable_ in (packet, packet.default):
+        callable_._op = choose_for(callable_._op)
+    _torch_private.register_builtin(packet._op, f"reduceops::{op}")  # for torch.jit.script
+
+
+def _register(end: str) -> None:
     def scaled(self, scale, dim=1, keepdim=True):
         return _scaled_by(end, self, scale, dim, keepdim)
 
-    def choose(*args, **keywords):
-        scale = args[1] if len(args) > 1 else keywords.get("scale")
-        if is_no_number(scale):
-            return scaled(*args, **keywords)
-        return call(*args, **keywords)
-
-    return choose
+    take_no_numbers(f"scale_{end}", 1, scaled)
 
 
 for _end in ("min", "max"):
-    packet = getattr(torch.ops.reduceops, f"scale_{_end}")
-    for _callable in (packet, packet.default):
-        _callable._op = _before_numbers(_end, _callable._op)
-    _torch_private.register_builtin(packet._op, f"reduceops::scale_{_end}")  # torch.jit.script
+    _register(_end)

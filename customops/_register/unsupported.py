@@ -1,5 +1,8 @@
 """Every layout and device without a kernel of its own: one error that says what is supported."""
 
+from collections.abc import Callable
+from typing import NoReturn
+
 import torch
 from torch import Tensor
 
@@ -20,14 +23,22 @@ def _register(name: str, op: str) -> None:
                 f"reduceops::{op}: got a tensor on {self.device}, but the CUDA library is not "
                 f"loaded: {libraries.cuda.reason}"
             )
-        layout = str(self.layout).removeprefix("torch.")
-        dtype = str(self.dtype).removeprefix("torch.")
-        nested = "nested " if self.is_nested else ""
-        raise RuntimeError(
-            f"reduceops::{op}: got a {nested}{layout} {dtype} tensor on {self.device.type} "
-            "(supported: strided tensors on cpu and cuda)"
-        )
+        raise layout_error(op, self)
 
+    register_kernel(name, kernel)
+
+
+def layout_error(op: str, x: Tensor) -> RuntimeError:
+    layout, dtype = (str(kind).removeprefix("torch.") for kind in (x.layout, x.dtype))
+    nested = "nested " if x.is_nested else ""
+    return RuntimeError(
+        f"reduceops::{op}: got a {nested}{layout} {dtype} tensor on {x.device.type} "
+        "(supported: strided tensors on cpu and cuda)"
+    )
+
+
+def register_kernel(name: str, kernel: Callable[..., NoReturn]) -> None:
+    """`kernel` for every layout and device that has no other."""
     # CompositeExplicitAutograd leaves out nested tensors; jagged ones are a Python subclass. (What
     # has a C++ Autograd kernel refuses them there.)
     for key in ("CompositeExplicitAutograd", "NestedTensorCPU", "NestedTensorCUDA"):
