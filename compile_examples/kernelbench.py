@@ -21,7 +21,7 @@ from customops.bench import report
 from . import EXAMPLES
 
 CORRECT_TRIALS, TIMED_TRIALS = 5, 100
-MODES = {"eager": None, "compile": "default", "autotune": "max-autotune-no-cudagraphs"}
+MODES = {"eager": None, "compile": "default"}
 
 
 def problem_of(harness: Path, example: ModuleType) -> Path:
