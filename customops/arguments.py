@@ -80,16 +80,36 @@ def as_dim(op: str, dim: Any) -> Any:
     return _as_int(op, dim, f"an int{several}")
 
 
-def _as_int(op: str, dim: Any, takes: str) -> Any:
-    if isinstance(dim, (int, torch.SymInt)) and not isinstance(dim, bool):
-        return dim
-    of_bool = str(getattr(dim, "dtype", "")).removeprefix("torch.") == "bool"
-    if not isinstance(dim, bool) and not of_bool:
+def _as_int(op: str, number: Any, takes: str, name: str = "dim") -> Any:
+    if isinstance(number, (int, torch.SymInt)) and not isinstance(number, bool):
+        return number
+    of_bool = str(getattr(number, "dtype", "")).removeprefix("torch.") == "bool"
+    if not isinstance(number, bool) and not of_bool:
         try:
-            return operator.index(dim)
+            return operator.index(number)
         except TypeError:
             pass
-    _refuse(op, "dim", takes, dim)
+    _refuse(op, name, takes, number)
+
+
+def as_ints(op: str, name: str, numbers: Any, words: str = "") -> Sequence[Any]:
+    """A sequence, or one int for both sides of an image; `words` say what else is taken."""
+    if _is_sequence(numbers):
+        return numbers
+    takes = f"an int{',' if words else ' or'} a sequence of ints{words}"
+    return [_as_int(op, numbers, takes, name)] * 2
+
+
+def check_ints(op: str, name: str, numbers: Any) -> None:
+    if not _is_sequence(numbers):
+        _as_int(op, numbers, "an int", name)
+        return
+    for number in numbers:
+        _as_int(op, number, "ints in a sequence", name)
+
+
+def _is_sequence(numbers: Any) -> bool:
+    return isinstance(numbers, Sequence) and not isinstance(numbers, str)
 
 
 def as_keepdim(op: str, keepdim: Any) -> bool:

@@ -115,7 +115,7 @@ class RewriteReductions(_Aware or custom_graph_pass.CustomGraphPass):
         if None in others:
             return None
         ours = (lowering_.version(), lowering_.preference(), __version__, libraries.cuda.loaded)
-        return (*ours, self.min_elements, *others)
+        return (*ours, *convolution.version(), self.min_elements, *others)
 
 
 class _LeftAlone(Exception):
