@@ -88,7 +88,7 @@ check-install:
 docs: .venv/docs
 	$(BIN)/mkdocs build --strict
 
-docs-data: $(BIN)/python
+docs-data: build .venv/tools
 	$(BIN)/python .ci/docs_data.py
 
 # Some gigabytes for each torch, in build/compat, which make clean removes.
