@@ -88,6 +88,18 @@ def test_the_readme_takes_two_minutes():
     assert len(" ".join(prose).split()) <= 700 and len(text.splitlines()) <= 110
 
 
+def links(path):
+    targets = re.findall(r"\]\(([^)#\s]+)", path.read_text()) if path.suffix == ".md" else []
+    return {(path.parent / target).resolve() for target in targets if ":" not in target}
+
+
+def test_every_document_is_two_links_away():
+    first = links(ROOT.resolve() / "README.md")
+    found = first.union(*map(links, first))
+    assert not [path for path in found if not path.exists()]
+    assert not [path for path in DOCUMENTS[1:] if path.stem != "index" and path not in found]
+
+
 def test_figures_are_those_of_the_data():
     """If not: make docs-data."""
     command = [sys.executable, ROOT / ".ci/docs_data.py", "--check"]
