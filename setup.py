@@ -26,9 +26,13 @@ import sysconfig
 from pathlib import Path
 
 from setuptools import Extension, setup
-from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 from setuptools.errors import CompileError, SetupError
+
+try:
+    from setuptools.command.bdist_wheel import bdist_wheel
+except ImportError:
+    sys.exit("error: building customops needs setuptools >= 77: pip install -U setuptools")
 
 ROOT = Path(__file__).resolve().parent
 VERSION = runpy.run_path(str(ROOT / "customops/version.py"))
