@@ -107,6 +107,23 @@ def test_figures_are_those_of_the_data():
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+IN_A_BLOCK = re.compile(r"<!-- data: .*?<!-- end -->", re.S)
+MEASURED = re.compile(
+    r"\d ?(?:µs|ms|ns|TB/s|GB/s)\b|\d ?× (?:as|faster|slower)|\b\d+\.\d ×|\b[01]\.\d\d\b(?! is as)"
+)
+BY_HAND = {"correctness", "versioning"}  # names and numbers of other kinds
+
+
+@each_document
+def test_no_figure_is_written_by_hand(path):
+    """Those of measurements come from JSON, or are in a dated note."""
+    if path.parent.name == "notes" or path.stem in BY_HAND:
+        return
+    text = FENCED.sub("", IN_A_BLOCK.sub("", path.read_text()))
+    lines = re.sub(r"`[^`]*`", "", text).splitlines()
+    assert not [line for line in lines if MEASURED.search(line)]
+
+
 # The public API: what these modules export, and two names that a star-import leaves out.
 MODULES = ("", ".distributed", ".inductor", ".onnx", ".plans")
 PUBLIC = {
