@@ -100,6 +100,26 @@ class Order:
         is_nan = ops.gt(magnitude, self._constant(largest))
         return ops.where(is_nan, self._constant(-largest - 1), key), sign
 
+    @property
+    def compared(self) -> torch.dtype:
+        """What `comparable` gives: a float, or else a key."""
+        if not self.floating:
+            return self.word
+        return FLOAT32 if self.dtype.itemsize == 1 else self.dtype
+
+    def comparable(self, value):
+        if not self.floating:
+            return self.key(value)[0]
+        return rounded(ops.to_dtype(value, self.compared), self.dtype)
+
+    def comes_before(self, one, other):
+        """Whether one is chosen though it comes later, both as `comparable` gives them."""
+        if not self.floating:
+            return ops.lt(one, other)
+        # Unordered, too: that is, unless the other is a NaN, if one is.
+        not_later = ops.le(one, other) if self.largest else ops.ge(one, other)
+        return ops.logical_and(ops.logical_not(not_later), ops.eq(other, other))
+
     def value(self, key, negative_zero=None):
         """The element whose key this is; of a NaN, any."""
         if not self.floating:
@@ -119,6 +139,14 @@ class Order:
         integer = _INTEGER[self.dtype.itemsize]
         bits = bits if integer == self.word else ops.to_dtype(bits, integer)
         return ops.to_dtype_bitcast(bits, self.dtype, integer)
+
+    def element(self, compared):
+        """What was made comparable."""
+        return ops.to_dtype(compared, self.dtype) if self.floating else self.value(compared)
+
+    def key_of(self, compared):
+        """As `key`, of what `comparable` gives."""
+        return self.key(self.element(compared)) if self.floating else (compared, None)
 
     @property
     def last(self) -> int:
@@ -161,11 +189,10 @@ class Packed:
     def is_none(self, packed):
         return ops.eq(packed, self.none())
 
-    def pack(self, value, position):
-        """`position` is an expression of Inductor's indices."""
-        key, sign = self.order.key(value)
+    def pack(self, key, sign, position):
+        """What `Order.key` gives, and an integer of `word`."""
+        below = position
         key = key if self.order.word == self.word else ops.to_dtype(key, self.word)
-        below = index(position, self.word)
         if self.with_sign:
             sign = ops.bitwise_and(sign, constant(1, self.order.word))
             sign = sign if self.order.word == self.word else ops.to_dtype(sign, self.word)
@@ -194,61 +221,12 @@ class Packed:
         return self.order.value(key, minus)
 
 
-@dataclass(frozen=True)
-class Zeros:
-    """A float32 or float64 alone as an integer of its width: NaNs, what is less than zero, zeros by
-    their position, what is greater. So a zero has the sign of the first, and the rest needs no room
-    for positions. Integers must wrap around, as they do on a GPU."""
-
-    dtype: torch.dtype
-    largest: bool
-    extent: int
-
-    @property
-    def word(self) -> torch.dtype:
-        return _INTEGER[self.dtype.itemsize]
-
-    @property
-    def _base(self) -> int:
-        """The key of the first zero, such that infinity is the largest integer and NaNs wrap."""
-        return (1 << 8 * self.dtype.itemsize - 1) - 1 - _LARGEST[self.dtype] - 2 * self.extent
-
-    @property
-    def fits(self) -> bool:
-        return self._base >= 0
-
-    def _constant(self, value: int):
-        return constant(value, self.word)
-
-    def pack(self, value, position):
-        width = 8 * self.dtype.itemsize
-        value = ops.neg(value) if self.largest else value
-        bits = ops.to_dtype_bitcast(value, self.word, self.dtype)
-        sign = ops.bitwise_right_shift(bits, self._constant(width - 1))  # 0 or -1
-        magnitude = ops.bitwise_and(bits, self._constant((1 << width - 1) - 1))
-        number = ops.sub(ops.bitwise_xor(magnitude, sign), sign)
-        gap = ops.bitwise_and(ops.bitwise_not(sign), self._constant(2 * self.extent))
-        key = ops.add(ops.add(number, gap), self._constant(self._base))
-        at = index(position, self.word)
-        zero = ops.add(ops.sub(ops.add(at, at), sign), self._constant(self._base))
-        is_zero = ops.eq(value, ops.constant(0.0, self.dtype))
-        return ops.where(is_zero, zero, key)
-
-    def value(self, key):
-        zero, width = self._constant(0), 8 * self.dtype.itemsize
-        base, top = self._constant(self._base), self._constant(self._base + 2 * self.extent)
-        negative, positive = ops.lt(key, base), ops.gt(key, top)
-        magnitude = ops.where(positive, ops.sub(key, top), zero)
-        magnitude = ops.where(negative, ops.sub(base, key), magnitude)
-        odd = ops.bitwise_and(ops.sub(key, base), self._constant(1))
-        minus = ops.logical_and(ops.ne(odd, zero), ops.logical_not(positive))
-        minus = ops.logical_or(negative, minus)
-        sign = ops.where(minus, self._constant(-(1 << width - 1)), zero)
-        bits = ops.bitwise_or(magnitude, sign)
-        is_nan = ops.lt(key, self._constant(self._base - _LARGEST[self.dtype]))
-        bits = ops.where(is_nan, self._constant((1 << width - 1) - 1), bits)
-        value = ops.to_dtype_bitcast(bits, self.dtype, self.word)
-        return ops.where(is_nan, value, ops.neg(value)) if self.largest else value
+def sign(value, dtype: torch.dtype, word: torch.dtype):
+    """1 of what has its sign set, else 0: of float32 or float64, in `word`."""
+    integer = _INTEGER[dtype.itemsize]
+    bits = ops.to_dtype_bitcast(value, integer, dtype)
+    below_zero = ops.lt(bits, constant(0, integer))
+    return ops.where(below_zero, constant(1, word), constant(0, word))
 
 
 def sign_of_zeros(value, position, dtype: torch.dtype, largest_zero: int = 0):

@@ -1,0 +1,445 @@
+"""A reduction as a loop of Inductor's, fused with what comes before and after it."""
+
+import ctypes
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import sympy
+import torch
+from torch._inductor import config, ir, lowering
+from torch._inductor.runtime.hints import ReductionHint
+from torch._inductor.virtualized import V, ops
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+
+from .. import checks, libraries
+from . import keys
+from .choice import Choice, Facts, choose
+from .coarsening import Coarsening, plan, reads_along
+from .keys import (
+    FLOAT32,
+    FLOAT64,
+    INT32,
+    INT64,
+    SUPPORTED,
+    Order,
+    Packed,
+    largest_zero,
+    number,
+    rounded,
+    sign_of_zeros,
+)
+from .signs import may_be_negative_zero
+
+_BACKENDS = {"cpu": "cpp", "cuda": "triton"}
+_NO_POSITION = (1 << 31) - 1
+# Inductor reduces as many elements in one go, the first number where they are strided in memory.
+_IN_REGISTERS = (64, 1024)
+
+
+class NoLoop(Exception):
+    """Why a kernel has to be called."""
+
+
+def _keeps_order(scale: float, dtype: torch.dtype) -> bool:
+    """Whether products are in the order of what is multiplied, or in the reverse."""
+    factor = scale if dtype == FLOAT64 else ctypes.c_float(scale).value
+    return math.isfinite(factor) and factor != 0
+
+
+def _hint(size) -> int:
+    """A number that a size may be: that of the example, if it has one."""
+    variables = V.graph.sizevars
+    # (The second name is that of torch 2.10 to 2.12.)
+    hint = getattr(variables, "optimization_hint", None) or variables.size_hint
+    return hint(size, fallback=1 << 10)
+
+
+def _is_written(node: torch.fx.Node) -> bool:
+    """Whether the input of a reduction is a result of the graph, or read by a library."""
+    producer = node.args[0]
+    return any(
+        user.op == "output" or user.target in lowering.fallbacks
+        for user in producer.users
+        if user is not node
+    )
+
+
+class Loop:
+    """One reduction of an expression of Inductor's; NoLoop where a kernel is to be called."""
+
+    def __init__(
+        self,
+        op: torch._ops.OpOverload,
+        x: ir.TensorBox,
+        dim: int | Sequence[int] | None,
+        keepdim: bool,
+        largest: bool,
+        mask: ir.TensorBox | None = None,
+        index_dtype: torch.dtype | None = None,
+        *,
+        scale: float | None = None,
+        values: bool = True,
+        indices: bool = True,
+    ):
+        self.x, self.scale, self.mask = x, scale, mask
+        self.keepdim, self.values, self.indices = keepdim, values, indices
+        self.index_dtype = index_dtype or INT64
+        self.device, self.size = x.get_device(), [sympy.sympify(n) for n in x.get_size()]
+        kind = self.device.type
+        if kind not in _BACKENDS or getattr(config, f"{kind}_backend", None) != _BACKENDS[kind]:
+            raise NoLoop("no backend of Inductor that is known here")
+        if kind == "cuda" and not libraries.cuda.loaded:
+            raise NoLoop("the CUDA library is not loaded")
+        if x.get_dtype() not in SUPPORTED:
+            raise NoLoop(f"no loop for {x.get_dtype()}")
+        if not self.size:
+            raise NoLoop("it has no dims")
+        self.dims = checks.wrap_dims(op._opname, len(self.size), dim)
+        self.order = Order(x.get_dtype(), largest)
+        self.extent = sympy.prod([self.size[d] for d in self.dims])
+        self.groups = sympy.prod([n for d, n in enumerate(self.size) if d not in self.dims])
+        limit = checks.INDEX_LIMITS[self.index_dtype]
+        if index_dtype not in (None, INT64) and not self._is_at_most(limit):
+            raise NoLoop("its extent may not fit the index_dtype")
+
+    def choose(self, preference: str) -> Choice:
+        return choose(self._facts(), preference)
+
+    def results(self) -> tuple[Any, Any]:
+        """The values and the indices, of which one may be None."""
+        if not self.indices and not self._may_be_negative_zero():
+            return self._value_alone(), None
+        if self.device.type == "cpu" and not self.indices:
+            return self._product_of_the_extreme(), None
+        if self.device.type == "cpu" or self.mask is not None:
+            return self._packed(None)
+        dim = max(self.dims, key=lambda d: _hint(self.size[d]))
+        reads = reads_along(self._load(), self.size, dim)
+        cut = None
+        if self.size[dim].is_number:
+            cut = plan(int(self.size[dim]), _hint(self.groups), dim, reads)
+        if cut is not None and self.extent == self.size[dim] and cut.rest == 1:
+            return self._in_one_thread(cut)
+        if cut is None and self._is_in_registers(reads.neighbours):
+            return self._in_two_steps()
+        if self.order.width < 64:
+            return self._packed(cut)
+        return self._paired(cut)
+
+    # What is reduced.
+
+    def _load(self) -> Callable:
+        load = self.x.make_loader()
+        if self.scale is None:
+            return load
+        return lambda index: self._product(load(index))
+
+    def _product(self, value):
+        dtype = self.order.dtype
+        wide = FLOAT64 if dtype == FLOAT64 else FLOAT32
+        product = ops.mul(rounded(value, dtype), number(self.scale, wide))
+        return rounded(product, dtype)
+
+    def _position(self, index):
+        """Into the reduced dims, flattened in ascending order."""
+        position = sympy.Integer(0)
+        for d in self.dims:
+            position = position * self.size[d] + index[d]
+        return position
+
+    def _best(self, cut: Coarsening | None, word: torch.dtype) -> Callable:
+        """Of an index: an element, comparable, and its position, of `word`; the best of those that
+        one thread takes."""
+        load = self._load()
+        if cut is None:
+            return lambda index: (
+                self.order.comparable(load(index)),
+                keys.index(self._position(index), word),
+            )
+        step = cut.rest * sympy.prod([self.size[d] for d in self.dims if d > cut.dim])
+
+        def best(index):
+            element, at = cut.best(self.order, load, index)
+            at = ops.mul(ops.to_dtype(at, word), keys.index(step, word))
+            return element, ops.add(at, keys.index(self._position(index), word))
+
+        return best
+
+    def _left(self, cut: Coarsening | None) -> list[sympy.Expr]:
+        """The sizes of what threads leave to be reduced."""
+        left = [*self.size]
+        if cut is not None:
+            left[cut.dim] = sympy.Integer(cut.rest)
+        return left
+
+    def _may_be_negative_zero(self) -> bool:
+        return may_be_negative_zero(self.x.make_loader(), self.size, self.scale, self.order.dtype)
+
+    # The forms of the loop.
+
+    def _value_alone(self) -> ir.TensorBox:
+        """Inductor's own minimum of what has zeros of one sign only."""
+        own = "max" if self.order.largest else "min"
+        load_value, size = self._reduce(self._load(), self.size, self.order.dtype, own)
+        return self._result(size, load_value)
+
+    def _packed(self, cut: Coarsening | None) -> tuple[Any, Any]:
+        """The minimum of integers that hold a key and a position."""
+        form = Packed.of(self.order, self._bound(), self.values)
+        if form is None:
+            raise NoLoop("no integer holds its elements and their positions")
+        masked, load = self.mask is not None, self._load()
+        mask = lowering.expand(self.mask, [*self.size]).make_loader() if masked else None
+        best = self._best(cut, form.word)
+
+        def packed(index):
+            if cut is not None:
+                element, position = best(index)
+                return form.pack(*self.order.key_of(element), position)
+            position = keys.index(self._position(index), form.word)
+            packed = form.pack(*self.order.key(load(index)), position)
+            return ops.where(mask(index), packed, form.none()) if masked else packed
+
+        hint = cut and cut.hint
+        load_least, size = self._reduce(packed, self._left(cut), form.word, "min", hint=hint)
+        return (
+            self._result(size, lambda index: form.value(load_least(index), masked)),
+            self._indices(size, lambda index: form.position(load_least(index), masked)),
+        )
+
+    def _in_one_thread(self, cut: Coarsening) -> tuple[Any, Any]:
+        best, size = self._best(cut, INT64), self._size_of_results()
+
+        def of_group(index):
+            index = [*index]
+            for d in () if self.keepdim else self.dims:
+                index.insert(d, sympy.Integer(0))
+            return best(index)
+
+        values = self._result(size, lambda index: self.order.element(of_group(index)[0]))
+        indices = self._indices(size, lambda index: of_group(index)[1])
+        for result in filter(None, (values, indices)):
+            result.realize()  # or whoever reads it would compute it anew
+        return values, indices
+
+    def _in_two_steps(self) -> tuple[Any, Any]:
+        """Inductor's own minimum or maximum, then the first position of what equals it. (Elements
+        are in registers; the first step alone takes a third of a minimum of integers.)"""
+        best, order = self._best(None, INT32), self.order
+        own = "max" if order.floating and order.largest else "min"
+        load_extreme, size = self._reduce(
+            lambda index: best(index)[0], self.size, order.compared, own
+        )
+        if not self.indices and not order.floating:
+            return self._result(size, lambda index: order.element(load_extreme(index))), None
+        kept = [d for d in range(len(self.size)) if d not in self.dims]
+
+        def position(index):
+            element, at = best(index)
+            group = [sympy.Integer(0) if d in self.dims else i for d, i in enumerate(index)]
+            extreme = load_extreme(group if self.keepdim else [index[d] for d in kept])
+            equal = ops.eq(element, extreme)
+            if order.floating and self.indices:  # a NaN is the extreme one, if there is one
+                equal = ops.logical_or(equal, ops.ne(element, element))
+            return ops.where(equal, self._signed(element, at, INT32), _constant32(_NO_POSITION))
+
+        load_position, size = self._reduce(position, self.size, INT32, "min")
+        return self._signed_results(size, load_extreme, load_position, INT32)
+
+    def _paired(self, cut: Coarsening | None) -> tuple[Any, Any]:
+        """Inductor's own argmin or argmax of elements that no integer holds with their positions:
+        told what to answer for each, it gives the smallest such number of equal ones."""
+        left = self._left(cut)
+        if sum(n != 1 for d, n in enumerate(left) if d in self.dims) > 1:
+            # It takes reductions of the same elements for one, whatever is to be answered.
+            raise NoLoop("elements of 64 bits are reduced over several dims")
+        if not self._fits(1 << 30) or sympy.prod([left[d] for d in self.dims]) in range(8):
+            raise NoLoop("its extent is one that Inductor's own argmin does not take")
+        best, order = self._best(cut, INT64), self.order
+
+        def pair(index):
+            element, at = best(index)
+            return element, self._signed(element, at, INT64)
+
+        own = "max" if order.floating and order.largest else "min"
+        hint = cut and cut.hint
+        load_position, size = self._reduce(
+            pair, left, INT64, f"arg{own}", source=order.compared, hint=hint
+        )
+        load_extreme = None
+        if self.values:
+            load_extreme, _ = self._reduce(
+                lambda index: best(index)[0], left, order.compared, own, hint=hint
+            )
+        return self._signed_results(size, load_extreme, load_position, INT64)
+
+    def _signed(self, element, at, word):
+        """A position and, below it, the sign of a float."""
+        if not self.order.floating:
+            return at
+        wide = self.order.compared
+        wide = FLOAT64 if wide == FLOAT64 else FLOAT32
+        sign = keys.sign(ops.to_dtype(element, wide), wide, word)
+        return ops.add(ops.add(at, at), sign)
+
+    def _signed_results(self, size, load_extreme, load_position, word):
+        def constant(value):
+            return ops.constant(value, word)
+
+        def position(index):
+            position = load_position(index)
+            if self.order.floating:
+                position = ops.bitwise_right_shift(position, constant(1))
+            return position
+
+        def value(index):
+            extreme = load_extreme(index)
+            if not self.order.floating:
+                return self.order.element(extreme)
+            dtype = self.order.compared
+            negative = ops.ne(ops.bitwise_and(load_position(index), constant(1)), constant(0))
+            zero = ops.where(negative, _zero(-0.0, dtype), _zero(0.0, dtype))
+            is_zero = ops.eq(extreme, ops.constant(0.0, dtype))
+            return self.order.element(ops.where(is_zero, zero, extreme))
+
+        return self._result(size, value), self._indices(size, position)
+
+    def _product_of_the_extreme(self) -> ir.TensorBox:
+        """The values alone, as Inductor's own minimum of floats, which vectorizes better than one
+        of integers. The order of products is that of the numbers multiplied, so these are
+        compared, and the extreme one is rounded and multiplied. Besides, the sign of the first
+        zero, which that minimum does not give."""
+        load, dtype = self.x.make_loader(), self.order.dtype
+        if not _keeps_order(self.scale, dtype):
+            raise NoLoop("products with this scale are not in the order of what is multiplied")
+        wide, word = (FLOAT64, INT64) if dtype == FLOAT64 else (FLOAT32, INT32)
+        with unset_fake_temporarily():
+            least_bits = largest_zero(self.scale, dtype)
+        turned = self.scale < 0
+
+        def number_of(index):
+            return ops.to_dtype(load(index), wide)
+
+        def sign(index):
+            return sign_of_zeros(number_of(index), self._position(index), wide, least_bits)
+
+        if not self._fits(1 << 30):
+            raise NoLoop("its extent may be too large")
+        own = "max" if self.order.largest != turned else "min"
+        load_value, size = self._reduce(number_of, self.size, wide, own)
+        load_sign, _ = self._reduce(sign, self.size, word, "min")
+
+        def value(index):
+            product = self._product(ops.to_dtype(load_value(index), dtype))
+            one, odd = ops.constant(1, word), ops.constant(0 if turned else 1, word)
+            negative = ops.eq(ops.bitwise_and(load_sign(index), one), odd)
+            zero = ops.where(negative, number(-0.0, wide), number(0.0, wide))
+            is_zero = ops.eq(product, ops.constant(0.0, dtype))
+            return ops.where(is_zero, ops.to_dtype(zero, dtype), product)
+
+        return self._result(size, value)
+
+    # What loops are made of.
+
+    def _pointwise(self, dtype, inner, size):
+        return ir.Pointwise.create(device=self.device, dtype=dtype, inner_fn=inner, ranges=size)
+
+    def _result(self, size, value) -> ir.TensorBox | None:
+        return self._pointwise(self.order.dtype, value, size) if self.values else None
+
+    def _indices(self, size, position) -> ir.TensorBox | None:
+        if not self.indices:
+            return None
+        cast = lambda index: ops.to_dtype(position(index), self.index_dtype)  # noqa: E731
+        return self._pointwise(self.index_dtype, cast, size)
+
+    def _size_of_results(self) -> list[sympy.Expr]:
+        one = sympy.Integer(1)
+        return [
+            one if d in self.dims else n
+            for d, n in enumerate(self.size)
+            if self.keepdim or d not in self.dims
+        ]
+
+    def _reduce(self, load, size, dtype, kind, *, source=None, hint=None):
+        """What gives the result for a group's index, and the sizes of all results."""
+        kept = [d for d in range(len(size)) if d not in self.dims]
+
+        def element(index, reduced):
+            if self.keepdim:
+                index = [index[d] for d in kept]
+            place = dict(zip((*kept, *self.dims), (*index, *reduced), strict=True))
+            return load([place[d] for d in range(len(size))])
+
+        results = self._size_of_results()
+        least = ir.Reduction.create(
+            device=self.device,
+            dst_dtype=dtype,
+            src_dtype=source or dtype,
+            inner_fn=element,
+            ranges=results,
+            reduction_ranges=[size[d] for d in self.dims],
+            reduction_type=kind,
+            reduction_hint=hint or ReductionHint.DEFAULT,
+        )
+        if isinstance(least.data.data, ir.Reduction):  # and not code for each of few elements
+            least.realize()
+            # Nobody else reads it. Padded strides would only keep Inductor from seeing how
+            # contiguous a loop is that never writes it.
+            with config.patch(comprehensive_padding=False):
+                ir.as_storage_and_layout(least, freeze=True)
+        return least.make_loader(), results
+
+    # What is known of it.
+
+    def _is_at_most(self, limit: int) -> bool:
+        return V.graph.sizevars.statically_known_leq(self.extent, limit)
+
+    def _fits(self, limit: int) -> bool:
+        """Whether the extent is at most as large. If it is a symbol, a guard makes sure of it."""
+        if self._is_at_most(limit):
+            return True
+        symbols = self.extent.free_symbols
+        if not symbols or ir.has_free_unbacked_symbols(self.extent) or _hint(self.extent) > limit:
+            return False
+        V.graph.sizevars.check_leq(self.extent, sympy.Integer(limit))
+        return True
+
+    def _bound(self) -> int | None:
+        """A power of two that the extent does not exceed."""
+        bounds = (1 << n for n in (8, 15, 16, 23, 24))
+        known = next(filter(self._is_at_most, bounds), None)
+        return known or next((1 << n for n in (31, 32) if self._fits(1 << n)), None)
+
+    def _is_in_registers(self, neighbours: bool) -> bool:
+        """Whether Inductor is likely to hold a group in registers, so that two steps read it
+        once; and has so many groups that it does not cut them."""
+        limit = _IN_REGISTERS[neighbours]
+        return self.extent.is_number and self.extent <= limit and _hint(self.groups) >= 1 << 10
+
+    def _facts(self) -> Facts:
+        inner = self.x.data
+        while isinstance(inner, (ir.BaseView, ir.MutableBox)):
+            inner = inner.data
+        # What Inductor has made a buffer of is fused with what reads it, if it is a loop.
+        computed = isinstance(inner, ir.ComputedBuffer) and isinstance(inner.data, ir.Pointwise)
+        return Facts(
+            device=self.device.type,
+            groups=_hint(self.groups),
+            extent=_hint(self.extent),
+            itemsize=self.order.dtype.itemsize,
+            floating=self.order.floating,
+            stored=not computed and not isinstance(inner, ir.Pointwise),
+            written=_is_written(V.graph.current_node),
+            indices=self.indices,
+        )
+
+
+def _constant32(value: int):
+    return ops.constant(value, INT32)
+
+
+def _zero(value: float, dtype: torch.dtype):
+    wide = FLOAT64 if dtype == FLOAT64 else FLOAT32
+    return ops.to_dtype(number(value, wide), dtype)
