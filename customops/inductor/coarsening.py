@@ -106,33 +106,27 @@ def reads_along(load: Callable, size: Sequence[sympy.Expr], dim: int) -> Reads:
     return Reads(neighbours, fused, light)
 
 
-def plan(extent: int, groups: int, dim: int, reads: Reads) -> Coarsening | None:
-    """How to cut a dim, if at all."""
+def plan(extent: int, dim: int, reads: Reads, few_parts: bool) -> Coarsening | None:
+    """How to cut a dim, if at all. With `few_parts` not where Inductor cuts long rows, of which
+    fewer parts would be too few for all of the device."""
     if extent <= 8 or extent <= 16 and reads.light and not (reads.neighbours or reads.fused):
         return Coarsening(dim, extent, 1)  # nothing is left to be reduced
     if reads.fused:
         return None  # a thread has to take the elements that it has computed
     if reads.neighbours:
-        return _plan_rows(extent, groups, dim, reads.light)
+        return _plan_rows(extent, dim, reads.light, few_parts)
     if reads.light and extent <= 64:
         return Coarsening(dim, extent, max(8, _power_of_two(-(-extent // 8))), ReductionHint.OUTER)
-    # Inductor's tiles are wide, as memory likes it, where more than 64 elements are left.
-    if extent > 128:
-        return Coarsening(
-            dim, extent, -(-extent // (2 if extent < 1024 else 4)), ReductionHint.OUTER
-        )
-    return None
+    return None  # Inductor's tiles are wide then, as memory likes it
 
 
-def _plan_rows(extent: int, groups: int, dim: int, light: bool) -> Coarsening | None:
+def _plan_rows(extent: int, dim: int, light: bool, few_parts: bool) -> Coarsening | None:
     if extent <= 64:
         return Coarsening(dim, extent, max(8, _power_of_two(-(-extent // 4))), ReductionHint.INNER)
-    if extent < 512 or extent <= 8 * _TILE and not light:
+    long = extent > 8 * _TILE
+    if extent < 512 or not long and not light or long and few_parts:
         return None
-    count = min(8, extent // 256)
-    if groups < 256 and extent > 8 * _TILE:
-        count = 4  # Inductor cuts long rows, and had too few parts for all of the device
-    rest = -(-extent // count)
+    rest = -(-extent // min(8, extent // 256))
     return Coarsening(
         dim, extent, _power_of_two(rest) if rest <= _TILE else rest, ReductionHint.INNER
     )

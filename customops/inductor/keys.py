@@ -166,12 +166,15 @@ class Packed:
     with_sign: bool
 
     @classmethod
-    def of(cls, order: Order, extent: int | None, with_values: bool) -> "Packed | None":
-        """The narrowest that has room for positions below `extent`, which is None if unknown."""
+    def of(
+        cls, order: Order, extent: int | None, with_values: bool, masked: bool = False
+    ) -> "Packed | None":
+        """The narrowest that has room for positions below `extent`, which is None if unknown, and
+        with `masked` for `none`."""
         with_sign = with_values and order.floating
         for word in (INT32, INT64):
             room = 8 * word.itemsize - order.width - with_sign
-            if extent is not None and room > 0 and extent <= 1 << room:
+            if extent is not None and room > 0 and extent + masked <= 1 << room:
                 return cls(order, word, with_sign)
         return None
 
@@ -219,6 +222,65 @@ class Packed:
             last = constant(self.order.last, self.order.word)
             key = ops.where(self.is_none(packed), last, key)
         return self.order.value(key, minus)
+
+
+@dataclass(frozen=True)
+class Zeros:
+    """A float32 or float64 alone as an integer of its width: NaNs, what is less than zero, zeros by
+    their position, what is greater. So a zero has the sign of the first, and the rest needs no room
+    for positions. Integers must wrap around, as they do on a GPU."""
+
+    dtype: torch.dtype
+    largest: bool
+    extent: int
+
+    @property
+    def word(self) -> torch.dtype:
+        return _INTEGER[self.dtype.itemsize]
+
+    @property
+    def _base(self) -> int:
+        """The key of the first zero, such that infinity is the largest integer and NaNs wrap."""
+        return (1 << 8 * self.dtype.itemsize - 1) - 1 - _LARGEST[self.dtype] - 2 * self.extent
+
+    @property
+    def fits(self) -> bool:
+        return self._base >= 0
+
+    def _constant(self, value: int):
+        return constant(value, self.word)
+
+    def pack(self, value, at):
+        """`at` is an integer of `word`."""
+        width = 8 * self.dtype.itemsize
+        bits = ops.to_dtype_bitcast(value, self.word, self.dtype)
+        if self.largest:  # (Triton's negative of a zero is 0.0.)
+            bits = ops.bitwise_xor(bits, self._constant(-(1 << width - 1)))
+        sign = ops.bitwise_right_shift(bits, self._constant(width - 1))  # 0 or -1
+        magnitude = ops.bitwise_and(bits, self._constant((1 << width - 1) - 1))
+        number = ops.sub(ops.bitwise_xor(magnitude, sign), sign)
+        gap = ops.bitwise_and(ops.bitwise_not(sign), self._constant(2 * self.extent))
+        key = ops.add(ops.add(number, gap), self._constant(self._base))
+        zero = ops.add(ops.sub(ops.add(at, at), sign), self._constant(self._base))
+        is_zero = ops.eq(value, ops.constant(0.0, self.dtype))
+        return ops.where(is_zero, zero, key)
+
+    def value(self, key):
+        zero, width = self._constant(0), 8 * self.dtype.itemsize
+        base, top = self._constant(self._base), self._constant(self._base + 2 * self.extent)
+        negative, positive = ops.lt(key, base), ops.gt(key, top)
+        magnitude = ops.where(positive, ops.sub(key, top), zero)
+        magnitude = ops.where(negative, ops.sub(base, key), magnitude)
+        odd = ops.bitwise_and(ops.sub(key, base), self._constant(1))
+        minus = ops.logical_and(ops.ne(odd, zero), ops.logical_not(positive))
+        minus = ops.logical_or(negative, minus)
+        sign = ops.where(minus, self._constant(-(1 << width - 1)), zero)
+        bits = ops.bitwise_or(magnitude, sign)
+        if self.largest:
+            bits = ops.bitwise_xor(bits, self._constant(-(1 << width - 1)))
+        is_nan = ops.lt(key, self._constant(self._base - _LARGEST[self.dtype]))
+        bits = ops.where(is_nan, self._constant((1 << width - 1) - 1), bits)
+        return ops.to_dtype_bitcast(bits, self.dtype, self.word)
 
 
 def sign(value, dtype: torch.dtype, word: torch.dtype):

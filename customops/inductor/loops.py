@@ -11,6 +11,7 @@ from torch._inductor import config, ir, lowering
 from torch._inductor.runtime.hints import ReductionHint
 from torch._inductor.virtualized import V, ops
 from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from .. import checks, libraries
 from . import keys
@@ -24,6 +25,7 @@ from .keys import (
     SUPPORTED,
     Order,
     Packed,
+    Zeros,
     largest_zero,
     number,
     rounded,
@@ -55,14 +57,22 @@ def _hint(size) -> int:
     return hint(size, fallback=1 << 10)
 
 
+def is_view(target: Any) -> bool:
+    if target is torch.ops.aten._unsafe_view.default:
+        return True
+    returns = target._schema.returns if isinstance(target, torch._ops.OpOverload) else ()
+    return any(r.alias_info is not None and not r.alias_info.is_write for r in returns)
+
+
 def _is_written(node: torch.fx.Node) -> bool:
     """Whether the input of a reduction is a result of the graph, or read by a library."""
-    producer = node.args[0]
-    return any(
-        user.op == "output" or user.target in lowering.fallbacks
-        for user in producer.users
-        if user is not node
-    )
+    others = [user for user in node.args[0].users if user is not node]
+    for user in others:
+        if user.op == "output" or user.target in lowering.fallbacks:
+            return True
+        if is_view(user.target):
+            others.extend(user.users)
+    return False
 
 
 class Loop:
@@ -118,9 +128,13 @@ class Loop:
         reads = reads_along(self._load(), self.size, dim)
         cut = None
         if self.size[dim].is_number:
-            cut = plan(int(self.size[dim]), _hint(self.groups), dim, reads)
+            few = not self.indices and _hint(self.groups) < 256
+            cut = plan(int(self.size[dim]), dim, reads, few)
         if cut is not None and self.extent == self.size[dim] and cut.rest == 1:
             return self._in_one_thread(cut)
+        zeros = None if self.indices else self._zeros()
+        if zeros is not None:
+            return self._value_with_zeros(zeros, cut), None
         if cut is None and self._is_in_registers(reads.neighbours):
             return self._in_two_steps()
         if self.order.width < 64:
@@ -186,10 +200,10 @@ class Loop:
 
     def _packed(self, cut: Coarsening | None) -> tuple[Any, Any]:
         """The minimum of integers that hold a key and a position."""
-        form = Packed.of(self.order, self._bound(), self.values)
+        masked, load = self.mask is not None, self._load()
+        form = Packed.of(self.order, self._bound(), self.values, masked)
         if form is None:
             raise NoLoop("no integer holds its elements and their positions")
-        masked, load = self.mask is not None, self._load()
         mask = lowering.expand(self.mask, [*self.size]).make_loader() if masked else None
         best = self._best(cut, form.word)
 
@@ -227,12 +241,11 @@ class Loop:
         """Inductor's own minimum or maximum, then the first position of what equals it. (Elements
         are in registers; the first step alone takes a third of a minimum of integers.)"""
         best, order = self._best(None, INT32), self.order
+        signed = self.values and order.floating
         own = "max" if order.floating and order.largest else "min"
         load_extreme, size = self._reduce(
             lambda index: best(index)[0], self.size, order.compared, own
         )
-        if not self.indices and not order.floating:
-            return self._result(size, lambda index: order.element(load_extreme(index))), None
         kept = [d for d in range(len(self.size)) if d not in self.dims]
 
         def position(index):
@@ -240,16 +253,19 @@ class Loop:
             group = [sympy.Integer(0) if d in self.dims else i for d, i in enumerate(index)]
             extreme = load_extreme(group if self.keepdim else [index[d] for d in kept])
             equal = ops.eq(element, extreme)
-            if order.floating and self.indices:  # a NaN is the extreme one, if there is one
+            if order.floating:  # a NaN is the extreme one, if there is one
                 equal = ops.logical_or(equal, ops.ne(element, element))
-            return ops.where(equal, self._signed(element, at, INT32), _constant32(_NO_POSITION))
+            at = self._signed(element, at, INT32) if signed else at
+            return ops.where(equal, at, ops.constant(_NO_POSITION, INT32))
 
         load_position, size = self._reduce(position, self.size, INT32, "min")
-        return self._signed_results(size, load_extreme, load_position, INT32)
+        return self._results(size, load_extreme, load_position, INT32 if signed else None)
 
     def _paired(self, cut: Coarsening | None) -> tuple[Any, Any]:
         """Inductor's own argmin or argmax of elements that no integer holds with their positions:
         told what to answer for each, it gives the smallest such number of equal ones."""
+        if not self.order.floating:
+            raise NoLoop("no integer holds its elements and their positions")
         left = self._left(cut)
         if sum(n != 1 for d, n in enumerate(left) if d in self.dims) > 1:
             # It takes reductions of the same elements for one, whatever is to be answered.
@@ -272,30 +288,28 @@ class Loop:
             load_extreme, _ = self._reduce(
                 lambda index: best(index)[0], left, order.compared, own, hint=hint
             )
-        return self._signed_results(size, load_extreme, load_position, INT64)
+        return self._results(size, load_extreme, load_position, INT64)
 
     def _signed(self, element, at, word):
         """A position and, below it, the sign of a float."""
-        if not self.order.floating:
-            return at
         wide = self.order.compared
         wide = FLOAT64 if wide == FLOAT64 else FLOAT32
         sign = keys.sign(ops.to_dtype(element, wide), wide, word)
         return ops.add(ops.add(at, at), sign)
 
-    def _signed_results(self, size, load_extreme, load_position, word):
+    def _results(self, size, load_extreme, load_position, signed: torch.dtype | None):
+        """With `signed` positions are those integers, and have a sign below."""
+
         def constant(value):
-            return ops.constant(value, word)
+            return ops.constant(value, signed)
 
         def position(index):
             position = load_position(index)
-            if self.order.floating:
-                position = ops.bitwise_right_shift(position, constant(1))
-            return position
+            return position if signed is None else ops.bitwise_right_shift(position, constant(1))
 
         def value(index):
             extreme = load_extreme(index)
-            if not self.order.floating:
+            if signed is None:
                 return self.order.element(extreme)
             dtype = self.order.compared
             negative = ops.ne(ops.bitwise_and(load_position(index), constant(1)), constant(0))
@@ -304,6 +318,26 @@ class Loop:
             return self.order.element(ops.where(is_zero, zero, extreme))
 
         return self._result(size, value), self._indices(size, position)
+
+    def _zeros(self) -> Zeros | None:
+        """An order of floats with room for the positions of zeros."""
+        wide = FLOAT64 if self.order.dtype == FLOAT64 else FLOAT32
+        if not self.extent.is_number:
+            return None
+        zeros = Zeros(wide, self.order.largest, int(self.extent))
+        return zeros if zeros.fits else None
+
+    def _value_with_zeros(self, form: Zeros, cut: Coarsening | None) -> ir.TensorBox:
+        """The values alone, by one minimum of integers."""
+        best, dtype = self._best(cut, form.word), self.order.dtype
+
+        def packed(index):
+            product, at = best(index)
+            return form.pack(ops.to_dtype(product, form.dtype), at)
+
+        hint = cut and cut.hint
+        load_least, size = self._reduce(packed, self._left(cut), form.word, "min", hint=hint)
+        return self._result(size, lambda index: ops.to_dtype(form.value(load_least(index)), dtype))
 
     def _product_of_the_extreme(self) -> ir.TensorBox:
         """The values alone, as Inductor's own minimum of floats, which vectorizes better than one
@@ -401,7 +435,7 @@ class Loop:
         if self._is_at_most(limit):
             return True
         symbols = self.extent.free_symbols
-        if not symbols or ir.has_free_unbacked_symbols(self.extent) or _hint(self.extent) > limit:
+        if not symbols or free_unbacked_symbols(self.extent) or _hint(self.extent) > limit:
             return False
         V.graph.sizevars.check_leq(self.extent, sympy.Integer(limit))
         return True
@@ -433,11 +467,8 @@ class Loop:
             stored=not computed and not isinstance(inner, ir.Pointwise),
             written=_is_written(V.graph.current_node),
             indices=self.indices,
+            cut=self.device.type == "cpu" or self.order.width < 64 or not self.indices,
         )
-
-
-def _constant32(value: int):
-    return ops.constant(value, INT32)
 
 
 def _zero(value: float, dtype: torch.dtype):

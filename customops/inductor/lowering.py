@@ -8,43 +8,17 @@ Imported when Inductor is (see _register/fake.py).
 """
 
 import functools
-import hashlib
 import logging
-import re
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 from torch._inductor import lowering
 
+from .._register.caches import preference
 from . import report, vectors
 from .loops import Loop, NoLoop
 
 log = logging.getLogger(__name__)
-
-
-@functools.cache
-def version() -> str:
-    """Of the code that decides what Inductor generates."""
-    digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
-
-
-def preference() -> str:
-    from .. import inductor
-
-    return inductor.prefer
-
-
-def tell_caches() -> None:
-    """Keeps Inductor's caches from serving what another version of this code, or another
-    preference, has made."""
-    tag = f"customops.inductor={version()},{preference()};"
-    others = re.sub(r"customops\.inductor=[^;]*;", "", torch.compiler.config.cache_key_tag)
-    if torch.compiler.config.cache_key_tag != others + tag:
-        torch.compiler.config.cache_key_tag = others + tag
 
 
 def register() -> None:
