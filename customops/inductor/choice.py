@@ -13,11 +13,9 @@ class Facts:
     groups: int
     extent: int
     itemsize: int
-    floating: bool
     stored: bool  # the input is in memory, as a kernel needs it
     written: bool  # else: it will be, for others read it there
     indices: bool  # positions are wanted, and not the value alone
-    cut: bool  # Inductor cuts a group into parts where there are few
 
     @property
     def bytes(self) -> int:
@@ -41,8 +39,6 @@ class Device:
     write: float  # for a byte that is written for a kernel alone
     kernel: dict[int, float]  # for an element that a kernel reads, by its bytes
     loop: dict[int, float]  # for an element that a loop orders, beyond computing it
-    cores: int = 1  # that reduce a group each
-    read: float = 0.0  # for a byte that one of them reads
 
 
 DEVICES = {
@@ -59,8 +55,6 @@ DEVICES = {
         write=0.25e-12,
         kernel={1: 0.25e-12, 2: 0.5e-12, 4: 1e-12, 8: 2e-12},
         loop={1: 0.2e-12, 2: 0.2e-12, 4: 0.4e-12, 8: 0.6e-12},
-        cores=132,
-        read=0.03e-9,
     ),
 }
 # A value alone is Inductor's own minimum and a sign.
@@ -74,11 +68,7 @@ def seconds(facts: Facts) -> tuple[float, float]:
     kernel = device.call + elements * device.kernel[facts.itemsize]
     if not facts.stored and not facts.written:
         kernel += facts.bytes * device.write
-    loop = elements * order
-    if not facts.cut:
-        rounds = -(-facts.groups // device.cores)
-        loop = max(loop, rounds * facts.extent * facts.itemsize * device.read)
-    return loop, kernel
+    return elements * order, kernel
 
 
 def choose(facts: Facts, prefer: str = "auto") -> Choice:
@@ -87,8 +77,6 @@ def choose(facts: Facts, prefer: str = "auto") -> Choice:
         return Choice(prefer == "loop", f"preferred: {prefer!r}")
     if facts.stored:
         return Choice(False, "its input is in memory")
-    if facts.device == "cuda" and facts.itemsize == 8 and facts.indices:
-        return Choice(False, "on a GPU, loops find positions of at most 32 bits")
     loop, kernel = seconds(facts)
     if loop <= kernel:
         return Choice(True, f"{1e6 * loop:.1f} us; a kernel {1e6 * kernel:.1f}")

@@ -135,11 +135,9 @@ class Loop:
         zeros = None if self.indices else self._zeros()
         if zeros is not None:
             return self._value_with_zeros(zeros, cut), None
-        if cut is None and self._is_in_registers(reads.neighbours):
+        if cut is None and self.order.width < 64 and self._is_in_registers(reads.neighbours):
             return self._in_two_steps()
-        if self.order.width < 64:
-            return self._packed(cut)
-        return self._paired(cut)
+        return self._packed(cut)
 
     # What is reduced.
 
@@ -261,35 +259,6 @@ class Loop:
         load_position, size = self._reduce(position, self.size, INT32, "min")
         return self._results(size, load_extreme, load_position, INT32 if signed else None)
 
-    def _paired(self, cut: Coarsening | None) -> tuple[Any, Any]:
-        """Inductor's own argmin or argmax of elements that no integer holds with their positions:
-        told what to answer for each, it gives the smallest such number of equal ones."""
-        if not self.order.floating:
-            raise NoLoop("no integer holds its elements and their positions")
-        left = self._left(cut)
-        if sum(n != 1 for d, n in enumerate(left) if d in self.dims) > 1:
-            # It takes reductions of the same elements for one, whatever is to be answered.
-            raise NoLoop("elements of 64 bits are reduced over several dims")
-        if not self._fits(1 << 30) or sympy.prod([left[d] for d in self.dims]) in range(8):
-            raise NoLoop("its extent is one that Inductor's own argmin does not take")
-        best, order = self._best(cut, INT64), self.order
-
-        def pair(index):
-            element, at = best(index)
-            return element, self._signed(element, at, INT64)
-
-        own = "max" if order.floating and order.largest else "min"
-        hint = cut and cut.hint
-        load_position, size = self._reduce(
-            pair, left, INT64, f"arg{own}", source=order.compared, hint=hint
-        )
-        load_extreme = None
-        if self.values:
-            load_extreme, _ = self._reduce(
-                lambda index: best(index)[0], left, order.compared, own, hint=hint
-            )
-        return self._results(size, load_extreme, load_position, INT64)
-
     def _signed(self, element, at, word):
         """A position and, below it, the sign of a float."""
         wide = self.order.compared
@@ -396,7 +365,7 @@ class Loop:
             if self.keepdim or d not in self.dims
         ]
 
-    def _reduce(self, load, size, dtype, kind, *, source=None, hint=None):
+    def _reduce(self, load, size, dtype, kind, *, hint=None):
         """What gives the result for a group's index, and the sizes of all results."""
         kept = [d for d in range(len(size)) if d not in self.dims]
 
@@ -410,7 +379,7 @@ class Loop:
         least = ir.Reduction.create(
             device=self.device,
             dst_dtype=dtype,
-            src_dtype=source or dtype,
+            src_dtype=dtype,
             inner_fn=element,
             ranges=results,
             reduction_ranges=[size[d] for d in self.dims],
@@ -463,11 +432,9 @@ class Loop:
             groups=_hint(self.groups),
             extent=_hint(self.extent),
             itemsize=self.order.dtype.itemsize,
-            floating=self.order.floating,
             stored=not computed and not isinstance(inner, ir.Pointwise),
             written=_is_written(V.graph.current_node),
             indices=self.indices,
-            cut=self.device.type == "cpu" or self.order.width < 64 or not self.indices,
         )
 
 
