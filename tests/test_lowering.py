@@ -166,6 +166,60 @@ def test_dynamic_sizes(bounded, end, device):
     assert_fused(choose, end, (3, 40, 17), device, prepare=mark)
 
 
+def test_the_forms_for_a_gpu(monkeypatch, device):
+    """Elements in turn, in two steps, all in one thread; here on a CPU, too."""
+    monkeypatch.setattr(loops.Loop, "for_threads", True)
+    shapes = {"strided": (5, 60, 19), "rows": (9, 2100), "few": (6, 7, 40), "short": (1100, 90)}
+
+    def function(strided, rows, few, short):
+        strided, few, product = choose(strided, -strided), choose(few, few * 2), choose(rows, -rows)
+        return (
+            customops.argmax(strided, 1),
+            *customops.min(strided, 1),
+            *customops.max(rows + 1, -1, True),
+            *customops.max(few, 1),
+            *customops.min(short.abs().exp2(), 1),
+            customops.scale_max(strided, -1.5, 1, False),
+            customops.scale_min(product, 2.0),
+            customops.scale_min(rows.abs().exp2(), 2.0),
+        )
+
+    compiled = torch.compile(function, fullgraph=True)
+    for kind in ("special", "ties", "zeros", "rare NaNs"):
+        inputs = [operands(shape, device, kind)[0] for shape in shapes.values()]
+        opspec.assert_same(compiled(*inputs), function(*inputs), opspec.ANY_NAN, kind)
+    chosen = [line for line in customops.inductor.rewrites() if line.startswith("reduceops.")]
+    assert chosen and all(" -> loop" in line for line in chosen)
+
+
+def test_what_may_be_a_negative_zero(device, monkeypatch):
+    """Where no product is one, Inductor's own minimum does."""
+    found, may = [], loops.may_be_negative_zero
+    monkeypatch.setattr(
+        loops, "may_be_negative_zero", lambda *args: found.append(may(*args)) or found[-1]
+    )
+    producers = {
+        "exp": (lambda x: x.exp(), False),
+        "a sum with a number": (lambda x: x + 1.0, False),
+        "a difference from a number": (lambda x: x * 1.5 - 2.0, False),
+        "softmax": (lambda x: torch.softmax(x, 1), False),
+        "a product of unsigned": (lambda x: x.abs() * torch.sigmoid(x), False),
+        "itself": (lambda x: x.flip(1), True),
+        "a product": (lambda x: x * 2.0, True),
+        "a small product": (lambda x: (x + 1.0) * 0.3, True),
+        "a sum": (lambda x: x + x.flip(1), True),
+        "relu": (lambda x: x.relu(), True),
+        "a negative": (lambda x: -x.exp(), True),
+    }
+
+    def function(x):
+        return [customops.scale_min(producer(x), 2.0) for producer, _ in producers.values()]
+
+    x = operands((3, 40, 17), device)[0]
+    torch.testing.assert_close(torch.compile(function)(x), function(x), equal_nan=True)
+    assert dict(zip(producers, found, strict=True)) == {k: v for k, (_, v) in producers.items()}
+
+
 def test_between_other_operations(device):
     """Part of a larger loop, with another one over the same input."""
 
@@ -256,13 +310,15 @@ def test_the_choice():
 
 def test_a_dynamic_extent(device):
     """It is a loop, and one for all that positions have room for."""
-    x = data.make((4, 90, 6), torch.float32, "ties").to(device)
-    torch._dynamo.mark_dynamic(x, 1)
     torch._dynamo.reset()
     counters.clear()
     compiled = torch.compile(lambda x: customops.max(x.exp(), 1), fullgraph=True)
     for extent in (5, 90, 31):
-        opspec.assert_same(compiled(x[:, :extent]), customops.max(x[:, :extent].exp(), 1))
+        x = data.make((4, extent, 6), torch.float32, "ties").to(device)
+        torch._dynamo.mark_dynamic(x, 1)
+        values, indices = compiled(x)
+        assert torch.equal(indices, customops.argmax(x, 1))
+        torch.testing.assert_close(values, x.exp().amax(1))
     assert counters["stats"]["unique_graphs"] == 1
     assert " -> loop" in customops.inductor.rewrites()[-1]
 

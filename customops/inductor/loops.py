@@ -113,6 +113,11 @@ class Loop:
         if index_dtype not in (None, INT64) and not self._is_at_most(limit):
             raise NoLoop("its extent may not fit the index_dtype")
 
+    @property
+    def for_threads(self) -> bool:
+        """Whether it takes the forms for a GPU."""
+        return self.device.type == "cuda"
+
     def choose(self, preference: str) -> Choice:
         return choose(self._facts(), preference)
 
@@ -120,9 +125,9 @@ class Loop:
         """The values and the indices, of which one may be None."""
         if not self.indices and not self._may_be_negative_zero():
             return self._value_alone(), None
-        if self.device.type == "cpu" and not self.indices:
+        if not self.for_threads and not self.indices:
             return self._product_of_the_extreme(), None
-        if self.device.type == "cpu" or self.mask is not None:
+        if not self.for_threads or self.mask is not None:
             return self._packed(None)
         dim = max(self.dims, key=lambda d: _hint(self.size[d]))
         reads = reads_along(self._load(), self.size, dim)

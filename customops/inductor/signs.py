@@ -50,13 +50,12 @@ class _Signs(DefaultHandler):
         return ANY
 
     def load(self, name: str, index: sympy.Expr) -> May:
-        buffer = V.graph.try_get_buffer(name)
-        data = getattr(buffer, "data", None)
-        if isinstance(data, ir.Reduction):
-            if data.reduction_type == "online_softmax_reduce":
-                return UNSIGNED if data.output_index == 1 else ANY  # the sum of exponentials
-            if data.reduction_type == "sum":
-                return _of(data.inner_fn(*data.inner_fn_args()))
+        data = getattr(V.graph.try_get_buffer(name), "data", None)
+        kind = getattr(data, "reduction_type", None)
+        if kind == "online_softmax_reduce":
+            return UNSIGNED if data.output_index == 1 else ANY  # the sum of exponentials
+        if kind == "sum" or isinstance(data, ir.Pointwise):
+            return _of(data.inner_fn(*data.inner_fn_args()))
         return ANY if V.graph.get_dtype(name).is_floating_point else WHOLE
 
     def indirect_indexing(self, *args: Any, **kwargs: Any) -> sympy.Expr:
