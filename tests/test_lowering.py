@@ -2,7 +2,10 @@
 
 import itertools
 import math
+import os
+import subprocess
 import sys
+import threading
 from types import SimpleNamespace
 
 import data
@@ -166,32 +169,6 @@ def test_dynamic_sizes(bounded, end, device):
     assert_fused(choose, end, (3, 40, 17), device, prepare=mark)
 
 
-def test_the_forms_for_a_gpu(monkeypatch, device):
-    """Elements in turn, in two steps, all in one thread; here on a CPU, too."""
-    monkeypatch.setattr(loops.Loop, "for_threads", True)
-    shapes = {"strided": (5, 60, 19), "rows": (9, 2100), "few": (6, 7, 40), "short": (1100, 90)}
-
-    def function(strided, rows, few, short):
-        strided, few, product = choose(strided, -strided), choose(few, few * 2), choose(rows, -rows)
-        return (
-            customops.argmax(strided, 1),
-            *customops.min(strided, 1),
-            *customops.max(rows + 1, -1, True),
-            *customops.max(few, 1),
-            *customops.min(short.abs().exp2(), 1),
-            customops.scale_max(strided, -1.5, 1, False),
-            customops.scale_min(product, 2.0),
-            customops.scale_min(rows.abs().exp2(), 2.0),
-        )
-
-    compiled = torch.compile(function, fullgraph=True)
-    for kind in ("special", "ties", "zeros", "rare NaNs"):
-        inputs = [operands(shape, device, kind)[0] for shape in shapes.values()]
-        opspec.assert_same(compiled(*inputs), function(*inputs), opspec.ANY_NAN, kind)
-    chosen = [line for line in customops.inductor.rewrites() if line.startswith("reduceops.")]
-    assert chosen and all(" -> loop" in line for line in chosen)
-
-
 def test_what_may_be_a_negative_zero(device, monkeypatch):
     """Where no product is one, Inductor's own minimum does."""
     found, may = [], loops.may_be_negative_zero
@@ -275,6 +252,16 @@ def test_dtypes(dtype, device):
     opspec.assert_same(tuple(result), expected, opspec.ANY_NAN)
 
 
+def test_the_last_of_as_many_as_positions_have_room_for(device):
+    """The largest integer, in the last place, is no less present for that."""
+    a = torch.zeros(2, 1 << 16, dtype=torch.int16, device=device)
+    a[:, -1] = torch.iinfo(torch.int16).max
+    mask = torch.arange(1 << 16, device=device) == (1 << 16) - 1
+    function = lambda a, mask: customops.argmin(a | 0, 1, mask=mask)  # noqa: E731
+    result, _, _ = compile_and_run(function, a, mask)
+    assert result.tolist() == [(1 << 16) - 1] * 2
+
+
 def test_the_position_is_that_of_the_values_as_computed(device):
     """Of 16 bits, which Inductor computes in float32 and eager mode rounds in between."""
     x, y = (data.make((40, 300), torch.bfloat16, "smooth", seed).to(device) for seed in range(2))
@@ -291,11 +278,14 @@ def test_the_position_is_that_of_the_values_as_computed(device):
 
 def test_the_choice():
     def of(**changed):
-        usual = dict(device="cuda", groups=1 << 16, extent=1 << 10, itemsize=4)
+        usual = dict(device="cuda", groups=1 << 16, extent=1 << 10, itemsize=4, floating=True)
         return Facts(**usual | dict(stored=False, written=False, indices=True) | changed)
 
     assert choice.choose(of()).loop and choice.choose(of(device="cpu")).loop
     assert "in memory" in choice.choose(of(stored=True)).reason
+    assert not choice.choose(of(floating=False)).loop and not choice.choose(of(itemsize=8)).loop
+    assert choice.choose(of(itemsize=8), "loop").loop
+    assert choice.choose(of(itemsize=8, indices=False)).loop
     half = dict(device="cpu", itemsize=2)
     assert not choice.choose(of(**half)).loop
     assert choice.choose(of(**half, indices=False)).loop
@@ -309,7 +299,7 @@ def test_the_choice():
 
 
 def test_a_dynamic_extent(device):
-    """It is a loop, and one for all that positions have room for."""
+    """On a CPU it is a loop, and one for all that positions have room for."""
     torch._dynamo.reset()
     counters.clear()
     compiled = torch.compile(lambda x: customops.max(x.exp(), 1), fullgraph=True)
@@ -320,7 +310,7 @@ def test_a_dynamic_extent(device):
         assert torch.equal(indices, customops.argmax(x, 1))
         torch.testing.assert_close(values, x.exp().amax(1))
     assert counters["stats"]["unique_graphs"] == 1
-    assert " -> loop" in customops.inductor.rewrites()[-1]
+    assert (" -> loop" in customops.inductor.rewrites()[-1]) == (device == "cpu")
 
 
 def test_an_inductor_without_what_it_takes(monkeypatch, device):
@@ -366,6 +356,21 @@ def test_a_cache_does_not_serve_the_code_of_another_lowering(monkeypatch, tmp_pa
         change()
         with torch.compiler.config.patch(cache_key_tag="theirs;"):
             assert [compile_anew() for _ in range(2)] == [0, 1]
+
+
+def test_the_caches_know_from_the_start():
+    """Before anything is traced, and in every thread."""
+    tags = []
+    read = lambda: tags.append(torch.compiler.config.cache_key_tag)  # noqa: E731
+    thread = threading.Thread(target=read)
+    thread.start()
+    thread.join()
+    assert f"customops.inductor={caches.version()},loop;" in tags[0]
+    code = "import customops, torch; print(torch.compiler.config.cache_key_tag)"
+    environment = {**os.environ, "TORCH_COMPILE_CACHE_KEY_TAG": "theirs;"}
+    command = [sys.executable, "-c", code]
+    found = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == f"theirs;customops.inductor={caches.version()},auto;"
 
 
 def test_the_caches_know_after_a_patch_has_ended(device):
