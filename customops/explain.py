@@ -100,6 +100,7 @@ class CpuPlan:
     gathers: bool
     copies: bool
     columns: int
+    slices: int
 
 
 def cuda_plan(

@@ -26,7 +26,7 @@ struct Fill : Walk<Element> {
     if (filling.across) return blocks(filling, begin, end);
     const Dims& dims = filling.dims;
     const Dim inner = dims.count ? dims.dim[0] : Dim{1, 1, 1};
-    const Masking<Element> masking(element);
+    const auto masking = masking_of(element);
     Cursor outer(dims, 1, begin / inner.size);
     Marks<kMasked> outer_marks(r, dims, 1, begin / inner.size);
     Key* values = static_cast<Key*>(r.values);

@@ -27,14 +27,14 @@ struct Rows : Walk<Element> {
       : Base(job, element), kernel(element, *job.reduction.dtype) {}
 
   // The smallest of n elements without gaps, of which the first is position `start`.
-  Best<int64_t> best_of(const Key* p, int64_t n, int64_t start) const {
+  REDUCEOPS_NOINLINE Best<int64_t> best_of(const Key* p, int64_t n, int64_t start) const {
     int64_t position;
     kernel.reduce(&p, 1, n, &position, nullptr);
     return {kernel.key(kernel.lane(get<Key>(p + position))), start + position};
   }
 
   // The first smallest of n elements, stride apart; the index is the position.
-  Best<int64_t> best_of(Source& source, const Run<Key>& run, int64_t n) const {
+  REDUCEOPS_SMALL Best<int64_t> best_of(Source& source, const Run<Key>& run, int64_t n) const {
     if (source.absent(run)) return {std::numeric_limits<Key>::max(), 0};
     const bool copies = source.copies(run, n);
     const int64_t step = copies ? Source::kChunk : Kernel::kRun;
@@ -51,8 +51,8 @@ struct Rows : Walk<Element> {
   }
 
   // Copies positions [j, stop) of the group that lies `at`, one behind the other, to place `to`.
-  void copy(Source& source, Place at, const uint8_t* marks, int64_t j, int64_t stop,
-            int64_t to) const {
+  REDUCEOPS_NOINLINE void copy(Source& source, Place at, const uint8_t* marks, int64_t j,
+                               int64_t stop, int64_t to) const {
     const Dims& reduced = r.groups.reduced;
     const Dim inner = reduced.dim[0];
     Cursor outer(reduced, 1, j / inner.size);
@@ -71,8 +71,8 @@ struct Rows : Walk<Element> {
 
   // The first smallest of positions [j, stop) of the walk, copied from all its runs; these follow
   // each other in the order of the index.
-  Best<int64_t> joined(Source& source, Place at, const uint8_t* marks, int64_t j,
-                       int64_t stop) const {
+  REDUCEOPS_SMALL Best<int64_t> joined(Source& source, Place at, const uint8_t* marks, int64_t j,
+                                       int64_t stop) const {
     const Dims& reduced = r.groups.reduced;
     Best<int64_t> best{std::numeric_limits<int64_t>::max(), std::numeric_limits<int64_t>::max()};
     for (int64_t m; j < stop; j += m) {
@@ -99,7 +99,7 @@ struct Rows : Walk<Element> {
   // Items are whole rows of n elements, without gaps or to be copied: as many at once as a vector
   // has lanes, but for long ones as many as still are in L1 when their winning blocks are read
   // again.
-  void whole(Source& source, int64_t begin, int64_t end, int64_t n) const {
+  REDUCEOPS_NOINLINE void whole(Source& source, int64_t begin, int64_t end, int64_t n) const {
     const Dims &kept = r.groups.kept, &reduced = r.groups.reduced;
     const bool copies = job.plan.copies;
     const bool in_place =
@@ -139,11 +139,11 @@ struct Rows : Walk<Element> {
       source.settle(row, count, n, positions);
       if (!in_place) {
         for (int i = 0; i < count; ++i)
-          this->write(at[i].step, place(reduced.dim, reduced.count, positions[i]).step,
-                      r.values ? local_values[i] : Key{});
+          write_result(r, at[i].step, place(reduced.dim, reduced.count, positions[i]).step,
+                       r.values ? local_values[i] : Key{});
       } else {
         if (r.indices && positions == local)
-          this->write_indices(begin, local, count, streams, narrowed);
+          write_indices(r, begin, local, count, streams, narrowed);
         if (r.values && streams) stream(written, local_values, count * sizeof(Key));
       }
       begin += count;
@@ -160,7 +160,7 @@ struct Rows : Walk<Element> {
     }
   }
 
-  void operator()(int64_t begin, int64_t end) const {
+  REDUCEOPS_SMALL void operator()(int64_t begin, int64_t end) const {
     Source source(*this);
     const Dims& reduced = r.groups.reduced;
     const int64_t walk = walk_extent(reduced), parts = job.plan.parts;
@@ -203,7 +203,7 @@ struct Rows : Walk<Element> {
       if (job.decided && best.key == element.order.floor) decide(part);
       if (job.candidates) {
         job.candidates[item] = {best.key, best.index};
-      } else if (!source.finished(*this, at, marks, best.key)) {
+      } else if (!source.finished(at, marks, best.key)) {
         this->finish(at, best.index);
       }
       if (++part == parts) {
