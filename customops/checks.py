@@ -36,18 +36,18 @@ INDEX_LIMITS = {
 MAX_DIMS = 64
 
 
-def _name(dtype: torch.dtype) -> str:
+def dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
 def _names(dtypes: Sequence[torch.dtype]) -> str:
-    return ", ".join(map(_name, dtypes))
+    return ", ".join(map(dtype_name, dtypes))
 
 
 def check_dtype(op: str, dtype: torch.dtype) -> None:
     if dtype not in SUPPORTED:
         raise RuntimeError(
-            f"reduceops::{op}: dtype {_name(dtype)} is not supported "
+            f"reduceops::{op}: dtype {dtype_name(dtype)} is not supported "
             f"(supported: {_names(SUPPORTED)})"
         )
 
@@ -56,16 +56,16 @@ def check_scalable(op: str, dtype: torch.dtype) -> None:
     if dtype not in SCALABLE:
         raise RuntimeError(
             f"reduceops::{op}: self must be a floating-point tensor ({_names(SCALABLE)}), "
-            f"got {_name(dtype)}"
+            f"got {dtype_name(dtype)}"
         )
 
 
-def check_scale(op: str, scale: Tensor, self: Tensor) -> Tensor:
-    """A scale that is a tensor, where `self` can be multiplied by it."""
+def as_scale(op: str, scale: Tensor, self: Tensor) -> Tensor:
+    """A scale that is a tensor, on the device of `self` where that is a CPU."""
     if scale.dim() or not scale.dtype.is_floating_point:
         raise RuntimeError(
             f"reduceops::{op}: scale must be a number or a 0-d floating-point tensor, got "
-            f"{_name(scale.dtype)} of shape {list(scale.shape)}"
+            f"{dtype_name(scale.dtype)} of shape {list(scale.shape)}"
         )
     return scale.to(self.device) if self.device.type == "cpu" else scale
 
@@ -112,7 +112,9 @@ def check_not_empty(op: str, shape: Sequence[int], dims: Sequence[int]) -> None:
 
 def check_mask(op: str, mask: Tensor, self: Tensor) -> None:
     if mask.dtype != torch.bool:
-        raise RuntimeError(f"reduceops::{op}: mask must be a bool tensor, got {_name(mask.dtype)}")
+        raise RuntimeError(
+            f"reduceops::{op}: mask must be a bool tensor, got {dtype_name(mask.dtype)}"
+        )
     check_broadcast(op, mask.shape, self.shape)
     if mask.layout != torch.strided or mask.device != self.device:
         raise RuntimeError(MASK_PLACE.format(op))
@@ -143,12 +145,12 @@ def check_index_dtype(
     if dtype not in INDEX_LIMITS:
         raise RuntimeError(
             f"reduceops::{op}: index_dtype must be int64, int32, uint16 or uint8, "
-            f"got {_name(dtype)}"
+            f"got {dtype_name(dtype)}"
         )
     extent = math.prod(shape[dim] for dim in dims if dim < len(shape))
     if dtype != torch.int64 and statically_known_true(extent > INDEX_LIMITS[dtype]):
         raise RuntimeError(
-            f"reduceops::{op}: index_dtype {_name(dtype)} cannot hold every index of {extent} "
+            f"reduceops::{op}: index_dtype {dtype_name(dtype)} cannot hold every index of {extent} "
             "elements"
         )
     return dtype

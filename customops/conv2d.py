@@ -6,15 +6,19 @@ one for the shapes and torch's settings allow it; see docs/gpu.md. Elsewhere the
 of torch, on a CPU over slices that stay in cache, and :func:`customops.scale_min`.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from torch import Tensor
 
 from . import arguments
 from ._register import conv2d as register
-from .ops import _traced, _with_direct
+from .arguments import ONE, TRUE
+from .ops import Names, _traced, _with_direct
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 Numbers = int | Sequence[int]
 
@@ -31,8 +35,9 @@ def conv2d_scale_min(
     padding: Numbers | str = 0,
     dilation: Numbers = 1,
     groups: int = 1,
-    dim: int = 1,
-    keepdim: bool = True,
+    dim: int = ONE,
+    keepdim: bool = TRUE,
+    **names: "Unpack[Names]",
 ) -> Tensor:
     """``torch.min(torch.nn.functional.conv2d(...) * scale, dim, keepdim)[0]``, NaN included.
 
@@ -49,8 +54,8 @@ def conv2d_scale_min(
         padding: Also "valid" or "same", as for ``conv2d``.
         dilation: The distance of neighbours in the kernel.
         groups: Into how many the channels and filters are divided.
-        dim: The dim of the convolution's result that is reduced.
-        keepdim: Whether the result has `dim`, with size 1.
+        dim: The dim of the convolution's result that is reduced; also `axis`.
+        keepdim: Whether the result has `dim`, with size 1; also `keepdims`.
 
     Returns:
         The smallest products, of the dtype of `input`, in the precision that torch's settings give
@@ -68,7 +73,7 @@ def conv2d_scale_min(
     """
     op = _scale_min if _traced() else _direct_scale_min
     how = (stride, padding, dilation, groups, dim, keepdim)
-    return _call("conv2d_scale_min", op, input, weight, bias, scale, *how)
+    return _call("conv2d_scale_min", op, (input, weight, bias), scale, how, names)
 
 
 def conv2d_scale_max(
@@ -80,8 +85,9 @@ def conv2d_scale_max(
     padding: Numbers | str = 0,
     dilation: Numbers = 1,
     groups: int = 1,
-    dim: int = 1,
-    keepdim: bool = True,
+    dim: int = ONE,
+    keepdim: bool = TRUE,
+    **names: "Unpack[Names]",
 ) -> Tensor:
     """``torch.max(torch.nn.functional.conv2d(...) * scale, dim, keepdim)[0]``, NaN included.
 
@@ -94,13 +100,14 @@ def conv2d_scale_max(
         padding: Also "valid" or "same".
         dilation: The distance of neighbours in the kernel.
         groups: Into how many the channels and filters are divided.
-        dim: The dim of the convolution's result that is reduced.
-        keepdim: Whether the result has `dim`, with size 1.
+        dim: The dim of the convolution's result that is reduced; also `axis`.
+        keepdim: Whether the result has `dim`, with size 1; also `keepdims`.
 
     Returns:
         The largest products, of the dtype of `input`.
 
     Raises:
+        TypeError: An argument is of another type.
         IndexError: `dim` is out of range, or has size 0.
         RuntimeError: The shapes do not convolve; a dtype, layout or device is not supported.
 
@@ -111,58 +118,74 @@ def conv2d_scale_max(
     """
     op = _scale_max if _traced() else _direct_scale_max
     how = (stride, padding, dilation, groups, dim, keepdim)
-    return _call("conv2d_scale_max", op, input, weight, bias, scale, *how)
+    return _call("conv2d_scale_max", op, (input, weight, bias), scale, how, names)
 
 
 def _call(
     name: str,
     op: Callable[..., Tensor],
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
+    tensors: tuple[Tensor, Tensor, Tensor | None],
     scale: float,
-    stride: Numbers,
-    padding: Numbers | str,
-    dilation: Numbers,
-    *rest: Any,
+    how: Sequence[Any],
+    names: Mapping[str, Any],
 ) -> Tensor:
     """`op`, with the exceptions of this package."""
+    stride, padding, dilation, groups, dim, keepdim = how
+    dim, keepdim, _ = arguments.rename(name, names, (), dim, keepdim)
+    if type(dim) is not int or type(keepdim) is not bool:
+        dim, keepdim = arguments.as_dim(name, dim), arguments.as_keepdim(name, keepdim)
+    stride = arguments.as_ints(name, "stride", stride)
+    dilation = arguments.as_ints(name, "dilation", dilation)
+    if isinstance(padding, str):
+        tensors, padding = _pad(name, tensors, stride, padding, dilation)
+    else:
+        padding = arguments.as_ints(name, "padding", padding, ", 'valid' or 'same'")
+    how = (stride, padding, dilation, groups, dim, keepdim)
     try:
-        stride, dilation = _as_list(stride), _as_list(dilation)
-        if isinstance(padding, str):
-            input, padding = _pad(name, input, weight, stride, padding, dilation)
-        padding = _as_list(padding)
-        return op(input, weight, bias, scale, stride, padding, dilation, *rest)
+        return op(*tensors, scale, *how)
     except Exception as error:
-        if "CUDA out of memory" in str(error):
-            raise torch.OutOfMemoryError(str(error)) from error
-        arguments.check_input(name, input)
-        arguments.check_input(name, weight, "weight")
+        _raise(error, name, tensors, scale, how)
+
+
+def _raise(
+    error: Exception,
+    name: str,
+    tensors: tuple[Tensor, Tensor, Tensor | None],
+    scale: float,
+    how: Sequence[Any],
+) -> NoReturn:
+    """Raises `error`, or what it is in Python; see :mod:`customops.ops`."""
+    if "CUDA out of memory" in str(error):
+        raise torch.OutOfMemoryError(str(error)) from error
+    *numbers, dim, _ = how
+    try:
+        for of, tensor in zip(("input", "weight", "bias"), tensors, strict=True):
+            if of != "bias" or tensor is not None:
+                arguments.check_input(name, tensor, of)
         arguments.check_scale(name, scale)
-        how = (stride, padding, dilation, *rest[:-1])
-        try:
-            register.check(name, input, weight, bias, *how)
-        except Exception as found:
-            if isinstance(found, IndexError) and str(found) == str(error):
-                raise found from error
-        raise
-
-
-def _as_list(numbers: Numbers) -> Sequence[int]:
-    return [numbers] * 2 if isinstance(numbers, int) else numbers
+        for of, number in zip(("stride", "padding", "dilation", "groups"), numbers, strict=True):
+            arguments.check_ints(name, of, number)
+    except TypeError as found:
+        raise found from error
+    try:
+        register.check(name, *tensors, *numbers, dim)
+    except Exception as found:
+        if isinstance(found, IndexError) and str(found) == str(error):
+            raise found from error
+    raise error
 
 
 def _pad(
     name: str,
-    input: Tensor,
-    weight: Tensor,
+    tensors: tuple[Tensor, Tensor, Tensor | None],
     stride: Sequence[int],
     padding: str,
     dilation: Sequence[int],
-) -> tuple[Tensor, Sequence[int]]:
-    """The input, of which "same" may pad one side more by a copy, and the numbers of a word."""
+) -> tuple[tuple[Tensor, Tensor, Tensor | None], Sequence[int]]:
+    """The tensors, of which "same" may pad the input on one side, and the numbers of a word."""
+    input, weight, bias = tensors
     if padding == "valid":
-        return input, [0, 0]
+        return tensors, [0, 0]
     if padding != "same":
         raise RuntimeError(
             f"reduceops::{name}: padding must be numbers, 'valid' or 'same', got {padding!r}"
@@ -171,6 +194,8 @@ def _pad(
         raise RuntimeError(
             f"reduceops::{name}: padding='same' needs a stride of 1, got {list(stride)}"
         )
+    for of, tensor in (("input", input), ("weight", weight)):
+        arguments.check_input(name, tensor, of)
     if weight.dim() != 4:
         raise RuntimeError(f"reduceops::{name}: weight must be 4-d, got shape {list(weight.shape)}")
     factors = register.pair(name, "dilation", dilation, 1)
@@ -178,4 +203,4 @@ def _pad(
     height, width = (size % 2 for size in total)
     if height or width:
         input = torch.nn.functional.pad(input, (0, width, 0, height))
-    return input, [size // 2 for size in total]
+    return (input, weight, bias), [size // 2 for size in total]

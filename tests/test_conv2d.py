@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import graphs
+import numpy
 import pytest
 import torch
 from torch import nn
@@ -159,6 +160,16 @@ def test_scales(name, scale, device):
 
 
 @each_name
+def test_other_names_and_types_of_arguments(name):
+    x, w, b = make((2, 4, 8, 8), (6, 4, 3, 3), "cpu")
+    call, one = getattr(customops, name), numpy.int64(1)
+    assert torch.equal(
+        call(x, w, b, SCALE, one, [one], axis=-1, keepdims=False),
+        call(x, w, b, SCALE, (1, 1), 1, dim=3, keepdim=False),
+    )
+
+
+@each_name
 def test_an_empty_batch(name, device):
     x, w, b = make((0, 4, 8, 8), (6, 4, 3, 3), device)
     assert getattr(customops, name)(x, w, b, SCALE).shape == (0, 1, 6, 6)
@@ -246,6 +257,18 @@ def test_errors_of_arguments_that_are_no_tensors(name, device):
         call(x, [1.0], b, 2.0)
     with pytest.raises(TypeError, match=f"reduceops::{name}: scale must be a number, got"):
         call(x, w, b, torch.ones(2))
+    for wrong, text in (
+        ({"stride": "2"}, "stride must be an int or a sequence of ints, got str"),
+        ({"stride": [1, 2.5]}, "stride must be ints in a sequence, got float"),
+        ({"padding": None}, "padding must be an int, a sequence of ints, 'valid' or 'same', got"),
+        ({"groups": 1.0}, "groups must be an int, got float"),
+        ({"dim": None}, "dim must be an int, got None"),
+        ({"keepdim": 0}, "keepdim must be a bool, got int"),
+        ({"dim": 2, "axis": 2}, "dim and axis are one argument, and both are given"),
+        ({"dims": 2}, "there is no argument 'dims'"),
+    ):
+        with pytest.raises(TypeError, match=f"reduceops::{name}: {text}"):
+            call(x, w, b, 2.0, **wrong)
     with pytest.raises(RuntimeError, match="padding must be numbers, 'valid' or 'same', got 'no'"):
         call(x, w, b, 2.0, padding="no")
     with pytest.raises(RuntimeError, match="padding='same' needs a stride of 1"):
@@ -362,6 +385,24 @@ def test_compile_and_export(name, device, tmp_path):
     y = torch.randn(5, 4, 12, 7, device=device)
     actual = torch.export.load(tmp_path / "program.pt2").module()(y)
     torch.testing.assert_close(actual, module(y))
+
+
+class SamePadding(Module):
+    """With numbers that depend on the size, as in models that come from TensorFlow."""
+
+    def forward(self, x):
+        rows, columns = (size // 4 for size in x.shape[2:])
+        return self.function(x, self.conv.weight, self.conv.bias, SCALE, 1, [rows, columns])
+
+
+@pytest.mark.parametrize("name", NAMES[:1])
+def test_symbolic_numbers_stay_symbols(name):
+    module, shapes = SamePadding(name), ({2: Dim.DYNAMIC, 3: Dim.DYNAMIC},)
+    with torch.no_grad():
+        program = torch.export.export(module, (torch.ones(1, 4, 9, 8),), dynamic_shapes=shapes)
+    assert f"reduceops.{name}.default" in graphs.calls(program.graph_module)
+    x = torch.randn(1, 4, 16, 21)
+    torch.testing.assert_close(program.module()(x), module(x))
 
 
 @each_name

@@ -18,16 +18,15 @@ _library = torch.library.Library("reduceops", "IMPL")
 OPERATORS = ("conv2d_scale_min", "conv2d_scale_max")
 
 
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
-
-
 def pair(op: str, name: str, given: Sequence[int], least: int) -> list[int]:
     given = list(given)
     if len(given) not in (1, 2):
         raise RuntimeError(f"reduceops::{op}: {name} must be one number or two, got {given}")
-    if min(given) < least:
-        raise RuntimeError(f"reduceops::{op}: {name} must be at least {least}, got {given}")
+    for number in given:
+        _torch_private.check(
+            number >= least,
+            lambda: f"reduceops::{op}: {name} must be at least {least}, got {given}",
+        )
     return given * (3 - len(given))
 
 
@@ -37,7 +36,7 @@ def _check_place(op: str, name: str, tensor: Tensor, input: Tensor) -> None:
     if tensor.device != input.device:
         raise RuntimeError(f"reduceops::{op}: {name} must be on the device of input")
     if tensor.dtype != input.dtype:
-        dtypes = [_name(t.dtype) for t in (input, tensor)]
+        dtypes = [checks.dtype_name(t.dtype) for t in (input, tensor)]
         raise RuntimeError(
             f"reduceops::{op}: {name} must have the dtype of input, {dtypes[0]}, got {dtypes[1]}"
         )
@@ -49,7 +48,8 @@ def check(op, input, weight, bias, stride, padding, dilation, groups, dim) -> li
     if input.dtype not in checks.SCALABLE:
         raise RuntimeError(
             f"reduceops::{op}: input must be a floating-point tensor "
-            f"({', '.join(map(_name, checks.SCALABLE))}), got {_name(input.dtype)}"
+            f"({', '.join(map(checks.dtype_name, checks.SCALABLE))}), "
+            f"got {checks.dtype_name(input.dtype)}"
         )
     for name, tensor in (("input", input), ("weight", weight), ("bias", bias)):
         if tensor is not None:
@@ -131,7 +131,8 @@ def _may_need_gradient(*tensors: Tensor | None) -> bool:
 
 
 def _register_autograd(op: str) -> None:
-    overload = getattr(torch.ops.reduceops, op).default
+    packet = getattr(torch.ops.reduceops, op)
+    call = packet.default._op
 
     def decide(input, weight, bias, scale, stride=(1, 1), padding=(0, 0), dilation=(1, 1),
                groups=1, dim=1, keepdim=True):  # fmt: skip
@@ -139,7 +140,7 @@ def _register_autograd(op: str) -> None:
         if _may_need_gradient(input, weight, bias):
             check(op, input, weight, bias, *rest[:-1])
             return _convolve_and_reduce(op, input, weight, bias, scale, *rest)
-        return autograd.below_autograd(overload, input, weight, bias, scale, *rest)
+        return autograd.below_autograd(call, input, weight, bias, scale, *rest)
 
     def decide_or_fail(*args):
         try:
@@ -150,6 +151,26 @@ def _register_autograd(op: str) -> None:
     _library.impl(f"_{op}_autograd", decide_or_fail, "CompositeImplicitAutograd")
     if not libraries.cuda.loaded:  # see unsupported.py
         _library.impl(op, decide, "AutogradCUDA")
+
+    # The C++ Autograd kernel would make numbers of symbols, and a graph that holds for these only.
+    def keep_symbols(otherwise):
+        def choose(*args, **keywords):
+            decided = decide if _has_symbols(args[4:8]) else otherwise
+            return decided(*args, **keywords)
+
+        return choose
+
+    for callable_ in (packet, packet.default):
+        callable_._op = keep_symbols(callable_._op)
+
+
+def _has_symbols(arguments) -> bool:
+    """Of stride, padding, dilation and groups, whether one is a number that a graph leaves open."""
+    return any(
+        type(number) is torch.SymInt
+        for numbers in arguments
+        for number in (numbers if isinstance(numbers, (list, tuple)) else (numbers,))
+    )
 
 
 def _register_vmap(op: str) -> None:
@@ -239,7 +260,7 @@ def _take_scales_that_are_no_numbers(op: str) -> None:
         input, weight, bias, scale, stride=1, padding=0, dilation=1, groups=1, dim=1, keepdim=True
     ):
         if isinstance(scale, Tensor):
-            checks.check_scale(op, scale, input)
+            checks.as_scale(op, scale, input)
         convolved = torch.conv2d(input, weight, bias, stride, padding, dilation, groups)
         return reduce(convolved, scale, dim, keepdim)
 

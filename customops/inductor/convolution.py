@@ -17,7 +17,16 @@ _ENDS = {
     **{aten.amin.default: "min", aten.min.dim: "min"},
     **{aten.amax.default: "max", aten.max.dim: "max"},
 }
+_QUESTION = "reduceops_cuda_convolution_not_fused"
 _INT32 = torch.iinfo(torch.int32).max
+
+
+def version() -> tuple[str | None, ...]:
+    """What the choices depend on beside the graph: the library and torch's settings."""
+    if not libraries.cuda.loaded:
+        return ()
+    sizes = (128, 64, 3, 3, 1 << 20)  # with which the kernel is faster
+    return tuple(libraries.cuda.ask(_QUESTION, *sizes, width) for width in (2, 4))
 
 
 def rewrite(graph: Graph) -> list[str]:
@@ -80,10 +89,7 @@ def _is_faster(convolution: Node) -> bool:
     batch, _, rows, columns = convolution.meta["val"].shape
     sizes = [*values[1].shape, batch * rows * columns]
     numbers = (min(_hint(size), _INT32) for size in sizes)
-    why = libraries.cuda.ask(
-        "reduceops_cuda_convolution_not_fused", *numbers, values[0].dtype.itemsize
-    )
-    return why is None
+    return libraries.cuda.ask(_QUESTION, *numbers, values[0].dtype.itemsize) is None
 
 
 def _hint(size: int | torch.SymInt) -> int:
