@@ -136,6 +136,16 @@ struct Columns : Walk<Element> {
     }
   }
 
+  REDUCEOPS_NOINLINE void store_candidates(int64_t first, int64_t width, int64_t part,
+                                           const Bests& bests, const int64_t* indices) const {
+    Candidate* candidate = job.candidates + part;
+    Cursor place(r.groups.kept, 0, first);  // whose steps count the candidates of crossed dims
+    for (int64_t c = 0; c < width; ++c, place.next()) {
+      const int64_t number = job.crossed ? place.place().step : first + c;
+      candidate[number * job.plan.parts] = {kernel.key(bests.lane[c]), indices[c]};
+    }
+  }
+
   REDUCEOPS_SMALL void operator()(int64_t begin, int64_t end) const {
     const Plan& plan = job.plan;
     const bool gathers = plan.walk == Walks::kGather;
@@ -181,12 +191,7 @@ struct Columns : Walk<Element> {
         }
       }
       if (job.candidates) {
-        Candidate* candidate = job.candidates + part;
-        Cursor place(kept, 0, first);  // whose steps count the candidates of crossed dims
-        for (int64_t c = 0; c < width; ++c, place.next()) {
-          const int64_t number = job.crossed ? place.place().step : first + c;
-          candidate[number * plan.parts] = {kernel.key(bests.lane[c]), indices[c]};
-        }
+        store_candidates(first, width, part, bests, indices);
         continue;
       }
       source.settle(first, width, bests.lane, Kernel::kLast, indices);

@@ -15,7 +15,7 @@ struct Combine : Walk<Element> {
 
   Combine(const Job& job, Element element) : Base(job, element) {}
 
-  REDUCEOPS_SMALL void operator()(int64_t begin, int64_t end) const {
+  REDUCEOPS_NOINLINE void operator()(int64_t begin, int64_t end) const {
     const Dims searched = cpu::searched(r.groups.reduced);
     const Key identity = masking_of(this->element).value();
     Cursor kept(r.groups.kept, 0, begin);

@@ -2,9 +2,9 @@
 // says what folding is; those that do not lie so are gathered (gather.h).
 //
 // A tile of columns keeps for each of them the largest element so far, its row and the sum, while
-// eight rows to a pass stream by. No row comes twice: the last pass is as long as what is left, and
-// a last vector that overlaps the one before has states of its own, which are moved together at the
-// end. Bound by memory with wide vectors, by exp() with narrow ones.
+// eight rows to a pass stream by. No row comes twice: the last passes are as long as what is left,
+// and a last vector that overlaps the one before has states of its own, which are moved together at
+// the end. Bound by memory with wide vectors, by exp() with narrow ones.
 #pragma once
 
 #include <new>
@@ -97,7 +97,8 @@ struct SoftmaxColumns : SoftmaxWalk<Format> {
   template <bool kFirst, int kMost = kRows>
   static void pass(int n, const Key* const* row, Number number, int64_t width, States& states) {
     if constexpr (kMost > 1) {
-      if (n < kMost) return pass<kFirst, kMost - 1>(n, row, number, width, states);
+      if (n < kMost)
+        return pass<kFirst, (kMost > 4 ? 4 : kMost - 1)>(n, row, number, width, states);
     }
     pass<kMost, kFirst>(row, number, width, states);
   }
@@ -114,7 +115,7 @@ struct SoftmaxColumns : SoftmaxWalk<Format> {
       if (start != j) std::fill_n(states.at, lanes + kLanes, Number(0));
       const Key* row[kRows];
       for (int64_t i = 0, n; i < block; i += n) {
-        n = least<int64_t>(kRows, block - i);
+        n = block - i < kRows ? least<int64_t>(4, block - i) : kRows;
         for (int u = 0; u < n; ++u) row[u] = rows.next();
         const auto number = static_cast<Number>(i + 1);
         start == j&& i == 0 ? pass<true>(static_cast<int>(n), row, number, lanes, states)
