@@ -61,6 +61,7 @@ constexpr Field<CpuPlan> kCpuFields[] = {
     REDUCEOPS_FIELD(CpuPlan, slices),
     REDUCEOPS_FIELD(CpuPlan, copies),
     REDUCEOPS_FIELD(CpuPlan, columns),
+    REDUCEOPS_FIELD(CpuPlan, by_parts),
 };
 
 #undef REDUCEOPS_FIELD

@@ -103,6 +103,7 @@ class CpuPlan:
     copies: bool
     columns: int
     slices: int
+    by_parts: bool
 
 
 def cuda_plan(

@@ -327,6 +327,13 @@ def test_groups_of_one_element_in_another_order(spec, dtype):
             check(spec, y.unsqueeze(-1).expand(*y.shape, 3).unsqueeze(1), 1)
 
 
+@each_op_and((torch.bool, torch.float8_e5m2, *DTYPES))
+def test_few_columns_that_are_larger_than_the_cache(spec, dtype):
+    for n, width, gapped in ((300_000, 3, 7), (70_001, 2, 33)):
+        x = data.make((n, gapped), dtype, "special")[:, 1 : width + 1]
+        check(spec, x, 0)
+
+
 def test_results_that_are_repeated_in_short_periods():
     for shape, expanded in (((8, 2), (700, 8, 2)), ((1, 5, 8, 3), (7, 11, 5, 8, 3))):
         x = data.make(shape, torch.float32, "ties")

@@ -168,7 +168,7 @@ struct Columns : Walk<Element> {
       const bool in_place = !job.candidates && follow;
       const bool streams = job.streams && in_place;
       const int64_t to = in_place ? Cursor(kept, 0, first).place().step : 0;
-      int64_t* indices = in_place && !streams ? this->wide_indices(to) : nullptr;
+      int64_t* indices = in_place && !streams ? wide_indices(r, to) : nullptr;
       if (!indices) indices = local;
       const bool folds = rows > 1 && stop - j >= rows;
       if (gathers || (!folds && width < kLanes)) {

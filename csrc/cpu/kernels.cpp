@@ -27,7 +27,7 @@ void run(const Job& job, int64_t begin, int64_t end) {
   visit(job.reduction, [&]<class Element>(Element element, auto masked) {
     using Key = typename Element::Key;
     constexpr bool kBools = std::is_same_v<Element, MarkedBool>;
-    using Row = std::conditional_t<masked, MaskedRows<Key, kBools>, StoredRows<Element>>;
+    using Row = std::conditional_t<masked, MaskedRows<Key, kBools>, StoredRows<Key>>;
     using Column = std::conditional_t<masked, MaskedColumns<Key, kBools>, StoredColumns<Key>>;
     job.plan.walk == Walks::kRows ? Rows<Element, Row>(job, element)(begin, end)
                                   : Columns<Element, Column>(job, element)(begin, end);

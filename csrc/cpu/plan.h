@@ -25,11 +25,11 @@ constexpr int64_t kScatterWalk = 8;      // elements of a group, of which result
 constexpr int64_t kGatherAlong = 64;     // groups in memory to a tile, where results lie across
 constexpr int64_t kJoinedBytes = 512;  // of a run: longer ones are worth being read where they are
 constexpr int64_t kUnorderedRun = 16;  // elements of a run that is cheaper to reduce than to copy
-constexpr int64_t kShortRun = 8;       // and of one that is cheaper to gather than to join
 constexpr int64_t kCrossedWalk = 8;    // positions behind each crossed column, at least
 constexpr int64_t kMostCrossed = kWorkspaceBytes / kCandidateBytes;  // columns at once
 constexpr int64_t kCacheBytes = 1 << 20;                             // of a core, at least
-constexpr int64_t kCopyBytes = 64;                                   // a vector's, at most
+constexpr int64_t kPartBytes = kCacheBytes / 4;
+constexpr int64_t kCopyBytes = 64;          // a vector's, at most
 constexpr int64_t kItemsOfThread = 8;       // to balance threads by, at most
 constexpr int64_t kGrainBytes = 128 << 10;  // worth waking a thread for
 
@@ -46,6 +46,7 @@ struct Plan {
   int64_t parts;        // of the reduced extent; their candidates are combined afterwards
   int64_t part_extent;  // reduced positions in a part
   int64_t grain;        // items (units x parts) per thread at least
+  bool by_parts;        // items are all units of a part, then those of the next, not the other way
   // Where reduced dims are crossed (crossed_groups): columns that each output is first, and slices
   // of the outputs, of which this is the plan of the first.
   int64_t columns = 1, slices = 1;
@@ -129,9 +130,8 @@ inline Walks choose_walk(const Groups& groups, int64_t walk, int64_t bytes) {
       return Walks::kColumns;
   }
   // Few outputs are read one after the other where what they share stays in cache.
-  if (groups.outputs == 1) return Walks::kRows;
   const bool in_cache = groups.outputs * bytes < 2 * kCopyBytes && walk * kCopyBytes <= kCacheBytes;
-  return in_cache ? Walks::kRows : Walks::kGather;
+  return fills_lanes && !in_cache ? Walks::kGather : Walks::kRows;
 }
 
 // The walk of crossed columns, or of a slice of them: never rows, which count no candidates of
@@ -141,17 +141,13 @@ inline Walks choose_crossed_walk(const Groups& groups, int64_t walk, int64_t byt
   return chosen == Walks::kRows ? Walks::kGather : chosen;
 }
 
-// How many of the reduced dims are crossed, the innermost first: where memory's order is not the
-// index's, or runs are too short to be joined.
+// How many of the reduced dims are crossed, the innermost first, where memory's order is not the
+// index's.
 inline int crossed_dims(const Groups& groups, int64_t bytes) {
   const Dims& reduced = groups.reduced;
   const bool rows = is_rows(groups);
-  if (is_ordered(reduced)) {
-    const bool short_runs = rows && reduced.count > 1 && reduced.dim[0].size < kShortRun;
-    if (!short_runs || choose_walk(groups, walk_extent(reduced), bytes) != Walks::kRows) return 0;
-  } else if (rows && is_read_in_runs(groups, bytes, kJoinedBytes / bytes)) {
-    return 0;
-  }
+  if (is_ordered(reduced)) return 0;
+  if (rows && is_read_in_runs(groups, bytes, kJoinedBytes / bytes)) return 0;
   const Dim inner = rows ? reduced.dim[0] : groups.axes.dim[0];
   if (!rows && inner.stride == 1 && inner.size * bytes >= kJoinedBytes) return 0;
   int64_t columns = rows ? 1 : inner.size, walk = walk_extent(reduced);
@@ -242,15 +238,20 @@ inline Plan make_plan(const Groups& groups, Walks chosen, int64_t walk, int64_t 
       if (outer * ceil_div(inner, plan.tile) >= useful) break;
     }
     plan.tiles = ceil_div(inner, plan.tile);
-    // No last tile of a few columns.
-    if (!gathers && plan.tiles > 1)
-      plan.tile = std::min(plan.tile, ceil_div(ceil_div(inner, plan.tiles), kWhole) * kWhole);
     plan.units = outer * plan.tiles;
   }
   const int64_t fits = kWorkspaceBytes / (candidate_bytes * groups.outputs);
   const int64_t worth = ceil_div(elements, plan.units * grain);
   plan.parts = std::clamp<int64_t>(useful_parts(plan.units, useful), 1,
                                    std::max<int64_t>(1, std::min({walk, fits, worth})));
+  // Outputs that share their lines, and are too few to be columns, are read together part by part,
+  // of which each stays in cache.
+  if (chosen == Walks::kRows && groups.outputs > 1 && !is_rows(groups)) {
+    const int64_t span = walk * std::min(groups.reduced.dim[0].stride * bytes, kCopyBytes);
+    plan.by_parts = span > kCacheBytes;
+    if (plan.by_parts)
+      plan.parts = std::max(plan.parts, std::min({ceil_div(span, kPartBytes), walk, fits}));
+  }
   plan.part_extent = ceil_div(walk, plan.parts);
   plan.parts = ceil_div(walk, plan.part_extent);
   const int64_t item_elements = std::max<int64_t>(1, elements / (plan.units * plan.parts));

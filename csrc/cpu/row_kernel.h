@@ -15,6 +15,12 @@
 namespace reduceops::cpu {
 namespace {
 
+template <class Key>
+struct RowLimits {
+  // Rows up to here are not read in blocks; positions in them fit a lane.
+  static constexpr int64_t kShort = sizeof(Key) == 1 ? 256 : 16 * (kVectorBytes / sizeof(Key));
+};
+
 template <class Element>
 struct RowKernel : Lanes<Element> {
   using Vectors = Lanes<Element>;
@@ -25,8 +31,7 @@ struct RowKernel : Lanes<Element> {
   using Vectors::element, Vectors::kFloats, Vectors::kLanes;
   using Number = std::make_unsigned_t<Key>;  // of an element or a block, in a lane
 
-  // Rows up to here are not read in blocks; positions in them fit a lane.
-  static constexpr int64_t kShort = sizeof(Key) == 1 ? 256 : 16 * kLanes;
+  static constexpr int64_t kShort = RowLimits<Key>::kShort;
   static constexpr int64_t kBlock = least<int64_t>(8 * kLanes, kShort);
   static constexpr int kBlockVectors = kBlock / kLanes;
   static constexpr int kAhead = 6144;     // bytes

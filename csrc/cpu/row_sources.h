@@ -25,17 +25,16 @@ struct Run {
 };
 
 // Rows as they lie in memory, copied where a vector would not fit or elements have gaps.
-template <class Element>
+template <class K>
 class StoredRows {
  public:
-  using Kernel = RowKernel<Element>;
-  using Key = typename Element::Key;
+  using Key = K;
   using GroupMarks = Marks<false>;
-  static constexpr int64_t kLanes = Kernel::kLanes;
-  static constexpr int64_t kWhole = Kernel::kRun;  // elements of a row that hand() takes, at most
+  static constexpr int64_t kLanes = kVectorBytes / sizeof(Key);
   static constexpr int64_t kChunk = 16384 / sizeof(Key);
   static constexpr int64_t kSlack = kCopyBytes / sizeof(Key);  // short copies end behind a run
 
+  template <class Element>
   explicit StoredRows(const Walk<Element>& walk) : input_(walk.input), last_(walk.input) {
     const Groups& groups = walk.r.groups;
     for (const Dims* dims : {&groups.kept, &groups.reduced})
@@ -44,6 +43,8 @@ class StoredRows {
   }
   StoredRows(const StoredRows&) = delete;
 
+  // Elements of a row that hand() takes at most, where the kernel takes `run`.
+  static constexpr int64_t whole(int64_t run) { return run; }
   // How many rows of n elements without gaps to hand over together.
   static int64_t together(int64_t n) {
     constexpr int64_t kInCache = 32768 / sizeof(Key);
@@ -65,7 +66,7 @@ class StoredRows {
   // Whether nothing of a run is present, as far as one mark tells.
   bool absent(const Run<Key>&) const { return false; }
   // Whether chunks of a run of n elements are copied, of at most kChunk; else they may overlap, and
-  // have at most Kernel::kRun.
+  // have at most the kernel's kRun.
   bool copies(const Run<Key>& run, int64_t n) const { return run.stride != 1 || n < kLanes; }
   const Key* chunk(const Run<Key>& run, int64_t n) {
     if (!copies(run, n)) return run.elements;
@@ -123,6 +124,7 @@ class MaskedRows {
   }
   MaskedRows(const MaskedRows&) = delete;
 
+  static constexpr int64_t whole(int64_t) { return kWhole; }
   static int64_t together(int64_t n) { return std::clamp<int64_t>(kBuffer / n, 1, kLanes); }
 
   REDUCEOPS_NOINLINE void hand(const Place* at, Marks<true>& marks, int count, int64_t n,

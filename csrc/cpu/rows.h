@@ -10,6 +10,105 @@
 namespace reduceops::cpu {
 namespace {
 
+// Copies of rows, and whole rows, of which some are reduced together. The kernel is behind a
+// pointer, so that this is there once for all elements of a width.
+template <class Key, class Source>
+struct WholeRows {
+  using GroupMarks = typename Source::GroupMarks;
+  static constexpr int64_t kLanes = kVectorBytes / sizeof(Key);
+
+  const Job& job;
+  const Reduction& r;
+  const Key* const input;
+  const void* const kernel;
+  void (*const reduce)(const void* kernel, const Key* const* row, int count, int64_t n,
+                       int64_t* positions, Key* values);
+
+  // Copies positions [j, stop) of the group that lies `at`, one behind the other, to place `to`.
+  REDUCEOPS_NOINLINE void copy(Source& source, Place at, const uint8_t* marks, int64_t j,
+                               int64_t stop, int64_t to) const {
+    const Dims& reduced = r.groups.reduced;
+    const Dim inner = reduced.dim[0];
+    Cursor outer(reduced, 1, j / inner.size);
+    GroupMarks outer_marks(r, reduced, 1, j / inner.size);
+    for (int64_t start = j % inner.size; j < stop; start = 0) {
+      const int64_t n = least(inner.size - start, stop - j);
+      const Run<Key> run{input + at.offset + outer.place().offset, inner.stride,
+                         outer_marks.of(marks), inner.mask_stride};
+      source.append(to, run.from(start), n);
+      to += n;
+      j += n;
+      outer.next();
+      outer_marks.next();
+    }
+  }
+
+  // Whether positions of the walk are the result's indices.
+  bool counts() const {
+    const Dims& reduced = r.groups.reduced;
+    int64_t step = 1;
+    for (int d = 0; d < reduced.count; ++d) {
+      if (reduced.dim[d].step != step) return false;
+      step *= reduced.dim[d].size;
+    }
+    return true;
+  }
+
+  // Items are whole rows of n elements, without gaps or to be copied: as many at once as a vector
+  // has lanes, but for long ones as many as still are in L1 when their winning blocks are read
+  // again.
+  REDUCEOPS_NOINLINE void operator()(Source& source, int64_t begin, int64_t end, int64_t n) const {
+    const Dims &kept = r.groups.kept, &reduced = r.groups.reduced;
+    const bool copies = job.plan.copies;
+    const bool in_place =
+        counts() && (kept.count == 0 || (kept.count == 1 && kept.dim[0].step == 1));
+    const bool streams = job.streams && in_place && n <= RowLimits<Key>::kShort;
+    const bool direct = in_place && !streams;
+    const int64_t pitch = std::max(n, kLanes);
+    int64_t together = n > RowLimits<Key>::kShort ? Source::together(n) : kLanes;
+    if (copies) together = least(together, Source::kChunk / pitch);
+    Cursor cursor(kept, 0, begin);
+    GroupMarks marks(r, kept, 0, begin);
+    while (begin < end) {
+      const Key* row[kLanes];
+      Place at[kLanes];
+      int64_t local[kLanes], narrowed[kLanes];
+      Key local_values[kLanes];
+      const int64_t most = streams ? together - begin % together : together;  // lines of results
+      const int count = static_cast<int>(least(most, end - begin));
+      if (kept.count == 1) {
+        const Dim& dim = kept.dim[0];
+        for (int i = 0; i < count; ++i) at[i] = {(begin + i) * dim.stride, (begin + i) * dim.step};
+      } else {
+        for (int i = 0; i < count; ++i, cursor.next()) at[i] = cursor.place();
+      }
+      if (copies) {
+        for (int i = 0; i < count; ++i, marks.next())
+          copy(source, at[i], marks.place(), 0, n, i * pitch);
+        source.appended(count, n, pitch, row);
+      } else {
+        source.hand(at, marks, count, n, row);
+      }
+      int64_t* positions = direct ? wide_indices(r, begin) : nullptr;
+      if (!positions) positions = local;
+      Key* const written = static_cast<Key*>(r.values) + begin;
+      Key* values = !r.values ? nullptr : direct ? written : local_values;
+      reduce(kernel, row, count, n, positions, values);
+      source.settle(row, count, n, positions);
+      if (!in_place) {
+        for (int i = 0; i < count; ++i)
+          write_result(r, at[i].step, place(reduced.dim, reduced.count, positions[i]).step,
+                       r.values ? local_values[i] : Key{});
+      } else {
+        if (r.indices && positions == local)
+          write_indices(r, begin, local, count, streams, narrowed);
+        if (r.values && streams) stream(written, local_values, count * sizeof(Key));
+      }
+      begin += count;
+    }
+  }
+};
+
 template <class Element, class Source>
 struct Rows : Walk<Element> {
   using Base = Walk<Element>;
@@ -22,9 +121,14 @@ struct Rows : Walk<Element> {
       (1 << 20) / sizeof(Key);  // elements between two looks at others
 
   const Kernel kernel;
+  const WholeRows<Key, Source> whole;
 
   Rows(const Job& job, Element element)
-      : Base(job, element), kernel(element, *job.reduction.dtype) {}
+      : Base(job, element),
+        kernel(element, *job.reduction.dtype),
+        whole{job, r, input, &kernel, [](const void* kernel, auto... arguments) {
+                static_cast<const Kernel*>(kernel)->reduce(arguments...);
+              }} {}
 
   // The smallest of n elements without gaps, of which the first is position `start`.
   REDUCEOPS_NOINLINE Best<int64_t> best_of(const Key* p, int64_t n, int64_t start) const {
@@ -50,25 +154,6 @@ struct Rows : Walk<Element> {
     return best;
   }
 
-  // Copies positions [j, stop) of the group that lies `at`, one behind the other, to place `to`.
-  REDUCEOPS_NOINLINE void copy(Source& source, Place at, const uint8_t* marks, int64_t j,
-                               int64_t stop, int64_t to) const {
-    const Dims& reduced = r.groups.reduced;
-    const Dim inner = reduced.dim[0];
-    Cursor outer(reduced, 1, j / inner.size);
-    GroupMarks outer_marks(r, reduced, 1, j / inner.size);
-    for (int64_t start = j % inner.size; j < stop; start = 0) {
-      const int64_t n = least(inner.size - start, stop - j);
-      const Run<Key> run{input + at.offset + outer.place().offset, inner.stride,
-                         outer_marks.of(marks), inner.mask_stride};
-      source.append(to, run.from(start), n);
-      to += n;
-      j += n;
-      outer.next();
-      outer_marks.next();
-    }
-  }
-
   // The first smallest of positions [j, stop) of the walk, copied from all its runs; these follow
   // each other in the order of the index.
   REDUCEOPS_SMALL Best<int64_t> joined(Source& source, Place at, const uint8_t* marks, int64_t j,
@@ -77,77 +162,12 @@ struct Rows : Walk<Element> {
     Best<int64_t> best{std::numeric_limits<int64_t>::max(), std::numeric_limits<int64_t>::max()};
     for (int64_t m; j < stop; j += m) {
       m = least(Source::kChunk, stop - j);
-      copy(source, at, marks, j, j + m, 0);
+      whole.copy(source, at, marks, j, j + m, 0);
       const Best<int64_t> here = best_of(source.appended(m), m, j);
       if (better(here, best)) best = here;
       if (best.key == element.order.floor) break;  // nothing can be better
     }
     return {best.key, place(reduced.dim, reduced.count, best.index).step};
-  }
-
-  // Whether positions of the walk are the result's indices.
-  bool counts() const {
-    const Dims& reduced = r.groups.reduced;
-    int64_t step = 1;
-    for (int d = 0; d < reduced.count; ++d) {
-      if (reduced.dim[d].step != step) return false;
-      step *= reduced.dim[d].size;
-    }
-    return true;
-  }
-
-  // Items are whole rows of n elements, without gaps or to be copied: as many at once as a vector
-  // has lanes, but for long ones as many as still are in L1 when their winning blocks are read
-  // again.
-  REDUCEOPS_NOINLINE void whole(Source& source, int64_t begin, int64_t end, int64_t n) const {
-    const Dims &kept = r.groups.kept, &reduced = r.groups.reduced;
-    const bool copies = job.plan.copies;
-    const bool in_place =
-        counts() && (kept.count == 0 || (kept.count == 1 && kept.dim[0].step == 1));
-    const bool streams = job.streams && in_place && n <= Kernel::kShort;
-    const bool direct = in_place && !streams;
-    const int64_t pitch = std::max(n, kLanes);
-    int64_t together = n > Kernel::kShort ? Source::together(n) : kLanes;
-    if (copies) together = least(together, Source::kChunk / pitch);
-    Cursor cursor(kept, 0, begin);
-    GroupMarks marks(r, kept, 0, begin);
-    while (begin < end) {
-      const Key* row[kLanes];
-      Place at[kLanes];
-      int64_t local[kLanes], narrowed[kLanes];
-      Key local_values[kLanes];
-      const int64_t most = streams ? together - begin % together : together;  // lines of results
-      const int count = static_cast<int>(least(most, end - begin));
-      if (kept.count == 1) {
-        const Dim& dim = kept.dim[0];
-        for (int i = 0; i < count; ++i) at[i] = {(begin + i) * dim.stride, (begin + i) * dim.step};
-      } else {
-        for (int i = 0; i < count; ++i, cursor.next()) at[i] = cursor.place();
-      }
-      if (copies) {
-        for (int i = 0; i < count; ++i, marks.next())
-          copy(source, at[i], marks.place(), 0, n, i * pitch);
-        source.appended(count, n, pitch, row);
-      } else {
-        source.hand(at, marks, count, n, row);
-      }
-      int64_t* positions = direct ? this->wide_indices(begin) : nullptr;
-      if (!positions) positions = local;
-      Key* const written = static_cast<Key*>(r.values) + begin;
-      Key* values = !r.values ? nullptr : direct ? written : local_values;
-      kernel.reduce(row, count, n, positions, values);
-      source.settle(row, count, n, positions);
-      if (!in_place) {
-        for (int i = 0; i < count; ++i)
-          write_result(r, at[i].step, place(reduced.dim, reduced.count, positions[i]).step,
-                       r.values ? local_values[i] : Key{});
-      } else {
-        if (r.indices && positions == local)
-          write_indices(r, begin, local, count, streams, narrowed);
-        if (r.values && streams) stream(written, local_values, count * sizeof(Key));
-      }
-      begin += count;
-    }
   }
 
   // Whether an earlier part of the row has what no other beats, and then that this part has it.
@@ -163,16 +183,19 @@ struct Rows : Walk<Element> {
   REDUCEOPS_SMALL void operator()(int64_t begin, int64_t end) const {
     Source source(*this);
     const Dims& reduced = r.groups.reduced;
-    const int64_t walk = walk_extent(reduced), parts = job.plan.parts;
+    const int64_t walk = walk_extent(reduced);
     const bool in_place = reduced.count == 1 && reduced.dim[0].stride == 1;
-    const int64_t most = job.plan.copies ? Source::kChunk : in_place ? Source::kWhole : 0;
-    if (walk <= most && parts == 1) return whole(source, begin, end, walk);
+    const int64_t most = job.plan.copies ? Source::kChunk
+                         : in_place      ? Source::whole(Kernel::kRun)
+                                         : 0;
+    if (walk <= most && job.plan.parts == 1) return whole(source, begin, end, walk);
     const Dim inner = reduced.count ? reduced.dim[0] : Dim{1, 1, 0};
     const int64_t asked = job.decided ? kAsked : walk;
-    Cursor kept(r.groups.kept, 0, begin / parts);
-    GroupMarks kept_marks(r, r.groups.kept, 0, begin / parts);
-    int64_t part = begin % parts;
-    for (int64_t item = begin; item < end; ++item) {
+    Item item(job.plan, begin);
+    Cursor kept(r.groups.kept, 0, item.unit);
+    GroupMarks kept_marks(r, r.groups.kept, 0, item.unit);
+    for (; begin < end; ++begin) {
+      const int64_t part = item.part;
       int64_t j = part * job.plan.part_extent;
       const int64_t stop = least(walk, j + job.plan.part_extent);
       const Place at = kept.place();
@@ -202,12 +225,11 @@ struct Rows : Walk<Element> {
       }
       if (job.decided && best.key == element.order.floor) decide(part);
       if (job.candidates) {
-        job.candidates[item] = {best.key, best.index};
+        job.candidates[item.candidate()] = {best.key, best.index};
       } else if (!source.finished(at, marks, best.key)) {
         this->finish(at, best.index);
       }
-      if (++part == parts) {
-        part = 0;
+      if (item.next()) {
         kept.next();
         kept_marks.next();
       }

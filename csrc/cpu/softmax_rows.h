@@ -294,23 +294,20 @@ struct SoftmaxRows : SoftmaxWalk<Format> {
         job.plan.parts == 1) {
       return whole(begin, end);
     }
-    const int64_t walk = walk_extent(reduced), parts = job.plan.parts;
-    Cursor kept(r.groups.kept, 0, begin / parts);
-    int64_t part = begin % parts;
-    for (int64_t item = begin; item < end; ++item) {
-      int64_t j = part * job.plan.part_extent;
+    const int64_t walk = walk_extent(reduced);
+    Item item(job.plan, begin);
+    Cursor kept(r.groups.kept, 0, item.unit);
+    for (; begin < end; ++begin) {
+      const int64_t j = item.part * job.plan.part_extent;
       const int64_t stop = least(walk, j + job.plan.part_extent);
       const Place at = kept.place();
       const Softmax group = positions(input + at.offset, j, stop);
       if (job.candidates) {
-        this->store_candidate(item, group);
+        this->store_candidate(item.candidate(), group);
       } else {
         this->store(at, group);
       }
-      if (++part == parts) {
-        part = 0;
-        kept.next();
-      }
+      if (item.next()) kept.next();
     }
   }
 };

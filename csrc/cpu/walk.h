@@ -95,6 +95,11 @@ REDUCEOPS_NOINLINE void copy_run(Key* to, const Key* from, int64_t n, int64_t st
   }
 }
 
+// Where indices from number `at` on can be written as the walks count; null if they are narrower.
+inline int64_t* wide_indices(const Reduction& r, int64_t at) {
+  return r.indices && r.index_bytes == 8 ? static_cast<int64_t*>(r.indices) + at : nullptr;
+}
+
 // Writes n indices to places that follow each other; `narrowed` is room for as many where they go
 // past the caches.
 [[maybe_unused]] REDUCEOPS_NOINLINE void write_indices(const Reduction& r, int64_t at,
@@ -125,6 +130,29 @@ REDUCEOPS_NOINLINE void write_result(const Reduction& r, int64_t at, int64_t ind
   if (r.values) std::memcpy(static_cast<Key*>(r.values) + at, &value, sizeof(value));
 }
 
+// An item of a plan.
+struct Item {
+  const Plan& plan;
+  int64_t unit, part;
+
+  Item(const Plan& plan, int64_t number)
+      : plan(plan),
+        unit(plan.by_parts ? number % plan.units : number / plan.parts),
+        part(plan.by_parts ? number / plan.units : number % plan.parts) {}
+  int64_t candidate() const { return unit * plan.parts + part; }
+  // Goes on to the next item; whether its unit is another one, the first after the last.
+  bool next() {
+    if (plan.by_parts) {
+      if (++unit == plan.units) unit = 0, ++part;
+      return true;
+    }
+    if (++part < plan.parts) return false;
+    part = 0;
+    ++unit;
+    return true;
+  }
+};
+
 template <class Element>
 struct Walk {
   using Key = typename Element::Key;
@@ -135,11 +163,6 @@ struct Walk {
 
   Walk(const Job& job, Element element)
       : job(job), r(job.reduction), element(element), input(static_cast<const Key*>(r.input)) {}
-
-  // Where indices from number `at` on can be written as the walks count; null if they are narrower.
-  int64_t* wide_indices(int64_t at) const {
-    return r.indices && r.index_bytes == 8 ? static_cast<int64_t*>(r.indices) + at : nullptr;
-  }
 
   // The element of the group that lies `at`.
   REDUCEOPS_NOINLINE Key read(Place at, int64_t index) const {
