@@ -315,6 +315,10 @@ def test_last_slices_of_crossed_dims(dtype):
             x = data.make((outputs, rows, crossed), dtype, "ties", more).transpose(1, 2)
             expected = torch.from_numpy(np.ascontiguousarray(x).reshape(outputs, -1).argmax(1))
             assert torch.equal(customops.argmax(x, (1, 2)), expected), (outputs, crossed)
+    # Of one position of the outermost dim, too, there are more candidates than have room.
+    x = data.make((3, 9, 20_000, 4), dtype, "ties").permute(0, 2, 3, 1)
+    expected = torch.from_numpy(np.ascontiguousarray(x).reshape(3, 20_000, 36).argmax(2))
+    assert torch.equal(customops.argmax(x, (2, 3)), expected)
 
 
 @each_op_and((torch.bool, *DTYPES))

@@ -364,6 +364,8 @@ def test_cpu_plan_crosses_reduced_dims_that_memory_has_in_another_order():
     assert cpu_plan(x, [0]).columns == cpu_plan(empty(222, 16, 64), [0, 2]).columns == 1
     in_slices = cpu_plan(empty(16385, 100, 4).permute(0, 2, 1), [1, 2])
     assert in_slices.columns == 4 and in_slices.slices == 2 and in_slices.gathers
+    in_slices = cpu_plan(empty(3, 100, 70000, 4).permute(0, 2, 3, 1), [2, 3])
+    assert in_slices.slices == 3 * 5 and in_slices.units * in_slices.tile <= WORKSPACE // 16
 
 
 def test_cpu_plan_reads_columns_that_are_few_and_have_gaps_once():

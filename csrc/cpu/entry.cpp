@@ -93,9 +93,18 @@ void combine(const Kernels& kernels, const Job& job) {
               [&](int64_t begin, int64_t end) { kernels.combine(job, begin, end); });
 }
 
-// Reduces over all but the innermost `count` of the reduced dims first. All candidates are there at
-// once.
+// Reduces over all but the innermost `count` of the reduced dims first. All candidates of a slice
+// are there at once.
 void reduce_crossed(const Reduction& reduction, const Kernels& kernels, int count) {
+  if (const int outer = reduction.groups.kept.count - 1; outer >= 0) {
+    const int64_t size = reduction.groups.kept.dim[outer].size;
+    const int64_t most = crossed_slice(reduction.groups, count);
+    for (int64_t begin = 0; most < size && begin < size; begin += most) {
+      const int64_t n = std::min(most, size - begin);
+      reduce_crossed(slice(reduction, outer, begin, n), kernels, count);
+    }
+    if (most < size) return;
+  }
   Reduction columns = reduction;
   Groups& crossed = columns.groups;
   crossed = crossed_groups(reduction.groups, count);
@@ -118,16 +127,8 @@ void reduce_crossed(const Reduction& reduction, const Kernels& kernels, int coun
 void reduce_groups(Reduction& reduction, const Kernels& kernels, bool streams) {
   Groups& groups = reduction.groups;
   const int64_t bytes = reduction.dtype->bytes;
-  if (const int crossed = crossed_dims(groups, bytes)) {
-    const int outer = groups.kept.count - 1;
-    const int64_t size = outer < 0 ? 1 : groups.kept.dim[outer].size;
-    const int64_t most = crossed_slice(groups, crossed);
-    if (most == size) return reduce_crossed(reduction, kernels, crossed);
-    for (int64_t begin = 0; begin < size; begin += most)
-      reduce_crossed(slice(reduction, outer, begin, std::min(most, size - begin)), kernels,
-                     crossed);
-    return;
-  }
+  if (const int crossed = crossed_dims(groups, bytes))
+    return reduce_crossed(reduction, kernels, crossed);
   const int64_t walk = walk_extent(groups.reduced);
   const Walks walks = choose_walk(groups, walk, bytes);
   if (walks == Walks::kGather) {

@@ -269,10 +269,9 @@ inline void shorten(Groups& groups, int d, int64_t size) {
   merge(groups.axes, true);
 }
 
-// Of how many positions of the outermost kept dim all candidates are there at once, where the
-// innermost `crossed` reduced dims are crossed.
+// Of how many positions of the outermost kept dim, at least one, all candidates have room at once,
+// where the innermost `crossed` reduced dims are crossed.
 inline int64_t crossed_slice(const Groups& groups, int crossed) {
-  if (groups.kept.count == 0) return 1;
   const int64_t size = groups.kept.dim[groups.kept.count - 1].size;
   int64_t candidates = groups.outputs / size;
   for (int d = 0; d < crossed; ++d) candidates *= groups.reduced.dim[d].size;
@@ -283,13 +282,14 @@ inline int64_t crossed_slice(const Groups& groups, int crossed) {
 inline Plan plan_of(const Groups& groups, int64_t bytes, int64_t threads, int64_t candidate_bytes) {
   const int crossed = crossed_dims(groups, bytes);
   Groups planned = groups;
-  Plan plan;
   int64_t slices = 1, columns = 1;
   if (crossed) {
-    const int64_t most = crossed_slice(groups, crossed);
-    if (const int outer = groups.kept.count - 1; outer >= 0) {
-      slices = ceil_div(groups.kept.dim[outer].size, most);
-      if (slices > 1) shorten(planned, outer, most);
+    while (planned.kept.count > 0) {
+      const int outer = planned.kept.count - 1;
+      const int64_t size = planned.kept.dim[outer].size, most = crossed_slice(planned, crossed);
+      if (most == size) break;
+      slices *= ceil_div(size, most);
+      shorten(planned, outer, most);
     }
     const int64_t outputs = planned.outputs;
     planned = crossed_groups(planned, crossed);
@@ -298,7 +298,7 @@ inline Plan plan_of(const Groups& groups, int64_t bytes, int64_t threads, int64_
   const int64_t walk = walk_extent(planned.reduced);
   const Walks chosen =
       crossed ? choose_crossed_walk(planned, walk, bytes) : choose_walk(planned, walk, bytes);
-  plan = make_plan(planned, chosen, walk, bytes, threads, candidate_bytes);
+  Plan plan = make_plan(planned, chosen, walk, bytes, threads, candidate_bytes);
   plan.columns = columns;
   plan.slices = slices;
   return plan;
