@@ -29,6 +29,11 @@ using CpuPlan = reduceops::cpu::Plan;
 #define REDUCEOPS_FIELD(Plan, field) \
   {#field, [](const Plan& plan) { return static_cast<int64_t>(plan.field); }}
 
+// Of walks that read tiles in shared memory in several ways.
+int64_t reading_of(const CudaPlan& plan) {
+  return plan.walk == reduceops::cuda::Walk::kTiles ? plan.cut.reading : plan.box.reading;
+}
+
 constexpr Field<CudaPlan> kCudaFields[] = {
     REDUCEOPS_FIELD(CudaPlan, walk),        REDUCEOPS_FIELD(CudaPlan, vector),
     REDUCEOPS_FIELD(CudaPlan, lanes),       REDUCEOPS_FIELD(CudaPlan, loads),
@@ -41,7 +46,7 @@ constexpr Field<CudaPlan> kCudaFields[] = {
     REDUCEOPS_FIELD(CudaPlan, contiguous),  REDUCEOPS_FIELD(CudaPlan, stage_rows),
     REDUCEOPS_FIELD(CudaPlan, stage_pitch), REDUCEOPS_FIELD(CudaPlan, stage_bytes),
     REDUCEOPS_FIELD(CudaPlan, stages),      REDUCEOPS_FIELD(CudaPlan, scratch_bytes),
-    REDUCEOPS_FIELD(CudaPlan, runs),        REDUCEOPS_FIELD(CudaPlan, box.reading),
+    REDUCEOPS_FIELD(CudaPlan, runs),        {"reading", reading_of},
     REDUCEOPS_FIELD(CudaPlan, box.pieces),  REDUCEOPS_FIELD(CudaPlan, mapped),
     REDUCEOPS_FIELD(CudaPlan, realigned),   REDUCEOPS_FIELD(CudaPlan, spaced),
     REDUCEOPS_FIELD(CudaPlan, flat),

@@ -31,6 +31,7 @@ class Walk(enum.IntEnum):
     SMALL = 6
     FILL = 7
     EXCHANGE = 8
+    TILES = 9
 
 
 @dataclass(frozen=True)

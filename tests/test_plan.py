@@ -214,6 +214,7 @@ def test_cuda_plan_of_the_shapes_that_matter(shape, dims, dtype, walk):
         Walk.COLUMNS: Walk.COLUMNS,
         Walk.BOXES: Walk.BOXES,
         Walk.EXCHANGE: Walk.EXCHANGE,
+        Walk.TILES: Walk.TILES,
     }
     older[Walk.BULK_COLUMNS] = Walk.COLUMNS
     assert cuda_plan(x, dims, bulk=False).walk == older[walk]
@@ -331,6 +332,22 @@ def test_an_unaligned_input_is_not_read_in_vectors_of_columns():
     assert not cuda_plan(x, [0], address=4, tuning=columns).vector
 
 
+@pytest.mark.parametrize(
+    "sizes, strides, dims, dtype",
+    [
+        ((256, 5, 3, 73, 30), (32850, 6570, 2190, 30, 1), (2, 4), torch.float32),
+        ((4, 840_619, 2), (1_681_238, 2, 1), (0, 2), torch.float32),
+        ((63, 2, 61_867, 1, 11), (1_361_074, 1, 22, 22, 2), (0, 1, 3, 4), torch.int8),
+        # Columns of which neither dim fills a sector.
+        ((3, 5, 11, 262_144, 2), (1, 3, 15, 165, 43_253_760), (2,), torch.float32),
+        ((31, 650, 19, 256), (119, 3689, 1, 2_397_850), (2,), torch.bfloat16),  # with gaps
+    ],
+)
+def test_small_groups_that_lie_apart_are_read_by_tiles(sizes, strides, dims, dtype):
+    x = torch.empty_strided(sizes, strides, dtype=dtype, device="meta")
+    assert cuda_plan(x, dims).walk == Walk.TILES
+
+
 def test_channels_last_channels_are_rows():
     x = empty(16, 21, 512, 512).to(memory_format=torch.channels_last)
     plan = cuda_plan(x, [1], bulk=False)
@@ -340,7 +357,7 @@ def test_channels_last_channels_are_rows():
 
 def test_results_in_another_order_than_memory_are_exchanged_where_groups_are_short():
     x = empty(64, 50, 768, 3, 21).permute(3, 1, 4, 0, 2)
-    assert cuda_plan(x, [0]).walk == Walk.EXCHANGE
+    assert cuda_plan(x, [0]).walk == Walk.TILES
     assert cuda_plan(empty(2, 8192, 1024).transpose(1, 2), [0]).walk == Walk.EXCHANGE
     assert cuda_plan(empty(100, 8192, 1024).transpose(1, 2), [0]).walk != Walk.EXCHANGE
 

@@ -98,6 +98,7 @@ void launch_whole_columns(const Reduction& r, const Problem& problem, void* stre
 void launch_columns(const Reduction& r, const Problem& problem, void* stream);
 void launch_boxes(const Reduction& r, const Problem& problem, void* stream);
 void launch_exchange(const Reduction& r, const Problem& problem, void* stream);
+void launch_tiles(const Reduction& r, const Problem& problem, void* stream);
 void launch_bulk_columns(const Reduction& r, const Problem& problem, void* stream);
 // `early`: it may begin before what the stream does before it has ended, for which it then waits.
 void launch_combine(const Reduction& r, const Problem& problem, bool early, void* stream);

@@ -120,10 +120,11 @@ struct Case {
 };
 
 std::mt19937_64 random_bits(1);
-int taken[9], in_batches, in_parts, in_clusters, in_subtiles, mapped, mapped_batches, pairs_written;
+int taken[10], in_batches, in_parts, in_clusters, in_subtiles, mapped, mapped_batches,
+    pairs_written;
 int mapped_columns, scattered, wrong;
 struct Counts {
-  int taken[9], in_parts, in_clusters;
+  int taken[10], in_parts, in_clusters;
 } with_mask, of_softmax;
 
 struct Free {
@@ -328,7 +329,7 @@ void run(const Case& c) {
   }
   constexpr decltype(&launch_rows) kLaunch[] = {
       launch_rows,          launch_columns, launch_boxes, launch_bulk_columns, launch_whole_rows,
-      launch_whole_columns, launch_small,   nullptr,      launch_exchange};
+      launch_whole_columns, launch_small,   nullptr,      launch_exchange,     launch_tiles};
   if (task != Task::kExtreme) {
     (r.mask ? launch_masked : launch_softmax)(r, problem, true, nullptr);
     if (r.groups.copies > 1) launch_repeat(r, nullptr);
@@ -371,7 +372,11 @@ Tuning random_tuning() {
     tuning.segment_bytes = 32 << below(6);
     tuning.least_segment_bytes = tuning.split_segment_bytes = 16;
   }
-  if (below(4) == 0) tuning.walk = 1 + below(9);
+  if (below(4) == 0) tuning.walk = 1 + below(10);
+  if (below(20) == 0) {
+    tuning.walk = 9 + below(2);  // exchange, tiles
+    tuning.bulk_bytes = 0;
+  }
   if (below(2)) tuning.short_row_bytes = tuning.small_group_bytes = 0;  // no boxes
   if (below(2)) tuning.column_walk_8 = tuning.column_walk_16 = tuning.column_walk_32 = 1 << 20;
   return tuning;
