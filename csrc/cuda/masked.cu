@@ -3,6 +3,7 @@
 #include "cuda/held_rows.cuh"
 #include "cuda/rows.cuh"
 #include "cuda/small.cuh"
+#include "cuda/staged_columns.cuh"
 
 namespace reduceops::cuda {
 namespace {
@@ -19,11 +20,10 @@ Key absent_bits(Element element) {
   }
 }
 
-// Whether the bytes of the mask lie along `dim` as the elements do, and those of every whole vector
-// of elements are whole words.
-bool in_words(const Reduction& r, const Dim& along) {
-  const int64_t bytes = r.dtype->bytes, width = std::min<int64_t>(4, kLoadBytes / bytes);
-  const auto element = reinterpret_cast<intptr_t>(r.input) / bytes;
+// Whether the bytes of the mask lie along `dim` as the elements do, and those of every pack begin
+// where a block of `width` bytes does.
+bool lies_in_blocks(const Reduction& r, const Dim& along, int64_t width) {
+  const auto element = reinterpret_cast<intptr_t>(r.input) / r.dtype->bytes;
   int64_t apart = reinterpret_cast<intptr_t>(r.mask) - element;
   if (along.mask_stride != 1 || apart % width != 0) return false;
   for (const Dims* dims : {&r.groups.kept, &r.groups.reduced}) {
@@ -35,6 +35,14 @@ bool in_words(const Reduction& r, const Dim& along) {
   return true;
 }
 
+const char* whole_blocks_of_mask(const Reduction& r) {
+  const char* end = static_cast<const char*>(r.mask) + 1;
+  for (const Dims* dims : {&r.groups.kept, &r.groups.reduced}) {
+    for (int d = 0; d < dims->count; ++d) end += (dims->dim[d].size - 1) * dims->dim[d].mask_stride;
+  }
+  return end - reinterpret_cast<uintptr_t>(end) % kLoadBytes;
+}
+
 }  // namespace
 
 void launch_masked(const Reduction& r, const Problem& problem, bool early, void* stream) {
@@ -44,38 +52,52 @@ void launch_masked(const Reduction& r, const Problem& problem, bool early, void*
     using Element = decltype(element);
     if constexpr (kIsPlain<Element> || std::is_same_v<Element, Bool>) {
       const auto none = absent_bits(element);
-      const Masked<Element, true> words{element, none};
-      const Masked<Element, false> bytes{element, none};
+      const char* whole = whole_blocks_of_mask(r);
+      const Masked<Element, MaskOf::kBlocks> blocks{element, none, whole};
+      const Masked<Element, MaskOf::kWords> words{element, none, whole};
+      const Masked<Element, MaskOf::kNeighbors> neighbors{element, none, whole};
+      const Masked<Element, MaskOf::kApart> apart{element, none, whole};
+      const int64_t width = kLoadBytes / r.dtype->bytes;
       switch (plan.walk) {
         case Walk::kSmall:
-          launch_small_of(problem, bytes, Extreme(), stream);
+          launch_small_of(problem, apart, Extreme(), stream);
           break;
         case Walk::kColumns:
+          if constexpr (sizeof(typename Element::Key) == 4) {
+            if (plan.staged) {
+              launch_staged_columns_of(problem, apart, Extreme(), stream);
+              break;
+            }
+          }
           if (!plan.vector) {
-            launch_columns_of<false>(problem, bytes, Extreme(), stream);
-          } else if (in_words(r, groups.axes.dim[0])) {
+            launch_columns_of<false>(problem, apart, Extreme(), stream);
+          } else if (lies_in_blocks(r, groups.axes.dim[0], std::min<int64_t>(4, width))) {
             launch_columns_of<true>(problem, words, Extreme(), stream);
           } else {
-            launch_columns_of<true>(problem, bytes, Extreme(), stream);
+            launch_columns_of<true>(problem, apart, Extreme(), stream);
           }
           break;
         case Walk::kWholeRows: {
           const Dim& along = groups.reduced.dim[0];
-          along.mask_stride == 0 || in_words(r, along)
-              ? launch_held_rows_of(problem, words, Extreme(), stream)
-              : launch_held_rows_of(problem, bytes, Extreme(), stream);
+          if (along.mask_stride == 0 || lies_in_blocks(r, along, width)) {
+            launch_held_rows_of(problem, blocks, Extreme(), stream);
+          } else if (along.mask_stride == 1) {
+            launch_held_rows_of(problem, neighbors, Extreme(), stream);
+          } else {
+            launch_held_rows_of(problem, apart, Extreme(), stream);
+          }
           break;
         }
         default:
           if (!plan.vector) {
-            launch_rows_of<false>(problem, bytes, Extreme(), stream);
-          } else if (in_words(r, groups.reduced.dim[0])) {
-            launch_rows_of<true>(problem, words, Extreme(), stream);
+            launch_rows_of<false>(problem, apart, Extreme(), stream);
+          } else if (groups.reduced.dim[0].mask_stride > 1) {
+            launch_rows_of<true>(problem, apart, Extreme(), stream);
           } else {
-            launch_rows_of<true>(problem, bytes, Extreme(), stream);
+            launch_rows_of<true>(problem, neighbors, Extreme(), stream);
           }
       }
-      if (plan.split()) launch_combine_of(problem, bytes, Extreme(), early, stream);
+      if (plan.split()) launch_combine_of(problem, apart, Extreme(), early, stream);
     }
   });
 }
