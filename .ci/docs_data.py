@@ -9,6 +9,7 @@ document or a hash differs.
 import argparse
 import hashlib
 import json
+import math
 import os
 import re
 import sys
@@ -192,6 +193,26 @@ def compiled(file: str) -> str:
     return table(["producer -> reduction", "ours", "torch", "torch / ours", "a"], rows)
 
 
+def producers(file: str) -> str:
+    """Compiled graphs: torch's time over ours, for each producer and three reductions."""
+    cases = {case["name"]: case.get("compile_ratio") for case in load(file)["cases"]}
+    ends = ("argmax", "max", "scale_min")
+    names = dict.fromkeys(name.partition(" -> ")[0] for name in cases)
+    rows = []
+    for name in names:
+        ratios = [cases.get(f"{name} -> {end}") for end in ends]
+        if all(ratios):
+            rows.append([name, *(f"{ratio:.2f}" for ratio in ratios)])
+    text = table(["producer, then", *ends], rows)
+    for what, wanted in (("that want a position", False), ("of `scale_min`", True)):
+        of = [ratio for name, ratio in cases.items() if ratio and ("scale_" in name) == wanted]
+        mean = math.exp(sum(map(math.log, of)) / len(of))
+        text += (
+            f"\nAll {len(of)} cases {what}: geometric mean {mean:.2f}, smallest {min(of):.2f}.\n"
+        )
+    return text
+
+
 def five(*_: str) -> str:
     """The figures of README.md."""
     rows = []
@@ -210,7 +231,7 @@ def five(*_: str) -> str:
 TABLES = {
     made.__name__: made
     for made in (
-        *(conditions, sweep, summary, model, ranks, quantiles, compiled, five),
+        *(conditions, sweep, summary, model, ranks, quantiles, compiled, producers, five),
         *(fused, kernelbench),
     )
 }

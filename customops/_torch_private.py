@@ -68,6 +68,10 @@ _NO_GRADIENTS = "gradients and modes of Python do not work"
 _NO_TRANSFORMS = "gradients under torch.func do not work"
 _NO_MASKED_VMAP = "vmap of calls with a mask or an index_dtype does not work"
 
+compiler_settings: dict[str, Any] = _find(
+    *("torch.compiler", "config._config", {}),
+    "after an upgrade of this package Inductor's cache may serve code that the former one made",
+)
 AutoDispatchBelowAutograd = _find(
     "torch._C", "_AutoDispatchBelowAutograd", _refuse(_NO_GRADIENTS), _NO_GRADIENTS
 )
@@ -103,6 +107,15 @@ current_interpreter = _find(
 vmap_helper = _find(
     *("torch._functorch.autograd_function", "custom_function_call_vmap_helper"),
     *(_refuse(_NO_MASKED_VMAP), _NO_MASKED_VMAP),
+)
+current_raw_stream = _find(
+    *("torch._C", "_cuda_getCurrentRawStream"),
+    lambda device: torch.cuda.current_stream(device).cuda_stream,
+    "a call with symmetric memory takes some us more",
+)
+dispatch_modes = _find(
+    *("torch._C", "_len_torch_dispatch_stack", lambda: 0),
+    "a TorchDispatchMode does not see the collectives of customops.distributed",
 )
 statically_known_true = _for_symbols(
     "statically_known_true",
