@@ -48,8 +48,8 @@ constexpr Field<CudaPlan> kCudaFields[] = {
     REDUCEOPS_FIELD(CudaPlan, stages),      REDUCEOPS_FIELD(CudaPlan, scratch_bytes),
     REDUCEOPS_FIELD(CudaPlan, runs),        {"reading", reading_of},
     REDUCEOPS_FIELD(CudaPlan, box.pieces),  REDUCEOPS_FIELD(CudaPlan, mapped),
-    REDUCEOPS_FIELD(CudaPlan, realigned),   REDUCEOPS_FIELD(CudaPlan, spaced),
-    REDUCEOPS_FIELD(CudaPlan, flat),
+    REDUCEOPS_FIELD(CudaPlan, realigned),   REDUCEOPS_FIELD(CudaPlan, staged),
+    REDUCEOPS_FIELD(CudaPlan, spaced),      REDUCEOPS_FIELD(CudaPlan, flat),
 };
 
 constexpr Field<CpuPlan> kCpuFields[] = {

@@ -65,6 +65,7 @@ class CudaPlan:
     pieces: bool
     mapped: bool
     realigned: bool
+    staged: bool
     spaced: bool
     flat: bool
     # The walks that fit, of which this is one; none in a candidate's plan.

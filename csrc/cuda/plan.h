@@ -45,6 +45,7 @@ struct Plan {
   bool vector;          // 16-byte loads: along the row, or over neighbouring columns; exchange:
                         // slots of neighbouring columns
   bool realigned;       // columns: these 16 bytes begin anywhere
+  bool staged;          // columns: warps have segments of rows (staged_columns.cuh)
   int lanes;            // rows: threads per row; columns: threads side by side over columns
   int loads;            // rows: in flight of a thread
   int64_t batches;      // whole rows: of so many loads, in a part; 0: a row is held at once

@@ -207,6 +207,13 @@ class PlanCheck {
     require((p.blocks * p.threads - 1) >> 32 == 0, "threads have 32-bit numbers");
     require(walk_ / width_ <= int64_t(p.lanes) * p.loads, "a row's vectors are held");
     require(walk_ >= (p.vector ? width_ : 2 * width_ - 1), "a row has a whole vector");
+    if (plain) return;
+    // Before the first vector, and behind the last one of elements and of their mask.
+    const bool masked = task_ == Task::kMasked;
+    const int64_t kernel = p.loads > loads * 3 / 4 ? loads : loads * 3 / 4;
+    const int64_t vectors = (walk_ - (1 + masked) * (width_ - 1)) / width_;
+    require(vectors >= 1 && vectors >= held_full(kernel, bytes_, masked) * p.lanes,
+            "a thread's first loads are of the row");
   }
 
   void whole_columns() {
@@ -231,10 +238,16 @@ class PlanCheck {
   void columns() {
     const Plan& p = plan_;
     require_parts_with_work();
-    require(p.threads == kThreads, "a block as the kernel is compiled for");
+    require(p.staged ? p.threads <= kThreads && p.lanes % 32 == 0 &&
+                           p.threads % (p.lanes * p.shares) == 0
+                     : p.threads == kThreads,
+            "a block as the kernel is compiled for, and whole warps with segments");
     require(p.cluster == 1, "the kernel knows of no clusters");
     require(is_power_of_two(p.shares), "a power of two of threads shares a column");
-    const int64_t columns = p.vector || p.realigned ? width_ : 1;
+    require(!p.staged || (task_ == Task::kMasked && bytes_ == 4 && inner().stride == 1 &&
+                          (inner().mask_stride == 0 || inner().mask_stride == 1)),
+            "segments lie side by side, and so does their mask");
+    const int64_t columns = p.vector || p.realigned || p.staged ? width_ : 1;
     require(!p.realigned || (task_ == Task::kExtreme && bytes_ <= 2 && inner().stride == 1),
             "there is a kernel that realigns");
     require(
