@@ -509,6 +509,15 @@ Case short_last_part() {
   return c;
 }
 
+// The same of a sum, of which no block may read a vector that the last part does not have.
+Case short_last_sum() {
+  Case c{kDTypes[10], {1, 1, 1, 263 * 4096 + 1}, 0, 0, 8, true, false, true, true, Fill::kNumbers,
+         {}};
+  c.multiprocessors = 132;
+  c.softmax = true;
+  return c;
+}
+
 // Rows of which one begins elsewhere in a vector, a vector longer than half of the loads of a power
 // of two of threads: the fewest that a kernel of most loads is for.
 Case longer_than_half(bool masked) {
@@ -606,6 +615,7 @@ int main(int count, char** arguments) {
   check_channels_last<uint32_t>();
   check_finish();
   run(short_last_part());
+  run(short_last_sum());
   run(longer_than_half(true));
   run(longer_than_half(false));
   run(subtiles());
