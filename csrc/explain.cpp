@@ -53,11 +53,20 @@ constexpr Field<CudaPlan> kCudaFields[] = {
 };
 
 constexpr Field<CpuPlan> kCpuFields[] = {
-    REDUCEOPS_FIELD(CpuPlan, rows),   REDUCEOPS_FIELD(CpuPlan, tile),
-    REDUCEOPS_FIELD(CpuPlan, tiles),  REDUCEOPS_FIELD(CpuPlan, units),
-    REDUCEOPS_FIELD(CpuPlan, parts),  REDUCEOPS_FIELD(CpuPlan, part_extent),
-    REDUCEOPS_FIELD(CpuPlan, grain),  REDUCEOPS_FIELD(CpuPlan, gathers),
-    REDUCEOPS_FIELD(CpuPlan, copies), REDUCEOPS_FIELD(CpuPlan, columns),
+    {"rows",
+     [](const CpuPlan& plan) -> int64_t { return plan.walk == reduceops::cpu::Walks::kRows; }},
+    {"gathers",
+     [](const CpuPlan& plan) -> int64_t { return plan.walk == reduceops::cpu::Walks::kGather; }},
+    REDUCEOPS_FIELD(CpuPlan, tile),
+    REDUCEOPS_FIELD(CpuPlan, tiles),
+    REDUCEOPS_FIELD(CpuPlan, units),
+    REDUCEOPS_FIELD(CpuPlan, parts),
+    REDUCEOPS_FIELD(CpuPlan, part_extent),
+    REDUCEOPS_FIELD(CpuPlan, grain),
+    REDUCEOPS_FIELD(CpuPlan, slices),
+    REDUCEOPS_FIELD(CpuPlan, copies),
+    REDUCEOPS_FIELD(CpuPlan, columns),
+    REDUCEOPS_FIELD(CpuPlan, by_parts),
 };
 
 #undef REDUCEOPS_FIELD
@@ -127,7 +136,7 @@ REDUCEOPS_EXPORT const char* reduceops_cuda_plan(int64_t ndim, const int64_t* si
 }
 
 // mask_strides: of a mask in the shape of the input; null if there is none
-// Returns null.
+// Returns null. Of what is carried out in slices, the plan is that of the first.
 REDUCEOPS_EXPORT const char* reduceops_cpu_plan(int64_t ndim, const int64_t* sizes,
                                                 const int64_t* strides, uint64_t reduced_mask,
                                                 int64_t bytes, int64_t threads,

@@ -68,6 +68,10 @@ _NO_GRADIENTS = "gradients and modes of Python do not work"
 _NO_TRANSFORMS = "gradients under torch.func do not work"
 _NO_MASKED_VMAP = "vmap of calls with a mask or an index_dtype does not work"
 
+compiler_settings: dict[str, Any] = _find(
+    *("torch.compiler", "config._config", {}),
+    "after an upgrade of this package Inductor's cache may serve code that the former one made",
+)
 AutoDispatchBelowAutograd = _find(
     "torch._C", "_AutoDispatchBelowAutograd", _refuse(_NO_GRADIENTS), _NO_GRADIENTS
 )

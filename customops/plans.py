@@ -103,6 +103,8 @@ class CpuPlan:
     gathers: bool
     copies: bool
     columns: int
+    slices: int
+    by_parts: bool
 
 
 def cuda_plan(

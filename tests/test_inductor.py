@@ -16,7 +16,7 @@ from torch._inductor.decomposition import select_decomp_table
 
 import customops
 from customops import inductor
-from customops.inductor import lowering
+from customops._register import caches
 
 DTYPES = (torch.bool, *data.INTEGERS[:5], *data.FLOATS)
 
@@ -397,9 +397,9 @@ def test_what_the_cache_tells_apart(monkeypatch):
     assert uuid() == uuid() != uuid(min_elements=5)
     assert uuid(post_grad_custom_post_pass=Recording()) not in (None, uuid())
     assert uuid(post_grad_custom_post_pass=print) is None  # no name: nothing may be cached
-    assert lowering.version() in uuid()  # the code is part of what is cached
+    assert caches.version() in uuid()  # the code is part of what is cached
     monkeypatch.setattr(inductor, "prefer", "kernel")
-    assert lowering.preference() == "kernel" in uuid()
+    assert caches.preference() == "kernel" in uuid()
     assert options()["post_grad_custom_post_pass"] == options()["post_grad_custom_post_pass"]
 
 

@@ -2,7 +2,10 @@
 
 import itertools
 import math
+import os
+import subprocess
 import sys
+import threading
 from types import SimpleNamespace
 
 import data
@@ -18,8 +21,8 @@ from torch._inductor import lowering as inductor_lowering
 from torch._inductor.utils import run_and_get_code
 
 import customops
-from customops._register import fake
-from customops.inductor import choice, lowering
+from customops._register import caches, fake
+from customops.inductor import choice, loops, lowering
 from customops.inductor.choice import Facts
 
 pytestmark = needs_compiler
@@ -27,7 +30,7 @@ ENDS = ("min", "max")
 
 
 @pytest.fixture(autouse=True)
-def loops(tmp_path, monkeypatch):
+def prefer_loops(tmp_path, monkeypatch):
     """Wherever there is one; and no cached graph."""
     monkeypatch.setattr(customops.inductor, "prefer", "loop")
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
@@ -166,6 +169,34 @@ def test_dynamic_sizes(bounded, end, device):
     assert_fused(choose, end, (3, 40, 17), device, prepare=mark)
 
 
+def test_what_may_be_a_negative_zero(device, monkeypatch):
+    """Where no product is one, Inductor's own minimum does."""
+    found, may = [], loops.may_be_negative_zero
+    monkeypatch.setattr(
+        loops, "may_be_negative_zero", lambda *args: found.append(may(*args)) or found[-1]
+    )
+    producers = {
+        "exp": (lambda x: x.exp(), False),
+        "a sum with a number": (lambda x: x + 1.0, False),
+        "a difference from a number": (lambda x: x * 1.5 - 2.0, False),
+        "softmax": (lambda x: torch.softmax(x, 1), False),
+        "a product of unsigned": (lambda x: x.abs() * torch.sigmoid(x), False),
+        "itself": (lambda x: x.flip(1), True),
+        "a product": (lambda x: x * 2.0, True),
+        "a small product": (lambda x: (x + 1.0) * 0.3, True),
+        "a sum": (lambda x: x + x.flip(1), True),
+        "relu": (lambda x: x.relu(), True),
+        "a negative": (lambda x: -x.exp(), True),
+    }
+
+    def function(x):
+        return [customops.scale_min(producer(x), 2.0) for producer, _ in producers.values()]
+
+    x = operands((3, 40, 17), device)[0]
+    torch.testing.assert_close(torch.compile(function)(x), function(x), equal_nan=True)
+    assert dict(zip(producers, found, strict=True)) == {k: v for k, (_, v) in producers.items()}
+
+
 def test_between_other_operations(device):
     """Part of a larger loop, with another one over the same input."""
 
@@ -215,8 +246,20 @@ def test_dtypes(dtype, device):
     mask = torch.rand((3, 1, 17), device=device) < 0.3
     result, calls_ours, _ = compile_and_run(function, x, mask)
     assert calls_ours == (dtype.itemsize == 8)
+    expected = function(x.cpu(), mask.cpu())  # CUDA does not roll every dtype
+    expected = tuple(tensor.to(device) for tensor in expected)
     # (A NaN is any NaN, as the docs say.)
-    opspec.assert_same(tuple(result), tuple(function(x, mask)), opspec.ANY_NAN)
+    opspec.assert_same(tuple(result), expected, opspec.ANY_NAN)
+
+
+def test_the_last_of_as_many_as_positions_have_room_for(device):
+    """The largest integer, in the last place, is no less present for that."""
+    a = torch.zeros(2, 1 << 16, dtype=torch.int16, device=device)
+    a[:, -1] = torch.iinfo(torch.int16).max
+    mask = torch.arange(1 << 16, device=device) == (1 << 16) - 1
+    function = lambda a, mask: customops.argmin(a | 0, 1, mask=mask)  # noqa: E731
+    result, _, _ = compile_and_run(function, a, mask)
+    assert result.tolist() == [(1 << 16) - 1] * 2
 
 
 def test_the_position_is_that_of_the_values_as_computed(device):
@@ -242,6 +285,7 @@ def test_the_choice():
     assert "in memory" in choice.choose(of(stored=True)).reason
     assert not choice.choose(of(floating=False)).loop and not choice.choose(of(itemsize=8)).loop
     assert choice.choose(of(itemsize=8), "loop").loop
+    assert choice.choose(of(itemsize=8, indices=False)).loop
     half = dict(device="cpu", itemsize=2)
     assert not choice.choose(of(**half)).loop
     assert choice.choose(of(**half, indices=False)).loop
@@ -255,12 +299,18 @@ def test_the_choice():
 
 
 def test_a_dynamic_extent(device):
-    """Without a bound it may be too large."""
-    x = data.make((4, 5, 6), torch.float32, "ties").to(device)
-    torch._dynamo.mark_dynamic(x, 1)
-    result, calls_ours, _ = compile_and_run(lambda x: customops.scale_min(x + 1.0, 2.0), x)
-    assert calls_ours
-    opspec.assert_same(result, reference.scale_min(x + 1.0, 2.0))
+    """On a CPU it is a loop, and one for all that positions have room for."""
+    torch._dynamo.reset()
+    counters.clear()
+    compiled = torch.compile(lambda x: customops.max(x.exp(), 1), fullgraph=True)
+    for extent in (5, 90, 31):
+        x = data.make((4, extent, 6), torch.float32, "ties").to(device)
+        torch._dynamo.mark_dynamic(x, 1)
+        values, indices = compiled(x)
+        assert torch.equal(indices, customops.argmax(x, 1))
+        torch.testing.assert_close(values, x.exp().amax(1))
+    assert counters["stats"]["unique_graphs"] == 1
+    assert (" -> loop" in customops.inductor.rewrites()[-1]) == (device == "cpu")
 
 
 def test_an_inductor_without_what_it_takes(monkeypatch, device):
@@ -278,12 +328,9 @@ def test_an_inductor_without_what_it_takes(monkeypatch, device):
     opspec.assert_same(result, reference.scale_min(x + y, 2.0))
 
 
-@pytest.mark.parametrize("name", ["amin", "Pointwise"])
+@pytest.mark.parametrize("name", ["Reduction", "Pointwise"])
 def test_an_inductor_whose_internals_fail_when_called(name, monkeypatch, device, caplog):
-    if name == "amin":
-        monkeypatch.delitem(inductor_lowering.lowerings, torch.ops.aten.amin.default)
-    else:
-        monkeypatch.setattr(lowering, "ir", SimpleNamespace(**{**vars(ir), name: None}))
+    monkeypatch.setattr(loops, "ir", SimpleNamespace(**{**vars(ir), name: None}))
     x, y = operands((3, 40, 17), device)
     result, calls_ours, _ = compile_and_run(lambda x, y: customops.scale_min(x + y, 2.0), x, y)
     assert calls_ours and "not fused" in caplog.text
@@ -303,12 +350,27 @@ def test_a_cache_does_not_serve_the_code_of_another_lowering(monkeypatch, tmp_pa
         assert [compile_anew() for _ in range(2)] == [0, 1]
         assert "theirs;" in torch.compiler.config.cache_key_tag
     for change in (
-        lambda: monkeypatch.setattr(lowering, "version", lambda: "another"),
+        lambda: monkeypatch.setattr(caches, "version", lambda: "another"),
         lambda: monkeypatch.setattr(customops.inductor, "prefer", "kernel"),
     ):
         change()
         with torch.compiler.config.patch(cache_key_tag="theirs;"):
             assert [compile_anew() for _ in range(2)] == [0, 1]
+
+
+def test_the_caches_know_from_the_start():
+    """Before anything is traced, and in every thread."""
+    tags = []
+    read = lambda: tags.append(torch.compiler.config.cache_key_tag)  # noqa: E731
+    thread = threading.Thread(target=read)
+    thread.start()
+    thread.join()
+    assert f"customops.inductor={caches.version()},loop;" in tags[0]
+    code = "import customops, torch; print(torch.compiler.config.cache_key_tag)"
+    environment = {**os.environ, "TORCH_COMPILE_CACHE_KEY_TAG": "theirs;"}
+    command = [sys.executable, "-c", code]
+    found = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == f"theirs;customops.inductor={caches.version()},auto;"
 
 
 def test_the_caches_know_after_a_patch_has_ended(device):

@@ -1,7 +1,7 @@
 """Fake kernels: shapes and dtypes of the results, for meta tensors and tracing."""
 
-import contextlib
 import functools
+import logging
 import sys
 from collections.abc import Sequence
 
@@ -9,6 +9,9 @@ import torch
 from torch import Tensor
 
 from .. import checks
+from . import caches
+
+log = logging.getLogger("customops.inductor")
 
 
 def _shape(op: str, self: Tensor, dim: int | Sequence[int] | None, keepdim: bool) -> list[int]:
@@ -78,19 +81,18 @@ def _register_scaled(op: str) -> None:
 
 def _use_lowerings() -> None:
     """With an Inductor that has not what it takes, the operators remain kernels that it calls."""
-    with contextlib.suppress(Exception):
-        from ..inductor import lowering
-
-        lowering.tell_caches()  # each time: a patch of torch's configuration may have ended
-        _register_lowerings()
+    caches.tell_caches()  # each time: a patch of torch's configuration may have ended
+    _register_lowerings()
 
 
 @functools.cache
 def _register_lowerings() -> None:
-    from ..inductor import lowering
+    try:
+        from ..inductor import lowering
 
-    with contextlib.suppress(Exception):  # and not a second time
         lowering.register()
+    except Exception:  # and not a second time
+        log.info("no loops: this Inductor is not known here", exc_info=True)
 
 
 OPERATORS = (

@@ -15,11 +15,16 @@ from .. import _torch_private, checks
 
 
 def _is_no_number(scale: object) -> bool:
-    return type(scale) is not float and isinstance(scale, (Tensor, torch.SymFloat))
+    symbols = (torch.SymFloat, torch.SymInt)
+    return type(scale) is not float and isinstance(scale, (Tensor, *symbols))
 
 
-def _scaled_by(end: str, self: Tensor, scale: Tensor | torch.SymFloat, dim: int, keepdim: bool):
+def _scaled_by(end: str, self: Tensor, scale, dim: int, keepdim: bool):
     op = f"scale_{end}"
+    if not isinstance(self, Tensor):
+        raise TypeError(f"reduceops::{op}: self must be a Tensor, got {type(self).__name__}")
+    if isinstance(scale, torch.SymInt):
+        scale = torch.sym_float(scale)
     dim = int(dim)  # as a schema has it, of a symbol too
     checks.check_scalable(op, self.dtype)
     checks.check_not_empty(op, self.shape, checks.wrap_dims(op, self.dim(), dim))
@@ -28,9 +33,8 @@ def _scaled_by(end: str, self: Tensor, scale: Tensor | torch.SymFloat, dim: int,
     with torch.no_grad():
         argument = getattr(torch.ops.reduceops, f"arg{end}").default
         index = argument(self.detach() * _constant(scale), dim, True)
-    chosen = self.gather(dim, index)
-    chosen = chosen if keepdim or self.dim() == 0 else chosen.squeeze(dim)
-    return chosen * scale
+    chosen = self.gather(dim, index) * scale  # before it has no dims: its dtype might differ
+    return chosen if keepdim or self.dim() == 0 else chosen.squeeze(dim)
 
 
 def _constant(scale):

@@ -1,12 +1,14 @@
 """The operators in Inductor: as parts of its loops, and in place of torch's reductions.
 
 ``prefer`` says what the operators of a graph that is compiled become: ``"auto"`` (the default),
-what costs less; ``"loop"``, a loop of Inductor's wherever there is one; ``"kernel"``, a call.
+what costs less; ``"loop"``, a loop of Inductor's wherever there is one; ``"kernel"``, a call. It
+holds for what is compiled afterwards: ``torch.compiler.reset()`` forgets the rest.
 """
 
 import sys
 import types
 
+from .._register import caches
 from .choice import PREFERENCES
 from .rewrite import RewriteReductions, inductor_options, left_alone, rewrites
 
@@ -20,6 +22,8 @@ class _Checked(types.ModuleType):
         if name == "prefer" and value not in PREFERENCES:
             raise ValueError(f"prefer must be one of {', '.join(PREFERENCES)}, got {value!r}")
         super().__setattr__(name, value)
+        if name == "prefer":
+            caches.tell_caches()
 
 
 sys.modules[__name__].__class__ = _Checked

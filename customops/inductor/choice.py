@@ -78,7 +78,8 @@ def choose(facts: Facts, prefer: str = "auto") -> Choice:
         return Choice(prefer == "loop", f"preferred: {prefer!r}")
     if facts.stored:
         return Choice(False, "its input is in memory")
-    if facts.device == "cuda" and not (facts.floating and facts.itemsize in (2, 4)):
+    known = facts.floating and (facts.itemsize in (2, 4) or not facts.indices)
+    if facts.device == "cuda" and not known:
         return Choice(False, "on a GPU, loops are of float16, bfloat16 and float32")
     loop, kernel = seconds(facts)
     if loop <= kernel:

@@ -138,12 +138,15 @@ class Packed:
     with_sign: bool
 
     @classmethod
-    def of(cls, order: Order, extent: int | None, with_values: bool) -> "Packed | None":
-        """The narrowest that has room for positions below `extent`, which is None if unknown."""
+    def of(
+        cls, order: Order, extent: int | None, with_values: bool, masked: bool = False
+    ) -> "Packed | None":
+        """The narrowest that has room for positions below `extent`, which is None if unknown, and
+        with `masked` for `none`."""
         with_sign = with_values and order.floating
         for word in (INT32, INT64):
             room = 8 * word.itemsize - order.width - with_sign
-            if extent is not None and room > 0 and extent <= 1 << room:
+            if extent is not None and room > 0 and extent + masked <= 1 << room:
                 return cls(order, word, with_sign)
         return None
 
@@ -222,8 +225,9 @@ class Zeros:
 
     def pack(self, value, position):
         width = 8 * self.dtype.itemsize
-        value = ops.neg(value) if self.largest else value
         bits = ops.to_dtype_bitcast(value, self.word, self.dtype)
+        if self.largest:  # (Triton's negative of a zero is 0.0.)
+            bits = ops.bitwise_xor(bits, self._constant(-(1 << width - 1)))
         sign = ops.bitwise_right_shift(bits, self._constant(width - 1))  # 0 or -1
         magnitude = ops.bitwise_and(bits, self._constant((1 << width - 1) - 1))
         number = ops.sub(ops.bitwise_xor(magnitude, sign), sign)
@@ -245,10 +249,11 @@ class Zeros:
         minus = ops.logical_or(negative, minus)
         sign = ops.where(minus, self._constant(-(1 << width - 1)), zero)
         bits = ops.bitwise_or(magnitude, sign)
+        if self.largest:
+            bits = ops.bitwise_xor(bits, self._constant(-(1 << width - 1)))
         is_nan = ops.lt(key, self._constant(self._base - _LARGEST[self.dtype]))
         bits = ops.where(is_nan, self._constant((1 << width - 1) - 1), bits)
-        value = ops.to_dtype_bitcast(bits, self.dtype, self.word)
-        return ops.where(is_nan, value, ops.neg(value)) if self.largest else value
+        return ops.to_dtype_bitcast(bits, self.dtype, self.word)
 
 
 def sign_of_zeros(value, position, dtype: torch.dtype, largest_zero: int = 0):

@@ -18,9 +18,10 @@ from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
 from .. import checks, libraries
+from .._register import caches
 from ..version import __version__
 from . import convolution, report
-from . import lowering as lowering_
+from .loops import is_view
 
 aten = torch.ops.aten
 ops = torch.ops.reduceops
@@ -133,7 +134,7 @@ class RewriteReductions(_Aware or custom_graph_pass.CustomGraphPass):
         others = [other.uuid() if hasattr(other, "uuid") else None for other in self.then]
         if None in others:
             return None
-        ours = (lowering_.version(), lowering_.preference(), __version__, libraries.cuda.loaded)
+        ours = (caches.version(), caches.preference(), __version__, libraries.cuda.loaded)
         return (*ours, *convolution.version(), self.min_elements, *others)
 
 
@@ -175,6 +176,8 @@ def _match(node: Node) -> _Reduction | None:
     dims = [dim] if isinstance(dim, int) else list(dim or range(self.meta["val"].dim()))
     reduction = _Reduction(node, self, dims, keepdim, scale=_scale(self))
     if node.target in (aten.min.dim, aten.max.dim):
+        if any(user.target is not operator.getitem for user in node.users):
+            return None
         for user in node.users:
             (reduction.indices if user.args[1] else reduction.values).append(user)
     elif node.target in (aten.amin.default, aten.amax.default):
@@ -267,7 +270,7 @@ def _check_stored(node: Node) -> None:
     """Passes what is in memory for a kernel to read: an input, what a library has computed, what
     another reduction has, and views of these. (A forecast: Inductor decides when it lowers the
     graph, which is where lowering.py asks it.)"""
-    while node.op == "call_function" and (node.target is operator.getitem or _is_view(node.target)):
+    while node.op == "call_function" and (node.target is operator.getitem or is_view(node.target)):
         node = node.args[0]
     target = node.target
     if node.op != "call_function" or not isinstance(target, torch._ops.OpOverload):
@@ -278,13 +281,6 @@ def _check_stored(node: Node) -> None:
             raise _LeftAlone("Inductor fuses it with the bias of a convolution")
     elif target in lowering.lowerings and target not in (*_STORED, *lowering.fallbacks):
         raise _LeftAlone(f"Inductor fuses it with {target}")
-
-
-def _is_view(target: Any) -> bool:
-    if target is aten._unsafe_view.default:
-        return True
-    returns = target._schema.returns if isinstance(target, torch._ops.OpOverload) else ()
-    return any(r.alias_info is not None and not r.alias_info.is_write for r in returns)
 
 
 def _replace(reduction: _Reduction, target: torch._ops.OpOverload, arguments: tuple) -> None:

@@ -13,10 +13,9 @@ from torch._inductor.virtualized import V
 
 @functools.cache
 def improve() -> None:
-    cpp.CppVecOverrides.to_dtype_bitcast = staticmethod(
-        _to_dtype_bitcast(cpp.CppVecOverrides.to_dtype_bitcast)
-    )
-    cpp.CppVecKernel.arange = _arange(cpp.CppVecKernel.arange)
+    cast = _to_dtype_bitcast(cpp.CppVecOverrides.to_dtype_bitcast)
+    arange = _arange(cpp.CppVecKernel.arange)
+    cpp.CppVecOverrides.to_dtype_bitcast, cpp.CppVecKernel.arange = staticmethod(cast), arange
 
 
 def _to_dtype_bitcast(original):

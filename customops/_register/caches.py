@@ -1,0 +1,48 @@
+"""Tells Inductor's caches which version of this package made a graph's code.
+
+torch looks for a graph before it traces it, and compiles a backward in another thread. So the tag
+is set when this package is imported, as what holds where the program has set none. Where it has,
+ours is put behind it when our operators are traced.
+"""
+
+import functools
+import hashlib
+import re
+import sys
+from pathlib import Path
+
+import torch
+
+from .. import _torch_private
+
+
+@functools.cache
+def version() -> str:
+    """Of the code that decides what Inductor generates."""
+    digest = hashlib.sha256()
+    for path in sorted((Path(__file__).parents[1] / "inductor").glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def preference() -> str:
+    inductor = sys.modules.get(f"{__package__.partition('.')[0]}.inductor")
+    return getattr(inductor, "prefer", "auto")
+
+
+def tell_caches() -> None:
+    tag = f"customops.inductor={version()},{preference()};"
+    entry, config = _torch_private.compiler_settings.get("cache_key_tag"), torch.compiler.config
+    if entry is not None:  # what holds in every thread: of the environment, or else torch's
+        of_environment = isinstance(getattr(entry, "env_value_default", None), str)
+        name = "env_value_default" if of_environment else "default"
+        setattr(entry, name, _tagged(getattr(entry, name), tag))
+    if tag not in config.cache_key_tag:
+        config.cache_key_tag = _tagged(config.cache_key_tag, tag)
+
+
+def _tagged(others: str, tag: str) -> str:
+    return re.sub(r"customops\.inductor=[^;]*;", "", others) + tag
+
+
+tell_caches()
