@@ -375,12 +375,14 @@ Tuning random_tuning() {
     tuning.least_segment_bytes = tuning.split_segment_bytes = 16;
   }
   if (below(4) == 0) tuning.walk = 1 + below(10);
-  if (below(20) == 0) {
-    tuning.walk = 9 + below(2);  // exchange, tiles
-    tuning.bulk_bytes = 0;
-  }
   if (below(2)) tuning.short_row_bytes = tuning.small_group_bytes = 0;  // no boxes
   if (below(2)) tuning.column_walk_8 = tuning.column_walk_16 = tuning.column_walk_32 = 1 << 20;
+  if (below(6) == 0) {  // boxes, exchange, tiles
+    const int64_t tiled[] = {3, 9, 10};
+    tuning.walk = tiled[below(3)];
+    tuning.bulk_bytes = 0;
+    tuning.small_group_bytes = 12 << 10;
+  }
   return tuning;
 }
 
