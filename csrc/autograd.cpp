@@ -140,8 +140,8 @@ std::string message_of_failure(const char* op, const std::string& text) {
 template <class Rest>
 [[noreturn]] void explain(const char* op, const Tensor& self, int64_t ndim, int64_t dim,
                           bool with_gradient, const Rest& rest) {
-  std::string text =
-      torch_private::what ? torch_private::what() : "";  // before a failure here replaces it
+  const char* const what = torch_private::what ? torch_private::what() : nullptr;
+  const std::string text = what ? what : "";  // before a failure here replaces it
   size(self, dim);  // what Python raised is still pending, and fails the first question
   std::vector<int64_t> sizes;
   for (int64_t d = 0; d < ndim; ++d) sizes.push_back(size(self, d));

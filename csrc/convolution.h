@@ -1,6 +1,6 @@
 // conv2d_scale_min and conv2d_scale_max, once for every device: read the arguments, check them, and
 // go on with a device's fused form or with a convolution of torch and scale_min. The errors are
-// torch's for a convolution, which customops/conv2d.py raises at trace time.
+// torch's for a convolution, which customops/_register/conv2d.py raises at trace time.
 #pragma once
 
 #include <torch/csrc/inductor/aoti_torch/generated/c_shim_cpu.h>

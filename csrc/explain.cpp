@@ -29,6 +29,11 @@ using CpuPlan = reduceops::cpu::Plan;
 #define REDUCEOPS_FIELD(Plan, field) \
   {#field, [](const Plan& plan) { return static_cast<int64_t>(plan.field); }}
 
+// Of walks that read tiles in shared memory in several ways.
+int64_t reading_of(const CudaPlan& plan) {
+  return plan.walk == reduceops::cuda::Walk::kTiles ? plan.cut.reading : plan.box.reading;
+}
+
 constexpr Field<CudaPlan> kCudaFields[] = {
     REDUCEOPS_FIELD(CudaPlan, walk),        REDUCEOPS_FIELD(CudaPlan, vector),
     REDUCEOPS_FIELD(CudaPlan, lanes),       REDUCEOPS_FIELD(CudaPlan, loads),
@@ -41,18 +46,27 @@ constexpr Field<CudaPlan> kCudaFields[] = {
     REDUCEOPS_FIELD(CudaPlan, contiguous),  REDUCEOPS_FIELD(CudaPlan, stage_rows),
     REDUCEOPS_FIELD(CudaPlan, stage_pitch), REDUCEOPS_FIELD(CudaPlan, stage_bytes),
     REDUCEOPS_FIELD(CudaPlan, stages),      REDUCEOPS_FIELD(CudaPlan, scratch_bytes),
-    REDUCEOPS_FIELD(CudaPlan, runs),        REDUCEOPS_FIELD(CudaPlan, box.reading),
+    REDUCEOPS_FIELD(CudaPlan, runs),        {"reading", reading_of},
     REDUCEOPS_FIELD(CudaPlan, box.pieces),  REDUCEOPS_FIELD(CudaPlan, mapped),
-    REDUCEOPS_FIELD(CudaPlan, realigned),   REDUCEOPS_FIELD(CudaPlan, spaced),
-    REDUCEOPS_FIELD(CudaPlan, flat),
+    REDUCEOPS_FIELD(CudaPlan, realigned),   REDUCEOPS_FIELD(CudaPlan, staged),
+    REDUCEOPS_FIELD(CudaPlan, spaced),      REDUCEOPS_FIELD(CudaPlan, flat),
 };
 
 constexpr Field<CpuPlan> kCpuFields[] = {
-    REDUCEOPS_FIELD(CpuPlan, rows),   REDUCEOPS_FIELD(CpuPlan, tile),
-    REDUCEOPS_FIELD(CpuPlan, tiles),  REDUCEOPS_FIELD(CpuPlan, units),
-    REDUCEOPS_FIELD(CpuPlan, parts),  REDUCEOPS_FIELD(CpuPlan, part_extent),
-    REDUCEOPS_FIELD(CpuPlan, grain),  REDUCEOPS_FIELD(CpuPlan, gathers),
-    REDUCEOPS_FIELD(CpuPlan, copies), REDUCEOPS_FIELD(CpuPlan, columns),
+    {"rows",
+     [](const CpuPlan& plan) -> int64_t { return plan.walk == reduceops::cpu::Walks::kRows; }},
+    {"gathers",
+     [](const CpuPlan& plan) -> int64_t { return plan.walk == reduceops::cpu::Walks::kGather; }},
+    REDUCEOPS_FIELD(CpuPlan, tile),
+    REDUCEOPS_FIELD(CpuPlan, tiles),
+    REDUCEOPS_FIELD(CpuPlan, units),
+    REDUCEOPS_FIELD(CpuPlan, parts),
+    REDUCEOPS_FIELD(CpuPlan, part_extent),
+    REDUCEOPS_FIELD(CpuPlan, grain),
+    REDUCEOPS_FIELD(CpuPlan, slices),
+    REDUCEOPS_FIELD(CpuPlan, copies),
+    REDUCEOPS_FIELD(CpuPlan, columns),
+    REDUCEOPS_FIELD(CpuPlan, by_parts),
 };
 
 #undef REDUCEOPS_FIELD
@@ -122,7 +136,7 @@ REDUCEOPS_EXPORT const char* reduceops_cuda_plan(int64_t ndim, const int64_t* si
 }
 
 // mask_strides: of a mask in the shape of the input; null if there is none
-// Returns null.
+// Returns null. Of what is carried out in slices, the plan is that of the first.
 REDUCEOPS_EXPORT const char* reduceops_cpu_plan(int64_t ndim, const int64_t* sizes,
                                                 const int64_t* strides, uint64_t reduced_mask,
                                                 int64_t bytes, int64_t threads,

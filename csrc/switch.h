@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <mutex>
+#include <optional>
 #include <stdexcept>
 
 #include "operators.h"
@@ -72,13 +73,13 @@ class Switch {
   // Null, or what went wrong. `key` is the dispatch key and `device` the namespace in at::.
   static const char* set(bool on, const char* key, const char* device) {
     static std::mutex mutex;
-    static bool installed = false;
+    static std::optional<bool> installed;  // tried once: what torch took of them stays
     const std::lock_guard lock(mutex);
     if (on && !installed) {
       if (!torch_.find(device)) return "this torch lacks kernels that other versions have";
-      if (!install(key)) return "torch's dispatcher refused the kernels";
-      installed = true;
+      installed = install(key);
     }
+    if (on && !*installed) return "torch's dispatcher refused the kernels";
     on_ = on;
     return nullptr;
   }

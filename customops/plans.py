@@ -31,6 +31,7 @@ class Walk(enum.IntEnum):
     SMALL = 6
     FILL = 7
     EXCHANGE = 8
+    TILES = 9
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,7 @@ class CudaPlan:
     pieces: bool
     mapped: bool
     realigned: bool
+    staged: bool
     spaced: bool
     flat: bool
     # The walks that fit, of which this is one; none in a candidate's plan.
@@ -102,6 +104,8 @@ class CpuPlan:
     gathers: bool
     copies: bool
     columns: int
+    slices: int
+    by_parts: bool
 
 
 def cuda_plan(

@@ -66,7 +66,8 @@ WALKS = {
     (Walk.COLUMNS, "one part"): Shape((128, 64, 511), (1,)),
     (Walk.COLUMNS, "workspace"): Shape((5000, 300), (0,), torch.bfloat16),
     (Walk.BOXES, "one part"): Shape((200_001, 33), (1,)),
-    (Walk.EXCHANGE, "one part"): Shape((3, 40, 21, 1000), (0,), order=(2, 0, 3, 1)),
+    (Walk.EXCHANGE, "one part"): Shape((2, 300, 8192), (0,), order=(0, 2, 1)),
+    (Walk.TILES, "one part"): Shape((4, 300_001, 2), (0, 2)),
     (Walk.BULK_COLUMNS, "one part"): Shape((64, 257, 4095), (1,), torch.bfloat16),
     (Walk.BULK_COLUMNS, "cluster"): Shape((70, 300, 1001), (1,), torch.int8),
     (Walk.BULK_COLUMNS, "workspace"): Shape((1 << 20, 8), (0,)),
@@ -110,6 +111,7 @@ TUNINGS = {
     "tiles of groups": "margin=0,small_elements=0,whole_rows=0,whole_column=0,bulk_bytes=0,"
     "short_row_bytes=4096,small_group_bytes=49152,part_loads=64",
     "results in their order": "walk=9,small_elements=0,bulk_bytes=0",
+    "tiles of any layout": "walk=10,small_elements=0,bulk_bytes=0",
 }
 
 
@@ -151,6 +153,10 @@ SMALL = (
     Shape((500, 15), (1,)),
     Shape((500, 20), (1,)),
     Shape((500, 9), (1,), gap=40),
+    Shape((500, 9), (1,), torch.int8, gap=40),
+    Shape((5, 30, 20), (0,), torch.int8, order=(2, 1, 0)),
+    Shape((9, 30, 20), (0,), torch.bfloat16, order=(2, 1, 0)),
+    Shape((25, 30, 20), (0,), torch.bfloat16, order=(2, 1, 0)),
     Shape((500, 3, 7), (1, 2), gap=1),
     Shape((500, 3, 5), (1, 2), torch.int8, order=(0, 2, 1)),
     Shape((500, 9), (1,), torch.bfloat16, step=3),
@@ -196,7 +202,7 @@ def branches(shape: Shape, plan: CudaPlan) -> set[tuple]:
     if walk == Walk.SMALL:
         lanes = {1: "a lane", 32: "a warp", 64: "warps", plan.threads: "a block"}
         found.add((walk, lanes.get(plan.lanes, "lanes")))
-    elif walk not in (Walk.WHOLE_COLUMNS, Walk.BOXES, Walk.FILL):
+    elif walk not in (Walk.WHOLE_COLUMNS, Walk.BOXES, Walk.TILES, Walk.FILL):
         found.add((walk, "vector" if plan.vector else "no vector"))
     if walk == Walk.WHOLE_ROWS:
         lanes = {1: "a lane", 32: "a warp"}
@@ -223,7 +229,11 @@ def branches(shape: Shape, plan: CudaPlan) -> set[tuple]:
         found.add((walk, "pieces" if plan.pieces else "a span"))
     elif walk in (Walk.COLUMNS, Walk.BULK_COLUMNS):
         found.add((walk, "alone" if plan.shares == 1 else "shared"))
-    if walk in (Walk.BULK_COLUMNS, Walk.EXCHANGE):
+    elif walk == Walk.TILES:
+        reading = {-2: "scattered", -1: "slots"}
+        found.add((walk, reading.get(plan.reading, f"{plan.reading} vectors held")))
+        found.add((walk, "a lane" if plan.lanes == 1 else "lanes"))
+    if walk in (Walk.BULK_COLUMNS, Walk.EXCHANGE, Walk.TILES):
         found.add((walk, "one span" if plan.contiguous else "a span to a row"))
     if walk == Walk.BULK_COLUMNS:
         found |= {(walk, "subtiles")} if plan.tile > plan.subtile else set()
@@ -254,6 +264,8 @@ BRANCHES = {
         "pieces",
     ),
     Walk.EXCHANGE: ("vector", "no vector", "one span", "a span to a row"),
+    Walk.TILES: ("1 vectors held", "2 vectors held", "4 vectors held", "slots", "scattered")
+    + ("a lane", "lanes", "one span", "a span to a row"),
     Walk.BULK_COLUMNS: ("vector", "no vector", "alone", "shared", "one span", "a span to a row")
     + ("subtiles", "mapped"),
 }

@@ -281,7 +281,13 @@ def test_reduced_dims_that_memory_has_in_another_order(dtype, threads):
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        for shape in ((3000, 24, 30), (3, 17, 500, 2), (1, 40, 9, 70), (5, 1000, 3, 7)):
+        for shape in (
+            (3000, 24, 30),
+            (3, 17, 500, 2),
+            (1, 40, 9, 70),
+            (5, 1000, 3, 7),
+            (9, 2, 300, 40),
+        ):
             x = data.make(shape, dtype, "ties").movedim(-1, 0)
             mask = data.make(shape, torch.bool, "ties").movedim(-1, 0)
             mask[:, :1] = False
@@ -309,6 +315,10 @@ def test_last_slices_of_crossed_dims(dtype):
             x = data.make((outputs, rows, crossed), dtype, "ties", more).transpose(1, 2)
             expected = torch.from_numpy(np.ascontiguousarray(x).reshape(outputs, -1).argmax(1))
             assert torch.equal(customops.argmax(x, (1, 2)), expected), (outputs, crossed)
+    # Of one position of the outermost dim, too, there are more candidates than have room.
+    x = data.make((3, 9, 20_000, 4), dtype, "ties").permute(0, 2, 3, 1)
+    expected = torch.from_numpy(np.ascontiguousarray(x).reshape(3, 20_000, 36).argmax(2))
+    assert torch.equal(customops.argmax(x, (2, 3)), expected)
 
 
 @each_op_and((torch.bool, *DTYPES))
@@ -319,6 +329,23 @@ def test_groups_of_one_element_in_another_order(spec, dtype):
         for y in (x.mT, unaligned(x).mT, x.movedim(-1, 0)[1:], x[..., ::2].mT, x.mT.flip(0)):
             check(spec, y.unsqueeze(0), 0)
             check(spec, y.unsqueeze(-1).expand(*y.shape, 3).unsqueeze(1), 1)
+
+
+@each_op_and((torch.bool, torch.float8_e5m2, *DTYPES))
+def test_few_columns_that_are_larger_than_the_cache(spec, dtype):
+    for n, width, gapped in ((300_000, 3, 7), (70_001, 2, 33)):
+        x = data.make((n, gapped), dtype, "special")[:, 1 : width + 1]
+        check(spec, x, 0)
+
+
+def test_results_that_are_repeated_in_short_periods():
+    for shape, expanded in (((8, 2), (700, 8, 2)), ((1, 5, 8, 3), (7, 11, 5, 8, 3))):
+        x = data.make(shape, torch.float32, "ties")
+        expected = x.numpy().argmax(-2)
+        found = customops.argmax(x.expand(expanded), -2)
+        assert torch.equal(found, torch.from_numpy(expected).expand(found.shape))
+    x = data.make((3, 1, 8, 1, 70_000), torch.int16, "ties").expand(3, 4, 8, 2, 70_000)
+    assert torch.equal(customops.argmin(x, 2), torch.from_numpy(x.numpy().argmin(2)))
 
 
 @each_op_and((torch.bool, *DTYPES))

@@ -162,13 +162,16 @@ def test_cpu_plan_covers_every_group_within_the_limits(case, threads):
     x, dims = case
     outputs, walk = outputs_and_walk(x, dims)
     plan = cpu_plan(x, dims, threads=threads)
-    outputs, walk = outputs * plan.columns, walk // plan.columns
+    walk //= plan.columns
+    outputs = outputs * plan.columns if plan.slices == 1 else WORKSPACE // CPU_CANDIDATE
     assert (plan.parts - 1) * plan.part_extent < walk <= plan.parts * plan.part_extent
     assert plan.tile * x.element_size() <= 32768 and plan.tile >= 1 and plan.grain >= 1
-    assert plan.units == outputs if plan.rows else plan.units * plan.tile >= outputs
+    if plan.slices == 1:
+        assert plan.units == outputs if plan.rows else plan.units * plan.tile >= outputs
     if plan.parts > 1:
         assert outputs * plan.parts * CPU_CANDIDATE <= WORKSPACE
-        assert plan.units < threads
+        assert plan.by_parts or (plan.units < 8 * threads and threads > 1)
+    assert not (plan.columns > 1 and plan.rows)
 
 
 @pytest.mark.parametrize(
@@ -211,6 +214,7 @@ def test_cuda_plan_of_the_shapes_that_matter(shape, dims, dtype, walk):
         Walk.COLUMNS: Walk.COLUMNS,
         Walk.BOXES: Walk.BOXES,
         Walk.EXCHANGE: Walk.EXCHANGE,
+        Walk.TILES: Walk.TILES,
     }
     older[Walk.BULK_COLUMNS] = Walk.COLUMNS
     assert cuda_plan(x, dims, bulk=False).walk == older[walk]
@@ -328,6 +332,22 @@ def test_an_unaligned_input_is_not_read_in_vectors_of_columns():
     assert not cuda_plan(x, [0], address=4, tuning=columns).vector
 
 
+@pytest.mark.parametrize(
+    "sizes, strides, dims, dtype",
+    [
+        ((256, 5, 3, 73, 30), (32850, 6570, 2190, 30, 1), (2, 4), torch.float32),
+        ((4, 840_619, 2), (1_681_238, 2, 1), (0, 2), torch.float32),
+        ((63, 2, 61_867, 1, 11), (1_361_074, 1, 22, 22, 2), (0, 1, 3, 4), torch.int8),
+        # Columns of which neither dim fills a sector.
+        ((3, 5, 11, 262_144, 2), (1, 3, 15, 165, 43_253_760), (2,), torch.float32),
+        ((31, 650, 19, 256), (119, 3689, 1, 2_397_850), (2,), torch.bfloat16),  # with gaps
+    ],
+)
+def test_small_groups_that_lie_apart_are_read_by_tiles(sizes, strides, dims, dtype):
+    x = torch.empty_strided(sizes, strides, dtype=dtype, device="meta")
+    assert cuda_plan(x, dims).walk == Walk.TILES
+
+
 def test_channels_last_channels_are_rows():
     x = empty(16, 21, 512, 512).to(memory_format=torch.channels_last)
     plan = cuda_plan(x, [1], bulk=False)
@@ -337,7 +357,7 @@ def test_channels_last_channels_are_rows():
 
 def test_results_in_another_order_than_memory_are_exchanged_where_groups_are_short():
     x = empty(64, 50, 768, 3, 21).permute(3, 1, 4, 0, 2)
-    assert cuda_plan(x, [0]).walk == Walk.EXCHANGE
+    assert cuda_plan(x, [0]).walk == Walk.TILES
     assert cuda_plan(empty(2, 8192, 1024).transpose(1, 2), [0]).walk == Walk.EXCHANGE
     assert cuda_plan(empty(100, 8192, 1024).transpose(1, 2), [0]).walk != Walk.EXCHANGE
 
@@ -359,6 +379,27 @@ def test_cpu_plan_crosses_reduced_dims_that_memory_has_in_another_order():
     assert plan.columns == 64 and not plan.rows
     assert cpu_plan(x, [0, 2], mask=empty(64, 16, 222, dtype=torch.bool)).columns == 64
     assert cpu_plan(x, [0]).columns == cpu_plan(empty(222, 16, 64), [0, 2]).columns == 1
+    in_slices = cpu_plan(empty(16385, 100, 4).permute(0, 2, 1), [1, 2])
+    assert in_slices.columns == 4 and in_slices.slices == 2 and in_slices.gathers
+    in_slices = cpu_plan(empty(3, 100, 70000, 4).permute(0, 2, 3, 1), [2, 3])
+    assert in_slices.slices == 3 * 5 and in_slices.units * in_slices.tile <= WORKSPACE // 16
+
+
+def test_cpu_plan_reads_columns_that_are_few_and_have_gaps_once():
+    """Some at a time that stay in cache, for all columns, and then the next."""
+    for width, gapped in ((3, 4), (7, 8)):
+        plan = cpu_plan(empty(1 << 22, gapped)[:, :width], [0])
+        assert plan.rows and plan.by_parts and plan.part_extent * gapped * 4 <= 1 << 18
+    assert not cpu_plan(empty(1 << 10, 8)[:, :7], [0]).by_parts
+
+
+def test_cpu_plan_gives_every_thread_about_as_much():
+    for threads, rows in ((2, 3), (16, 17), (64, 65), (64, 100)):
+        plan = cpu_plan(empty(rows, 1 << 24), [1], threads=threads)
+        items = plan.units * plan.parts
+        assert -(-items // threads) * threads <= 1.15 * items
+    across = empty(4, 16, 1_000_000).permute(0, 2, 1)
+    assert cpu_plan(across, [0], threads=64).units > 1000
 
 
 def test_cpu_plan_of_masks_and_of_softmax_max():

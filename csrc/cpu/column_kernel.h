@@ -15,8 +15,19 @@
 namespace reduceops::cpu {
 namespace {
 
+// How many columns and rows the kernel takes at once.
+template <class Key>
+struct ColumnLimits {
+  static constexpr int64_t kTile = least<int64_t>(kTileBytes / sizeof(Key), kTileColumns);
+  static constexpr int kRows = 8;      // to a pass
+  static constexpr int kAhead = 1024;  // bytes in each row of a pass
+  // Rows to a block, so that their numbers fit.
+  static constexpr int64_t kBlock =
+      sizeof(Key) <= 2 ? (int64_t(1) << 8 * sizeof(Key)) - kRows : int64_t(1) << 31;
+};
+
 template <class Element>
-struct ColumnKernel : Lanes<Element> {
+struct ColumnKernel : Lanes<Element>, ColumnLimits<typename Element::Key> {
   using Vectors = Lanes<Element>;
   using typename Vectors::Index;
   using typename Vectors::Key;
@@ -25,15 +36,11 @@ struct ColumnKernel : Lanes<Element> {
   using Number = std::make_unsigned_t<Key>;  // of a row in its block, from 1, in a lane
   using Vectors::element, Vectors::kFloats, Vectors::kLanes;
 
-  static constexpr int64_t kTile = least<int64_t>(kTileBytes / sizeof(Key), kTileColumns);
-  static constexpr int kRows = 8;            // to a pass
-  static constexpr int kAhead = 1024;        // bytes in each row of a pass
+  using Limits = ColumnLimits<Key>;
+  using Limits::kAhead, Limits::kBlock, Limits::kRows, Limits::kTile;
   static constexpr int kRowAhead = 6 << 10;  // bytes in a row by itself
   static constexpr int kGroup = 4;           // vectors of a row that are compared at once
   static constexpr int64_t kCalm = 4;        // where fewer than one in so many ask
-  // Rows to a block, so that their numbers fit.
-  static constexpr int64_t kBlock =
-      sizeof(Key) <= 2 ? (int64_t(1) << 8 * sizeof(Key)) - kRows : int64_t(1) << 31;
   // The bests of some of a tile's columns, and the accumulators of all.
   struct Part {
     Lane* lane;
@@ -58,7 +65,8 @@ struct ColumnKernel : Lanes<Element> {
   // columns, and counts the vectors that ask which row it was. True if no more rows can change
   // these: all are NaN.
   template <int n, bool kFirst>
-  bool pass(const Key* const* row, Number number, int64_t width, Part bests, int64_t& asked) const {
+  REDUCEOPS_NOINLINE bool pass(const Key* const* row, Number number, int64_t width, Part bests,
+                               int64_t& asked) const {
     bool settled = kFloats;
     for (int64_t next = 0; next < width; next += kLanes) {
       // The last vector overlaps the one before: what it does twice changes nothing.
@@ -143,12 +151,12 @@ struct ColumnKernel : Lanes<Element> {
 
   // Takes a row by itself: of neighbouring columns, at least a vector of them. `next` is the row
   // that follows. Counts the groups of vectors that ask.
-  void take_row(const Key* row, const Key* next, Number number, int64_t width, Part bests,
-                int64_t& asked) const {
+  REDUCEOPS_NOINLINE void take_row(const Key* row, const Key* next, Number number, int64_t width,
+                                   Part bests, int64_t& asked) const {
     constexpr int64_t kColumns = kGroup * kLanes;
     const Vectors lanes = *this;  // which no store changes
     const int64_t ahead = least<int64_t>(kRowAhead / sizeof(Key), width);
-    const auto part = [&](int64_t c, int64_t stop, const Key* to) {
+    const auto part = [&](int64_t c, int64_t stop, const Key* to) REDUCEOPS_INLINED {
       for (; c + kColumns <= stop; c += kColumns) {
         for (int g = 0; g < kGroup; ++g) prefetch<kIntoL2>(to + c + g * kLanes, 0);
         asked += take<kGroup>(lanes, row, c, number, bests);
@@ -165,8 +173,8 @@ struct ColumnKernel : Lanes<Element> {
   // The best of `width` columns over positions [j, stop) of a walk, and the results that `rows`
   // gives for where they are. Rows have a vector of columns at least.
   template <class Rows>
-  void tile(Rows& rows, int64_t width, int64_t j, int64_t stop, Bests& bests,
-            int64_t* results) const {
+  REDUCEOPS_NOINLINE void tile(Rows& rows, int64_t width, int64_t j, int64_t stop, Bests& bests,
+                               int64_t* results) const {
     const int64_t lanes = std::max<int64_t>(width, kLanes);
     bool settled = false, changed = false;
     for (int64_t start = j, block; start < stop && !settled; start += block) {

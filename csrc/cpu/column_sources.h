@@ -34,16 +34,16 @@ struct Shape {
   int64_t fold, inner;
 };
 
-template <class Element>
+template <class K>
 class StoredColumns {
  public:
-  using Kernel = ColumnKernel<Element>;
-  using Key = typename Element::Key;
-  using Lane = typename Kernel::Lane;
+  using Key = K;
+  using Limits = ColumnLimits<Key>;
   struct Scratch {
     typename Gather<Key>::Scratch gathered;
   };
 
+  template <class Element>
   StoredColumns(const Walk<Element>& walk, Scratch& scratch)
       : gather_(walk.input, walk.r.groups.axes, walk.r.groups.reduced, scratch.gathered) {}
   StoredColumns(const StoredColumns&) = delete;
@@ -54,7 +54,7 @@ class StoredColumns {
     InPlace(StoredColumns&, const Key* base, const Dims& rows, int64_t position, int64_t, Shape,
             int64_t = 0)
         : base_(base), cursor_(rows, 0, position) {}
-    int64_t most(int64_t rows) const { return least(rows, Kernel::kBlock); }
+    int64_t most(int64_t rows) const { return least(rows, Limits::kBlock); }
     const Key* next() {
       const Key* row = base_ + cursor_.place().offset;
       cursor_.next();
@@ -83,44 +83,43 @@ class StoredColumns {
     Gather<Key>& gather_;
   };
 
-  // The lane of an element of column `first` + c, at this position of the walk.
-  Lane lane(const Kernel& kernel, const Key* element, int64_t, int64_t, int64_t) const {
-    return kernel.lane(get<Key>(element));
-  }
+  // An element of column `first` + c, at this position of the walk.
+  Key element(const Key* element, int64_t, int64_t, int64_t) const { return get<Key>(element); }
 
   // Corrects the indices of a tile.
-  void settle(int64_t, int64_t, const Lane*, int64_t*) {}
+  template <class Lane>
+  void settle(int64_t, int64_t, const Lane*, Lane, int64_t*) {}
 
  private:
   Gather<Key> gather_;
 };
 
-template <class Element>
+template <class K, bool kBools>
 class MaskedColumns {
  public:
-  using Kernel = ColumnKernel<Element>;
-  using Key = typename Element::Key;
-  using Lane = typename Kernel::Lane;
-  static constexpr int64_t kLanes = Kernel::kLanes;
+  using Key = K;
+  using Limits = ColumnLimits<Key>;
+  static constexpr int64_t kLanes = kVectorBytes / sizeof(Key);
   static constexpr int64_t kSegment = 2048 / sizeof(Key);  // of each row of a pass
   static constexpr int64_t kPitch = kSegment + 2 * kLanes;
-  static constexpr int64_t kAhead = Kernel::kAhead / sizeof(Key);
+  static constexpr int64_t kAhead = Limits::kAhead / sizeof(Key);
   static constexpr int64_t kSingle = 6144 / sizeof(Key);  // of a row by itself
   static constexpr int64_t kSplat = 16;                   // bytes
-  static_assert(kSingle + kLanes <= Kernel::kRows * kPitch);
+  static_assert(kSingle + kLanes <= Limits::kRows * kPitch);
 
   struct Scratch {
     typename Gather<Key>::Scratch gathered;
     typename Gather<uint8_t>::Scratch gathered_marks;
-    alignas(kVectorBytes) Key copied[Kernel::kRows * kPitch];
-    alignas(kVectorBytes) Key absent[Kernel::kTile + kLanes];
+    alignas(kVectorBytes) Key copied[Limits::kRows * kPitch];
+    alignas(kVectorBytes) Key absent[Limits::kTile + kLanes];
     uint8_t padded_marks[kSplat + kSingle + kLanes + kSplat];
-    uint8_t unsettled[Kernel::kTile + kVectorBytes];
+    uint8_t unsettled[Limits::kTile + kVectorBytes];
     uint8_t* marks() { return padded_marks + kSplat; }
   };
 
+  template <class Element>
   MaskedColumns(const Walk<Element>& walk, Scratch& scratch)
-      : masking_(walk.element),
+      : masking_(masking_of(walk.element)),
         groups_(walk.r.groups),
         marks_(static_cast<const uint8_t*>(walk.r.mask)),
         axes_(of_mask(groups_.axes)),
@@ -160,7 +159,7 @@ class MaskedColumns {
           down_(source.reduced_.dim[0].stride) {}
     InPlace(const InPlace&) = delete;
 
-    int64_t most(int64_t rows) const { return least(rows, Kernel::kBlock); }
+    int64_t most(int64_t rows) const { return least(rows, Limits::kBlock); }
     void begin(int64_t, int64_t) {}
     Row next() {
       Row row{base_ + cursor_.place().offset, marks_ + mark_cursor_.place().offset};
@@ -179,7 +178,7 @@ class MaskedColumns {
 
     template <class F>
     void hand(const Row* row, int n, int64_t lanes, Row following, F f) {
-      const Key* part[Kernel::kRows];
+      const Key* part[Limits::kRows];
       if (kPlain && no_marks(row, n)) {
         for (int u = 0; u < n; ++u)
           part[u] = row[u].elements ? row[u].elements : source_.scratch_.absent;
@@ -200,14 +199,14 @@ class MaskedColumns {
     }
 
    private:
-    static constexpr bool kPlain = !std::is_same_v<Element, MarkedBool>;
+    static constexpr bool kPlain = !kBools;
 
     static bool no_marks(const Row* row, int n) {
       return std::all_of(row, row + n, [](const Row& one) { return !one.marks; });
     }
 
     // Asks for the next elements, `ahead` of the row's first, and their marks.
-    const Key* segment(Row row, int64_t c, int64_t width, Key* to, Row ahead) {
+    REDUCEOPS_NOINLINE const Key* segment(Row row, int64_t c, int64_t width, Key* to, Row ahead) {
       if (!row.elements) return source_.scratch_.absent;
       if (kPlain && !row.marks) return row.elements + c;
       const uint8_t* marks = source_.scratch_.marks();
@@ -279,19 +278,25 @@ class MaskedColumns {
     const int64_t lanes_;  // whole vectors
   };
 
-  Lane lane(const Kernel& kernel, const Key* element, int64_t first, int64_t c,
-            int64_t position) const {
+  Key element(const Key* element, int64_t first, int64_t c, int64_t position) const {
     const uint8_t mark =
         marks_of(first)[c * axes_.dim[0].stride + position * reduced_.dim[0].stride];
-    return kernel.lane(masking_.marked(get<Key>(element), mark));
+    return masking_.marked(get<Key>(element), mark);
   }
 
   // Of columns whose best is the identity, the index is that of the first present element.
-  void settle(int64_t first, int64_t width, const Lane* bests, int64_t* indices) {
+  template <class Lane>
+  void settle(int64_t first, int64_t width, const Lane* bests, Lane identity, int64_t* indices) {
+    int64_t count = 0;
+    for (int64_t c = 0; c < width; ++c) count += scratch_.unsettled[c] = bests[c] == identity;
+    if (count) settle(first, width, count, indices);
+  }
+
+ private:
+  // The same where `count` columns are unsettled.
+  REDUCEOPS_NOINLINE void settle(int64_t first, int64_t width, int64_t count, int64_t* indices) {
     uint8_t* unsettled = scratch_.unsettled;
-    int64_t count = 0, from = width, to = 0;
-    for (int64_t c = 0; c < width; ++c) count += unsettled[c] = bests[c] == Kernel::kLast;
-    if (count == 0) return;
+    int64_t from = width, to = 0;
     for (int64_t c = 0; c < width; ++c) {
       if (!unsettled[c]) continue;
       indices[c] = 0;
@@ -337,7 +342,6 @@ class MaskedColumns {
     }
   }
 
- private:
   // The marks of output number `first`.
   const uint8_t* marks_of(int64_t first) const {
     return marks_ + Cursor(axes_, 0, first).place().offset;
@@ -352,7 +356,7 @@ class MaskedColumns {
     }
   }
 
-  const Masking<Element> masking_;
+  const Masking<Key, kBools> masking_;
   const Groups& groups_;
   const uint8_t* const marks_;
   const Dims axes_, reduced_;  // of the mask

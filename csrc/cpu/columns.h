@@ -13,6 +13,38 @@
 namespace reduceops::cpu {
 namespace {
 
+// Writes the results of `width` outputs from number `first` on to their places.
+template <class From, class T>
+REDUCEOPS_NOINLINE void scatter(const Dims& kept, const From* from, int64_t first, int64_t width,
+                                T* results) {
+  const Dim inner = kept.dim[0];
+  const Dim second = kept.count > 1 ? kept.dim[1] : Dim{1, 0, 0};
+  int64_t start = first % inner.size, line = first / inner.size % second.size;
+  Cursor outer(kept, 2, first / inner.size / second.size);
+  for (int64_t c = 0; c < width;) {
+    T* __restrict to = results + outer.place().step + line * second.step;
+    const int64_t lines = start > 0 ? 0 : least(second.size - line, (width - c) / inner.size);
+    // Whole lines; the inner loop is the one whose results are neighbours, or the longer one.
+    if (lines >= kResultsTogether && (second.step == 1 || lines > inner.size)) {
+      for (int64_t i = 0; i < inner.size; ++i)
+        for (int64_t k = 0; k < lines; ++k)
+          to[i * inner.step + k * second.step] = static_cast<T>(from[c + k * inner.size + i]);
+      c += lines * inner.size;
+      line += lines;
+    } else {
+      const int64_t n = least(inner.size - start, width - c);
+      for (int64_t i = 0; i < n; ++i) to[(start + i) * inner.step] = static_cast<T>(from[c + i]);
+      c += n;
+      start = 0;
+      ++line;
+    }
+    if (line == second.size) {
+      line = 0;
+      outer.next();
+    }
+  }
+}
+
 template <class Element, class Source>
 struct Columns : Walk<Element> {
   using Base = Walk<Element>;
@@ -53,9 +85,9 @@ struct Columns : Walk<Element> {
 
   // The best of rows [j, stop) of all columns, `fold` of them taken as one. `wide_positions` is for
   // those of the wide rows; `positions` may be the same.
-  void folded(Source& source, int64_t first, const Key* base, int64_t width, int64_t fold,
-              int64_t j, int64_t stop, Bests& bests, int64_t* wide_positions,
-              int64_t* positions) const {
+  REDUCEOPS_NOINLINE void folded(Source& source, int64_t first, const Key* base, int64_t width,
+                                 int64_t fold, int64_t j, int64_t stop, Bests& bests,
+                                 int64_t* wide_positions, int64_t* positions) const {
     const int64_t wide = (stop - j) / fold;
     const Key* rows = base + j * width;
     Dims dims;
@@ -74,7 +106,7 @@ struct Columns : Walk<Element> {
       for (int64_t f = 0; f < fold; ++f)
         take(bests.lane[f * width + c], j + wide_positions[f * width + c] * fold + f);
       for (int64_t i = wide * fold; i < stop - j; ++i)
-        take(source.lane(kernel, rows + i * width + c, first, c, j + i), j + i);
+        take(kernel.lane(source.element(rows + i * width + c, first, c, j + i)), j + i);
       bests.lane[c] = winner;
       positions[c] = best.index;
     }
@@ -82,8 +114,8 @@ struct Columns : Walk<Element> {
 
   // Writes the values of columns whose bests these are; reads them again only where the best does
   // not tell their bits.
-  void write_values(int64_t first, int64_t width, const Bests& bests, const int64_t* indices,
-                    Key* values) const {
+  REDUCEOPS_NOINLINE void write_values(int64_t first, int64_t width, const Bests& bests,
+                                       const int64_t* indices, Key* values) const {
     typename Kernel::Bits unsure{};
     for (int64_t next = 0; next < width; next += kLanes) {
       // The last vector overlaps the one before, if there is one.
@@ -104,48 +136,26 @@ struct Columns : Walk<Element> {
     }
   }
 
-  // Writes the results of `width` outputs from number `first` on to their places.
-  template <class From, class T>
-  void scatter(const From* from, int64_t first, int64_t width, T* results) const {
-    const Dims& kept = r.groups.kept;
-    const Dim inner = kept.dim[0];
-    const Dim second = kept.count > 1 ? kept.dim[1] : Dim{1, 0, 0};
-    int64_t start = first % inner.size, line = first / inner.size % second.size;
-    Cursor outer(kept, 2, first / inner.size / second.size);
-    for (int64_t c = 0; c < width;) {
-      T* __restrict to = results + outer.place().step + line * second.step;
-      const int64_t lines = start > 0 ? 0 : least(second.size - line, (width - c) / inner.size);
-      // Whole lines; the inner loop is the one whose results are neighbours, or the longer one.
-      if (lines >= kResultsTogether && (second.step == 1 || lines > inner.size)) {
-        for (int64_t i = 0; i < inner.size; ++i)
-          for (int64_t k = 0; k < lines; ++k)
-            to[i * inner.step + k * second.step] = static_cast<T>(from[c + k * inner.size + i]);
-        c += lines * inner.size;
-        line += lines;
-      } else {
-        const int64_t n = least(inner.size - start, width - c);
-        for (int64_t i = 0; i < n; ++i) to[(start + i) * inner.step] = static_cast<T>(from[c + i]);
-        c += n;
-        start = 0;
-        ++line;
-      }
-      if (line == second.size) {
-        line = 0;
-        outer.next();
-      }
+  REDUCEOPS_NOINLINE void store_candidates(int64_t first, int64_t width, int64_t part,
+                                           const Bests& bests, const int64_t* indices) const {
+    Candidate* candidate = job.candidates + part;
+    Cursor place(r.groups.kept, 0, first);  // whose steps count the candidates of crossed dims
+    for (int64_t c = 0; c < width; ++c, place.next()) {
+      const int64_t number = job.crossed ? place.place().step : first + c;
+      candidate[number * job.plan.parts] = {kernel.key(bests.lane[c]), indices[c]};
     }
   }
 
-  void operator()(int64_t begin, int64_t end) const {
+  REDUCEOPS_SMALL void operator()(int64_t begin, int64_t end) const {
     const Plan& plan = job.plan;
+    const bool gathers = plan.walk == Walks::kGather;
     const Dims &reduced = r.groups.reduced, &kept = r.groups.kept, &axes = r.groups.axes;
-    const int64_t columns = plan.gathers ? r.groups.outputs : axes.dim[0].size;
+    const int64_t columns = gathers ? r.groups.outputs : axes.dim[0].size;
     const int64_t walk = walk_extent(reduced);
-    const int64_t rows =
-        plan.gathers || plan.tile < columns ? 1 : fold(least(walk, plan.part_extent));
+    const int64_t rows = gathers || plan.tile < columns ? 1 : fold(least(walk, plan.part_extent));
     // Whether the results of a tile follow each other.
-    const bool follow = kept.dim[0].step == 1 &&
-                        (in_order(r.groups) || (!plan.gathers && kept.dim[0].size == columns));
+    const bool follow =
+        kept.dim[0].step == 1 && (in_order(r.groups) || (!gathers && kept.dim[0].size == columns));
     auto& [bests, local, narrowed, local_values, source_scratch] =
         *new (scratch(sizeof(Scratch))) Scratch;
     Source source(*this, source_scratch);
@@ -158,10 +168,10 @@ struct Columns : Walk<Element> {
       const bool in_place = !job.candidates && follow;
       const bool streams = job.streams && in_place;
       const int64_t to = in_place ? Cursor(kept, 0, first).place().step : 0;
-      int64_t* indices = in_place && !streams ? this->wide_indices(to) : nullptr;
+      int64_t* indices = in_place && !streams ? wide_indices(r, to) : nullptr;
       if (!indices) indices = local;
       const bool folds = rows > 1 && stop - j >= rows;
-      if (plan.gathers || (!folds && width < kLanes)) {
+      if (gathers || (!folds && width < kLanes)) {
         typename Source::Gathered gathered(source, first, width, kLanes);
         kernel.tile(gathered, width, j, stop, bests, indices);
       } else {
@@ -181,28 +191,23 @@ struct Columns : Walk<Element> {
         }
       }
       if (job.candidates) {
-        Candidate* candidate = job.candidates + part;
-        Cursor place(kept, 0, first);  // whose steps count the candidates of crossed dims
-        for (int64_t c = 0; c < width; ++c, place.next()) {
-          const int64_t number = job.crossed ? place.place().step : first + c;
-          candidate[number * plan.parts] = {kernel.key(bests.lane[c]), indices[c]};
-        }
+        store_candidates(first, width, part, bests, indices);
         continue;
       }
-      source.settle(first, width, bests.lane, indices);
+      source.settle(first, width, bests.lane, Kernel::kLast, indices);
       Key* values = static_cast<Key*>(r.values);
       if (values) {
         Key* written = in_place && !streams ? values + to : local_values;
         write_values(first, width, bests, indices, written);
         if (streams) stream(values + to, written, width * sizeof(Key));
-        if (!in_place) scatter(written, first, width, values);
+        if (!in_place) scatter(kept, written, first, width, values);
       }
       if (!r.indices || indices != local) continue;
       if (in_place) {
-        this->write_indices(to, local, width, streams, narrowed);
+        write_indices(r, to, local, width, streams, narrowed);
       } else {
         visit_results(r.indices, r.index_bytes,
-                      [&](auto* results) { scatter(local, first, width, results); });
+                      [&](auto* results) { scatter(kept, local, first, width, results); });
       }
     }
   }

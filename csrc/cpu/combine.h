@@ -1,5 +1,5 @@
-// The candidates of parts: the best of each output's is its result. Bound by nothing, for there are
-// few of them.
+// The candidates of parts and of crossed columns: the best of each output's is its result. Bound by
+// the candidates, of which there are at most a MiB at a time, in cache.
 #pragma once
 
 #include "cpu/mask.h"
@@ -11,19 +11,21 @@ template <class Element, bool kMasked>
 struct Combine : Walk<Element> {
   using Base = Walk<Element>;
   using Base::job, Base::r;
+  using typename Base::Key;
 
   Combine(const Job& job, Element element) : Base(job, element) {}
 
-  void operator()() const {
-    const GroupMask<Element> mask(*this);
-    Cursor kept(r.groups.kept, 0, 0);
-    Marks<kMasked> marks(r, r.groups.kept, 0, 0);
+  REDUCEOPS_NOINLINE void operator()(int64_t begin, int64_t end) const {
+    const Dims searched = cpu::searched(r.groups.reduced);
+    const Key identity = masking_of(this->element).value();
+    Cursor kept(r.groups.kept, 0, begin);
+    Marks<kMasked> marks(r, r.groups.kept, 0, begin);
     const Dims whole;
     const Dims& crossed = job.crossed ? *job.crossed : whole;
     const int64_t columns = walk_extent(crossed);
     Cursor column(crossed, 0, 0);
-    const Candidate* candidate = job.candidates;
-    for (int64_t o = 0; o < r.groups.outputs; ++o, kept.next(), marks.next()) {
+    const Candidate* candidate = job.candidates + begin * columns * job.plan.parts;
+    for (; begin < end; ++begin, kept.next(), marks.next()) {
       Best<int64_t> best{std::numeric_limits<int64_t>::max(), std::numeric_limits<int64_t>::max()};
       for (int64_t c = 0; c < columns; ++c, column.next()) {
         const int64_t index = column.place().step;
@@ -32,7 +34,8 @@ struct Combine : Walk<Element> {
           if (better(next, best)) best = next;
         }
       }
-      if (kMasked && mask.finished(*this, kept.place(), marks.place(), best.key)) continue;
+      if (kMasked && finish_identity(r, searched, kept.place(), marks.place(), best.key, identity))
+        continue;
       this->finish(kept.place(), best.index);
     }
   }

@@ -26,9 +26,11 @@
 namespace reduceops::cpu {
 namespace {
 
-// True if the output is large and has been touched before; what has not is cleared when it is, and
+enum class Memory { kSmall, kFresh, kTouched };
+
+// Whether an output is large, and has been touched before; what has not is cleared when it is, and
 // is in cache then. Asks for huge pages under a large output, if that is wanted: only a hint.
-bool prepare(void* data, int64_t bytes) {
+Memory prepare(void* data, int64_t bytes) {
 #ifdef __linux__
   constexpr uintptr_t kHuge = uintptr_t(2) << 20;
   const auto begin = (reinterpret_cast<uintptr_t>(data) + kHuge - 1) / kHuge * kHuge;
@@ -36,10 +38,11 @@ bool prepare(void* data, int64_t bytes) {
   if (data && begin < end) {
     if (settings.huge_pages) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
     unsigned char resident = 0;
-    return mincore(reinterpret_cast<void*>(end - kHuge), 1, &resident) == 0 && (resident & 1);
+    const int failed = mincore(reinterpret_cast<void*>(end - kHuge), 1, &resident);
+    return !failed && (resident & 1) ? Memory::kTouched : Memory::kFresh;
   }
 #endif
-  return false;
+  return Memory::kSmall;
 }
 
 // In this thread if there are few items, each of which is worth 1 / grain of a thread.
@@ -52,6 +55,11 @@ void in_parallel(int64_t items, int64_t grain, Body body) {
   }
 }
 
+// Those worth asking for where there are so many elements.
+int64_t threads_for(int64_t elements, int64_t bytes) {
+  return elements <= kGrainBytes / bytes ? 1 : torch::stable::get_num_threads();
+}
+
 std::unique_ptr<Candidate[]> room_for_candidates(int64_t count) {
   return std::make_unique_for_overwrite<Candidate[]>(count);
 }
@@ -59,84 +67,83 @@ std::unique_ptr<Candidate[]> room_for_candidates(int64_t count) {
 // The part of a reduction that is positions [begin, begin + size) of kept dim d.
 Reduction slice(const Reduction& reduction, int d, int64_t begin, int64_t size) {
   Reduction part = reduction;
-  Dims& kept = part.groups.kept;
-  Dim& outer = kept.dim[d];
+  const Dim dim = part.groups.kept.dim[d];
   const auto moved = [&](auto* data, int64_t bytes) {
     using Bytes = std::conditional_t<std::is_const_v<std::remove_pointer_t<decltype(data)>>,
                                      const char, char>;
     return data ? static_cast<Bytes*>(data) + begin * bytes : nullptr;
   };
-  part.input = moved(part.input, outer.stride * part.dtype->bytes);
-  part.mask = moved(part.mask, outer.mask_stride);
-  part.indices = moved(part.indices, outer.step * part.index_bytes);
-  part.values = moved(part.values, outer.step * part.dtype->bytes);
-  part.groups.outputs = part.groups.outputs / outer.size * size;
-  outer.size = size;
-  if (size == 1) std::copy(kept.dim + d + 1, kept.dim + kept.count--, kept.dim + d);
-  part.groups.axes = kept;
-  merge(part.groups.axes, true);
+  part.input = moved(part.input, dim.stride * part.dtype->bytes);
+  part.mask = moved(part.mask, dim.mask_stride);
+  part.indices = moved(part.indices, dim.step * part.index_bytes);
+  part.values = moved(part.values, dim.step * part.dtype->bytes);
+  shorten(part.groups, d, size);
   return part;
 }
 
-// Calls f with slices of at most so many positions of kept dim d.
-template <class F>
-void in_slices(const Reduction& reduction, int d, int64_t most, F f) {
-  const int64_t size = reduction.groups.kept.dim[d].size;
-  most = std::max<int64_t>(1, most);
-  for (int64_t begin = 0; begin < size; begin += most) {
-    Reduction part = slice(reduction, d, begin, std::min(most, size - begin));
-    f(part);
-  }
+void run_items(const Kernels& kernels, const Job& job) {
+  in_parallel(job.plan.units * job.plan.parts, job.plan.grain,
+              [&](int64_t begin, int64_t end) { kernels.run(job, begin, end); });
 }
 
-// Reduces over all but the innermost `count` of the reduced dims first. All candidates are there at
-// once: of many outputs, some are done after the others.
+void combine(const Kernels& kernels, const Job& job) {
+  const int64_t outputs = job.reduction.groups.outputs;
+  const int64_t candidates = job.plan.parts * (job.crossed ? walk_extent(*job.crossed) : 1);
+  in_parallel(outputs, std::max<int64_t>(1, kCombinedOfThread / candidates),
+              [&](int64_t begin, int64_t end) { kernels.combine(job, begin, end); });
+}
+
+// Reduces over all but the innermost `count` of the reduced dims first. All candidates of a slice
+// are there at once.
 void reduce_crossed(const Reduction& reduction, const Kernels& kernels, int count) {
-  Reduction columns = reduction;
-  const Groups& groups = reduction.groups;
-  columns.groups = crossed_groups(groups, count);
-  Groups& crossed = columns.groups;
-  constexpr int64_t kMost = kWorkspaceBytes / kCandidateBytes;
-  if (crossed.outputs > kMost) {
-    const int outer = groups.kept.count - 1;
-    const int64_t size = groups.kept.dim[outer].size;
-    return in_slices(reduction, outer, kMost / (crossed.outputs / size),
-                     [&](Reduction& part) { reduce_crossed(part, kernels, count); });
+  if (const int outer = reduction.groups.kept.count - 1; outer >= 0) {
+    const int64_t size = reduction.groups.kept.dim[outer].size;
+    const int64_t most = crossed_slice(reduction.groups, count);
+    for (int64_t begin = 0; most < size && begin < size; begin += most) {
+      const int64_t n = std::min(most, size - begin);
+      reduce_crossed(slice(reduction, outer, begin, n), kernels, count);
+    }
+    if (most < size) return;
   }
-  const int64_t walk = walk_extent(crossed.reduced);
-  const int64_t threads = torch::stable::get_num_threads();
+  Reduction columns = reduction;
+  Groups& crossed = columns.groups;
+  crossed = crossed_groups(reduction.groups, count);
+  const int64_t walk = walk_extent(crossed.reduced), bytes = reduction.dtype->bytes;
+  const Walks walks = choose_crossed_walk(crossed, walk, bytes);
   const Plan plan =
-      make_plan(crossed, walk, reduction.dtype->bytes, threads, kCandidateBytes, true);
-  if (plan.gathers) order_for_gather(crossed);
+      make_plan(crossed, walks, walk, bytes, threads_for(crossed.outputs * walk, bytes));
+  if (walks == Walks::kGather) order_for_gather(crossed);
   const auto candidates = room_for_candidates(crossed.outputs * plan.parts);
-  Dims inner = groups.reduced;
+  Dims inner = reduction.groups.reduced;
   inner.count = count;
-  Job job{columns, plan, candidates.get(), false};
-  job.crossed = &inner;
-  in_parallel(plan.units * plan.parts, plan.grain,
-              [&](int64_t begin, int64_t end) { kernels.run(job, begin, end); });
-  Job all{reduction, plan, candidates.get(), false};
-  all.crossed = &inner;
-  kernels.combine(all);
+  run_items(
+      kernels,
+      {.reduction = columns, .plan = plan, .candidates = candidates.get(), .crossed = &inner});
+  combine(
+      kernels,
+      {.reduction = reduction, .plan = plan, .candidates = candidates.get(), .crossed = &inner});
 }
 
 void reduce_groups(Reduction& reduction, const Kernels& kernels, bool streams) {
   Groups& groups = reduction.groups;
-  if (const int crossed = crossed_dims(groups, reduction.dtype->bytes))
+  const int64_t bytes = reduction.dtype->bytes;
+  if (const int crossed = crossed_dims(groups, bytes))
     return reduce_crossed(reduction, kernels, crossed);
   const int64_t walk = walk_extent(groups.reduced);
-  const bool small = groups.outputs * walk <= kGrainBytes / reduction.dtype->bytes;
-  const int64_t threads = small ? 1 : torch::stable::get_num_threads();
-  const int64_t candidate_bytes = reduction.softmax ? kSoftmaxBytes : kCandidateBytes;
-  const Plan plan = make_plan(groups, walk, reduction.dtype->bytes, threads, candidate_bytes);
-  if (plan.gathers) {
-    const int64_t along = gathered_along(groups);
-    if (groups.kept.dim[0].size > 2 * along)
-      return in_slices(reduction, 0, along,
-                       [&](Reduction& part) { reduce_groups(part, kernels, streams); });
+  const Walks walks = choose_walk(groups, walk, bytes);
+  if (walks == Walks::kGather) {
+    const int64_t size = groups.kept.dim[0].size, along = gathered_along(groups);
+    if (size > 2 * along && size % along) {
+      Reduction rest = slice(reduction, 0, size / along * along, size % along);
+      reduce_groups(rest, kernels, streams);
+      shorten(groups, 0, size / along * along);
+    }
+    order_in_blocks(groups, size > 2 * along ? along : size);
   }
-  if (!plan.rows || plan.copies) order_by_index(groups.reduced);
-  if (plan.gathers) order_for_gather(groups);
+  const int64_t threads = threads_for(groups.outputs * walk, bytes);
+  const int64_t candidate_bytes = reduction.softmax ? kSoftmaxBytes : kCandidateBytes;
+  const Plan plan = make_plan(groups, walks, walk, bytes, threads, candidate_bytes);
+  if (walks != Walks::kRows || plan.copies) order_by_index(groups.reduced);
   std::unique_ptr<Candidate[]> candidates;
   std::unique_ptr<double[]> sums;
   if (plan.parts > 1) {
@@ -144,12 +151,16 @@ void reduce_groups(Reduction& reduction, const Kernels& kernels, bool streams) {
     if (reduction.softmax)
       sums = std::make_unique_for_overwrite<double[]>(groups.outputs * plan.parts);
   }
-  Job job{reduction, plan, candidates.get(), streams, sums.get()};
   std::atomic<int64_t> decided{std::numeric_limits<int64_t>::max()};
-  if (groups.outputs == 1 && plan.parts > 1 && is_ordered(groups.reduced)) job.decided = &decided;
-  in_parallel(plan.units * plan.parts, plan.grain,
-              [&](int64_t begin, int64_t end) { kernels.run(job, begin, end); });
-  if (candidates) kernels.combine(job);
+  const bool decides = groups.outputs == 1 && plan.parts > 1 && is_ordered(groups.reduced);
+  const Job job{.reduction = reduction,
+                .plan = plan,
+                .candidates = candidates.get(),
+                .streams = streams,
+                .sums = sums.get(),
+                .decided = decides ? &decided : nullptr};
+  run_items(kernels, job);
+  if (candidates) combine(kernels, job);
 }
 
 void fill(const Reduction& reduction, const Kernels& kernels) {
@@ -163,8 +174,7 @@ void fill(const Reduction& reduction, const Kernels& kernels) {
   if (!reduction.values) return;
   const bool plain = !reduction.mask && !reduction.softmax;
   const Filling filling = make_filling(groups, plain, reduction.dtype->bytes);
-  Job job{reduction, {}, nullptr, false};
-  job.filling = &filling;
+  const Job job{.reduction = reduction, .plan = {}, .filling = &filling};
   in_parallel(filling.units, filling.grain,
               [&](int64_t begin, int64_t end) { kernels.fill(job, begin, end); });
 }
@@ -180,11 +190,14 @@ void repeat(void* data, int bytes, const Groups& groups) {
 void run(Reduction& reduction) {
   if (!settings.error.empty()) [[unlikely]]
     throw std::runtime_error("reduceops: " + settings.error);
-  const Kernels& kernels = *settings.variant->kernels;
+  const Variant& variant = *settings.variant;
+  const Kernels& kernels = reduction.softmax ? *variant.softmax : *variant.kernels;
   const Groups& groups = reduction.groups;
   const int64_t results = groups.outputs * groups.copies;
-  bool streams = prepare(reduction.indices, results * reduction.index_bytes);
-  streams |= prepare(reduction.values, results * reduction.dtype->bytes);
+  const Memory indices = prepare(reduction.indices, results * reduction.index_bytes);
+  const Memory values = prepare(reduction.values, results * reduction.dtype->bytes);
+  const bool streams = indices != Memory::kFresh && values != Memory::kFresh &&
+                       (indices == Memory::kTouched || values == Memory::kTouched);
   if (is_single(groups)) return fill(reduction, kernels);
   reduce_groups(reduction, kernels, streams);
   if (groups.copies == 1) return;

@@ -1,4 +1,4 @@
-// exp() of vectors of float and double, for arguments of at most 0: to about 1 ulp, and to
+// exp() of vectors of float and double, for arguments of at most 2: to about 1 ulp, and to
 // something below 1e-37 or 1e-307 where it is smaller. A NaN gives a NaN.
 //
 // exp(x) = 2^n exp(r), where n is the integer next to x / ln 2 and |r| at most ln(2) / 2; exp(r) is

@@ -21,12 +21,12 @@ struct Fill : Walk<Element> {
   Fill(const Job& job, Element element) : Base(job, element) {}
 
   // Values of units [begin, end).
-  void operator()(int64_t begin, int64_t end) const {
+  REDUCEOPS_NOINLINE void operator()(int64_t begin, int64_t end) const {
     const Filling& filling = *job.filling;
     if (filling.across) return blocks(filling, begin, end);
     const Dims& dims = filling.dims;
     const Dim inner = dims.count ? dims.dim[0] : Dim{1, 1, 1};
-    const Masking<Element> masking(element);
+    const auto masking = masking_of(element);
     Cursor outer(dims, 1, begin / inner.size);
     Marks<kMasked> outer_marks(r, dims, 1, begin / inner.size);
     Key* values = static_cast<Key*>(r.values);
@@ -51,7 +51,7 @@ struct Fill : Walk<Element> {
 
  private:
   // Units are blocks of the innermost dim in memory, which are columns of the results.
-  void blocks(const Filling& filling, int64_t begin, int64_t end) const {
+  REDUCEOPS_NOINLINE void blocks(const Filling& filling, int64_t begin, int64_t end) const {
     const Dim along = filling.dims.dim[0], across = filling.dims.dim[1];
     const int64_t count = filling.blocks;
     Cursor outer(filling.dims, 2, begin / count);

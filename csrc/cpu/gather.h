@@ -2,7 +2,8 @@
 //
 // Outputs of any layout so become the lanes of the ordinary passes over columns. Bound by a load
 // and a store for each run of neighbouring columns, for each element where there are no runs; rows
-// that lie along memory are transposed in squares of 16 bytes, a few instructions for each.
+// that lie along memory are transposed in squares of 16 bytes, a few instructions for each. Copies
+// may read elements between those of the view, of the same storage; their values mean nothing.
 #pragma once
 
 #include <algorithm>
@@ -74,7 +75,7 @@ class Gather {
   }
 
   // `width` columns from output `first` on, as at least `lanes` of them: the last one comes again.
-  void columns(int64_t first, int64_t width, int64_t lanes) {
+  REDUCEOPS_NOINLINE void columns(int64_t first, int64_t width, int64_t lanes) {
     width_ = width;
     lanes_ = std::max(width, lanes);
     pitch_ = (lanes_ + kSlack - 1) / kSlack * kSlack + kSlack;
@@ -106,10 +107,9 @@ class Gather {
   }
 
   // Copies rows [start, start + count).
-  void begin(int64_t start, int64_t count) {
+  REDUCEOPS_NOINLINE void begin(int64_t start, int64_t count) {
     if (start != start_ || count != count_) {
       Cursor cursor(reduced_, 0, start);
-
       for (int64_t u = 0; u < count; ++u, cursor.next()) {
         scratch_.row[u] = cursor.place().offset;
         scratch_.index[u] = cursor.place().step;
@@ -168,7 +168,7 @@ class Gather {
       const int64_t rows = count_, runs = run_count_, pitch = pitch_, last = end_ + 1 - kStep;
       const Key* input = input_;
       Key* buffer = scratch_.buffer;
-      const auto copy = [=](int64_t i, int64_t u) {
+      const auto copy = [=](int64_t i, int64_t u) REDUCEOPS_INLINED {
         const int64_t n = column[i + 1] - column[i], at = offset[i] + row[u];
         Key* to = buffer + u * pitch + column[i];
         if (at + n > last) [[unlikely]] {

@@ -24,25 +24,24 @@ void visit(const Reduction& r, F&& f) {
 }
 
 void run(const Job& job, int64_t begin, int64_t end) {
-  if (job.reduction.softmax) return REDUCEOPS_OF_ISA(softmax).run(job, begin, end);
   visit(job.reduction, [&]<class Element>(Element element, auto masked) {
-    using Row = std::conditional_t<masked, MaskedRows<Element>, StoredRows<Element>>;
-    using Column = std::conditional_t<masked, MaskedColumns<Element>, StoredColumns<Element>>;
-    job.plan.rows ? Rows<Element, Row>(job, element)(begin, end)
-                  : Columns<Element, Column>(job, element)(begin, end);
+    using Key = typename Element::Key;
+    constexpr bool kBools = std::is_same_v<Element, MarkedBool>;
+    using Row = std::conditional_t<masked, MaskedRows<Key, kBools>, StoredRows<Key>>;
+    using Column = std::conditional_t<masked, MaskedColumns<Key, kBools>, StoredColumns<Key>>;
+    job.plan.walk == Walks::kRows ? Rows<Element, Row>(job, element)(begin, end)
+                                  : Columns<Element, Column>(job, element)(begin, end);
   });
   if (job.streams) end_streams();
 }
 
-void combine(const Job& job) {
-  if (job.reduction.softmax) return REDUCEOPS_OF_ISA(softmax).combine(job);
+void combine(const Job& job, int64_t begin, int64_t end) {
   visit(job.reduction, [&]<class Element>(Element element, auto masked) {
-    Combine<Element, masked>(job, element)();
+    Combine<Element, masked>(job, element)(begin, end);
   });
 }
 
 void fill(const Job& job, int64_t begin, int64_t end) {
-  if (job.reduction.softmax) return REDUCEOPS_OF_ISA(softmax).fill(job, begin, end);
   visit(job.reduction, [&]<class Element>(Element element, auto masked) {
     Fill<Element, masked>(job, element)(begin, end);
   });

@@ -17,8 +17,8 @@ struct Candidate {
 struct Job {
   const Reduction& reduction;
   const Plan& plan;
-  Candidate* candidates;   // [outputs in walk order][columns of crossed dims][parts], or null
-  bool streams;            // results without gaps go past the caches
+  Candidate* candidates = nullptr;  // [outputs in walk order][columns of crossed dims][parts]
+  bool streams = false;             // results without gaps go past the caches
   double* sums = nullptr;  // of softmax_max: the candidates', whose keys are the largest elements
   const Filling* filling = nullptr;
   std::atomic<int64_t>* decided = nullptr;  // the first part of the only row that none can beat
@@ -33,26 +33,18 @@ struct Job {
 struct Kernels {
   // Items [begin, end) of the plan; item i is part i % parts of unit i / parts.
   void (*run)(const Job& job, int64_t begin, int64_t end);
-  // Combines the candidates of every output and writes the results.
-  void (*combine)(const Job& job);
+  // Combines the candidates of outputs [begin, end) and writes the results.
+  void (*combine)(const Job& job, int64_t begin, int64_t end);
   // The values of units [begin, end) of the filling, where every group is one element.
   void (*fill)(const Job& job, int64_t begin, int64_t end);
   // Reads n words and does next to nothing with them: what memory allows (customops/bench).
   uint64_t (*read)(const uint64_t* words, int64_t n);
 };
 
-// Those of softmax_max, which the kernels call.
-struct SoftmaxKernels {
-  void (*run)(const Job& job, int64_t begin, int64_t end);
-  void (*combine)(const Job& job);
-  void (*fill)(const Job& job, int64_t begin, int64_t end);
-};
-
-extern const Kernels kernels_baseline;
-extern const SoftmaxKernels softmax_baseline;
+// `softmax`: those of softmax_max; they have no `read`.
+extern const Kernels kernels_baseline, softmax_baseline;
 #ifdef __x86_64__
-extern const Kernels kernels_avx2, kernels_avx512;
-extern const SoftmaxKernels softmax_avx2, softmax_avx512;
+extern const Kernels kernels_avx2, kernels_avx512, softmax_avx2, softmax_avx512;
 #endif
 
 }  // namespace reduceops::cpu

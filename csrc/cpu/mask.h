@@ -1,6 +1,6 @@
 // Elements of which a mask says whether they take part, as what Sources hand to the tile kernels:
-// copied into a small buffer with those that are absent replaced by the identity, which no element
-// loses to. Bound by reading both once; a store to L1 and a load from it come on top.
+// copied into a small buffer with those that are absent replaced by the identity, which wins
+// against no element. Bound by reading both once; a store to L1 and a load from it come on top.
 //
 // An absent element ties with a present one that equals the identity. So a group whose best is the
 // identity is asked again; all present elements of it are equal then, and the first is the answer,
@@ -14,7 +14,7 @@ namespace reduceops::cpu {
 namespace {
 
 // Dims with the strides of the mask in place of those of the input.
-inline Dims of_mask(const Dims& dims) {
+REDUCEOPS_NOINLINE inline Dims of_mask(const Dims& dims) {
   Dims mask;
   mask.count = dims.count;
   for (int d = 0; d < dims.count; ++d)
@@ -24,7 +24,7 @@ inline Dims of_mask(const Dims& dims) {
 
 // The reduced dims along which the mask varies, in the order of the index: along the others, the
 // first position is as good as any.
-inline Dims searched(const Dims& reduced) {
+REDUCEOPS_NOINLINE inline Dims searched(const Dims& reduced) {
   Dims dims;
   for (int d = 0; d < reduced.count; ++d) {
     const Dim& dim = reduced.dim[d];
@@ -38,7 +38,7 @@ inline Dims searched(const Dims& reduced) {
 template <bool kMasked>
 class Marks {
  public:
-  Marks(const Reduction& r, const Dims& dims, int first, int64_t position)
+  REDUCEOPS_NOINLINE Marks(const Reduction& r, const Dims& dims, int first, int64_t position)
       : marks_(static_cast<const uint8_t*>(r.mask)),
         dims_(of_mask(dims)),
         cursor_(dims_, first, position) {}
@@ -77,7 +77,7 @@ inline int64_t first_set(const uint8_t* marks, int64_t n, int64_t stride) {
 
 // The index of the first present element of a group whose marks begin at `marks`; 0 if there is
 // none.
-inline int64_t first_present(const uint8_t* marks, const Dims& searched) {
+REDUCEOPS_NOINLINE inline int64_t first_present(const uint8_t* marks, const Dims& searched) {
   if (searched.count == 0) return 0;
   const Dim inner = searched.dim[0];
   const int64_t runs = walk_extent(searched) / inner.size;
@@ -89,20 +89,22 @@ inline int64_t first_present(const uint8_t* marks, const Dims& searched) {
   return 0;
 }
 
-template <class Element>
+// `kBools`: elements are those of MarkedBool.
+template <class K, bool kBools>
 struct Masking {
-  using Key = typename Element::Key;
+  using Key = K;
   using V = Vector<Key>;
   static constexpr int64_t kLanes = kVectorBytes / sizeof(Key);
   static constexpr int64_t kMarks = 64;  // that are asked at once whether any is set
 
   const Key absent;  // bits of the identity, as a tile kernel takes them
 
-  explicit Masking(Element element) : absent(identity(element)) {}
+  // The value of a group without any present element.
+  Key value() const { return kBools ? Key(absent & MarkedBool::kTrue) : absent; }
 
   // An element as a tile kernel takes it.
   static REDUCEOPS_INLINE Key present(Key bits) {
-    if constexpr (std::is_same_v<Element, MarkedBool>) return bits != 0;
+    if constexpr (kBools) return bits != 0;
     return bits;
   }
   REDUCEOPS_INLINE Key marked(Key bits, uint8_t mark) const {
@@ -111,8 +113,9 @@ struct Masking {
 
   // Hands over n elements and reads no more of them, nor of their marks; `to` may be `from`. Asks
   // for the elements and marks that will be read next, if it is told where they are.
-  void blend(Key* to, const Key* from, const uint8_t* marks, int64_t n, const Key* ahead = nullptr,
-             const uint8_t* marks_ahead = nullptr) const {
+  REDUCEOPS_NOINLINE void blend(Key* to, const Key* from, const uint8_t* marks, int64_t n,
+                                const Key* ahead = nullptr,
+                                const uint8_t* marks_ahead = nullptr) const {
     int64_t i = 0;
     for (; i + kMarks <= n; i += kMarks) {
       if (ahead) {
@@ -133,14 +136,6 @@ struct Masking {
   }
 
  private:
-  static Key identity(Element element) {
-    constexpr Key kLast = std::numeric_limits<Key>::max();
-    if constexpr (std::is_same_v<Element, MarkedBool>) return kLast ^ element.order.flip;
-    Key bits;
-    element.value_of_key(kLast, bits);
-    return bits;
-  }
-
   static REDUCEOPS_INLINE bool any_set(const uint8_t* marks) {
     Vector<uint8_t> all{};
     for (int64_t c = 0; c < kMarks; c += kVectorBytes) all |= get<Vector<uint8_t>>(marks + c);
@@ -150,31 +145,33 @@ struct Masking {
   // One vector.
   REDUCEOPS_INLINE void take(Key* to, const Key* from, const uint8_t* marks) const {
     V v = get<V>(from);
-    if constexpr (std::is_same_v<Element, MarkedBool>) v = (v != 0) & MarkedBool::kTrue;
+    if constexpr (kBools) v = (v != 0) & MarkedBool::kTrue;
     put(to, marked_lanes<Key>(marks, v, V{} + absent));
   }
 };
 
-// The rare answers of a masked reduction: of groups whose best is the identity.
 template <class Element>
-class GroupMask {
- public:
+using MaskingOf = Masking<typename Element::Key, std::is_same_v<Element, MarkedBool>>;
+
+template <class Element>
+MaskingOf<Element> masking_of(const Element& element) {
   using Key = typename Element::Key;
+  constexpr Key kLast = std::numeric_limits<Key>::max();
+  if constexpr (std::is_same_v<Element, MarkedBool>) return {Key(kLast ^ element.order.flip)};
+  Key bits;
+  element.value_of_key(kLast, bits);
+  return {bits};
+}
 
-  explicit GroupMask(const Walk<Element>& walk)
-      : masking_(walk.element), searched_(searched(walk.r.groups.reduced)) {}
-
-  // Writes the result of the group that lies `at` and has its marks there, if this is its best.
-  bool finished(const Walk<Element>& walk, Place at, const uint8_t* marks, int64_t key) const {
-    if (key != std::numeric_limits<Key>::max()) return false;
-    walk.write(at.step, first_present(marks, searched_), walk.element.value(masking_.absent));
-    return true;
-  }
-
- private:
-  const Masking<Element> masking_;
-  const Dims searched_;
-};
+// The rare answers of a masked reduction: writes the result of the group that lies `at` and has its
+// marks there, if the identity is its best; `value` is that. `searched`: see there.
+template <class Key>
+bool finish_identity(const Reduction& r, const Dims& searched, Place at, const uint8_t* marks,
+                     int64_t best, Key value) {
+  if (best != std::numeric_limits<Key>::max()) return false;
+  write_result(r, at.step, first_present(marks, searched), value);
+  return true;
+}
 
 }  // namespace
 }  // namespace reduceops::cpu

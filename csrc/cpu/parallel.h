@@ -3,6 +3,9 @@
 
 #include <torch/csrc/stable/ops.h>
 
+#include <atomic>
+#include <exception>
+
 #include "cpu/float_mode.h"
 
 #ifdef __SANITIZE_THREAD__
@@ -24,13 +27,18 @@ template <class F>
 struct Task {
   const F& f;
   const uint64_t float_mode;
+  // What went wrong first: through torch's C interface it would lose its text.
+  mutable std::exception_ptr error{};
+  mutable std::atomic_flag failed{};
   const char done{};  // of which only the address matters
 
   void operator()(int64_t begin, int64_t end) const {
     after(this);
-    {
+    try {
       const FloatModeOf caller(float_mode);
       f(begin, end);
+    } catch (...) {
+      if (!failed.test_and_set()) error = std::current_exception();
     }
     before(&done);
   }
@@ -43,6 +51,8 @@ void parallel(int64_t items, int64_t grain, const F& f) {
   before(&task);
   torch::stable::parallel_for(0, items, grain, task);
   after(&task.done);
+  if (task.error) [[unlikely]]
+    std::rethrow_exception(task.error);
 }
 
 }  // namespace reduceops::cpu

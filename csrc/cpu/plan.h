@@ -9,6 +9,11 @@
 
 namespace reduceops::cpu {
 
+constexpr int64_t kCombinedOfThread = 1 << 14;  // candidates worth waking a thread for
+constexpr int64_t kWorkspaceBytes = 1 << 20;    // for candidates of parts and of crossed columns
+constexpr int64_t kCandidateBytes = 2 * sizeof(int64_t);
+constexpr int64_t kSoftmaxBytes = kCandidateBytes + sizeof(double);  // of its candidates
+
 // A tile's segment of one reduced position: wide enough to stream, and columns that fit a stack.
 constexpr int64_t kTileBytes = 32768, kTileColumns = 16384;
 constexpr int64_t kMinTileBytes =
@@ -19,17 +24,21 @@ constexpr int64_t kResultsTogether = 8;  // a line of indices
 constexpr int64_t kScatterWalk = 8;      // elements of a group, of which results count more
 constexpr int64_t kGatherAlong = 64;     // groups in memory to a tile, where results lie across
 constexpr int64_t kJoinedBytes = 512;  // of a run: longer ones are worth being read where they are
+constexpr int64_t kUnorderedRun = 16;  // elements of a run that is cheaper to reduce than to copy
 constexpr int64_t kCrossedWalk = 8;    // positions behind each crossed column, at least
-constexpr int64_t kCacheBytes = 1 << 20;      // of a core, at least
-constexpr int64_t kCopyBytes = 64;            // a vector's, at most
-constexpr int64_t kGrainBytes = 128 << 10;    // worth waking a thread for
-constexpr int64_t kWorkspaceBytes = 1 << 20;  // for the candidates of the parts
-constexpr int64_t kCandidateBytes = 2 * sizeof(int64_t);
-constexpr int64_t kSoftmaxBytes = kCandidateBytes + sizeof(double);  // of its candidates
+constexpr int64_t kMostCrossed = kWorkspaceBytes / kCandidateBytes;  // columns at once
+constexpr int64_t kCacheBytes = 1 << 20;                             // of a core, at least
+constexpr int64_t kPartBytes = kCacheBytes / 4;
+constexpr int64_t kCopyBytes = 64;          // a vector's, at most
+constexpr int64_t kItemsOfThread = 8;       // to balance threads by, at most
+constexpr int64_t kGrainBytes = 128 << 10;  // worth waking a thread for
+
+constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+enum class Walks { kRows, kColumns, kGather };  // of a gather, all outputs are columns
 
 struct Plan {
-  bool rows;            // else columns
-  bool gathers;         // columns are all outputs, in the order of memory; else the innermost axis
+  Walks walk;
   bool copies;          // rows are copied, run behind run, in the order of the index
   int64_t tile;         // columns per unit; 1 for rows
   int64_t tiles;        // units along the columns
@@ -37,10 +46,11 @@ struct Plan {
   int64_t parts;        // of the reduced extent; their candidates are combined afterwards
   int64_t part_extent;  // reduced positions in a part
   int64_t grain;        // items (units x parts) per thread at least
-  int64_t columns = 1;  // that each output is first; more where reduced dims are crossed
+  bool by_parts;        // items are all units of a part, then those of the next, not the other way
+  // Where reduced dims are crossed (crossed_groups): columns that each output is first, and slices
+  // of the outputs, of which this is the plan of the first.
+  int64_t columns = 1, slices = 1;
 };
-
-enum class Walks { kRows, kColumns, kGather };
 
 // Whether memory's order of the reduced dims is the index's: what comes first in it wins a tie.
 inline bool is_ordered(const Dims& reduced) {
@@ -49,12 +59,14 @@ inline bool is_ordered(const Dims& reduced) {
   return true;
 }
 
-// Whether the innermost runs of rows are long enough to be reduced one by one, in whatever order.
-inline bool is_read_in_runs(const Groups& groups, int64_t bytes) {
+// Whether the innermost runs of rows are long enough to be reduced one by one, in whatever order:
+// those of at least so many elements that are not in the order of the index, for which copying is
+// the other way.
+inline bool is_read_in_runs(const Groups& groups, int64_t bytes, int64_t unordered) {
   const Dims& reduced = groups.reduced;
   const Dim inner = reduced.dim[0];
-  if (inner.stride == 1) return reduced.count == 1 || inner.size * bytes >= kJoinedBytes;
-  return !is_ordered(reduced) && inner.size * bytes >= kJoinedBytes;
+  if (inner.stride == 1 && (reduced.count == 1 || inner.size * bytes >= kJoinedBytes)) return true;
+  return !is_ordered(reduced) && inner.size >= unordered;
 }
 
 // The groups where the innermost `count` reduced dims are crossed: each position along them is a
@@ -122,12 +134,20 @@ inline Walks choose_walk(const Groups& groups, int64_t walk, int64_t bytes) {
   return fills_lanes && !in_cache ? Walks::kGather : Walks::kRows;
 }
 
-// How many of the reduced dims are crossed, the innermost first.
+// The walk of crossed columns, or of a slice of them: never rows, which count no candidates of
+// theirs, however few there are.
+inline Walks choose_crossed_walk(const Groups& groups, int64_t walk, int64_t bytes) {
+  const Walks chosen = choose_walk(groups, walk, bytes);
+  return chosen == Walks::kRows ? Walks::kGather : chosen;
+}
+
+// How many of the reduced dims are crossed, the innermost first, where memory's order is not the
+// index's.
 inline int crossed_dims(const Groups& groups, int64_t bytes) {
   const Dims& reduced = groups.reduced;
-  if (is_ordered(reduced)) return 0;
   const bool rows = is_rows(groups);
-  if (rows && is_read_in_runs(groups, bytes)) return 0;
+  if (is_ordered(reduced)) return 0;
+  if (rows && is_read_in_runs(groups, bytes, kJoinedBytes / bytes)) return 0;
   const Dim inner = rows ? reduced.dim[0] : groups.axes.dim[0];
   if (!rows && inner.stride == 1 && inner.size * bytes >= kJoinedBytes) return 0;
   int64_t columns = rows ? 1 : inner.size, walk = walk_extent(reduced);
@@ -137,8 +157,9 @@ inline int crossed_dims(const Groups& groups, int64_t bytes) {
     walk /= reduced.dim[count].size;
     ++count;
   } while (columns * bytes < kJoinedBytes && count + 1 < reduced.count);
-  if (columns > kWorkspaceBytes / kCandidateBytes || walk < kCrossedWalk) return 0;
-  return choose_walk(crossed_groups(groups, count), walk, bytes) == Walks::kRows ? 0 : count;
+  if (columns > kMostCrossed || walk < kCrossedWalk) return 0;
+  const Groups crossed = crossed_groups(groups, count);
+  return choose_walk(crossed, walk, bytes) == Walks::kRows ? 0 : count;
 }
 
 // The order in which a gather goes over the outputs, where results do not follow each other as the
@@ -167,29 +188,49 @@ inline int64_t gathered_along(const Groups& groups) {
   return pays ? std::max(kGatherAlong, along) : kept.dim[0].size;
 }
 
-// `walk` is the number of positions a walk over the reduced dims visits. `crossed`: the groups are
-// those of crossed dims, or a slice of them. Only walks over columns count the candidates of these,
-// so they are never rows, however few there are.
-inline Plan make_plan(const Groups& groups, int64_t walk, int64_t bytes, int64_t threads,
-                      int64_t candidate_bytes = kCandidateBytes, bool crossed = false) {
-  const auto ceil_div = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
+// The groups of a gather in blocks of `along` positions of the innermost kept dim, which that
+// divides: these come first, then the other dims, then the blocks.
+inline void order_in_blocks(Groups& groups, int64_t along) {
+  Dims& kept = groups.kept;
+  Dim& inner = kept.dim[0];
+  if (inner.size > along && kept.count < kMaxDims) {
+    kept.dim[kept.count++] = {inner.size / along, inner.stride * along, inner.step * along,
+                              inner.mask_stride * along};
+    inner.size = along;
+    groups.axes = kept;
+  }
+  order_for_gather(groups);
+}
+
+// Into how many parts the extent of each of `units` is cut, at most: for each of the threads to
+// have work, and all of them about as much.
+inline int64_t useful_parts(int64_t units, int64_t threads) {
+  int64_t parts = ceil_div(threads, units);
+  const auto idle = [&] { return ceil_div(units * parts, threads) * threads - units * parts; };
+  while (units * parts < kItemsOfThread * threads && idle() * kItemsOfThread > units * parts)
+    ++parts;
+  return parts;
+}
+
+// `walk` is the number of positions a walk over the reduced dims visits.
+inline Plan make_plan(const Groups& groups, Walks chosen, int64_t walk, int64_t bytes,
+                      int64_t threads, int64_t candidate_bytes = kCandidateBytes) {
   Plan plan{};
-  Walks chosen = choose_walk(groups, walk, bytes);
-  if (crossed && chosen == Walks::kRows) chosen = Walks::kGather;
-  plan.rows = chosen == Walks::kRows;
-  plan.gathers = chosen == Walks::kGather;
-  plan.copies = plan.rows && groups.reduced.count > 0 && !is_read_in_runs(groups, bytes);
+  plan.walk = chosen;
+  plan.copies = chosen == Walks::kRows && groups.reduced.count > 0 &&
+                !is_read_in_runs(groups, bytes, kUnorderedRun);
   const int64_t elements = groups.outputs * walk;
   const int64_t grain = kGrainBytes / bytes;
   const int64_t useful = std::clamp<int64_t>(elements / grain, 1, threads);
   plan.tile = plan.tiles = 1;
   plan.units = groups.outputs;
-  if (!plan.rows) {
-    const int64_t inner = plan.gathers ? groups.outputs : groups.axes.dim[0].size;
+  if (chosen != Walks::kRows) {
+    const bool gathers = chosen == Walks::kGather;
+    const int64_t inner = gathers ? groups.outputs : groups.axes.dim[0].size;
     const int64_t outer = groups.outputs / inner;
+    constexpr int64_t kWhole = kCopyBytes;  // so that a tile has whole vectors of any type
     plan.tile = std::min(kTileBytes / bytes, kTileColumns);
-    if (plan.gathers) {
-      constexpr int64_t kWhole = kCopyBytes;  // so that a tile has whole vectors of any type
+    if (gathers) {
       plan.tile = std::clamp(kGatherBytes / bytes / walk, kGatherRowBytes / bytes, kGatherColumns) /
                   kWhole * kWhole;
     }
@@ -199,10 +240,17 @@ inline Plan make_plan(const Groups& groups, int64_t walk, int64_t bytes, int64_t
     plan.tiles = ceil_div(inner, plan.tile);
     plan.units = outer * plan.tiles;
   }
-  plan.parts = 1;
-  if (plan.units < useful) {
-    const int64_t fits = kWorkspaceBytes / (candidate_bytes * groups.outputs);
-    plan.parts = std::max<int64_t>(1, std::min({ceil_div(useful, plan.units), walk, fits}));
+  const int64_t fits = kWorkspaceBytes / (candidate_bytes * groups.outputs);
+  const int64_t worth = ceil_div(elements, plan.units * grain);
+  plan.parts = std::clamp<int64_t>(useful_parts(plan.units, useful), 1,
+                                   std::max<int64_t>(1, std::min({walk, fits, worth})));
+  // Outputs that share their lines, and are too few to be columns, are read together part by part,
+  // of which each stays in cache.
+  if (chosen == Walks::kRows && groups.outputs > 1 && !is_rows(groups)) {
+    const int64_t span = walk * std::min(groups.reduced.dim[0].stride * bytes, kCopyBytes);
+    plan.by_parts = span > kCacheBytes;
+    if (plan.by_parts)
+      plan.parts = std::max(plan.parts, std::min({ceil_div(span, kPartBytes), walk, fits}));
   }
   plan.part_extent = ceil_div(walk, plan.parts);
   plan.parts = ceil_div(walk, plan.part_extent);
@@ -211,15 +259,48 @@ inline Plan make_plan(const Groups& groups, int64_t walk, int64_t bytes, int64_t
   return plan;
 }
 
-// The plan of a call; where many columns are crossed, it is carried out in slices of the outputs.
+// Leaves `size` positions of kept dim d.
+inline void shorten(Groups& groups, int d, int64_t size) {
+  Dims& kept = groups.kept;
+  groups.outputs = groups.outputs / kept.dim[d].size * size;
+  kept.dim[d].size = size;
+  if (size == 1) std::copy(kept.dim + d + 1, kept.dim + kept.count--, kept.dim + d);
+  groups.axes = kept;
+  merge(groups.axes, true);
+}
+
+// Of how many positions of the outermost kept dim, at least one, all candidates have room at once,
+// where the innermost `crossed` reduced dims are crossed.
+inline int64_t crossed_slice(const Groups& groups, int crossed) {
+  const int64_t size = groups.kept.dim[groups.kept.count - 1].size;
+  int64_t candidates = groups.outputs / size;
+  for (int d = 0; d < crossed; ++d) candidates *= groups.reduced.dim[d].size;
+  return std::clamp<int64_t>(kMostCrossed / candidates, 1, size);
+}
+
+// The plan of a call, or of the first of the slices in which it is carried out.
 inline Plan plan_of(const Groups& groups, int64_t bytes, int64_t threads, int64_t candidate_bytes) {
   const int crossed = crossed_dims(groups, bytes);
-  if (crossed == 0)
-    return make_plan(groups, walk_extent(groups.reduced), bytes, threads, candidate_bytes);
-  const Groups columns = crossed_groups(groups, crossed);
-  Plan plan =
-      make_plan(columns, walk_extent(columns.reduced), bytes, threads, candidate_bytes, true);
-  plan.columns = columns.outputs / groups.outputs;
+  Groups planned = groups;
+  int64_t slices = 1, columns = 1;
+  if (crossed) {
+    while (planned.kept.count > 0) {
+      const int outer = planned.kept.count - 1;
+      const int64_t size = planned.kept.dim[outer].size, most = crossed_slice(planned, crossed);
+      if (most == size) break;
+      slices *= ceil_div(size, most);
+      shorten(planned, outer, most);
+    }
+    const int64_t outputs = planned.outputs;
+    planned = crossed_groups(planned, crossed);
+    columns = planned.outputs / outputs;
+  }
+  const int64_t walk = walk_extent(planned.reduced);
+  const Walks chosen =
+      crossed ? choose_crossed_walk(planned, walk, bytes) : choose_walk(planned, walk, bytes);
+  Plan plan = make_plan(planned, chosen, walk, bytes, threads, candidate_bytes);
+  plan.columns = columns;
+  plan.slices = slices;
   return plan;
 }
 

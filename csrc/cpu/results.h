@@ -13,7 +13,7 @@ namespace reduceops::cpu {
 // Calls f with results as numbers of so many bytes: those of indices, where a value's bits are only
 // copied.
 template <class F>
-REDUCEOPS_HD void visit_results(void* results, int bytes, F&& f) {
+inline void visit_results(void* results, int bytes, F&& f) {
   switch (bytes) {
     case 1:
       return f(static_cast<uint8_t*>(results));

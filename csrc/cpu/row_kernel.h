@@ -15,6 +15,12 @@
 namespace reduceops::cpu {
 namespace {
 
+template <class Key>
+struct RowLimits {
+  // Rows up to here are not read in blocks; positions in them fit a lane.
+  static constexpr int64_t kShort = sizeof(Key) == 1 ? 256 : 16 * (kVectorBytes / sizeof(Key));
+};
+
 template <class Element>
 struct RowKernel : Lanes<Element> {
   using Vectors = Lanes<Element>;
@@ -25,8 +31,7 @@ struct RowKernel : Lanes<Element> {
   using Vectors::element, Vectors::kFloats, Vectors::kLanes;
   using Number = std::make_unsigned_t<Key>;  // of an element or a block, in a lane
 
-  // Rows up to here are not read in blocks; positions in them fit a lane.
-  static constexpr int64_t kShort = sizeof(Key) == 1 ? 256 : 16 * kLanes;
+  static constexpr int64_t kShort = RowLimits<Key>::kShort;
   static constexpr int64_t kBlock = least<int64_t>(8 * kLanes, kShort);
   static constexpr int kBlockVectors = kBlock / kLanes;
   static constexpr int kAhead = 6144;     // bytes
@@ -68,7 +73,7 @@ struct RowKernel : Lanes<Element> {
 
   // The lanes of a row of up to kShort elements, of which kLanes are read at least. Where a NaN is
   // among them `sum` has become one.
-  Partial reduce_short(const Key* p, int64_t n, V& sum) const {
+  REDUCEOPS_INLINE Partial reduce_short(const Key* p, int64_t n, V& sum) const {
     const Index numbers = lane_numbers();
     Partial row;
     if (n < kLanes) {
@@ -79,7 +84,7 @@ struct RowKernel : Lanes<Element> {
     }
     prefetch<kIntoL2>(p, kAhead);
     V elements = row.best;
-    const auto take = [&](int64_t i, Index positions) {
+    const auto take = [&](int64_t i, Index positions) REDUCEOPS_INLINED {
       const V v = this->load(p + i);
       prefetch<kIntoL2>(p + i, kAhead);
       row.at = v >= row.best ? row.at : positions;
@@ -138,7 +143,7 @@ struct RowKernel : Lanes<Element> {
 
   // The lanes of a row of at least kBlock elements and at most kRun; those before its first NaN,
   // where there is one. Returns where that is, n if there is none.
-  int64_t reduce_long(const Key* p, int64_t n, Partial& row) const {
+  REDUCEOPS_INLINE int64_t reduce_long(const Key* p, int64_t n, Partial& row) const {
     V best = Vectors::all(Vectors::kLast);
     Index at{};
     for (int64_t block = 0; block * kBlock < n; ++block) {
@@ -168,7 +173,7 @@ struct RowKernel : Lanes<Element> {
 
   // Positions at which the kBlock elements from q on are `lane`; the smallest of all lanes is the
   // first, or the last element where none is: somebody may have written there since.
-  Index find(const Key* q, Lane lane) const {
+  REDUCEOPS_INLINE Index find(const Key* q, Lane lane) const {
     const Index none = Index{} + static_cast<Number>(kBlock - 1);
     Index found = none;
     for (int u = 0; u < kBlockVectors; ++u) {
@@ -249,7 +254,8 @@ struct RowKernel : Lanes<Element> {
                       : reduce<false>(row, count, n, positions, values);
   }
   template <bool kLong>
-  void reduce(const Key* const* row, int count, int64_t n, int64_t* positions, Key* values) const {
+  REDUCEOPS_NOINLINE void reduce(const Key* const* row, int count, int64_t n, int64_t* positions,
+                                 Key* values) const {
     const auto read_values = [&] {
       for (int i = 0; i < count; ++i) values[i] = element.value(get<Key>(row[i] + positions[i]));
     };
@@ -278,7 +284,7 @@ struct RowKernel : Lanes<Element> {
     int64_t nans[kLanes];
     bool any_nan = false;
     V sum{};
-    const Partial best = transposed(count, [&](int i) {
+    const Partial best = transposed(count, [&](int i) REDUCEOPS_INLINED {
       if constexpr (!kLong) return reduce_short(row[i], n, sum);
       Partial partial;
       nans[i] = reduce_long(row[i], n, partial);
@@ -295,7 +301,7 @@ struct RowKernel : Lanes<Element> {
       Lane lane[kLanes];
       std::memcpy(lane, &best.best, sizeof(lane));
       // No branch on what is found where, so that reading the next rows starts meanwhile.
-      const Index found = transposed(count, [&](int i) {
+      const Index found = transposed(count, [&](int i) REDUCEOPS_INLINED {
         positions[i] = block_start(at[i], n);
         return find(row[i] + positions[i], lane[i]);
       });

@@ -25,17 +25,16 @@ struct Run {
 };
 
 // Rows as they lie in memory, copied where a vector would not fit or elements have gaps.
-template <class Element>
+template <class K>
 class StoredRows {
  public:
-  using Kernel = RowKernel<Element>;
-  using Key = typename Element::Key;
+  using Key = K;
   using GroupMarks = Marks<false>;
-  static constexpr int64_t kLanes = Kernel::kLanes;
-  static constexpr int64_t kWhole = Kernel::kRun;  // elements of a row that hand() takes, at most
+  static constexpr int64_t kLanes = kVectorBytes / sizeof(Key);
   static constexpr int64_t kChunk = 16384 / sizeof(Key);
   static constexpr int64_t kSlack = kCopyBytes / sizeof(Key);  // short copies end behind a run
 
+  template <class Element>
   explicit StoredRows(const Walk<Element>& walk) : input_(walk.input), last_(walk.input) {
     const Groups& groups = walk.r.groups;
     for (const Dims* dims : {&groups.kept, &groups.reduced})
@@ -44,6 +43,8 @@ class StoredRows {
   }
   StoredRows(const StoredRows&) = delete;
 
+  // Elements of a row that hand() takes at most, where the kernel takes `run`.
+  static constexpr int64_t whole(int64_t run) { return run; }
   // How many rows of n elements without gaps to hand over together.
   static int64_t together(int64_t n) {
     constexpr int64_t kInCache = 32768 / sizeof(Key);
@@ -65,7 +66,7 @@ class StoredRows {
   // Whether nothing of a run is present, as far as one mark tells.
   bool absent(const Run<Key>&) const { return false; }
   // Whether chunks of a run of n elements are copied, of at most kChunk; else they may overlap, and
-  // have at most Kernel::kRun.
+  // have at most the kernel's kRun.
   bool copies(const Run<Key>& run, int64_t n) const { return run.stride != 1 || n < kLanes; }
   const Key* chunk(const Run<Key>& run, int64_t n) {
     if (!copies(run, n)) return run.elements;
@@ -87,7 +88,7 @@ class StoredRows {
   }
 
   // Whether a group with this best is written otherwise.
-  bool finished(const Walk<Element>&, Place, const uint8_t*, int64_t) const { return false; }
+  bool finished(Place, const uint8_t*, int64_t) const { return false; }
 
  private:
   const Key* const input_;
@@ -97,21 +98,22 @@ class StoredRows {
 
 // Copies in the thread's scratch; but where one mark is that of a whole row, and it is present, the
 // row itself.
-template <class Element>
+template <class K, bool kBools>
 class MaskedRows {
  public:
-  using Kernel = RowKernel<Element>;
-  using Key = typename Element::Key;
+  using Key = K;
   using GroupMarks = Marks<true>;
-  static constexpr int64_t kLanes = Kernel::kLanes;
+  static constexpr int64_t kLanes = kVectorBytes / sizeof(Key);
   static constexpr int64_t kWhole = 16384 / sizeof(Key);
   static constexpr int64_t kChunk = kWhole;
   static constexpr int64_t kBuffer = 2 * kWhole;
   static constexpr int64_t kAhead = 6144 / sizeof(Key);
 
+  template <class Element>
   explicit MaskedRows(const Walk<Element>& walk)
-      : masking_(walk.element),
-        mask_(walk),
+      : masking_(masking_of(walk.element)),
+        searched_(searched(walk.r.groups.reduced)),
+        reduction_(walk.r),
         input_(walk.input),
         groups_(walk.r.groups),
         scratch_(*new (cpu::scratch(sizeof(Scratch))) Scratch) {
@@ -122,9 +124,11 @@ class MaskedRows {
   }
   MaskedRows(const MaskedRows&) = delete;
 
+  static constexpr int64_t whole(int64_t) { return kWhole; }
   static int64_t together(int64_t n) { return std::clamp<int64_t>(kBuffer / n, 1, kLanes); }
 
-  void hand(const Place* at, Marks<true>& marks, int count, int64_t n, const Key** row) {
+  REDUCEOPS_NOINLINE void hand(const Place* at, Marks<true>& marks, int count, int64_t n,
+                               const Key** row) {
     const Dim inner = groups_.reduced.dim[0];
     const Dims& kept = groups_.kept;
     for (int i = 0; i < count; ++i, marks.next()) marks_[i] = marks.place();
@@ -155,7 +159,7 @@ class MaskedRows {
     return run.stride != 1 || n < kLanes || !kPlain || run.mark_stride;
   }
   const Key* chunk(const Run<Key>& run, int64_t n) { return marked(scratch_.copied, run, n); }
-  void append(int64_t i, const Run<Key>& run, int64_t n) {
+  REDUCEOPS_NOINLINE void append(int64_t i, const Run<Key>& run, int64_t n) {
     copy_run(scratch_.copied + i, run.elements, n, run.stride);
     copy_run(scratch_.marks + i, run.marks, n, run.mark_stride);
   }
@@ -171,13 +175,12 @@ class MaskedRows {
     }
   }
 
-  bool finished(const Walk<Element>& walk, Place at, const uint8_t* marks, int64_t key) const {
-    return mask_.finished(walk, at, marks, key);
+  bool finished(Place at, const uint8_t* marks, int64_t key) const {
+    return finish_identity(reduction_, searched_, at, marks, key, masking_.value());
   }
 
  private:
-  static constexpr bool kPlain =
-      !std::is_same_v<Element, MarkedBool>;  // present ones stay the same
+  static constexpr bool kPlain = !kBools;  // present ones stay the same
 
   struct Scratch {
     alignas(kVectorBytes) Key copied[kBuffer + kLanes * kLanes];  // a vector for each short row
@@ -187,7 +190,7 @@ class MaskedRows {
   static_assert(alignof(Scratch) <= kScratchAlignment);
 
   // A run with its marks taken into account; itself, where all of it has one that is set.
-  const Key* marked(Key* to, const Run<Key>& run, int64_t n) {
+  REDUCEOPS_NOINLINE const Key* marked(Key* to, const Run<Key>& run, int64_t n) {
     if (!copies(run, n)) return run.elements;
     const Key* from = run.elements;
     const uint8_t* marks = run.marks;
@@ -207,8 +210,9 @@ class MaskedRows {
     return to;
   }
 
-  const Masking<Element> masking_;
-  const GroupMask<Element> mask_;
+  const Masking<Key, kBools> masking_;
+  const Dims searched_;
+  const Reduction& reduction_;
   const Key* const input_;
   const Groups& groups_;
   Scratch& scratch_;

@@ -10,49 +10,23 @@
 namespace reduceops::cpu {
 namespace {
 
-template <class Element, class Source>
-struct Rows : Walk<Element> {
-  using Base = Walk<Element>;
-  using Kernel = RowKernel<Element>;
-  using Base::element, Base::input, Base::job, Base::r;
-  using typename Base::Key;
+// Copies of rows, and whole rows, of which some are reduced together. The kernel is behind a
+// pointer, so that this is there once for all elements of a width.
+template <class Key, class Source>
+struct WholeRows {
   using GroupMarks = typename Source::GroupMarks;
-  static constexpr int64_t kLanes = Kernel::kLanes;
-  static constexpr int64_t kAsked =
-      (1 << 20) / sizeof(Key);  // elements between two looks at others
+  static constexpr int64_t kLanes = kVectorBytes / sizeof(Key);
 
-  const Kernel kernel;
-
-  Rows(const Job& job, Element element)
-      : Base(job, element), kernel(element, *job.reduction.dtype) {}
-
-  // The smallest of n elements without gaps, of which the first is position `start`.
-  Best<int64_t> best_of(const Key* p, int64_t n, int64_t start) const {
-    int64_t position;
-    kernel.reduce(&p, 1, n, &position, nullptr);
-    return {kernel.key(kernel.lane(get<Key>(p + position))), start + position};
-  }
-
-  // The first smallest of n elements, stride apart; the index is the position.
-  Best<int64_t> best_of(Source& source, const Run<Key>& run, int64_t n) const {
-    if (source.absent(run)) return {std::numeric_limits<Key>::max(), 0};
-    const bool copies = source.copies(run, n);
-    const int64_t step = copies ? Source::kChunk : Kernel::kRun;
-    Best<int64_t> best{};
-    for (int64_t next = 0; next < n; next += step) {
-      // A last vector's worth overlaps the run before.
-      const int64_t start = copies ? next : least(next, n - kLanes);
-      const int64_t m = least(step, n - start);
-      const Best<int64_t> here = best_of(source.chunk(run.from(start), m), m, start);
-      if (next == 0 || better(here, best)) best = here;
-      if (best.key == element.order.floor) break;  // nothing can be better
-    }
-    return best;
-  }
+  const Job& job;
+  const Reduction& r;
+  const Key* const input;
+  const void* const kernel;
+  void (*const reduce)(const void* kernel, const Key* const* row, int count, int64_t n,
+                       int64_t* positions, Key* values);
 
   // Copies positions [j, stop) of the group that lies `at`, one behind the other, to place `to`.
-  void copy(Source& source, Place at, const uint8_t* marks, int64_t j, int64_t stop,
-            int64_t to) const {
+  REDUCEOPS_NOINLINE void copy(Source& source, Place at, const uint8_t* marks, int64_t j,
+                               int64_t stop, int64_t to) const {
     const Dims& reduced = r.groups.reduced;
     const Dim inner = reduced.dim[0];
     Cursor outer(reduced, 1, j / inner.size);
@@ -69,22 +43,6 @@ struct Rows : Walk<Element> {
     }
   }
 
-  // The first smallest of positions [j, stop) of the walk, copied from all its runs; these follow
-  // each other in the order of the index.
-  Best<int64_t> joined(Source& source, Place at, const uint8_t* marks, int64_t j,
-                       int64_t stop) const {
-    const Dims& reduced = r.groups.reduced;
-    Best<int64_t> best{std::numeric_limits<int64_t>::max(), std::numeric_limits<int64_t>::max()};
-    for (int64_t m; j < stop; j += m) {
-      m = least(Source::kChunk, stop - j);
-      copy(source, at, marks, j, j + m, 0);
-      const Best<int64_t> here = best_of(source.appended(m), m, j);
-      if (better(here, best)) best = here;
-      if (best.key == element.order.floor) break;  // nothing can be better
-    }
-    return {best.key, place(reduced.dim, reduced.count, best.index).step};
-  }
-
   // Whether positions of the walk are the result's indices.
   bool counts() const {
     const Dims& reduced = r.groups.reduced;
@@ -99,15 +57,15 @@ struct Rows : Walk<Element> {
   // Items are whole rows of n elements, without gaps or to be copied: as many at once as a vector
   // has lanes, but for long ones as many as still are in L1 when their winning blocks are read
   // again.
-  void whole(Source& source, int64_t begin, int64_t end, int64_t n) const {
+  REDUCEOPS_NOINLINE void operator()(Source& source, int64_t begin, int64_t end, int64_t n) const {
     const Dims &kept = r.groups.kept, &reduced = r.groups.reduced;
     const bool copies = job.plan.copies;
     const bool in_place =
         counts() && (kept.count == 0 || (kept.count == 1 && kept.dim[0].step == 1));
-    const bool streams = job.streams && in_place && n <= Kernel::kShort;
+    const bool streams = job.streams && in_place && n <= RowLimits<Key>::kShort;
     const bool direct = in_place && !streams;
     const int64_t pitch = std::max(n, kLanes);
-    int64_t together = n > Kernel::kShort ? Source::together(n) : kLanes;
+    int64_t together = n > RowLimits<Key>::kShort ? Source::together(n) : kLanes;
     if (copies) together = least(together, Source::kChunk / pitch);
     Cursor cursor(kept, 0, begin);
     GroupMarks marks(r, kept, 0, begin);
@@ -131,23 +89,85 @@ struct Rows : Walk<Element> {
       } else {
         source.hand(at, marks, count, n, row);
       }
-      int64_t* positions = direct ? this->wide_indices(begin) : nullptr;
+      int64_t* positions = direct ? wide_indices(r, begin) : nullptr;
       if (!positions) positions = local;
       Key* const written = static_cast<Key*>(r.values) + begin;
       Key* values = !r.values ? nullptr : direct ? written : local_values;
-      kernel.reduce(row, count, n, positions, values);
+      reduce(kernel, row, count, n, positions, values);
       source.settle(row, count, n, positions);
       if (!in_place) {
         for (int i = 0; i < count; ++i)
-          this->write(at[i].step, place(reduced.dim, reduced.count, positions[i]).step,
-                      r.values ? local_values[i] : Key{});
+          write_result(r, at[i].step, place(reduced.dim, reduced.count, positions[i]).step,
+                       r.values ? local_values[i] : Key{});
       } else {
         if (r.indices && positions == local)
-          this->write_indices(begin, local, count, streams, narrowed);
+          write_indices(r, begin, local, count, streams, narrowed);
         if (r.values && streams) stream(written, local_values, count * sizeof(Key));
       }
       begin += count;
     }
+  }
+};
+
+template <class Element, class Source>
+struct Rows : Walk<Element> {
+  using Base = Walk<Element>;
+  using Kernel = RowKernel<Element>;
+  using Base::element, Base::input, Base::job, Base::r;
+  using typename Base::Key;
+  using GroupMarks = typename Source::GroupMarks;
+  static constexpr int64_t kLanes = Kernel::kLanes;
+  static constexpr int64_t kAsked =
+      (1 << 20) / sizeof(Key);  // elements between two looks at others
+
+  const Kernel kernel;
+  const WholeRows<Key, Source> whole;
+
+  Rows(const Job& job, Element element)
+      : Base(job, element),
+        kernel(element, *job.reduction.dtype),
+        whole{job, r, input, &kernel, [](const void* kernel, auto... arguments) {
+                static_cast<const Kernel*>(kernel)->reduce(arguments...);
+              }} {}
+
+  // The smallest of n elements without gaps, of which the first is position `start`.
+  REDUCEOPS_NOINLINE Best<int64_t> best_of(const Key* p, int64_t n, int64_t start) const {
+    int64_t position;
+    kernel.reduce(&p, 1, n, &position, nullptr);
+    return {kernel.key(kernel.lane(get<Key>(p + position))), start + position};
+  }
+
+  // The first smallest of n elements, stride apart; the index is the position.
+  REDUCEOPS_SMALL Best<int64_t> best_of(Source& source, const Run<Key>& run, int64_t n) const {
+    if (source.absent(run)) return {std::numeric_limits<Key>::max(), 0};
+    const bool copies = source.copies(run, n);
+    const int64_t step = copies ? Source::kChunk : Kernel::kRun;
+    Best<int64_t> best{};
+    for (int64_t next = 0; next < n; next += step) {
+      // A last vector's worth overlaps the run before.
+      const int64_t start = copies ? next : least(next, n - kLanes);
+      const int64_t m = least(step, n - start);
+      const Best<int64_t> here = best_of(source.chunk(run.from(start), m), m, start);
+      if (next == 0 || better(here, best)) best = here;
+      if (best.key == element.order.floor) break;  // nothing can be better
+    }
+    return best;
+  }
+
+  // The first smallest of positions [j, stop) of the walk, copied from all its runs; these follow
+  // each other in the order of the index.
+  REDUCEOPS_SMALL Best<int64_t> joined(Source& source, Place at, const uint8_t* marks, int64_t j,
+                                       int64_t stop) const {
+    const Dims& reduced = r.groups.reduced;
+    Best<int64_t> best{std::numeric_limits<int64_t>::max(), std::numeric_limits<int64_t>::max()};
+    for (int64_t m; j < stop; j += m) {
+      m = least(Source::kChunk, stop - j);
+      whole.copy(source, at, marks, j, j + m, 0);
+      const Best<int64_t> here = best_of(source.appended(m), m, j);
+      if (better(here, best)) best = here;
+      if (best.key == element.order.floor) break;  // nothing can be better
+    }
+    return {best.key, place(reduced.dim, reduced.count, best.index).step};
   }
 
   // Whether an earlier part of the row has what no other beats, and then that this part has it.
@@ -160,19 +180,22 @@ struct Rows : Walk<Element> {
     }
   }
 
-  void operator()(int64_t begin, int64_t end) const {
+  REDUCEOPS_SMALL void operator()(int64_t begin, int64_t end) const {
     Source source(*this);
     const Dims& reduced = r.groups.reduced;
-    const int64_t walk = walk_extent(reduced), parts = job.plan.parts;
+    const int64_t walk = walk_extent(reduced);
     const bool in_place = reduced.count == 1 && reduced.dim[0].stride == 1;
-    const int64_t most = job.plan.copies ? Source::kChunk : in_place ? Source::kWhole : 0;
-    if (walk <= most && parts == 1) return whole(source, begin, end, walk);
+    const int64_t most = job.plan.copies ? Source::kChunk
+                         : in_place      ? Source::whole(Kernel::kRun)
+                                         : 0;
+    if (walk <= most && job.plan.parts == 1) return whole(source, begin, end, walk);
     const Dim inner = reduced.count ? reduced.dim[0] : Dim{1, 1, 0};
     const int64_t asked = job.decided ? kAsked : walk;
-    Cursor kept(r.groups.kept, 0, begin / parts);
-    GroupMarks kept_marks(r, r.groups.kept, 0, begin / parts);
-    int64_t part = begin % parts;
-    for (int64_t item = begin; item < end; ++item) {
+    Item item(job.plan, begin);
+    Cursor kept(r.groups.kept, 0, item.unit);
+    GroupMarks kept_marks(r, r.groups.kept, 0, item.unit);
+    for (; begin < end; ++begin) {
+      const int64_t part = item.part;
       int64_t j = part * job.plan.part_extent;
       const int64_t stop = least(walk, j + job.plan.part_extent);
       const Place at = kept.place();
@@ -202,12 +225,11 @@ struct Rows : Walk<Element> {
       }
       if (job.decided && best.key == element.order.floor) decide(part);
       if (job.candidates) {
-        job.candidates[item] = {best.key, best.index};
-      } else if (!source.finished(*this, at, marks, best.key)) {
+        job.candidates[item.candidate()] = {best.key, best.index};
+      } else if (!source.finished(at, marks, best.key)) {
         this->finish(at, best.index);
       }
-      if (++part == parts) {
-        part = 0;
+      if (item.next()) {
         kept.next();
         kept_marks.next();
       }

@@ -1,6 +1,8 @@
 #include "cpu/scratch.h"
 
 #include <new>
+#include <stdexcept>
+#include <string>
 
 namespace reduceops::cpu {
 namespace {
@@ -15,7 +17,11 @@ class Buffer {
   void* at_least(size_t bytes) {
     if (bytes > bytes_) [[unlikely]] {
       release();
-      memory_ = operator new(bytes, kAlignment);
+      memory_ = operator new(bytes, kAlignment, std::nothrow);
+      if (!memory_) {
+        throw std::runtime_error("reduceops: cannot allocate " + std::to_string(bytes) +
+                                 " bytes for a thread");
+      }
       bytes_ = bytes;
     }
     return memory_;

@@ -10,7 +10,7 @@ namespace reduceops::cpu {
 // The kernels of one instruction set.
 struct Variant {
   const char* name;
-  const Kernels* kernels;
+  const Kernels *kernels, *softmax;
   bool runs_here;
 };
 

@@ -21,12 +21,14 @@ void visit_format(const Reduction& r, F&& f) {
 
 void run(const Job& job, int64_t begin, int64_t end) {
   visit_format(job.reduction, [&]<class Format>(Format) {
-    job.plan.rows ? SoftmaxRows<Format>(job)(begin, end) : SoftmaxColumns<Format>(job)(begin, end);
+    job.plan.walk == Walks::kRows ? SoftmaxRows<Format>(job)(begin, end)
+                                  : SoftmaxColumns<Format>(job)(begin, end);
   });
 }
 
-void combine(const Job& job) {
-  visit_format(job.reduction, [&]<class Format>(Format) { SoftmaxWalk<Format>(job).combine(); });
+void combine(const Job& job, int64_t begin, int64_t end) {
+  visit_format(job.reduction,
+               [&]<class Format>(Format) { SoftmaxWalk<Format>(job).combine(begin, end); });
 }
 
 void fill(const Job& job, int64_t begin, int64_t end) {
@@ -38,6 +40,6 @@ void fill(const Job& job, int64_t begin, int64_t end) {
 
 }  // namespace
 
-const SoftmaxKernels REDUCEOPS_OF_ISA(softmax) = {run, combine, fill};
+const Kernels REDUCEOPS_OF_ISA(softmax) = {run, combine, fill, nullptr};
 
 }  // namespace reduceops::cpu

@@ -29,7 +29,7 @@ struct Softmax {
 // Puts a group together from parts.
 class SoftmaxSum {
  public:
-  void add(const Softmax& part) {
+  REDUCEOPS_NOINLINE void add(const Softmax& part) {
     const bool nan = std::isnan(largest_), part_nan = std::isnan(part.largest);
     const bool same = largest_ == part.largest || (nan && part_nan);
     if (same ? part.index < index_ : !nan && (part_nan || part.largest > largest_)) {
@@ -154,7 +154,7 @@ struct SoftmaxWalk : Walk<Plain<typename Format::Key, true>>, SoftmaxLanes<Forma
       : Base(job, Ordered{order_of<Key>(*job.reduction.dtype, true)}) {}
 
   // Writes the result of the group that lies `at`.
-  void store(Place at, const Softmax& group) const {
+  REDUCEOPS_NOINLINE void store(Place at, const Softmax& group) const {
     store(at, Lanes::probability(group.largest, 1.0, group.sum), group.index);
   }
   void store(Place at, Key value, int64_t index) const {
@@ -167,11 +167,11 @@ struct SoftmaxWalk : Walk<Plain<typename Format::Key, true>>, SoftmaxLanes<Forma
     job.sums[item] = group.sum;
   }
 
-  // Merges the candidates of every output and writes the results.
-  void combine() const {
-    Cursor kept(r.groups.kept, 0, 0);
-    int64_t item = 0;
-    for (int64_t o = 0; o < r.groups.outputs; ++o, kept.next()) {
+  // Merges the candidates of outputs [begin, end) and writes the results.
+  REDUCEOPS_SMALL void combine(int64_t begin, int64_t end) const {
+    Cursor kept(r.groups.kept, 0, begin);
+    int64_t item = begin * job.plan.parts;
+    for (; begin < end; ++begin, kept.next()) {
       SoftmaxSum group;
       for (int64_t p = 0; p < job.plan.parts; ++p, ++item) {
         const Candidate& part = job.candidates[item];

@@ -2,9 +2,9 @@
 // says what folding is; those that do not lie so are gathered (gather.h).
 //
 // A tile of columns keeps for each of them the largest element so far, its row and the sum, while
-// eight rows to a pass stream by. No row comes twice: the last pass is as long as what is left, and
-// a last vector that overlaps the one before has states of its own, which are moved together at the
-// end. Bound by memory with wide vectors, by exp() with narrow ones.
+// eight rows to a pass stream by. No row comes twice: the last passes are as long as what is left,
+// and a last vector that overlaps the one before has states of its own, which are moved together at
+// the end. Bound by memory with wide vectors, by exp() with narrow ones.
 #pragma once
 
 #include <new>
@@ -26,7 +26,7 @@ struct SoftmaxColumns : SoftmaxWalk<Format> {
   using typename Lanes::Index;
   using typename Lanes::Number;
   using typename Lanes::V;
-  using Stored = StoredColumns<typename Base::Ordered>;
+  using Stored = StoredColumns<Key>;
   using Plainly = Columns<typename Base::Ordered, Stored>;
 
   static constexpr int64_t kTile = Plainly::kTile;
@@ -62,7 +62,8 @@ struct SoftmaxColumns : SoftmaxWalk<Format> {
   // Takes n rows, the first of which is number `number` of its block, into the states of `width`
   // columns.
   template <int n, bool kFirst>
-  static void pass(const Key* const* row, Number number, int64_t width, States& states) {
+  REDUCEOPS_NOINLINE static void pass(const Key* const* row, Number number, int64_t width,
+                                      States& states) {
     for (int64_t at = 0; at < width; at += kLanes) {
       const int64_t c = least(at, width - kLanes);
       V v[n];
@@ -96,7 +97,8 @@ struct SoftmaxColumns : SoftmaxWalk<Format> {
   template <bool kFirst, int kMost = kRows>
   static void pass(int n, const Key* const* row, Number number, int64_t width, States& states) {
     if constexpr (kMost > 1) {
-      if (n < kMost) return pass<kFirst, kMost - 1>(n, row, number, width, states);
+      if (n < kMost)
+        return pass<kFirst, (kMost > 4 ? 4 : kMost - 1)>(n, row, number, width, states);
     }
     pass<kMost, kFirst>(row, number, width, states);
   }
@@ -104,8 +106,8 @@ struct SoftmaxColumns : SoftmaxWalk<Format> {
   // The states of `width` columns over positions [j, stop) of a walk, and the results that `rows`
   // gives for where their largest are. Rows have a vector of columns at least.
   template <class Source>
-  static void tile(Source& rows, int64_t width, int64_t j, int64_t stop, States& states,
-                   int64_t* results) {
+  REDUCEOPS_NOINLINE static void tile(Source& rows, int64_t width, int64_t j, int64_t stop,
+                                      States& states, int64_t* results) {
     const int64_t lanes = std::max<int64_t>(width, kLanes);
     for (int64_t start = j, block; start < stop; start += block) {
       block = least(rows.most(stop - start), kBlock);
@@ -113,7 +115,7 @@ struct SoftmaxColumns : SoftmaxWalk<Format> {
       if (start != j) std::fill_n(states.at, lanes + kLanes, Number(0));
       const Key* row[kRows];
       for (int64_t i = 0, n; i < block; i += n) {
-        n = least<int64_t>(kRows, block - i);
+        n = block - i < kRows ? least<int64_t>(4, block - i) : kRows;
         for (int u = 0; u < n; ++u) row[u] = rows.next();
         const auto number = static_cast<Number>(i + 1);
         start == j&& i == 0 ? pass<true>(static_cast<int>(n), row, number, lanes, states)
@@ -135,12 +137,24 @@ struct SoftmaxColumns : SoftmaxWalk<Format> {
   }
 
   // Completes the sums and leaves what the largest added to each in place of the base.
-  static void finish_sums(int64_t width, States& states) {
+  REDUCEOPS_NOINLINE static void finish_sums(int64_t width, States& states) {
     for (int64_t c = 0; c < width; c += kLanes) {
       const V largest = get<V>(states.largest + c), base = get<V>(states.base + c);
       put(states.sum + c, get<V>(states.sum + c) - get<V>(states.excess + c));
       put(states.base + c, exp_of<Compute>(largest - base));
     }
+  }
+
+  REDUCEOPS_NOINLINE static bool has_nan(int64_t width, const States& states) {
+    bool any = false;
+    for (int64_t c = 0; c < width; ++c) any |= states.sum[c] != states.sum[c];
+    return any;
+  }
+
+  REDUCEOPS_NOINLINE static void find_probabilities(int64_t width, const States& states,
+                                                    Key* values) {
+    for (int64_t c = 0; c < width; ++c)
+      values[c] = Lanes::probability(states.largest[c], states.base[c], states.sum[c]);
   }
 
   // Moves what belongs to an overlapping last vector to its columns.
@@ -152,8 +166,9 @@ struct SoftmaxColumns : SoftmaxWalk<Format> {
 
   // The states of rows [j, stop) of all columns, `fold` of them taken as one. `wide_positions` is
   // for those of the wide rows; `positions` may be the same.
-  void folded(Stored& stored, const Key* base, int64_t width, int64_t fold, int64_t j, int64_t stop,
-              States& states, int64_t* wide_positions, int64_t* positions) const {
+  REDUCEOPS_NOINLINE void folded(Stored& stored, const Key* base, int64_t width, int64_t fold,
+                                 int64_t j, int64_t stop, States& states, int64_t* wide_positions,
+                                 int64_t* positions) const {
     const int64_t wide = (stop - j) / fold, columns = fold * width;
     const Key* rows = base + j * width;
     Dims dims;
@@ -221,8 +236,8 @@ struct SoftmaxColumns : SoftmaxWalk<Format> {
 
   // Columns whose sum is a NaN have one among their elements, or an infinite largest: where is what
   // the walk of max says, whose bests these are.
-  void take_nans(int64_t width, const typename Plainly::Bests& bests, const int64_t* found,
-                 States& states, int64_t* positions) const {
+  REDUCEOPS_SMALL void take_nans(int64_t width, const typename Plainly::Bests& bests,
+                                 const int64_t* found, States& states, int64_t* positions) const {
     for (int64_t c = 0; c < width; ++c) {
       if (states.sum[c] == states.sum[c]) continue;
       Key bits;
@@ -232,13 +247,14 @@ struct SoftmaxColumns : SoftmaxWalk<Format> {
     }
   }
 
-  void operator()(int64_t begin, int64_t end) const {
+  REDUCEOPS_SMALL void operator()(int64_t begin, int64_t end) const {
     const Plan& plan = job.plan;
-    const Dims &reduced = r.groups.reduced, &axes = r.groups.axes;
-    const int64_t columns = plan.gathers ? r.groups.outputs : axes.dim[0].size;
+    const bool gathers = plan.walk == Walks::kGather;
+    const Dims &reduced = r.groups.reduced, &kept = r.groups.kept, &axes = r.groups.axes;
+    const int64_t columns = gathers ? r.groups.outputs : axes.dim[0].size;
     const int64_t walk = walk_extent(reduced);
     const int64_t rows =
-        plan.gathers || plan.tile < columns ? 1 : plainly.fold(least(walk, plan.part_extent));
+        gathers || plan.tile < columns ? 1 : plainly.fold(least(walk, plan.part_extent));
     auto& [states, bests, positions, nan_positions, values, stored_scratch] =
         *new (scratch(sizeof(Scratch))) Scratch;
     Stored stored(*this, stored_scratch);
@@ -249,14 +265,11 @@ struct SoftmaxColumns : SoftmaxWalk<Format> {
       const int64_t first = outer * columns + column;  // of the outputs
       const int64_t j = part * plan.part_extent, stop = least(walk, j + plan.part_extent);
       const bool folds = rows > 1 && stop - j >= rows;
-      const auto has_nan = [&] {
-        return std::any_of(states.sum, states.sum + width, [](Compute x) { return x != x; });
-      };
-      if (plan.gathers || (!folds && width < kNarrow)) {
+      if (gathers || (!folds && width < kNarrow)) {
         typename Stored::Gathered gathered(stored, first, width, kNarrow);
         tile(gathered, width, j, stop, states, positions);
         finish_sums(width, states);
-        if (has_nan()) [[unlikely]] {
+        if (has_nan(width, states)) [[unlikely]] {
           plainly.kernel.tile(gathered, width, j, stop, bests, nan_positions);
           take_nans(width, bests, nan_positions, states, positions);
         }
@@ -269,7 +282,7 @@ struct SoftmaxColumns : SoftmaxWalk<Format> {
           tile(source, width, j, stop, states, positions);
           finish_sums(width, states);
         }
-        if (has_nan()) [[unlikely]] {
+        if (has_nan(width, states)) [[unlikely]] {
           if (folds) {
             plainly.folded(stored, first, base, width, rows, j, stop, bests, nan_positions,
                            nan_positions);
@@ -285,10 +298,9 @@ struct SoftmaxColumns : SoftmaxWalk<Format> {
           this->store_candidate((first + c) * plan.parts + part, group(states, c, positions[c]));
         continue;
       }
-      for (int64_t c = 0; c < width; ++c)
-        values[c] = Lanes::probability(states.largest[c], states.base[c], states.sum[c]);
-      plainly.scatter(values, first, width, static_cast<Key*>(r.values));
-      plainly.scatter(positions, first, width, static_cast<int64_t*>(r.indices));
+      find_probabilities(width, states, values);
+      scatter(kept, values, first, width, static_cast<Key*>(r.values));
+      scatter(kept, positions, first, width, static_cast<int64_t*>(r.indices));
     }
   }
 };

@@ -56,7 +56,7 @@ struct SoftmaxRows : SoftmaxWalk<Format> {
   }
 
   // The position of the largest of n neighbours, a NaN being larger than others.
-  int64_t first_of(const Key* p, int64_t n) const {
+  REDUCEOPS_SMALL int64_t first_of(const Key* p, int64_t n) const {
     if (n < Plainly::kLanes) return first_in(p, n);
     int64_t best = 0;
     for (int64_t next = 0; next < n; next += Plainly::kRun) {
@@ -72,10 +72,10 @@ struct SoftmaxRows : SoftmaxWalk<Format> {
 
   // Up to kRun neighbours; the index is the position. What lies behind them is read, but does not
   // count, where there are fewer than a vector has lanes.
-  Softmax run(const Key* p, int64_t n) const {
+  REDUCEOPS_NOINLINE Softmax run(const Key* p, int64_t n) const {
     const Index numbers = Wide::lane_numbers();
     typename Lanes::State lanes;
-    const auto take = [&]<int kVectors>(const V* v, int64_t start) {
+    const auto take = [&]<int kVectors>(const V* v, int64_t start) REDUCEOPS_INLINED {
       Lanes::template take<kVectors, false>(v, lanes, [&](auto improved, V, Index& at) {
         at = improved ? Index{} + static_cast<Number>(start) : at;
       });
@@ -134,7 +134,7 @@ struct SoftmaxRows : SoftmaxWalk<Format> {
   }
 
   // The first largest of a few.
-  int64_t first_in(const Key* p, int64_t n) const {
+  REDUCEOPS_NOINLINE int64_t first_in(const Key* p, int64_t n) const {
     int64_t best = 0;
     for (int64_t i = 1; i < n; ++i)
       if (plainly.element.key(get<Key>(p + i)) < plainly.element.key(get<Key>(p + best))) best = i;
@@ -142,7 +142,7 @@ struct SoftmaxRows : SoftmaxWalk<Format> {
   }
 
   // n elements, stride apart.
-  Softmax run(const Key* p, int64_t n, int64_t stride) const {
+  REDUCEOPS_SMALL Softmax run(const Key* p, int64_t n, int64_t stride) const {
     Key copied[kCopied];
     std::memset(copied, 0, kLanes * sizeof(Key));
     const bool copies = stride != 1 || n < kLanes;
@@ -163,7 +163,7 @@ struct SoftmaxRows : SoftmaxWalk<Format> {
   }
 
   // Positions [j, stop) of a group.
-  Softmax positions(const Key* base, int64_t j, int64_t stop) const {
+  REDUCEOPS_SMALL Softmax positions(const Key* base, int64_t j, int64_t stop) const {
     const Dim along = r.groups.reduced.dim[0];
     const int64_t n = stop - j;
     const Key* p = base + j * along.stride;
@@ -185,7 +185,7 @@ struct SoftmaxRows : SoftmaxWalk<Format> {
       best = inside ? best : Lanes::all(-Lanes::kInfinity);
       return {-best, inside ? at : Index{}};
     }
-    const auto take = [&](int64_t i) {
+    const auto take = [&](int64_t i) REDUCEOPS_INLINED {
       const V v = Lanes::load(p + i);
       prefetch<kIntoL2>(p + i / kAskedFirst, ahead);
       at = v > best ? numbers + static_cast<Number>(i) : at;
@@ -209,7 +209,7 @@ struct SoftmaxRows : SoftmaxWalk<Format> {
     }
     V sum{};
     int64_t i = 0;
-    const auto add = [&]<int kVectors>(std::integral_constant<int, kVectors>) {
+    const auto add = [&]<int kVectors>(std::integral_constant<int, kVectors>) REDUCEOPS_INLINED {
       V v[kVectors];
       for (int u = 0; u < kVectors; ++u) {
         v[u] = Lanes::load(p + i + u * kLanes);
@@ -230,7 +230,7 @@ struct SoftmaxRows : SoftmaxWalk<Format> {
   }
 
   // Items are whole short rows.
-  void whole(int64_t begin, int64_t end) const {
+  REDUCEOPS_NOINLINE void whole(int64_t begin, int64_t end) const {
     const Dims& kept = r.groups.kept;
     const Dim reduced = r.groups.reduced.dim[0];
     const int64_t n = reduced.size;
@@ -257,13 +257,13 @@ struct SoftmaxRows : SoftmaxWalk<Format> {
         row[i] = copied[i];
       }
       const int64_t ahead = count > 1 ? (row[1] - row[0]) * kLanes * sizeof(Key) : 0;
-      const Partial bests =
-          Wide::transposed(count, [&](int i) { return largest_lanes(row[i], n, ahead); });
+      const Partial bests = Wide::transposed(
+          count, [&](int i) REDUCEOPS_INLINED { return largest_lanes(row[i], n, ahead); });
       Compute largest[kLanes], probability[kLanes];
       Number position[kLanes];
       put(largest, -bests.best);
       put(position, bests.at);
-      const V sums = Wide::transposed(count, [&](int i) {
+      const V sums = Wide::transposed(count, [&](int i) REDUCEOPS_INLINED {
                        return typename Wide::Sum{sum_lanes(row[i], n, largest[i], ahead)};
                      }).lanes;
       put(probability, Lanes::all(1) / sums);
@@ -288,29 +288,26 @@ struct SoftmaxRows : SoftmaxWalk<Format> {
     }
   }
 
-  void operator()(int64_t begin, int64_t end) const {
+  REDUCEOPS_SMALL void operator()(int64_t begin, int64_t end) const {
     const Dims& reduced = r.groups.reduced;
     if (reduced.count == 1 && reduced.dim[0].stride == 1 && reduced.dim[0].size <= kShort &&
         job.plan.parts == 1) {
       return whole(begin, end);
     }
-    const int64_t walk = walk_extent(reduced), parts = job.plan.parts;
-    Cursor kept(r.groups.kept, 0, begin / parts);
-    int64_t part = begin % parts;
-    for (int64_t item = begin; item < end; ++item) {
-      int64_t j = part * job.plan.part_extent;
+    const int64_t walk = walk_extent(reduced);
+    Item item(job.plan, begin);
+    Cursor kept(r.groups.kept, 0, item.unit);
+    for (; begin < end; ++begin) {
+      const int64_t j = item.part * job.plan.part_extent;
       const int64_t stop = least(walk, j + job.plan.part_extent);
       const Place at = kept.place();
       const Softmax group = positions(input + at.offset, j, stop);
       if (job.candidates) {
-        this->store_candidate(item, group);
+        this->store_candidate(item.candidate(), group);
       } else {
         this->store(at, group);
       }
-      if (++part == parts) {
-        part = 0;
-        kept.next();
-      }
+      if (item.next()) kept.next();
     }
   }
 };

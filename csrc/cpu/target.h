@@ -18,7 +18,13 @@
 namespace reduceops::cpu {
 namespace {
 
-#define REDUCEOPS_INLINE inline __attribute__((always_inline))
+#define REDUCEOPS_INLINED __attribute__((always_inline))  // of a lambda
+#define REDUCEOPS_INLINE inline REDUCEOPS_INLINED
+// For what is called once for many elements, so that it is there once for all its callers; and for
+// what only calls such functions, and so may be as small as possible. A function that always calls
+// one of the latter would be made small too, and what only it calls, but for the former.
+#define REDUCEOPS_NOINLINE __attribute__((noinline, hot))
+#define REDUCEOPS_SMALL __attribute__((noinline, cold))
 
 #if defined(__AVX512BW__)
 constexpr int kVectorBytes = 64;

@@ -23,7 +23,8 @@ constexpr __attribute__((always_inline)) T least(T a, T b) {
 // Steps through the positions of dims, from the `first` of them on, without a division per step.
 class Cursor {
  public:
-  Cursor(const Dims& dims, int first, int64_t position) : dims_(dims), first_(first) {
+  REDUCEOPS_NOINLINE Cursor(const Dims& dims, int first, int64_t position)
+      : dims_(dims), first_(first) {
     for (int d = first; d < dims.count; ++d) {
       const Dim& dim = dims.dim[d];
       at_[d] = position % dim.size;
@@ -66,8 +67,8 @@ REDUCEOPS_INLINE void stream(void* to, const void* from, int64_t bytes) {
 
 // Copies n elements that are `stride` apart. The compiler makes vectors of the small strides.
 template <class Key>
-inline void copy_run(Key* to, const Key* from, int64_t n, int64_t stride) {
-  const auto copy = [&](auto apart) {
+REDUCEOPS_NOINLINE void copy_run(Key* to, const Key* from, int64_t n, int64_t stride) {
+  const auto copy = [&](auto apart) REDUCEOPS_INLINED {
     for (int64_t i = 0; i < n; ++i) to[i] = get<Key>(from + i * apart);
   };
   switch (stride) {
@@ -94,6 +95,64 @@ inline void copy_run(Key* to, const Key* from, int64_t n, int64_t stride) {
   }
 }
 
+// Where indices from number `at` on can be written as the walks count; null if they are narrower.
+inline int64_t* wide_indices(const Reduction& r, int64_t at) {
+  return r.indices && r.index_bytes == 8 ? static_cast<int64_t*>(r.indices) + at : nullptr;
+}
+
+// Writes n indices to places that follow each other; `narrowed` is room for as many where they go
+// past the caches.
+[[maybe_unused]] REDUCEOPS_NOINLINE void write_indices(const Reduction& r, int64_t at,
+                                                       const int64_t* from, int64_t n, bool streams,
+                                                       void* narrowed) {
+  visit_results(r.indices, r.index_bytes, [&]<class T>(T* indices) {
+    const void* narrow = from;
+    if constexpr (sizeof(T) < sizeof(int64_t)) {
+      T* __restrict to = streams ? static_cast<T*>(narrowed) : indices + at;
+      for (int64_t i = 0; i < n; ++i) to[i] = static_cast<T>(from[i]);
+      if (!streams) return;
+      narrow = to;
+    }
+    streams ? stream(indices + at, narrow, n * sizeof(T))
+            : static_cast<void>(std::memcpy(indices + at, narrow, n * sizeof(T)));
+  });
+}
+
+// Writes a result to its place; the value is ignored where none is wanted.
+template <class Key>
+REDUCEOPS_NOINLINE void write_result(const Reduction& r, int64_t at, int64_t index, Key value) {
+  if (r.indices) {
+    visit_results(r.indices, r.index_bytes, [&]<class T>(T* indices) {
+      const auto narrow = static_cast<T>(index);
+      std::memcpy(indices + at, &narrow, sizeof(narrow));
+    });
+  }
+  if (r.values) std::memcpy(static_cast<Key*>(r.values) + at, &value, sizeof(value));
+}
+
+// An item of a plan.
+struct Item {
+  const Plan& plan;
+  int64_t unit, part;
+
+  Item(const Plan& plan, int64_t number)
+      : plan(plan),
+        unit(plan.by_parts ? number % plan.units : number / plan.parts),
+        part(plan.by_parts ? number / plan.units : number % plan.parts) {}
+  int64_t candidate() const { return unit * plan.parts + part; }
+  // Goes on to the next item; whether its unit is another one, the first after the last.
+  bool next() {
+    if (plan.by_parts) {
+      if (++unit == plan.units) unit = 0, ++part;
+      return true;
+    }
+    if (++part < plan.parts) return false;
+    part = 0;
+    ++unit;
+    return true;
+  }
+};
+
 template <class Element>
 struct Walk {
   using Key = typename Element::Key;
@@ -105,41 +164,8 @@ struct Walk {
   Walk(const Job& job, Element element)
       : job(job), r(job.reduction), element(element), input(static_cast<const Key*>(r.input)) {}
 
-  // Writes a result to its place; the value is ignored where none is wanted.
-  void write(int64_t at, int64_t index, Key value) const {
-    if (r.indices) {
-      visit_results(r.indices, r.index_bytes, [&]<class T>(T* indices) {
-        const auto narrow = static_cast<T>(index);
-        std::memcpy(indices + at, &narrow, sizeof(narrow));
-      });
-    }
-    if (r.values) std::memcpy(static_cast<Key*>(r.values) + at, &value, sizeof(value));
-  }
-
-  // Where indices from number `at` on can be written as the walks count; null if they are narrower.
-  int64_t* wide_indices(int64_t at) const {
-    return r.indices && r.index_bytes == 8 ? static_cast<int64_t*>(r.indices) + at : nullptr;
-  }
-
-  // Writes n indices to places that follow each other; `narrowed` is room for as many where they go
-  // past the caches.
-  void write_indices(int64_t at, const int64_t* from, int64_t n, bool streams,
-                     void* narrowed) const {
-    visit_results(r.indices, r.index_bytes, [&]<class T>(T* indices) {
-      const void* narrow = from;
-      if constexpr (sizeof(T) < sizeof(int64_t)) {
-        T* __restrict to = streams ? static_cast<T*>(narrowed) : indices + at;
-        for (int64_t i = 0; i < n; ++i) to[i] = static_cast<T>(from[i]);
-        if (!streams) return;
-        narrow = to;
-      }
-      streams ? stream(indices + at, narrow, n * sizeof(T))
-              : static_cast<void>(std::memcpy(indices + at, narrow, n * sizeof(T)));
-    });
-  }
-
   // The element of the group that lies `at`.
-  Key read(Place at, int64_t index) const {
+  REDUCEOPS_NOINLINE Key read(Place at, int64_t index) const {
     const Dims& reduced = r.groups.reduced;
     const Key bits = get<Key>(input + at.offset + offset_of(reduced.dim, reduced.count, index));
     if constexpr (requires { Element::stored(bits); }) return Element::stored(bits);
@@ -148,7 +174,7 @@ struct Walk {
 
   // Writes the result of the group that lies `at`.
   void finish(Place at, int64_t index) const {
-    write(at.step, index, r.values ? element.value(read(at, index)) : Key{});
+    write_result(r, at.step, index, r.values ? element.value(read(at, index)) : Key{});
   }
 };
 

@@ -10,6 +10,7 @@
 // types by instructions: 190 of them for a row of 21 that a thread holds.
 #include "cuda/async.cuh"
 #include "cuda/combine.cuh"
+#include "cuda/tile_rows.cuh"
 #include "cuda/trackers.cuh"
 
 namespace reduceops::cuda {
@@ -180,32 +181,6 @@ __device__ Near<Key> scan_row(Element element, const char* tile, uint32_t row, u
   return warp_combine(best, lanes);
 }
 
-// The same of a row of kVectors vectors, the last of which may go past its end: one thread holds
-// it.
-template <int kVectors, class Element, class Key = typename Element::Key>
-__device__ Near<Key> hold_row(Element element, const char* tile, uint32_t row, uint32_t n) {
-  using S = Slots<Element>;
-  constexpr int kSlots = kLoadBytes / sizeof(typename S::Slot), kAll = kVectors * kSlots;
-  const typename S::Row slots(tile, row);
-  const uint32_t last = (n - 1) / S::kElements;
-  typename S::Slot slot[kAll];
-#pragma unroll
-  for (int i = 0; i < kAll; ++i)
-    slot[i] = slots[i < kAll - kSlots ? i : std::min<uint32_t>(i, last)];
-  if constexpr (S::kPacked) {
-    // In place of elements past the end there are some of the last slot again.
-    const uint32_t bytes = (n - last * S::kElements) * sizeof(Key);
-    const uint32_t kept = bytes == 1 ? 0x0000 : bytes == 2 ? 0x1010 : bytes == 3 ? 0x2210 : 0x3210;
-#pragma unroll
-    for (int i = kAll - kSlots; i < kAll; ++i)
-      slot[i] = __byte_perm(slot[i], 0, i < last ? 0x3210 : kept);
-  }
-  Vector<Key> held[kVectors];
-  memcpy(held, slot, sizeof(held));
-  const Key key = smallest_of(element, held);
-  return {key, first_of(element, held, key)};
-}
-
 template <int kVectors, class Element>
 __device__ void read_rows(const BoxProblem& p, Element element, const Tile& tile) {
   using Key = typename Element::Key;
@@ -217,7 +192,7 @@ __device__ void read_rows(const BoxProblem& p, Element element, const Tile& tile
     Near<Key> best;
     if constexpr (kVectors > 0) {
       row = tile.begin + group * tile.group_pitch;
-      best = hold_row<kVectors>(element, dynamic_shared(), row, p.rows);
+      best = short_row<kVectors, kVectors - 1>(element, dynamic_shared(), row, p.rows);
     } else {
       row = tile.at(dynamic_shared(), group);
       best = scan_row(element, dynamic_shared(), row, p.rows, lane, lanes);

@@ -109,13 +109,6 @@ __device__ void put_alone(const Problem& p, const Source& source, const Reducer&
   }
 }
 
-// The slot of one element.
-template <class Element, class Key = typename Element::Key>
-__device__ typename Slots<Element>::Slot slot_of(Key element) {
-  const auto bits = static_cast<std::make_unsigned_t<Key>>(element);
-  return sizeof(Key) == 2 ? bits * 0x10001u : bits;  // twice: half a slot of zeros is a rare case
-}
-
 // kVector: a thread takes as many columns as 16 bytes hold; the last ones may be fewer.
 // kStages: loads go through so many stages of shared memory, if any, each of kLoads.
 template <bool kVector, int kLoads, int kBlocks, int kStages, class Source, class Reducer>

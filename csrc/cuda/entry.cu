@@ -171,6 +171,8 @@ void launch_walk(const Reduction& r, const Problem& problem, void* stream) {
       return launch_bulk_columns(r, problem, stream);
     case Walk::kExchange:
       return launch_exchange(r, problem, stream);
+    case Walk::kTiles:
+      return launch_tiles(r, problem, stream);
     case Walk::kFill:
       return launch_fill(r, stream);
   }

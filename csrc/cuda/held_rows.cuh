@@ -26,7 +26,6 @@ __global__ void __launch_bounds__(kBatches ? kWholeThreads : kThreads,
   using Item = typename Source::Item;
   using State = typename Reducer::template State<Key, uint32_t>;
   constexpr uint32_t kWidth = Vector<Key>::kWidth;
-  constexpr int kMostLoads = held_loads(sizeof(Key));
   if (kBatches && p.candidates) let_next_launch();
   if (kBatches && p.plan.cluster > 1) cluster_arrive();
   const uint32_t threads = p.plan.lanes;  // to a row
@@ -47,19 +46,19 @@ __global__ void __launch_bounds__(kBatches ? kWholeThreads : kThreads,
       source.move(source.begin(p), p.axes(), p.axis_count, std::min<int64_t>(row, p.outputs - 1))
           .at;
   const auto first = source.along(base, along, begin);
-  // Before and after whole packs there are fewer elements than two of them hold.
+  // Before and after whole packs there are fewer elements than two of them hold, or three.
   uint32_t head = -(reinterpret_cast<uintptr_t>(first.input) / sizeof(Key)) % kWidth;
   if (kBatches) head = std::min(head, extent);  // the last part may be that short
-  const uint32_t packs = (extent - head) / kWidth, edges = extent - packs * kWidth;
+  const auto body = source.for_packs(source.along(first, along, head), along);
+  const uint32_t rest = extent - head;
+  const uint32_t packs = (rest - std::min(rest, source.behind_pack(body))) / kWidth;
+  const uint32_t edges = extent - packs * kWidth;
   const auto edge = [&](uint32_t i) { return i < head ? i : i + packs * kWidth; };
   Item at_edge[1]{};
   if (thread < edges) at_edge[0] = source.item(source.along(first, along, edge(thread)));
 
-  const auto body = source.for_packs(source.along(first, along, head), along);
-  // Past the end there is the last pack again, which must not count twice. Rows that most of a
-  // kernel's loads are needed for have none of the first of them past it, wherever they begin: what
-  // is before and after whole packs may make two packs fewer than as many elements are elsewhere.
-  constexpr int kFull = kBatches ? 0 : kLoads - kMostLoads / 4 - 1;
+  // Past the end there is the last pack again, which must not count twice.
+  constexpr int kFull = kBatches ? 0 : held_full(kLoads, sizeof(Key), Source::kJoined);
   const auto number = [&](uint32_t v) { return std::min(thread + v * threads, packs - 1); };
   Pack held[kLoads];
   const auto hold = [&](uint32_t from) {

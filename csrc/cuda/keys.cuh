@@ -18,6 +18,13 @@ __device__ inline uint32_t signs_of_halves(uint32_t x) {
   asm("prmt.b32 %0, %1, 0, 0xbb99;" : "=r"(signs) : "r"(x));
   return signs;
 }
+// The signs of bytes in all of their bits; each digit is 8 more than the number of a byte.
+template <uint32_t kBytes>
+__device__ uint32_t signs_of_bytes(uint32_t x) {
+  uint32_t signs;
+  asm("prmt.b32 %0, %1, 0, %2;" : "=r"(signs) : "r"(x), "n"(kBytes));
+  return signs;
+}
 // The smaller, NaN if one is.
 __device__ inline float min_or_nan(float a, float b) {
   float smaller;
@@ -36,6 +43,15 @@ __device__ uint32_t min_or_nan_of_halves(uint32_t a, uint32_t b) {
 }
 #else
 uint32_t signs_of_halves(uint32_t x);
+template <uint32_t kBytes>
+uint32_t signs_of_bytes(uint32_t x) {
+  uint32_t signs = 0;
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t byte = kBytes >> (4 * i) & 7;
+    signs |= (x >> (8 * byte + 7) & 1) * 0xffu << (8 * i);
+  }
+  return signs;
+}
 float min_or_nan(float a, float b);
 template <class Format>
 uint32_t min_or_nan_of_halves(uint32_t a, uint32_t b);
@@ -179,6 +195,19 @@ struct Slots {
     }
   };
 };
+
+// A slot of elements that are all the same.
+template <class Key>
+__device__ uint32_t slot_of_all(Key element) {
+  return sizeof(Key) == 2 ? 0x10001u * static_cast<uint16_t>(element)
+                          : 0x1010101u * static_cast<uint8_t>(element);
+}
+// The slot of one element.
+template <class Element, class Key = typename Element::Key>
+__device__ typename Slots<Element>::Slot slot_of(Key element) {
+  const auto bits = static_cast<std::make_unsigned_t<Key>>(element);
+  return sizeof(Key) == 2 ? bits * 0x10001u : bits;  // twice: half a slot of zeros is a rare case
+}
 
 // A float as what is ordered, negated for a maximum. (A product leaves the integer units alone.)
 __device__ inline double ordered_float(Plain<int64_t, true> element, int64_t bits) {

@@ -13,6 +13,7 @@
 #include "cuda/plan/fill.h"
 #include "cuda/plan/rows.h"
 #include "cuda/plan/small.h"
+#include "cuda/plan/tiles.h"
 #include "cuda/plan/whole_columns.h"
 #include "cuda/plan/whole_rows.h"
 
@@ -31,7 +32,9 @@ class FittingWalks {
     add<FillPlan>();
     if (count_ > 0) return;
     add<SmallPlan>();
-    add<ExchangePlan>();
+    // Where both fit, tiles are faster.
+    if (!add<TilesPlan>() || in.tuning.walk == static_cast<int>(Walk::kExchange) + 1)
+      add<ExchangePlan>();
     add<WholeRowsPlan>();
     add<WholeColumnsPlan>();
     add<BoxesPlan>();
@@ -75,10 +78,11 @@ class FittingWalks {
 
  private:
   template <class WalkPlan>
-  void add() {
-    if (!WalkPlan::fits(in_) || !WalkPlan::make(in_, walks_[count_].plan)) return;
+  bool add() {
+    if (!WalkPlan::fits(in_) || !WalkPlan::make(in_, walks_[count_].plan)) return false;
     if (usual_ < 0 && WalkPlan::usual(in_)) usual_ = count_;
     ++count_;
+    return true;
   }
 
   Work work(const Plan& plan, const Traffic& traffic) const {
@@ -99,6 +103,8 @@ class FittingWalks {
         return SmallPlan::work(in_, plan, traffic);
       case Walk::kExchange:
         return ExchangePlan::work(in_, plan, traffic);
+      case Walk::kTiles:
+        return TilesPlan::work(in_, plan, traffic);
       case Walk::kFill:
         break;
     }
@@ -107,7 +113,7 @@ class FittingWalks {
 
   const PlanInput& in_;
   int count_ = 0, usual_ = -1;
-  Priced walks_[6];  // a row fits five walks at most, a column six
+  Priced walks_[7];  // a row fits six walks at most, a column seven
 };
 
 inline Plan make_plan(const Groups& groups, int64_t bytes, int64_t address, Limits limits,

@@ -9,6 +9,7 @@
 #include "cuda/exchange.h"
 #include "cuda/policy.h"
 #include "cuda/sizes.h"
+#include "cuda/tiles.h"
 #include "make_groups.h"
 
 namespace reduceops::cuda {
@@ -28,6 +29,7 @@ enum class Walk : int {
   kSmall,         // few elements, whatever their order
   kFill,          // every group is one element
   kExchange,      // small groups whose results lie in another order than memory
+  kTiles,         // small groups of any layout
 };
 
 // What is computed, as far as plans differ: all but kExtreme has kernels only of kSmall, kRows and
@@ -43,6 +45,7 @@ struct Plan {
   bool vector;          // 16-byte loads: along the row, or over neighbouring columns; exchange:
                         // slots of neighbouring columns
   bool realigned;       // columns: these 16 bytes begin anywhere
+  bool staged;          // columns: warps have segments of rows (staged_columns.cuh)
   int lanes;            // rows: threads per row; columns: threads side by side over columns
   int loads;            // rows: in flight of a thread
   int64_t batches;      // whole rows: of so many loads, in a part; 0: a row is held at once
@@ -64,7 +67,8 @@ struct Plan {
   int64_t tiles;    // of one part
   int64_t across;   // columns: tiles side by side
   int64_t subtile;  // columns: of a tile that are taken at once
-  bool contiguous;  // columns, exchange: the rows of a tile follow each other in memory
+  bool contiguous;  // columns, exchange: the rows of a tile follow each other in memory; tiles: a
+                    // piece has all of them
   int stage_rows;   // columns: reduced positions in a stage
   int stage_pitch;  // columns: bytes from one position to the next
   int stage_bytes;
@@ -72,6 +76,7 @@ struct Plan {
   int scratch_bytes;  // columns: of shared memory behind the stages
   Box box;
   Exchange exchange;
+  Tiles cut;
 
   // Whether candidates go through a workspace to a second kernel, and how many of an output.
   bool split() const { return parts > cluster; }

@@ -51,6 +51,9 @@ class PlanCheck {
       case Walk::kExchange:
         exchange();
         break;
+      case Walk::kTiles:
+        tiles();
+        break;
       case Walk::kFill:
         require(is_single(groups), "there is nothing to reduce");
         break;
@@ -204,6 +207,13 @@ class PlanCheck {
     require((p.blocks * p.threads - 1) >> 32 == 0, "threads have 32-bit numbers");
     require(walk_ / width_ <= int64_t(p.lanes) * p.loads, "a row's vectors are held");
     require(walk_ >= (p.vector ? width_ : 2 * width_ - 1), "a row has a whole vector");
+    if (plain) return;
+    // Before the first vector, and behind the last one of elements and of their mask.
+    const bool masked = task_ == Task::kMasked;
+    const int64_t kernel = p.loads > loads * 3 / 4 ? loads : loads * 3 / 4;
+    const int64_t vectors = (walk_ - (1 + masked) * (width_ - 1)) / width_;
+    require(vectors >= 1 && vectors >= held_full(kernel, bytes_, masked) * p.lanes,
+            "a thread's first loads are of the row");
   }
 
   void whole_columns() {
@@ -228,10 +238,16 @@ class PlanCheck {
   void columns() {
     const Plan& p = plan_;
     require_parts_with_work();
-    require(p.threads == kThreads, "a block as the kernel is compiled for");
+    require(p.staged ? p.threads <= kThreads && p.lanes % 32 == 0 &&
+                           p.threads % (p.lanes * p.shares) == 0
+                     : p.threads == kThreads,
+            "a block as the kernel is compiled for, and whole warps with segments");
     require(p.cluster == 1, "the kernel knows of no clusters");
     require(is_power_of_two(p.shares), "a power of two of threads shares a column");
-    const int64_t columns = p.vector || p.realigned ? width_ : 1;
+    require(!p.staged || (task_ == Task::kMasked && bytes_ == 4 && inner().stride == 1 &&
+                          (inner().mask_stride == 0 || inner().mask_stride == 1)),
+            "segments lie side by side, and so does their mask");
+    const int64_t columns = p.vector || p.realigned || p.staged ? width_ : 1;
     require(!p.realigned || (task_ == Task::kExtreme && bytes_ <= 2 && inner().stride == 1),
             "there is a kernel that realigns");
     require(
@@ -372,6 +388,92 @@ class PlanCheck {
     int64_t past = 0;  // bytes that reading goes past a group
     require(!plan_.vector || columns.stride == 1, "columns lie side by side");
     if (plan_.vector) past = (round_up(e.columns, elements_) - e.columns) * bytes_ + behind_slots();
+    require(e.groups * e.group_pitch + past <= e.stage_bytes, "slots are read from the tile");
+    require(shared_bytes(e) <= 48 << 10, "a block has that much shared memory");
+  }
+
+  void tiles() {
+    const Tiles& e = plan_.cut;
+    const Dims kept = by_stride(groups_.kept), reduced = by_stride(groups_.reduced);
+    require_grid();
+    require_one_part();
+    require(plan_.threads == kGroupThreads, "a block as the kernel is compiled for");
+    require(1 <= reduced.count && reduced.count <= kBoxReduced && 1 <= kept.count &&
+                kept.count <= kBoxDims && e.column_dims <= kept.count &&
+                e.inner_rows <= reduced.count,
+            "there are dims that the kernel takes");
+    // Each output is in one tile.
+    int64_t inner_columns = 1, groups = 1, run = bytes_, aligned = address_, outer_rows = 1;
+    bool side_by_side = true;
+    int64_t next = 1;
+    for (int d = 0; d < kept.count; ++d) {
+      const Dim& dim = kept.dim[d];
+      if (d + 1 < e.column_dims) inner_columns *= dim.size;
+      if (d >= e.column_dims) {
+        groups *= dim.size;
+        aligned |= dim.stride * bytes_;
+      }
+    }
+    require(e.inner_columns == inner_columns && e.columns % inner_columns == 0,
+            "of the column dims but the last a tile has all");
+    const Dim cut = e.column_dims > 0 ? kept.dim[e.column_dims - 1] : Dim{1, 0, 0};
+    const int64_t taken = e.columns / inner_columns;
+    require_cover(e.chunks, taken, cut.size, "the chunks cover the columns once");
+    require_cover(e.tiles, e.groups, groups, "the tiles cover the groups once");
+    require(plan_.blocks == e.chunks * e.tiles, "a block has a tile");
+    require(groups >> 32 == 0 && e.chunks >> 32 == 0 && e.groups * e.columns >> 31 == 0,
+            "groups, and outputs of a tile, have 32-bit numbers");
+    if (e.chunks > 1) aligned |= taken * cut.stride * bytes_;
+    for (int d = 0; d < e.column_dims; ++d) {
+      const Dim& dim = kept.dim[d];
+      side_by_side &= dim.stride == next;
+      next *= dim.size;
+      run += ((d + 1 < e.column_dims ? dim.size : taken) - 1) * dim.stride * bytes_;
+    }
+    // Of rows that come with the columns; the pieces of the others are apart.
+    for (int d = 0; d < e.inner_rows; ++d) {
+      require(e.row_pitch[d] == reduced.dim[d].stride * bytes_,
+              "rows lie in a piece as they do in memory");
+      run += (reduced.dim[d].size - 1) * reduced.dim[d].stride * bytes_;
+    }
+    require(e.piece_bytes == run, "all of a piece is copied");
+    for (int d = e.inner_rows; d < reduced.count; ++d) aligned |= reduced.dim[d].stride * bytes_;
+    const bool is_aligned = aligned % kLoadBytes == 0;
+    int64_t least = round_up(run, kLoadBytes) + (is_aligned ? 0 : kLoadBytes), last = 0;
+    for (int d = e.inner_rows; d < reduced.count; ++d) {
+      const Dim& dim = reduced.dim[d];
+      require((e.row_pitch[d] - dim.stride * bytes_) % kLoadBytes == 0,
+              "pieces lie in a tile as they do in a block of a load");
+      require(e.row_pitch[d] >= least, "pieces are apart");
+      least = dim.size * int64_t(e.row_pitch[d]);
+      last += (dim.size - 1) * e.row_pitch[d];
+      outer_rows *= dim.size;
+    }
+    require(e.outer_rows == outer_rows, "all pieces of a group are copied");
+    require(is_power_of_two(e.copy_lanes) && e.copy_lanes <= 32,
+            "the lanes of a piece are of a warp");
+    require(
+        e.group_pitch % kLoadBytes == 0 &&
+            e.group_pitch >= round_up((is_aligned ? 0 : kLoadBytes - 1) + last + run, kLoadBytes),
+        "a group has room wherever in a block of a load it begins");
+    require(is_power_of_two(e.lanes) && e.lanes <= 32 && is_power_of_two(e.side) &&
+                e.side * e.lanes <= kGroupThreads,
+            "the lanes of an output are of a warp, and neighbours of a block");
+    require(e.table_bytes % kLineBytes == 0 && e.table_bytes >= TileTables(e, walk_).end,
+            "where groups, columns and rows begin is written down");
+    int64_t past = 0;  // bytes that reading goes past a group
+    if (e.reading > 0) {
+      require(reduced.count == 1 && reduced.dim[0].stride == 1 && e.inner_rows == 1 && bytes_ < 4 &&
+                  e.lanes == 1 && e.reading <= 4 && walk_ * bytes_ <= kLoadBytes * e.reading &&
+                  (e.reading == 1 || 2 * walk_ * bytes_ > kLoadBytes * e.reading),
+              "a thread holds a row as a whole");
+      past = kLoadBytes * e.reading + behind_slots();
+    } else if (e.reading == Tiles::kSlots) {
+      require(reduced.count == 1 && (bytes_ >= 4 || side_by_side), "slots lie side by side");
+      past = (round_up(e.columns, elements_) - e.columns) * bytes_ + behind_slots();
+    } else {
+      require(walk_ <= kBoxTable && last + run <= 1 << 16, "a table has room for the elements");
+    }
     require(e.groups * e.group_pitch + past <= e.stage_bytes, "slots are read from the tile");
     require(shared_bytes(e) <= 48 << 10, "a block has that much shared memory");
   }

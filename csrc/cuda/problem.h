@@ -98,11 +98,13 @@ void launch_whole_columns(const Reduction& r, const Problem& problem, void* stre
 void launch_columns(const Reduction& r, const Problem& problem, void* stream);
 void launch_boxes(const Reduction& r, const Problem& problem, void* stream);
 void launch_exchange(const Reduction& r, const Problem& problem, void* stream);
+void launch_tiles(const Reduction& r, const Problem& problem, void* stream);
 void launch_bulk_columns(const Reduction& r, const Problem& problem, void* stream);
 // `early`: it may begin before what the stream does before it has ended, for which it then waits.
 void launch_combine(const Reduction& r, const Problem& problem, bool early, void* stream);
 // Rows, columns or small, and what combines their parts, of reductions that have only those.
 void launch_masked(const Reduction& r, const Problem& problem, bool early, void* stream);
+void launch_masked_columns(const Reduction& r, const Problem& problem, void* stream);
 void launch_softmax(const Reduction& r, const Problem& problem, bool early, void* stream);
 // Of groups of one element, and of the results that repeats copy.
 void launch_fill(const Reduction& r, void* stream);

@@ -205,15 +205,16 @@ struct Extreme {
       tracker_.take(source.element, slots, turn);
     }
     __device__ void finish() { tracker_.finish(); }
-    // Of each column, with a turn as its index; `turns` have been taken, of elements `at(turn, c)`.
+    // Of element e of slot u, with a turn as its index, whether one is present or not.
+    __device__ Near<Key> state(const Source& source, int u, int e) const {
+      return {tracker_.key(source.element, u, e), tracker_.turn(u, e)};
+    }
+    // Of each column; `turns` have been taken, of elements `at(turn, c)`.
     template <int kWidth, class At>
     __device__ void states(const Source& source, uint32_t turns, At at,
                            Near<Key> (&states)[kWidth]) const {
 #pragma unroll
-      for (int c = 0; c < kWidth; ++c) {
-        const int u = c / kElements, e = c % kElements;
-        states[c] = {tracker_.key(source.element, u, e), tracker_.turn(u, e)};
-      }
+      for (int c = 0; c < kWidth; ++c) states[c] = state(source, c / kElements, c % kElements);
       if constexpr (Source::kMasked) {
         uint32_t unsure = 0;  // a bit to a column
 #pragma unroll

@@ -22,7 +22,8 @@ __device__ auto scan_run(const Source& source, const Reducer& reducer, typename 
   // Loads of a whole warp begin at a line of memory, if its lanes are enough for what is before it.
   const uint32_t line = lanes < 32 ? kWidth : std::min<uint32_t>(lanes, kLineBytes / sizeof(Key));
   const uint32_t head = std::min(-source.past_block(from) & (line - 1), n);
-  const uint32_t last = n - std::min(n - head, source.behind_pack(from));
+  const auto body = source.for_packs(source.along(from, dim, head), dim);
+  const uint32_t last = n - std::min(n - head, source.behind_pack(body));
   const uint32_t loads = (last - head) / kWidth, body_end = head + loads * kWidth;
   // The elements before and after whole packs: the first of a lane is asked for beforehand.
   const uint32_t edges = n - loads * kWidth;
@@ -30,7 +31,6 @@ __device__ auto scan_run(const Source& source, const Reducer& reducer, typename 
   Item first[1]{};
   if (lane < edges) first[0] = source.item(source.along(from, dim, edge(lane)));
 
-  const auto body = source.along(from, dim, head);
   typename Reducer::template Row<Source> row(source, lane);
   // Whether a batch is whole is the same for all lanes.
   uint32_t v = lane;

@@ -41,6 +41,7 @@ struct Stored {
   using Element = E;
   using Key = typename E::Key;
   static constexpr bool kMasked = false;
+  static constexpr bool kJoined = false;  // whether a pack is of two blocks of a mask
   E element;
 
   struct At {
@@ -106,6 +107,20 @@ struct Stored {
   }
 };
 
+// What remains of two blocks of so many words, one behind the other, from byte number `from` on.
+template <int kWords>
+__device__ void join(uint32_t (&words)[2 * kWords], uint32_t from) {
+  // A condition to each power of two, lest words be found by an index.
+#pragma unroll
+  for (int step = kWords / 2; step > 0; step /= 2) {
+#pragma unroll
+    for (int i = 0; i + step < 2 * kWords; ++i)
+      words[i] = from & (4 * step) ? words[i + step] : words[i];
+  }
+#pragma unroll
+  for (int i = 0; i < kWords; ++i) words[i] = __funnelshift_r(words[i], words[i + 1], 8 * from);
+}
+
 // The input alone, in packs that begin anywhere: of each the two blocks of 16 bytes are loaded in
 // which it lies, and joined when it is looked at. (The second comes from L1: a neighbour has it.)
 // Of types of up to 2 bytes.
@@ -149,13 +164,7 @@ struct Realigned : Stored<E> {
   __device__ Vector<Key> bits(const Pack& pack) const {
     uint32_t words[2 * kLoadBytes / 4] = {pack.low.x,  pack.low.y,  pack.low.z,  pack.low.w,
                                           pack.high.x, pack.high.y, pack.high.z, pack.high.w};
-    // A condition to each power of two, lest words be found by an index.
-#pragma unroll
-    for (int i = 0; i < 6; ++i) words[i] = pack.at & 8 ? words[i + 2] : words[i];
-#pragma unroll
-    for (int i = 0; i < 5; ++i) words[i] = pack.at & 4 ? words[i + 1] : words[i];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) words[i] = __funnelshift_r(words[i], words[i + 1], 8 * pack.at);
+    join<kLoadBytes / 4>(words, pack.at);
     Vector<Key> vector;
     memcpy(&vector, words, kLoadBytes);
     return vector;
@@ -223,32 +232,46 @@ __device__ T load_global(const T* from) {
 }
 
 // Words of a mask where it is the same for a whole row.
-alignas(4)
+alignas(kLoadBytes)
     __device__ const uint8_t kAllPresent[16] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
-alignas(4) __device__ const uint8_t kAllAbsent[16] = {};
+alignas(kLoadBytes) __device__ const uint8_t kAllAbsent[16] = {};
 
-// The input and a mask, with strides of its own: bools that say which elements take part.
-//
-// kWords: the bytes of the mask for a pack are aligned words, each from memory in one load, or the
-// same for all packs along a dim. Else each is loaded by itself, wherever it lies. Bound like
-// Stored, with a byte more to each element.
-template <class E, bool kWords>
+// How the bytes of a mask for a pack of elements lie.
+enum class MaskOf {
+  kBlocks,     // as an aligned block, or the same for all packs along a dim
+  kWords,      // as aligned words of up to 4 bytes
+  kNeighbors,  // side by side, beginning anywhere: two blocks are loaded, and joined when looked at
+  kApart,      // anywhere: each is loaded by itself
+};
+
+// The input and a mask, with strides of its own: bools that say which elements take part. Bound
+// like Stored, with a byte more to each element.
+template <class E, MaskOf kMask>
 struct Masked {
   using Element = E;
   using Key = typename E::Key;
   static constexpr bool kMasked = true;
   static constexpr int kWidth = Vector<Key>::kWidth;
   static constexpr int kMaskWords = (kWidth + 3) / 4;
+  static constexpr bool kJoined = kMask == MaskOf::kNeighbors;
   E element;
-  Key none;  // the bits of an absent element: the largest for a minimum, and so on
+  Key none;                  // the bits of an absent element: the largest for a minimum, and so on
+  const char* whole_blocks;  // of the mask, as Problem has it of the input
 
   struct At {
     const Key* input;
     const uint8_t* mask;
   };
+  struct Words {
+    uint32_t at[kMaskWords];
+  };
+  struct Nothing {};
   struct Pack {
     Vector<Key> vector;
-    uint32_t mask[kMaskWords];
+    Words mask;
+    // The block behind it, and where the mask begins in the two.
+    std::conditional_t<kJoined, Words, Nothing> high;
+    std::conditional_t<kJoined, uint32_t, Nothing> from;
   };
   struct Item {
     Key bits;
@@ -279,18 +302,26 @@ struct Masked {
     Pack pack;
     const uint4 elements = load_global(reinterpret_cast<const uint4*>(at.input) + number);
     memcpy(&pack.vector, &elements, kLoadBytes);
-    load_mask(at.mask + number * kWidth * dim.mask_stride, dim.mask_stride, pack.mask);
+    const uint8_t* first = at.mask + number * kWidth * dim.mask_stride;
+    if constexpr (kJoined) {
+      pack.from = past_mask_block(at);
+      pack.mask = block(first - pack.from);
+      pack.high = block(first - pack.from + (pack.from ? kWidth : 0));
+    } else {
+      pack.mask = load_mask(first, dim.mask_stride);
+    }
     return pack;
   }
   static __device__ Item item(At at) { return {load_global(at.input), load_global(at.mask)}; }
   // Packs along a dim that the mask does not have are masked by the same words.
   static __device__ At for_packs(At at, const Dim& dim) {
-    if (kWords && dim.mask_stride == 0) at.mask = *at.mask ? kAllPresent : kAllAbsent;
+    if (kMask != MaskOf::kApart && dim.mask_stride == 0)
+      at.mask = *at.mask ? kAllPresent : kAllAbsent;
     return at;
   }
 
   struct Ahead {
-    uint32_t mask[kMaskWords];
+    Words mask;
   };
   static __device__ void copy(At at, char* row) {
     copy_async<kLoadBytes>(row + threadIdx.x * kLoadBytes, at.input);
@@ -298,43 +329,48 @@ struct Masked {
   template <int kCount>
   static __device__ void load_ahead(const At (&at)[kCount], const Dim& dim,
                                     Ahead (&ahead)[kCount]) {
-    if (!kWords && dim.mask_stride == 0) {  // a mask of classes, say: one byte for all
+    if (kMask == MaskOf::kApart && dim.mask_stride == 0) {  // of classes, say: one byte for all
 #pragma unroll
-      for (int i = 0; i < kCount; ++i) ahead[i].mask[0] = load_global(at[i].mask);
+      for (int i = 0; i < kCount; ++i) ahead[i].mask.at[0] = load_global(at[i].mask);
 #pragma unroll
       for (int i = 0; i < kCount; ++i) {
 #pragma unroll
-        for (int w = kMaskWords - 1; w >= 0; --w) ahead[i].mask[w] = ahead[i].mask[0] * 0x1010101u;
+        for (int w = kMaskWords - 1; w >= 0; --w)
+          ahead[i].mask.at[w] = ahead[i].mask.at[0] * 0x1010101u;
       }
     } else {
 #pragma unroll
-      for (int i = 0; i < kCount; ++i) load_mask(at[i].mask, dim.mask_stride, ahead[i].mask);
+      for (int i = 0; i < kCount; ++i) ahead[i].mask = load_mask(at[i].mask, dim.mask_stride);
     }
   }
   static __device__ Pack copied(const char* row, const Ahead& ahead) {
     Pack pack;
     pack.vector = Vector<Key>::load(reinterpret_cast<const Vector<Key>*>(row) + threadIdx.x);
-#pragma unroll
-    for (int w = 0; w < kMaskWords; ++w) pack.mask[w] = ahead.mask[w];
+    pack.mask = ahead.mask;
     return pack;
   }
   static __device__ uint32_t past_block(At at) {
     return static_cast<uint32_t>(reinterpret_cast<uintptr_t>(at.input) / sizeof(Key));
   }
-  static __device__ uint32_t behind_pack(At) { return 0; }
+  // Of a mask that is one block farther than its elements, the last block is not whole.
+  static __device__ uint32_t behind_pack(At at) {
+    const uint32_t past = kJoined ? past_mask_block(at) : 0;
+    return past ? kWidth - past : 0;
+  }
 
   static __device__ bool present(Item item) { return item.mask != 0; }
   static __device__ bool any_present(const Pack& pack) {
     uint32_t any = 0;
-    for (const uint32_t some : pack.mask) any |= some;
+    for (const uint32_t some : mask_of(pack).at) any |= some;
     return any != 0;
   }
   // The number of the first element that takes part, if one does.
   static __device__ uint32_t first_present(const Pack& pack) {
+    const Words mask = mask_of(pack);
     uint32_t first = kNowhere;
 #pragma unroll
     for (int i = kWidth - 1; i >= 0; --i) {
-      if (mask_of(pack, i)) first = i;
+      if (byte_of(mask, i)) first = i;
     }
     return first;
   }
@@ -342,30 +378,46 @@ struct Masked {
   __device__ Key absent() const { return none; }
   __device__ Key bits(Item item) const { return present(item) ? item.bits : none; }
   __device__ Vector<Key> bits(const Pack& pack) const {
+    const Words mask = mask_of(pack);
     Vector<Key> vector = pack.vector;
     if constexpr (sizeof(Key) >= 4) {
 #pragma unroll
-      for (int i = 0; i < kWidth; ++i) vector.at[i] = mask_of(pack, i) ? vector.at[i] : none;
-    } else {  // four bytes of the mask at once
-      const uint32_t absent =
-          sizeof(Key) == 2 ? 0x10001u * static_cast<uint16_t>(none) : 0x1010101u * uint8_t(none);
+      for (int i = 0; i < kWidth; ++i) vector.at[i] = byte_of(mask, i) ? vector.at[i] : none;
+    } else {
       uint32_t words[kLoadBytes / 4];
       memcpy(words, &vector, kLoadBytes);
 #pragma unroll
       for (int i = 0; i < int(kLoadBytes) / 4; ++i) {
-        uint32_t care = __vcmpne4(pack.mask[i / int(sizeof(Key))], 0);
-        if (sizeof(Key) == 2) care = __byte_perm(care, 0, i % 2 ? 0x3322 : 0x1100);
-        words[i] = (words[i] & care) | (absent & ~care);
+        const uint32_t any = any_in_bytes(mask.at[i / int(sizeof(Key))]);
+        uint32_t care;
+        if constexpr (sizeof(Key) == 1) {
+          care = signs_of_bytes<0xba98>(any);
+        } else {
+          care = i % 2 ? signs_of_bytes<0xbbaa>(any) : signs_of_bytes<0x9988>(any);
+        }
+        words[i] = (words[i] & care) | (slot_of_all(none) & ~care);
       }
       memcpy(&vector, words, kLoadBytes);
     }
     return vector;
   }
+  // Of a slot (keys.cuh), to whose elements these bytes of the mask belong.
+  using Slot = typename Slots<E>::Slot;
+  __device__ Slot slot(Slot slot, uint32_t mask) const {
+    if constexpr (sizeof(Key) >= 4) {
+      return mask ? slot : static_cast<Slot>(none);
+    } else {
+      const uint32_t any = any_in_bytes(mask);
+      const uint32_t care =
+          sizeof(Key) == 2 ? signs_of_bytes<0x9988>(any) : signs_of_bytes<0xba98>(any);
+      return (slot & care) | (slot_of_all(none) & ~care);
+    }
+  }
 
   // Fewer than of Stored, for there is more to each of them.
   static constexpr Room row_room(bool) {
-    if (!kWords) return sizeof(Key) == 8 ? Room{8, 3} : sizeof(Key) == 1 ? Room{2, 4} : Room{4, 3};
-    return sizeof(Key) < 4 ? Room{4, 3} : Room{8, 2};
+    if (kMask == MaskOf::kApart && sizeof(Key) == 1) return {2, 4};
+    return {4, 3};
   }
   static constexpr Room column_room(bool vector) {
     if (!vector) return {sizeof(Key) == 8 ? 8 : 16, 4};
@@ -373,31 +425,71 @@ struct Masked {
     return {4, 3, 4};
   }
   static constexpr int held_blocks() {
-    if (!kWords) return sizeof(Key) == 2 || sizeof(Key) == 8 ? 3 : 2;
-    return 4;
+    if (kMask == MaskOf::kApart) return sizeof(Key) == 2 || sizeof(Key) == 8 ? 3 : 2;
+    return kJoined ? 3 : 4;
   }
 
  private:
+  static __device__ Words block(const uint8_t* from) {
+    Words words;
+    if constexpr (kWidth == 16) {
+      const uint4 all = load_global(reinterpret_cast<const uint4*>(from));
+      memcpy(&words, &all, sizeof(words));
+    } else if constexpr (kWidth == 8) {
+      const uint2 all = load_global(reinterpret_cast<const uint2*>(from));
+      memcpy(&words, &all, sizeof(words));
+    } else if constexpr (kWidth == 4) {
+      words.at[0] = load_global(reinterpret_cast<const uint32_t*>(from));
+    } else {
+      words.at[0] = load_global(reinterpret_cast<const uint16_t*>(from));
+    }
+    return words;
+  }
   // Of a pack, whose bytes are `step` apart.
-  static __device__ void load_mask(const uint8_t* from, int64_t step,
-                                   uint32_t (&mask)[kMaskWords]) {
-    if constexpr (kWords) {
+  static __device__ Words load_mask(const uint8_t* from, int64_t step) {
+    if constexpr (kMask == MaskOf::kBlocks) return block(from);
+    Words mask;
+    if constexpr (kMask == MaskOf::kWords) {
       using Word = std::conditional_t<kWidth == 2, uint16_t, uint32_t>;
 #pragma unroll
       for (int w = 0; w < kMaskWords; ++w)
-        mask[w] = load_global(reinterpret_cast<const Word*>(from) + w);
+        mask.at[w] = load_global(reinterpret_cast<const Word*>(from) + w);
     } else {
       uint32_t bytes[4 * kMaskWords]{};
 #pragma unroll
       for (int i = 0; i < kWidth; ++i) bytes[i] = load_global(from + i * step);
 #pragma unroll
       for (int w = 0; w < kMaskWords; ++w)
-        mask[w] =
+        mask.at[w] =
             bytes[4 * w] | bytes[4 * w + 1] << 8 | bytes[4 * w + 2] << 16 | bytes[4 * w + 3] << 24;
     }
+    return mask;
   }
-  static __device__ bool mask_of(const Pack& pack, int i) {
-    return (pack.mask[i / 4] >> (8 * (i % 4)) & 0xff) != 0;
+  // Bytes of a block before the mask of a pack; the same for all packs of a row.
+  static __device__ uint32_t past_mask_block(At at) {
+    return static_cast<uint32_t>(reinterpret_cast<uintptr_t>(at.mask)) % kWidth;
+  }
+  static __device__ Words mask_of(const Pack& pack) {
+    if constexpr (!kJoined) {
+      return pack.mask;
+    } else if constexpr (kWidth == 2) {
+      return {{(pack.mask.at[0] | pack.high.at[0] << 16) >> (8 * pack.from) & 0xffff}};
+    } else {
+      uint32_t words[2 * kMaskWords];
+      memcpy(words, &pack.mask, sizeof(Words));
+      memcpy(words + kMaskWords, &pack.high, sizeof(Words));
+      join<kMaskWords>(words, pack.from);
+      Words mask;
+      memcpy(&mask, words, sizeof(Words));
+      return mask;
+    }
+  }
+  static __device__ bool byte_of(const Words& mask, int i) {
+    return (mask.at[i / 4] >> (8 * (i % 4)) & 0xff) != 0;
+  }
+  // Of each byte whether it is not zero, in its top bit.
+  static __device__ uint32_t any_in_bytes(uint32_t x) {
+    return ((x & 0x7f7f7f7fu) + 0x7f7f7f7fu) | x;
   }
 };
 

@@ -35,6 +35,7 @@ struct Tuning {
   int64_t small_whole_elements = 1 << 16;  // of the largest such input that could be held whole
   int64_t whole_rows = 1;                  // 0: no row is held as a whole
   int64_t whole_row_bytes = 1024;          // shortest row that is held as a whole, if not aligned
+  int64_t held_row_bytes = 256;            // the same under a mask, and of softmax_max
   int64_t whole_vectors = 2048;            // of the longest row that is held at once
   int64_t whole_few_vectors = 8;           // longest row of which a thread holds two vectors
   int64_t whole_blocks = 2;                // per multiprocessor that few rows are cut into
@@ -48,7 +49,11 @@ struct Tuning {
   int64_t column_walk_32 = 32;
   int64_t column_walk_64 = 1024;
   int64_t column_row_bytes = 1 << 10;  // of the shortest row of columns there
-  int64_t part_loads = 4;              // fewest loads of a thread worth splitting off
+  int64_t column_rounds = 4;    // of blocks that large ones are cut into where no ring takes them,
+                                // for multiprocessors to have as much to do, and
+  int64_t round_loads = 64;     // the fewest loads of a thread worth more of them
+  int64_t staged_walk = 128;    // elements of the shortest column that warps copy ahead
+  int64_t part_loads = 4;       // fewest loads of a thread worth splitting off
   int64_t split_loads = 32;     // fewest loads of a thread worth a second kernel, for columns
   int64_t min_vector_run = 64;  // shortest run read in 16-byte loads where there are several
 };
@@ -87,6 +92,7 @@ inline constexpr Tunable kTunables[] = {
     {"small_whole_elements", &Tuning::small_whole_elements},
     {"whole_rows", &Tuning::whole_rows},
     {"whole_row_bytes", &Tuning::whole_row_bytes},
+    {"held_row_bytes", &Tuning::held_row_bytes},
     {"whole_vectors", &Tuning::whole_vectors},
     {"whole_few_vectors", &Tuning::whole_few_vectors, 0, 1024},
     {"whole_blocks", &Tuning::whole_blocks, 1},
@@ -100,6 +106,9 @@ inline constexpr Tunable kTunables[] = {
     {"column_walk_32", &Tuning::column_walk_32},
     {"column_walk_64", &Tuning::column_walk_64},
     {"column_row_bytes", &Tuning::column_row_bytes},
+    {"column_rounds", &Tuning::column_rounds, 1, 1 << 10},
+    {"round_loads", &Tuning::round_loads, 1},
+    {"staged_walk", &Tuning::staged_walk},
     {"part_loads", &Tuning::part_loads, 1},
     {"split_loads", &Tuning::split_loads},
     {"min_vector_run", &Tuning::min_vector_run},

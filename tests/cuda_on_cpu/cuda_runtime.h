@@ -297,6 +297,10 @@ T __shfl_xor_sync(uint32_t, T x, uint32_t mask) {
   return Block::exchange(x, [&](auto of) { return of(threadIdx.x % 32 ^ mask); });
 }
 template <class T>
+T __shfl_sync(uint32_t, T x, uint32_t lane) {
+  return Block::exchange(x, [&](auto of) { return of(lane % 32); });
+}
+template <class T>
 T __reduce_min_sync(uint32_t, T x) {
   return Block::exchange(x, [&](auto of) {
     T smallest = x;

@@ -1,7 +1,8 @@
 // Runs every walk, thread for thread, on random inputs with random constants, input and shared
 // memory being buffers of exactly their size, and compares with a loop over the keys. Prints how
 // many reductions took each walk, and how many of the plans were of some kinds; then how many that
-// were masked, and how many of softmax_max, took each walk and were in parts and clusters.
+// were masked, and how many of softmax_max, took each walk and were in parts and clusters, and how
+// many columns were staged.
 #include <cmath>
 #include <cstdio>
 #include <numeric>
@@ -120,10 +121,11 @@ struct Case {
 };
 
 std::mt19937_64 random_bits(1);
-int taken[9], in_batches, in_parts, in_clusters, in_subtiles, mapped, mapped_batches, pairs_written;
-int mapped_columns, scattered, wrong;
+int taken[10], in_batches, in_parts, in_clusters, in_subtiles, mapped, mapped_batches,
+    pairs_written;
+int mapped_columns, scattered, staged, wrong;
 struct Counts {
-  int taken[9], in_parts, in_clusters;
+  int taken[10], in_parts, in_clusters;
 } with_mask, of_softmax;
 
 struct Free {
@@ -299,6 +301,7 @@ void run(const Case& c) {
     ++counts.taken[static_cast<int>(plan.walk)];
     counts.in_parts += plan.split();
     counts.in_clusters += plan.cluster > 1;
+    staged += plan.staged;
   }
   ++taken[static_cast<int>(plan.walk)];
   in_batches += plan.batches > 1;
@@ -328,7 +331,7 @@ void run(const Case& c) {
   }
   constexpr decltype(&launch_rows) kLaunch[] = {
       launch_rows,          launch_columns, launch_boxes, launch_bulk_columns, launch_whole_rows,
-      launch_whole_columns, launch_small,   nullptr,      launch_exchange};
+      launch_whole_columns, launch_small,   nullptr,      launch_exchange,     launch_tiles};
   if (task != Task::kExtreme) {
     (r.mask ? launch_masked : launch_softmax)(r, problem, true, nullptr);
     if (r.groups.copies > 1) launch_repeat(r, nullptr);
@@ -371,7 +374,11 @@ Tuning random_tuning() {
     tuning.segment_bytes = 32 << below(6);
     tuning.least_segment_bytes = tuning.split_segment_bytes = 16;
   }
-  if (below(4) == 0) tuning.walk = 1 + below(9);
+  if (below(4) == 0) tuning.walk = 1 + below(10);
+  if (below(20) == 0) {
+    tuning.walk = 9 + below(2);  // exchange, tiles
+    tuning.bulk_bytes = 0;
+  }
   if (below(2)) tuning.short_row_bytes = tuning.small_group_bytes = 0;  // no boxes
   if (below(2)) tuning.column_walk_8 = tuning.column_walk_16 = tuning.column_walk_32 = 1 << 20;
   return tuning;
@@ -464,10 +471,27 @@ Mask random_mask(const Case& c) {
   return mask;
 }
 
+// Columns that warps copy ahead, if their mask ends with a block.
+void widen_columns(Case& c) {
+  std::iota(c.order, c.order + kDims, 0);
+  std::reverse(c.order, c.order + kDims);
+  c.dtype = kDTypes[7 + below(2)];
+  c.sizes[0] = 1 + below(3);
+  c.sizes[1] = 1 + below(3);
+  c.sizes[2] = 2 + below(60);
+  c.sizes[3] = below(2) ? 128 + below(200) : 16 * (8 + below(12));
+  c.reduced = below(3) ? 4 : 6;
+  c.step = 1;
+  c.repeated = 0;
+  c.index_bytes = 8;
+  c.tuning.walk = c.tuning.staged_walk = c.tuning.bulk_bytes = c.tuning.small_elements = 0;
+}
+
 // A mask, or softmax_max, of what is a case of anything.
 Case random_task(Case c, bool masked) {
   c.scaled = false;
   if (masked) {
+    if (below(4) == 0) widen_columns(c);
     c.mask = random_mask(c);
     return c;
   }
@@ -506,6 +530,15 @@ Case mapped_case(bool columns) {
 Case short_last_part() {
   Case c{kDTypes[7], {1, 1, 1, 263 * 8320 + 1}, 0, 1, 8, false, false, true, true, Fill::kFew, {}};
   c.multiprocessors = 132;
+  return c;
+}
+
+// The same of a sum, of which no block may read a vector that the last part does not have.
+Case short_last_sum() {
+  Case c{kDTypes[10], {1, 1, 1, 263 * 4096 + 1}, 0, 0, 8, true, false, true, true, Fill::kNumbers,
+         {}};
+  c.multiprocessors = 132;
+  c.softmax = true;
   return c;
 }
 
@@ -606,6 +639,7 @@ int main(int count, char** arguments) {
   check_channels_last<uint32_t>();
   check_finish();
   run(short_last_part());
+  run(short_last_sum());
   run(longer_than_half(true));
   run(longer_than_half(false));
   run(subtiles());
@@ -620,7 +654,7 @@ int main(int count, char** arguments) {
   }
   for (int count : taken) std::printf("%d ", count);
   for (int count : {in_batches, in_parts, in_clusters, mapped, mapped_batches, scattered,
-                    mapped_columns, pairs_written, in_subtiles})
+                    mapped_columns, pairs_written, staged, in_subtiles})
     std::printf("%d ", count);
   std::puts("");
   for (const Counts& counts : {with_mask, of_softmax}) {

@@ -26,6 +26,21 @@ inline bool without_gaps(int64_t pitch, int64_t bytes) {
   return pitch <= bytes + std::max<int64_t>(32, bytes / 4);
 }
 
+// Lanes to each of so many outputs, or slots of them: those with which a block is done first. A
+// round of outputs takes each lane some time besides its elements.
+inline int lanes_for(int64_t items, int64_t walk) {
+  int64_t best = 1, least = std::numeric_limits<int64_t>::max();
+  for (int64_t lanes = 1; lanes <= kMostLanes && lanes < 2 * walk; lanes *= 2) {
+    const int64_t rounds = ceil_div(items * lanes, kGroupThreads);
+    const int64_t effort = rounds * (ceil_div(walk, 4 * lanes) + (lanes > 1 ? kRound : 1));
+    if (effort < least) {
+      best = lanes;
+      least = effort;
+    }
+  }
+  return static_cast<int>(best);
+}
+
 }  // namespace box
 
 // Bytes from the first element of a group to its last, if each dim begins about where the ones
@@ -89,29 +104,15 @@ inline std::optional<Box> make_box(const Groups& groups, int64_t bytes, bool row
     plan.tile = std::clamp<int64_t>(tile_bytes / room, 1, count);
     plan.copy_lanes = static_cast<int>(std::min<int64_t>(32, ceil_pow2(group / kLoadBytes + 1)));
   }
-  // Lanes to each of so many outputs, or slots of them: those with which a block is done first. A
-  // round of outputs takes each lane some time besides its elements.
-  const auto lanes_for = [&](int64_t items) {
-    int64_t best = 1, least = std::numeric_limits<int64_t>::max();
-    for (int64_t lanes = 1; lanes <= kMostLanes && lanes < 2 * walk; lanes *= 2) {
-      const int64_t rounds = ceil_div(items * lanes, kGroupThreads);
-      const int64_t effort = rounds * (ceil_div(walk, 4 * lanes) + (lanes > 1 ? kRound : 1));
-      if (effort < least) {
-        best = lanes;
-        least = effort;
-      }
-    }
-    return static_cast<int>(best);
-  };
   const int64_t slot = std::max<int64_t>(4, bytes), slots = ceil_div(plan.columns * bytes, slot);
   plan.lanes = 1;
   if (scattered) {
     plan.reading = Box::kScattered;
-    plan.lanes = lanes_for(plan.tile * plan.columns);
+    plan.lanes = lanes_for(plan.tile * plan.columns, walk);
     plan.table_bytes = static_cast<int>(2 * walk);
   } else if (!rows && column_stride == 1) {
     plan.reading = Box::kColumns;
-    plan.lanes = lanes_for(plan.tile * slots);
+    plan.lanes = lanes_for(plan.tile * slots, walk);
   } else if (rows && along.stride == 1) {
     plan.lanes = static_cast<int>(
         std::min({kMostLanes, ceil_pow2(walk), ceil_pow2(ceil_div(kGroupThreads, plan.tile))}));
@@ -122,7 +123,7 @@ inline std::optional<Box> make_box(const Groups& groups, int64_t bytes, bool row
     if (plan.tile > at_once) plan.tile = plan.tile / at_once * at_once;
   } else {
     plan.reading = Box::kElements;
-    plan.lanes = lanes_for(plan.tile * plan.columns);
+    plan.lanes = lanes_for(plan.tile * plan.columns, walk);
   }
   if (span) {
     const int64_t copied = (plan.tile - 1) * plan.group_pitch + group;
@@ -151,7 +152,7 @@ struct BoxesPlan {
   static bool make(const PlanInput& in, Plan& plan) {
     const bool is_row = in.rows && in.groups.reduced.count == 1;
     const int64_t most = is_row ? in.tuning.short_row_bytes : in.tuning.small_group_bytes;
-    const auto box = make_box(in.groups, in.bytes, in.rows, most, in.tuning.tile_bytes);
+    const auto box = make_box(in.groups, in.bytes, in.rows, most, in.tile_bytes());
     if (!box) return false;
     plan = in.empty_plan(Walk::kBoxes);
     keep_whole(plan, in);

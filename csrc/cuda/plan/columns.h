@@ -14,13 +14,15 @@ struct ColumnsPlan {
     plan = in.empty_plan(Walk::kColumns);
     plan.threads = kThreads;
     const Dim& inner = in.inner();
-    plan.vector = in.columns_aligned(kLoadBytes);
+    plan.staged = is_staged(in);
+    plan.vector = !plan.staged && in.columns_aligned(kLoadBytes);
     plan.realigned = !plan.vector && is_realigned(in);
     plan.flat = in.has_flat_positions();
     const bool packs = plan.vector || plan.realigned;
     const int64_t full = in.multiprocessors * in.tuning.blocks_per_multiprocessor;
     const int64_t outer = in.groups.outputs / inner.size;
-    const int64_t columns = packs ? ceil_div(inner.size * in.bytes, kLoadBytes) : inner.size;
+    int64_t columns = packs ? ceil_div(inner.size * in.bytes, kLoadBytes) : inner.size;
+    if (plan.staged) columns = 32 * ceil_div(inner.size * in.bytes, kSegmentBytes);
     // Whole warps of neighbouring columns, evenly cut.
     int64_t lanes = columns;
     if (columns > kThreads) lanes = round_up(ceil_div(columns, ceil_div(columns, kThreads)), 32);
@@ -32,8 +34,8 @@ struct ColumnsPlan {
     const auto few = [&](int64_t blocks) {
       return outer * across * lanes * shares < blocks * kThreads;
     };
-    for (; few(rounds ? kColumnRounds * full : full); shares *= 2) {
-      const int64_t least = few(full) ? in.tuning.column_loads : kColumnRoundLoads;
+    for (; few(rounds ? in.tuning.column_rounds * full : full); shares *= 2) {
+      const int64_t least = few(full) ? in.tuning.column_loads : in.tuning.round_loads;
       if (in.walk < least * shares * 2) break;
       if (lanes * shares * 2 > kThreads) {
         if (lanes <= 32) break;
@@ -44,7 +46,9 @@ struct ColumnsPlan {
     }
     plan.across = across;
     plan.tiles = outer * across;
-    const int64_t units = ceil_div(plan.tiles, kThreads / (lanes * shares));
+    if (plan.staged)  // no warp without a segment
+      plan.threads = static_cast<int>(kThreads / (lanes * shares) * (lanes * shares));
+    const int64_t units = ceil_div(plan.tiles, plan.threads / (lanes * shares));
     // A second launch pays only where one leaves multiprocessors without a block, and much to do.
     int64_t wanted = 1;
     const int64_t loads = ceil_div(in.walk, shares);
@@ -55,6 +59,23 @@ struct ColumnsPlan {
     plan.shares = static_cast<int>(shares);
     plan.blocks = units * plan.parts;
     return true;
+  }
+
+  // Long columns of 32 bits under a mask whose bytes lie as they do, or are the same for all; of
+  // other types and of shorter ones this is slower. The last block of the mask is copied byte by
+  // byte if it is not whole, which may be one that many rows need.
+  static bool is_staged(const PlanInput& in) {
+    const Dim& inner = in.inner();
+    if (in.task != Task::kMasked || in.bytes != 4 || inner.stride != 1 ||
+        (inner.mask_stride != 0 && inner.mask_stride != 1))
+      return false;
+    int64_t mask_bytes = 1;
+    for (const Dims* dims : {&in.groups.axes, &in.groups.reduced}) {
+      for (int d = 0; d < dims->count; ++d)
+        mask_bytes += (dims->dim[d].size - 1) * dims->dim[d].mask_stride;
+    }
+    return in.walk >= in.tuning.staged_walk && mask_bytes % kLoadBytes == 0 &&
+           inner.size * in.bytes >= kSegmentBytes && in.large();
   }
 
   // Packs of neighbouring columns that begin anywhere: of small types, for a load of four bytes by

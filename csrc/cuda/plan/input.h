@@ -39,6 +39,12 @@ struct PlanInput {
   int64_t slot_bytes() const { return std::max<int64_t>(4, bytes); }
   int64_t elements_of_load() const { return kLoadBytes / bytes; }
   bool large() const { return total >= tuning.bulk_bytes; }
+  // Of a tile that a block copies: less of small inputs, which do not fill the GPU with blocks.
+  int64_t tile_bytes() const {
+    if (total >= 12 << 20) return tuning.tile_bytes;
+    const int64_t least = std::min<int64_t>(tuning.tile_bytes, 8 << 10);
+    return std::clamp(total / (multiprocessors * 5), least, tuning.tile_bytes);
+  }
 
   // Threads to a row of so many loads.
   int lanes_of(int64_t loads, int64_t at_most = 32) const {

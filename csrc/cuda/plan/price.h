@@ -74,6 +74,7 @@ struct Work {
   double in_flight = price::kInFlight;  // MB of loads of a multiprocessor
   bool in_order = false;                // results are stored in their order, whatever that is
   double extra = 0;                     // microseconds
+  double share = 1;                     // measured times over all this
 };
 
 // What all walks have to move.
@@ -154,7 +155,7 @@ inline double microseconds(const PlanInput& in, const Plan& plan, const Traffic&
   double extra = work.extra;
   if (plan.split()) extra += kWorkspace;
   if (plan.cluster > 1) extra += price::kCluster;
-  return traffic.start + (longest + kOverlap * hidden) * share + extra;
+  return work.share * (traffic.start + (longest + kOverlap * hidden) * share + extra);
 }
 
 // Bytes of sectors for an element of which a warp loads `count` at once, `pitch` bytes apart.

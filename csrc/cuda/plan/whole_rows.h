@@ -16,15 +16,18 @@ struct WholeRowsPlan {
       return false;
     if (is_mapped(in) && (groups.reduced.count > kMappedDims || groups.extent >> 32 != 0))
       return false;
-    // From two vectors on, one is within the row wherever it begins.
-    if (in.walk * in.bytes < (by_vectors(in) ? kLoadBytes : 2 * kLoadBytes)) return false;
+    // From two vectors on, one is within the row wherever it begins; with its mask from three on.
+    const int64_t least = in.task == Task::kMasked ? 3 : by_vectors(in) ? 1 : 2;
+    if (in.walk * in.bytes < least * kLoadBytes) return false;
     return groups.outputs * (is_held(in) ? threads_of_row(in) : kWholeThreads) >> 32 == 0;
   }
 
   static bool usual(const PlanInput& in) {
     // Short rows are for boxes. Mapped ones that are no box would be read in their runs.
-    return fits(in) && (in.walk * in.bytes >= in.tuning.whole_row_bytes || in.rows_aligned() ||
-                        (is_mapped(in) && !in.large()));
+    if (!fits(in)) return false;
+    const bool held = in.task != Task::kExtreme && in.along().mask_stride <= 1;
+    return in.walk * in.bytes >= (held ? in.tuning.held_row_bytes : in.tuning.whole_row_bytes) ||
+           in.rows_aligned() || (is_mapped(in) && !in.large());
   }
 
   static bool make(const PlanInput& in, Plan& plan) {

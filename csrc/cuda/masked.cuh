@@ -1,0 +1,68 @@
+// What the launches of masked reductions share.
+#pragma once
+
+#include "cuda/source.cuh"
+
+namespace reduceops::cuda {
+
+// Those of an element that does not take part: all others beat them, or equal them.
+template <class Element, class Key = typename Element::Key>
+Key absent_bits(Element element) {
+  if constexpr (std::is_same_v<Element, Bool>) {
+    return element.order.flip != 0;
+  } else {
+    constexpr bool kFloat = !std::is_same_v<Element, Plain<Key, false>>;
+    Key bits;
+    bits_of<kFloat>(std::numeric_limits<Key>::max(), element.order, bits);
+    return bits;
+  }
+}
+
+// Whether the bytes of the mask lie along `dim` as the elements do, and those of every pack begin
+// where a block of `width` bytes does.
+inline bool lies_in_blocks(const Reduction& r, const Dim& along, int64_t width) {
+  const auto element = reinterpret_cast<intptr_t>(r.input) / r.dtype->bytes;
+  int64_t apart = reinterpret_cast<intptr_t>(r.mask) - element;
+  if (along.mask_stride != 1 || apart % width != 0) return false;
+  for (const Dims* dims : {&r.groups.kept, &r.groups.reduced}) {
+    for (int d = 0; d < dims->count; ++d) {
+      apart = dims->dim[d].mask_stride - dims->dim[d].stride;
+      if (apart % width != 0) return false;
+    }
+  }
+  return true;
+}
+
+inline const char* whole_blocks_of_mask(const Reduction& r) {
+  const char* end = static_cast<const char*>(r.mask) + 1;
+  for (const Dims* dims : {&r.groups.kept, &r.groups.reduced}) {
+    for (int d = 0; d < dims->count; ++d) end += (dims->dim[d].size - 1) * dims->dim[d].mask_stride;
+  }
+  return end - reinterpret_cast<uintptr_t>(end) % kLoadBytes;
+}
+
+// The Sources of an element type, by how the mask lies.
+template <class Element>
+struct MaskedBy {
+  Masked<Element, MaskOf::kBlocks> blocks;
+  Masked<Element, MaskOf::kWords> words;
+  Masked<Element, MaskOf::kNeighbors> neighbors;
+  Masked<Element, MaskOf::kApart> apart;
+};
+
+template <class F>
+void visit_masked(const Reduction& r, F&& f) {
+  visit_device_element(r, [&](auto element) {
+    using Element = decltype(element);
+    if constexpr (kIsPlain<Element> || std::is_same_v<Element, Bool>) {
+      const auto none = absent_bits(element);
+      const char* whole = whole_blocks_of_mask(r);
+      f(MaskedBy<Element>{{element, none, whole},
+                          {element, none, whole},
+                          {element, none, whole},
+                          {element, none, whole}});
+    }
+  });
+}
+
+}  // namespace reduceops::cuda
