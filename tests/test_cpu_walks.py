@@ -348,6 +348,26 @@ def test_results_that_are_repeated_in_short_periods():
     assert torch.equal(customops.argmin(x, 2), torch.from_numpy(x.numpy().argmin(2)))
 
 
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_results_that_are_repeated_by_several_threads(threads):
+    """Threads begin amid a period; what is repeated can be reduced in parts of another order."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        cases = [
+            (data.make((period, 3), torch.float32, "ties"), (copies, period, 3))
+            for period, copies in ((2, 60_001), (101, 701), (1000, 67), (3001, 33), (70_001, 3))
+        ]
+        cases += [(data.make((64, 300, 5), torch.float32, "ties").transpose(0, 1), (3, 300, 64, 5))]
+        for x, expanded in cases:
+            expected = torch.from_numpy(np.ascontiguousarray(x).argmax(-1)).expand(expanded[:-1])
+            found = customops.max(x.expand(expanded), -1)
+            assert torch.equal(found.indices, expected), (x.shape, expanded)
+            assert torch.equal(found.values, x.amax(-1).expand(expanded[:-1]))
+    finally:
+        torch.set_num_threads(before)
+
+
 @each_op_and((torch.bool, *DTYPES))
 def test_gathers_across_the_order_of_the_results(spec, dtype):
     """Some of the neighbours in memory at a time, with gaps that vectors are made of."""

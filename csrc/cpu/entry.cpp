@@ -124,6 +124,7 @@ void reduce_crossed(const Reduction& reduction, const Kernels& kernels, int coun
       {.reduction = reduction, .plan = plan, .candidates = candidates.get(), .crossed = &inner});
 }
 
+// May leave other groups in `reduction`: those of a part of the input, in another order.
 void reduce_groups(Reduction& reduction, const Kernels& kernels, bool streams) {
   Groups& groups = reduction.groups;
   const int64_t bytes = reduction.dtype->bytes;
@@ -179,11 +180,10 @@ void fill(const Reduction& reduction, const Kernels& kernels) {
               [&](int64_t begin, int64_t end) { kernels.fill(job, begin, end); });
 }
 
-void repeat(void* data, int bytes, const Groups& groups) {
+void repeat(void* data, int bytes, const Dims& repeats, int64_t results) {
   if (!data) return;
-  in_parallel(groups.outputs * groups.copies, kGrainBytes / bytes, [&](int64_t begin, int64_t end) {
-    visit_results(data, bytes,
-                  [&](auto* results) { repeat_results(results, groups.repeats, begin, end); });
+  in_parallel(results, kGrainBytes / bytes, [&](int64_t begin, int64_t end) {
+    visit_results(data, bytes, [&](auto* first) { repeat_results(first, repeats, begin, end); });
   });
 }
 
@@ -201,8 +201,8 @@ void run(Reduction& reduction) {
   if (is_single(groups)) return fill(reduction, kernels);
   reduce_groups(reduction, kernels, streams);
   if (groups.copies == 1) return;
-  repeat(reduction.indices, reduction.index_bytes, groups);
-  repeat(reduction.values, reduction.dtype->bytes, groups);
+  repeat(reduction.indices, reduction.index_bytes, groups.repeats, results);
+  repeat(reduction.values, reduction.dtype->bytes, groups.repeats, results);
 }
 
 // Indices where the pairs will be, and values beside them.

@@ -37,7 +37,7 @@ void repeat_results(T* results, const Dims& repeats, int64_t begin, int64_t end)
     for (int64_t done = 0, m; done < n; done += m) {
       if (done < period) {  // from the source; then from what is there, more and more of it
         const int64_t at = (phase + done) % period;
-        m = std::min(period - at, n - done);
+        m = std::min({period - at, period - done, n - done});
         std::copy_n(results + source + at, m, to + done);
       } else {
         m = std::min({done / period * period, most, n - done});
