@@ -13,6 +13,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "cuda/sizes.h"
+
 namespace reduceops::cuda {
 namespace {
 
@@ -172,7 +174,6 @@ struct Device {
 };
 
 Device& device_of(int32_t index) {
-  constexpr size_t kDevices = 128;
   static auto* devices = new std::array<Device, kDevices>;
   return devices->at(index);
 }
