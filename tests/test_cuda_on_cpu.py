@@ -22,7 +22,7 @@ def test_kernels_are_right_and_stay_within_their_input(tmp_path):
     walks = [f"{walk.name.lower()}.cu" for walk in Walk]
     sources = [
         ROOT / "csrc" / "cuda" / name
-        for name in (*walks, "combine.cu", "masked.cu", "softmax.cu", "layout.cu")
+        for name in (*walks, "combine.cu", "masked.cu", "softmax.cu", "finish.cu", "layout.cu")
     ]
     sources.append(folder / "main.cpp")
     compiler = [os.environ.get("CXX", "g++"), *FLAGS, f"-I{folder}", f"-I{ROOT / 'csrc'}"]

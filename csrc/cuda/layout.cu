@@ -1,30 +1,32 @@
-// To channels_last through tiles in shared memory, so that loads and stores are of whole lines; and
-// the last step of a fused convolution. Bound by memory.
+// To channels_last through tiles in shared memory, so that loads and stores are of whole lines.
+// Bound by memory.
 #include "cuda/layout.h"
 
 #include "cuda/device.cuh"
+#include "cuda/sizes.h"
 
 namespace reduceops::cuda {
 namespace {
 
-constexpr int kLanes = 32, kWarps = 8, kThreads = kLanes * kWarps;
+constexpr int kLanes = 32, kWarps = 8, kTileThreads = kLanes * kWarps;
 // A tile: words of 4 bytes, each of which holds the one or two neighbouring channels of a position.
 constexpr int kTileWords = 32, kTilePositions = 128;
-constexpr int kPitch = kTilePositions + 1;  // of a row in shared memory: no two lanes share a bank
+// Of a row in shared memory: no two lanes share a bank.
+constexpr int kTilePitch = kTilePositions + 1;
 constexpr int kRuns = kTilePositions / kLanes;
 
 struct Tiles {
   Images images;
-  int64_t channel_tiles, position_tiles, count;
+  int64_t channel_tiles, position_tiles;
 };
 
-// A tile's place; `channel` and `position` are its first.
-struct Tile {
+// `channel` and `position` are its first.
+struct TilePlace {
   int64_t image, channel, position;
 };
 
 template <class T>
-__device__ Tile tile_of(const Tiles& t, int64_t index) {
+__device__ TilePlace tile_of(const Tiles& t, int64_t index) {
   constexpr int kChannels = kTileWords * sizeof(uint32_t) / sizeof(T);
   const int64_t rest = index / t.channel_tiles;
   return {rest / t.position_tiles, index % t.channel_tiles * kChannels,
@@ -39,7 +41,7 @@ __device__ int position_at(int place) {
   return place < kTilePositions / 2 ? 2 * place : 2 * (place - kTilePositions / 2) + 1;
 }
 
-__device__ inline void read_tile(const Images& i, const Tile& tile, uint32_t* shared,
+__device__ inline void read_tile(const Images& i, const TilePlace& tile, uint32_t* shared,
                                  const uint32_t*) {
   const auto* from = static_cast<const uint32_t*>(i.from) + tile.image * i.image_stride;
   const int warp = threadIdx.x / kLanes, lane = threadIdx.x % kLanes;
@@ -58,7 +60,7 @@ __device__ inline void read_tile(const Images& i, const Tile& tile, uint32_t* sh
   for (int row = 0; row < kTileWords / kWarps; ++row) {
 #pragma unroll
     for (int run = 0; run < kRuns; ++run)
-      shared[(warp + row * kWarps) * kPitch + lane + run * kLanes] = words[row][run];
+      shared[(warp + row * kWarps) * kTilePitch + lane + run * kLanes] = words[row][run];
   }
 }
 
@@ -71,7 +73,7 @@ __device__ inline uint32_t load_pair(const uint16_t* from, int64_t left, bool al
   return pair;
 }
 
-__device__ inline void read_tile(const Images& i, const Tile& tile, uint32_t* shared,
+__device__ inline void read_tile(const Images& i, const TilePlace& tile, uint32_t* shared,
                                  const uint16_t*) {
   const auto* from = static_cast<const uint16_t*>(i.from) + tile.image * i.image_stride;
   const bool aligned = reinterpret_cast<uintptr_t>(i.from) % 4 == 0 && i.channel_stride % 2 == 0 &&
@@ -90,7 +92,7 @@ __device__ inline void read_tile(const Images& i, const Tile& tile, uint32_t* sh
   }
 #pragma unroll
   for (int row = 0; row < kTileWords / kWarps; ++row) {
-    uint32_t* to = shared + (warp + row * kWarps) * kPitch + lane;
+    uint32_t* to = shared + (warp + row * kWarps) * kTilePitch + lane;
 #pragma unroll
     for (int run = 0; run < kRuns; run += 2) {
       const uint32_t a = pairs[row][run], b = pairs[row][run + 1];
@@ -101,12 +103,13 @@ __device__ inline void read_tile(const Images& i, const Tile& tile, uint32_t* sh
 }
 
 template <class T>
-__global__ void __launch_bounds__(kThreads) channels_last_kernel(const __grid_constant__ Tiles t) {
+__global__ void __launch_bounds__(kTileThreads)
+    channels_last_kernel(const __grid_constant__ Tiles t) {
   constexpr int kPerLoad = kLoadBytes / sizeof(T), kWordsPerLoad = kLoadBytes / sizeof(uint32_t);
-  constexpr int kStoringLanes = kTileWords / kWordsPerLoad, kAtOnce = kThreads / kStoringLanes;
+  constexpr int kStoringLanes = kTileWords / kWordsPerLoad, kAtOnce = kTileThreads / kStoringLanes;
   auto* shared = reinterpret_cast<uint32_t*>(dynamic_shared());
   const Images& i = t.images;
-  const Tile tile = tile_of<T>(t, blockIdx.x);
+  const TilePlace tile = tile_of<T>(t, blockIdx.x);
   read_tile(i, tile, shared, static_cast<const T*>(nullptr));
   __syncthreads();
 
@@ -119,7 +122,7 @@ __global__ void __launch_bounds__(kThreads) channels_last_kernel(const __grid_co
     Vector<T> vector;
     uint32_t words[kWordsPerLoad];
 #pragma unroll
-    for (int w = 0; w < kWordsPerLoad; ++w) words[w] = shared[(word + w) * kPitch + place];
+    for (int w = 0; w < kWordsPerLoad; ++w) words[w] = shared[(word + w) * kTilePitch + place];
     memcpy(&vector, words, sizeof vector);
     T* const out = to + position * i.channels;
     if (i.channels % kPerLoad == 0) {
@@ -133,40 +136,15 @@ __global__ void __launch_bounds__(kThreads) channels_last_kernel(const __grid_co
 template <class T>
 void launch_channels_last_of(const Images& images, void* stream) {
   constexpr int64_t kChannels = kTileWords * sizeof(uint32_t) / sizeof(T);
-  Tiles tiles{images, (images.channels + kChannels - 1) / kChannels,
-              (images.positions + kTilePositions - 1) / kTilePositions, 0};
-  tiles.count = images.images * tiles.channel_tiles * tiles.position_tiles;
+  const Tiles tiles{images, ceil_div(images.channels, kChannels),
+                    ceil_div(images.positions, kTilePositions)};
   cudaLaunchConfig_t config{};
-  config.gridDim = static_cast<unsigned>(tiles.count);
-  config.blockDim = kThreads;
-  config.dynamicSmemBytes = kTileWords * kPitch * sizeof(uint32_t);
+  config.gridDim =
+      static_cast<unsigned>(images.images * tiles.channel_tiles * tiles.position_tiles);
+  config.blockDim = kTileThreads;
+  config.dynamicSmemBytes = kTileWords * kTilePitch * sizeof(uint32_t);
   config.stream = static_cast<cudaStream_t>(stream);
   check(cudaLaunchKernelEx(&config, channels_last_kernel<T>, tiles));
-}
-
-// See FusedOperands.
-__device__ inline float finished(float x, bool largest) {
-  constexpr float kMax = std::numeric_limits<float>::max();
-  constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  if (x == (largest ? kInfinity : -kInfinity)) return std::numeric_limits<float>::quiet_NaN();
-  return x == kMax ? kInfinity : x == -kMax ? -kInfinity : x;
-}
-
-template <class Format>
-__global__ void __launch_bounds__(kThreads) finish_kernel(const __grid_constant__ Unfinished u) {
-  const int64_t i = blockIdx.x * int64_t(kThreads) + threadIdx.x;
-  if (i >= u.count) return;
-  const float convolved = Format::decode(Format::encode(finished(u.from[i], u.largest)));
-  static_cast<typename Format::Key*>(u.to)[i] = Format::encode(convolved * u.scale);
-}
-
-template <class Format>
-void launch_finish_of(const Unfinished& u, void* stream) {
-  cudaLaunchConfig_t config{};
-  config.gridDim = static_cast<unsigned>((u.count + kThreads - 1) / kThreads);
-  config.blockDim = kThreads;
-  config.stream = static_cast<cudaStream_t>(stream);
-  check(cudaLaunchKernelEx(&config, finish_kernel<Format>, u));
 }
 
 }  // namespace
@@ -174,12 +152,6 @@ void launch_finish_of(const Unfinished& u, void* stream) {
 void launch_channels_last(const Images& images, int bytes, void* stream) {
   bytes == 2 ? launch_channels_last_of<uint16_t>(images, stream)
              : launch_channels_last_of<uint32_t>(images, stream);
-}
-
-void launch_finish(const Unfinished& results, const DType& dtype, void* stream) {
-  if (dtype.bytes == 4) return launch_finish_of<Float32>(results, stream);
-  if (dtype.max_magnitude == 0x7c00) return launch_finish_of<Float16>(results, stream);
-  launch_finish_of<BFloat16>(results, stream);
 }
 
 }  // namespace reduceops::cuda
