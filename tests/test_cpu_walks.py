@@ -299,6 +299,18 @@ def test_reduced_dims_that_memory_has_in_another_order(dtype, threads):
         torch.set_num_threads(before)
 
 
+@pytest.mark.parametrize("dtype", [torch.int8, torch.float16, torch.float32, torch.int64], ids=str)
+def test_last_slices_of_crossed_dims(dtype):
+    """However few outputs are left for the last slice, its columns are not rows."""
+    most = (1 << 16) // 4  # outputs to a slice, as the workspace has room for candidates
+    for more in (1, 2, 7):
+        for rows, crossed in ((100, 4), (9, 64)):
+            outputs = most * 4 // crossed + more
+            x = data.make((outputs, rows, crossed), dtype, "ties", more).transpose(1, 2)
+            expected = torch.from_numpy(np.ascontiguousarray(x).reshape(outputs, -1).argmax(1))
+            assert torch.equal(customops.argmax(x, (1, 2)), expected), (outputs, crossed)
+
+
 @each_op_and((torch.bool, *DTYPES))
 def test_groups_of_one_element_in_another_order(spec, dtype):
     """Squares of them, and what is left of a block."""

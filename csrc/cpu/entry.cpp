@@ -104,7 +104,9 @@ void reduce_crossed(const Reduction& reduction, const Kernels& kernels, int coun
                      [&](Reduction& part) { reduce_crossed(part, kernels, count); });
   }
   const int64_t walk = walk_extent(crossed.reduced);
-  Plan plan = make_plan(crossed, walk, reduction.dtype->bytes, torch::stable::get_num_threads());
+  const int64_t threads = torch::stable::get_num_threads();
+  const Plan plan =
+      make_plan(crossed, walk, reduction.dtype->bytes, threads, kCandidateBytes, true);
   if (plan.gathers) order_for_gather(crossed);
   const auto candidates = room_for_candidates(crossed.outputs * plan.parts);
   Dims inner = groups.reduced;

@@ -138,7 +138,6 @@ inline int crossed_dims(const Groups& groups, int64_t bytes) {
     ++count;
   } while (columns * bytes < kJoinedBytes && count + 1 < reduced.count);
   if (columns > kWorkspaceBytes / kCandidateBytes || walk < kCrossedWalk) return 0;
-  // Walks over rows count their candidates otherwise.
   return choose_walk(crossed_groups(groups, count), walk, bytes) == Walks::kRows ? 0 : count;
 }
 
@@ -168,12 +167,15 @@ inline int64_t gathered_along(const Groups& groups) {
   return pays ? std::max(kGatherAlong, along) : kept.dim[0].size;
 }
 
-// `walk` is the number of positions a walk over the reduced dims visits.
+// `walk` is the number of positions a walk over the reduced dims visits. `crossed`: the groups are
+// those of crossed dims, or a slice of them. Only walks over columns count the candidates of these,
+// so they are never rows, however few there are.
 inline Plan make_plan(const Groups& groups, int64_t walk, int64_t bytes, int64_t threads,
-                      int64_t candidate_bytes = kCandidateBytes) {
+                      int64_t candidate_bytes = kCandidateBytes, bool crossed = false) {
   const auto ceil_div = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
   Plan plan{};
-  const Walks chosen = choose_walk(groups, walk, bytes);
+  Walks chosen = choose_walk(groups, walk, bytes);
+  if (crossed && chosen == Walks::kRows) chosen = Walks::kGather;
   plan.rows = chosen == Walks::kRows;
   plan.gathers = chosen == Walks::kGather;
   plan.copies = plan.rows && groups.reduced.count > 0 && !is_read_in_runs(groups, bytes);
@@ -215,7 +217,8 @@ inline Plan plan_of(const Groups& groups, int64_t bytes, int64_t threads, int64_
   if (crossed == 0)
     return make_plan(groups, walk_extent(groups.reduced), bytes, threads, candidate_bytes);
   const Groups columns = crossed_groups(groups, crossed);
-  Plan plan = make_plan(columns, walk_extent(columns.reduced), bytes, threads, candidate_bytes);
+  Plan plan =
+      make_plan(columns, walk_extent(columns.reduced), bytes, threads, candidate_bytes, true);
   plan.columns = columns.outputs / groups.outputs;
   return plan;
 }
