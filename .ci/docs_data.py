@@ -125,6 +125,30 @@ def model(*files: str) -> str:
     return table(head, rows)
 
 
+def fused(file: str) -> str:
+    """A convolution and its smallest channel: µs of each contender."""
+    cases = load(file)["cases"]
+    names = list(dict.fromkeys(name for case in cases for name in case["contenders"]))
+    rows = (
+        [case["name"], *(microseconds(case["contenders"].get(name)) for name in names)]
+        for case in cases
+    )
+    return table(["case", *names], rows)
+
+
+def kernelbench(file: str) -> str:
+    """What KernelBench's harness says: ms of ours and of torch's model, eager and compiled."""
+    run = load(file)
+    rows = []
+    for case in run["cases"]:
+        name = f"{case['level'].replace('level', 'level ')}: {case['name']}"
+        verdict = f"yes {case['trials']}" if case["accepted"] else "NO"
+        times = (f"{seconds * 1e3:.3g}" for seconds in case["seconds"].values())
+        rows.append([name, verdict, *times])
+    names = [f"{name}, ms" for name in run["cases"][0]["seconds"]]
+    return table(["problem", "accepted", *names], rows)
+
+
 def ranks(file: str) -> str:
     """Several GPUs: µs for rows of 151 936 logits, and the bytes that a rank receives."""
     cases = [case for case in load(file)["cases"] if case["vocabulary"] == 151936]
@@ -181,7 +205,10 @@ def five(*_: str) -> str:
 
 TABLES = {
     made.__name__: made
-    for made in (conditions, sweep, summary, model, ranks, quantiles, compiled, five)
+    for made in (
+        *(conditions, sweep, summary, model, ranks, quantiles, compiled, five),
+        *(fused, kernelbench),
+    )
 }
 
 
