@@ -1,4 +1,4 @@
-// The plans, asked for without running anything: for tests and bug reports (customops/explain.py).
+// The plans, asked for without running anything: for tests and bug reports (customops/plans.py).
 #include <cmath>
 #include <iterator>
 

@@ -25,8 +25,9 @@ from .switch import disable, enable, enabled  # noqa: E402
 from .version import __version__  # noqa: E402
 
 if TYPE_CHECKING:
-    from . import explain, inductor  # noqa: F401
+    from . import inductor, plans  # noqa: F401
     from .inductor import inductor_options
+    from .plans import explain
 
 __all__ = [
     "ProbabilityIndex",
@@ -38,6 +39,7 @@ __all__ = [
     "disable",
     "enable",
     "enabled",
+    "explain",
     "inductor_options",
     "scale_max",
     "scale_min",
@@ -52,9 +54,12 @@ after_import(
 
 
 def __getattr__(name: str) -> Any:
-    """Modules that few programs use; Inductor alone takes a second to import."""
-    if name in ("explain", "inductor"):
+    """What few programs use; Inductor alone takes a second to import."""
+    if name in ("inductor", "plans"):
         return importlib.import_module(f".{name}", __name__)
-    if name == "inductor_options":
-        return importlib.import_module(".inductor", __name__).inductor_options
+    if name in _LATER:
+        return getattr(importlib.import_module(_LATER[name], __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+_LATER = {"explain": ".plans", "inductor_options": ".inductor"}

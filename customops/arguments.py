@@ -11,6 +11,22 @@ from torch import Tensor
 SEVERAL = ("argmin", "argmax")  # the operators that take several dims
 
 
+class Default:
+    """What an argument with two names is if neither is given: `value`, which may be given too."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __repr__(self) -> str:
+        return repr(self.value)
+
+
+NONE: Any = Default(None)
+ONE: Any = Default(1)
+FALSE: Any = Default(False)
+TRUE: Any = Default(True)
+
+
 def _refuse(op: str, name: str, takes: str, got: Any) -> NoReturn:
     kind = type(got)
     module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
@@ -37,31 +53,27 @@ def check_options(op: str, mask: Any, index_dtype: Any) -> None:
 
 
 def rename(
-    op: str,
-    options: Mapping[str, Any],
-    takes: Iterable[str],
-    dim: Any,
-    keepdim: Any,
-    usual_keepdim: bool,
+    op: str, options: Mapping[str, Any], takes: Iterable[str], dim: Any, keepdim: Any
 ) -> tuple[Any, Any, dict[str, Any]]:
     """`dim`, `keepdim` and the other options, of which only those in `takes` are known."""
     rest = dict(options)
-    if "axis" in rest:
-        if dim is not None:
-            raise TypeError(f"reduceops::{op}: dim and axis are one argument, and both are given")
-        dim = rest.pop("axis")
-    if "keepdims" in rest:
-        if keepdim is not usual_keepdim:
-            raise TypeError(
-                f"reduceops::{op}: keepdim and keepdims are one argument, and both are given"
-            )
-        keepdim = rest.pop("keepdims")
+    dim = one_of(op, "dim", dim, "axis", rest)
+    keepdim = one_of(op, "keepdim", keepdim, "keepdims", rest)
     if unknown := sorted(set(rest) - set(takes)):
         known = ", ".join(("dim (or axis)", "keepdim (or keepdims)", *takes))
         raise TypeError(
             f"reduceops::{op}: there is no argument {unknown[0]!r} (by keyword: {known})"
         )
     return dim, keepdim, rest
+
+
+def one_of(op: str, name: str, given: Any, other: str, rest: dict[str, Any]) -> Any:
+    """The argument that is called `name`, or in `rest`, which it leaves, `other`."""
+    if other not in rest:
+        return given.value if isinstance(given, Default) else given
+    if not isinstance(given, Default):
+        raise TypeError(f"reduceops::{op}: {name} and {other} are one argument, and both are given")
+    return rest.pop(other)
 
 
 def as_dim(op: str, dim: Any) -> Any:

@@ -60,8 +60,8 @@ def check_scalable(op: str, dtype: torch.dtype) -> None:
         )
 
 
-def check_scale(op: str, scale: Tensor, self: Tensor) -> Tensor:
-    """A scale that is a tensor, where `self` can be multiplied by it."""
+def as_scale(op: str, scale: Tensor, self: Tensor) -> Tensor:
+    """A scale that is a tensor, on the device of `self` where that is a CPU."""
     if scale.dim() or not scale.dtype.is_floating_point:
         raise RuntimeError(
             f"reduceops::{op}: scale must be a number or a 0-d floating-point tensor, got "

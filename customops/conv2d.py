@@ -14,6 +14,7 @@ from torch import Tensor
 
 from . import arguments
 from ._register import conv2d as register
+from .arguments import ONE, TRUE
 from .ops import Names, _traced, _with_direct
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ Numbers = int | Sequence[int]
 
 _scale_min, _direct_scale_min = _with_direct(torch.ops.reduceops.conv2d_scale_min)
 _scale_max, _direct_scale_max = _with_direct(torch.ops.reduceops.conv2d_scale_max)
-_DIM = 1  # the default
 
 
 def conv2d_scale_min(
@@ -35,8 +35,8 @@ def conv2d_scale_min(
     padding: Numbers | str = 0,
     dilation: Numbers = 1,
     groups: int = 1,
-    dim: int = 1,
-    keepdim: bool = True,
+    dim: int = ONE,
+    keepdim: bool = TRUE,
     **names: "Unpack[Names]",
 ) -> Tensor:
     """``torch.min(torch.nn.functional.conv2d(...) * scale, dim, keepdim)[0]``, NaN included.
@@ -85,8 +85,8 @@ def conv2d_scale_max(
     padding: Numbers | str = 0,
     dilation: Numbers = 1,
     groups: int = 1,
-    dim: int = 1,
-    keepdim: bool = True,
+    dim: int = ONE,
+    keepdim: bool = TRUE,
     **names: "Unpack[Names]",
 ) -> Tensor:
     """``torch.max(torch.nn.functional.conv2d(...) * scale, dim, keepdim)[0]``, NaN included.
@@ -107,6 +107,7 @@ def conv2d_scale_max(
         The largest products, of the dtype of `input`.
 
     Raises:
+        TypeError: An argument is of another type.
         IndexError: `dim` is out of range, or has size 0.
         RuntimeError: The shapes do not convolve; a dtype, layout or device is not supported.
 
@@ -130,9 +131,7 @@ def _call(
 ) -> Tensor:
     """`op`, with the exceptions of this package."""
     stride, padding, dilation, groups, dim, keepdim = how
-    if names:
-        dim = None if type(dim) is int and dim == _DIM and "axis" in names else dim
-        dim, keepdim, _ = arguments.rename(name, names, (), dim, keepdim, True)
+    dim, keepdim, _ = arguments.rename(name, names, (), dim, keepdim)
     if type(dim) is not int or type(keepdim) is not bool:
         dim, keepdim = arguments.as_dim(name, dim), arguments.as_keepdim(name, keepdim)
     stride = arguments.as_ints(name, "stride", stride)

@@ -10,7 +10,8 @@ Semantics, on every device and in every mode:
 Dtypes: bool, (u)int8 to (u)int64, float16, bfloat16, float32, float64, float8_e4m3fn, float8_e5m2;
 the ``scale_*`` functions and ``softmax_max`` take the first four floating-point ones.
 
-``dim`` may be called ``axis`` and ``keepdim`` ``keepdims``, as in torch.
+``dim`` may be called ``axis`` and ``keepdim`` ``keepdims``, as in torch; an argument that is given
+by both names is a TypeError.
 
 Errors, of which each names the operator, what was given and what is taken:
 
@@ -28,6 +29,7 @@ import torch
 from torch import Tensor
 
 from . import arguments, checks
+from .arguments import FALSE, NONE, ONE, TRUE
 from .results import ProbabilityIndex, ValuesIndices
 
 if TYPE_CHECKING:
@@ -86,7 +88,7 @@ _scale_max, _direct_scale_max = _with_direct(_ops.scale_max)
 
 
 def argmin(
-    input: Tensor, dim: Dims = None, keepdim: bool = False, **options: "Unpack[DimsOptions]"
+    input: Tensor, dim: Dims = NONE, keepdim: bool = FALSE, **options: "Unpack[DimsOptions]"
 ) -> Tensor:
     """The index of the smallest element of `input` over `dim`.
 
@@ -122,9 +124,9 @@ def argmin(
         tensor([2, 1], dtype=torch.int32)
     """
     try:
-        if keepdim is False and not options:
+        if (keepdim is FALSE or keepdim is False) and not options:
             op = _argmin if _traced() else _direct_argmin
-            if dim is None:
+            if dim is NONE or dim is None:
                 return op(input)
             if type(dim) is int:
                 return op(input, dim)
@@ -134,7 +136,7 @@ def argmin(
 
 
 def argmax(
-    input: Tensor, dim: Dims = None, keepdim: bool = False, **options: "Unpack[DimsOptions]"
+    input: Tensor, dim: Dims = NONE, keepdim: bool = FALSE, **options: "Unpack[DimsOptions]"
 ) -> Tensor:
     """The index of the largest element of `input` over `dim`.
 
@@ -160,9 +162,9 @@ def argmax(
                 [0]])
     """
     try:
-        if keepdim is False and not options:
+        if (keepdim is FALSE or keepdim is False) and not options:
             op = _argmax if _traced() else _direct_argmax
-            if dim is None:
+            if dim is NONE or dim is None:
                 return op(input)
             if type(dim) is int:
                 return op(input, dim)
@@ -172,7 +174,7 @@ def argmax(
 
 
 def min(
-    input: Tensor, dim: int | None = None, keepdim: bool = False, **options: "Unpack[Options]"
+    input: Tensor, dim: int | None = NONE, keepdim: bool = FALSE, **options: "Unpack[Options]"
 ) -> ValuesIndices:
     """The smallest elements of `input` over `dim`, and their indices.
 
@@ -206,7 +208,7 @@ def min(
         tensor([1, 0])
     """
     try:
-        if keepdim is False and type(dim) is int and not options:
+        if (keepdim is FALSE or keepdim is False) and type(dim) is int and not options:
             if _traced():
                 return ValuesIndices(*_min(input, dim))
             found = _direct_min(input, dim)
@@ -217,7 +219,7 @@ def min(
 
 
 def max(
-    input: Tensor, dim: int | None = None, keepdim: bool = False, **options: "Unpack[Options]"
+    input: Tensor, dim: int | None = NONE, keepdim: bool = FALSE, **options: "Unpack[Options]"
 ) -> ValuesIndices:
     """The largest elements of `input` over `dim`, and their indices; gradients as of :func:`min`.
 
@@ -243,7 +245,7 @@ def max(
         ValuesIndices(values=tensor([9, 7]), indices=tensor([1, 0]))
     """
     try:
-        if keepdim is False and type(dim) is int and not options:
+        if (keepdim is FALSE or keepdim is False) and type(dim) is int and not options:
             if _traced():
                 return ValuesIndices(*_max(input, dim))
             found = _direct_max(input, dim)
@@ -254,7 +256,7 @@ def max(
 
 
 def softmax_max(
-    input: Tensor, dim: int | None = None, keepdim: bool = False, **names: "Unpack[Names]"
+    input: Tensor, dim: int | None = NONE, keepdim: bool = FALSE, **names: "Unpack[Names]"
 ) -> ProbabilityIndex:
     """``torch.softmax(input, dim).max(dim, keepdim)`` in one pass. The gradient is torch's.
 
@@ -281,7 +283,7 @@ def softmax_max(
         (tensor([0.5000, 1.0000]), tensor([0, 1]))
     """
     try:
-        if keepdim is False and type(dim) is int and not names:
+        if (keepdim is FALSE or keepdim is False) and type(dim) is int and not names:
             if _traced():
                 return ProbabilityIndex(*_softmax_max(input, dim))
             found = _direct_softmax_max(input, dim)
@@ -292,7 +294,7 @@ def softmax_max(
 
 
 def scale_min(
-    input: Tensor, scale: float, dim: int = 1, keepdim: bool = True, **names: "Unpack[Names]"
+    input: Tensor, scale: float, dim: int = ONE, keepdim: bool = TRUE, **names: "Unpack[Names]"
 ) -> Tensor:
     """``torch.min(input * scale, dim, keepdim)[0]``, bit for bit, without the product in memory.
 
@@ -320,16 +322,19 @@ def scale_min(
                 [-10.]])
     """
     try:
-        if type(dim) is int and type(keepdim) is bool and not names:
-            op = _scale_min if _traced() else _direct_scale_min
-            return op(input, scale, dim, keepdim)
+        if not names:
+            dim = 1 if dim is ONE else dim
+            keepdim = True if keepdim is TRUE else keepdim
+            if type(dim) is int and type(keepdim) is bool:
+                op = _scale_min if _traced() else _direct_scale_min
+                return op(input, scale, dim, keepdim)
         return _general("scale_min", input, dim, keepdim, names, scale)
     except Exception as error:
         _raise(error, "scale_min", input, dim, names, scale)
 
 
 def scale_max(
-    input: Tensor, scale: float, dim: int = 1, keepdim: bool = True, **names: "Unpack[Names]"
+    input: Tensor, scale: float, dim: int = ONE, keepdim: bool = TRUE, **names: "Unpack[Names]"
 ) -> Tensor:
     """``torch.max(input * scale, dim, keepdim)[0]``; in all else as :func:`scale_min`.
 
@@ -354,15 +359,17 @@ def scale_max(
         tensor([ 6., 10.])
     """
     try:
-        if type(dim) is int and type(keepdim) is bool and not names:
-            op = _scale_max if _traced() else _direct_scale_max
-            return op(input, scale, dim, keepdim)
+        if not names:
+            dim = 1 if dim is ONE else dim
+            keepdim = True if keepdim is TRUE else keepdim
+            if type(dim) is int and type(keepdim) is bool:
+                op = _scale_max if _traced() else _direct_scale_max
+                return op(input, scale, dim, keepdim)
         return _general("scale_max", input, dim, keepdim, names, scale)
     except Exception as error:
         _raise(error, "scale_max", input, dim, names, scale)
 
 
-_SCALE_DIM = 1  # the default
 _HAVE_OPTIONS = ("argmin", "argmax", "min", "max")
 
 
@@ -376,9 +383,7 @@ def _general(
 ) -> Any:
     """A call of whatever the functions take, by its parts."""
     takes = ("mask", "index_dtype") if op in _HAVE_OPTIONS else ()
-    if scale and type(dim) is int and dim == _SCALE_DIM and "axis" in options:
-        dim = None
-    dim, keepdim, rest = arguments.rename(op, options, takes, dim, keepdim, bool(scale))
+    dim, keepdim, rest = arguments.rename(op, options, takes, dim, keepdim)
     arguments.check_input(op, input)
     dim, keepdim = arguments.as_dim(op, dim), arguments.as_keepdim(op, keepdim)
     overload = ["dims"] if isinstance(dim, list) else []
@@ -406,7 +411,7 @@ def _raise(
     if "CUDA out of memory" in str(error):
         raise torch.OutOfMemoryError(str(error)) from error
     try:
-        dims = arguments.as_dim(op, options.get("axis", dim))
+        dims = arguments.as_dim(op, arguments.one_of(op, "dim", dim, "axis", dict(options)))
         checks.check_not_empty(op, input.shape, checks.wrap_dims(op, input.dim(), dims))
     except Exception as found:
         if isinstance(found, IndexError) and str(found) == str(error):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from customops.explain import CudaPlan, Walk, cuda_plan
+from customops.plans import CudaPlan, Walk, cuda_plan
 
 
 @dataclass(frozen=True)

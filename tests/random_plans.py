@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from customops.explain import CudaPlan, cuda_constants, cuda_plan
+from customops.plans import CudaPlan, cuda_constants, cuda_plan
 
 DTYPES = {1: torch.int8, 2: torch.bfloat16, 4: torch.float32, 8: torch.float64}
 MOST_ELEMENTS = 1 << 43  # an expanded input has more of them than memory holds

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from conftest import needs_compiler
 
-from customops.explain import Walk
+from customops.plans import Walk
 
 ROOT = Path(__file__).parent.parent
 CASES, SEED = os.environ.get("EXAMPLES", "400"), "1"

@@ -15,7 +15,7 @@ from conftest import NO_CUDA
 from random_plans import random_tuning, written
 from reference import bits
 
-from customops.explain import cuda_constants
+from customops.plans import cuda_constants
 
 ISAS = fuzz.instruction_sets()
 

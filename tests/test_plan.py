@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_plans import random_case
 
-from customops.explain import BrokenPlan, Walk, cpu_plan, cuda_constants, cuda_plan, explain, main
+from customops.plans import BrokenPlan, Walk, cpu_plan, cuda_constants, cuda_plan, explain, main
 
 WORKSPACE = 1 << 20
 OF_OPTIONS = {Walk.SMALL, Walk.WHOLE_ROWS, Walk.ROWS, Walk.COLUMNS}  # that take masks and sums

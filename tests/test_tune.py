@@ -9,7 +9,7 @@ import pytest
 
 from customops.bench import tune
 from customops.bench.cases import Case
-from customops.explain import cuda_constants
+from customops.plans import cuda_constants
 
 H200 = {"multiprocessors": 132, "bulk": True}
 COLUMNS, SHORT_ROWS = Case("argmax", (128, 4096, 4095), 1), Case("argmin", (2**20, 101), -1)

@@ -331,7 +331,7 @@ def _take_scales_that_are_no_numbers(op: str) -> None:
         input, weight, bias, scale, stride=1, padding=0, dilation=1, groups=1, dim=1, keepdim=True
     ):
         if isinstance(scale, Tensor):
-            checks.check_scale(op, scale, input)
+            checks.as_scale(op, scale, input)
         convolved = torch.conv2d(input, weight, bias, stride, padding, dilation, groups)
         return reduce(convolved, scale, dim, keepdim)
 

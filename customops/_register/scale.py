@@ -24,7 +24,7 @@ def _scaled_by(end: str, self: Tensor, scale: Tensor | torch.SymFloat, dim: int,
     checks.check_scalable(op, self.dtype)
     checks.check_not_empty(op, self.shape, checks.wrap_dims(op, self.dim(), dim))
     if isinstance(scale, Tensor):
-        scale = checks.check_scale(op, scale, self)
+        scale = checks.as_scale(op, scale, self)
     with torch.no_grad():
         argument = getattr(torch.ops.reduceops, f"arg{end}").default
         index = argument(self.detach() * _constant(scale), dim, True)

@@ -23,7 +23,7 @@ from statistics import median
 import torch
 from torch import Tensor
 
-from customops import explain, libraries
+from customops import libraries, plans
 
 from . import measure, peers, report
 from .builds import Build
@@ -178,9 +178,9 @@ def _plan(case: Strided, x: Tensor) -> dict:
         properties = torch.cuda.get_device_properties(x.device)
         gpu = {"multiprocessors": properties.multi_processor_count, "bulk": properties.major >= 9}
         gpu["values"] = case.op in ("min", "max")
-        plan = explain.cuda_plan(x, case.dims, address=x.data_ptr(), **gpu)
+        plan = plans.cuda_plan(x, case.dims, address=x.data_ptr(), **gpu)
     else:
-        plan = explain.cpu_plan(x, case.dims, threads=torch.get_num_threads())
+        plan = plans.cpu_plan(x, case.dims, threads=torch.get_num_threads())
     fields = dataclasses.asdict(plan)
     if x.is_cuda:  # what each walk was predicted to take, in microseconds
         fields["candidates"] = {c.plan.walk.name: c.microseconds for c in plan.candidates}

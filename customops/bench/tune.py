@@ -16,7 +16,7 @@ from statistics import geometric_mean
 
 import torch
 
-from customops.explain import CudaPlan, cuda_constants, cuda_plan
+from customops.plans import CudaPlan, cuda_constants, cuda_plan
 
 from . import peers, report
 from .cases import Case, select

@@ -49,6 +49,11 @@ def argmin(
             process group, or this rank is not in it; a value is asked for of a tensor with a
             tangent or under a transform of torch.func. With TORCH_DISTRIBUTED_DEBUG=DETAIL, on
             all ranks: their calls do not fit each other.
+
+    Example:
+        >>> shard = torch.tensor([[3.0, 1.0], [0.0, 5.0]])  # of the only rank
+        >>> customops.distributed.argmin(shard, 1)
+        tensor([1, 0])
     """
     return _reduce("argmin", input, dim, keepdim, group, offset, False, True)[1]
 
@@ -61,7 +66,26 @@ def argmax(
     group: Group = None,
     offset: int | None = None,
 ) -> Tensor:
-    """The index of the largest element over a sharded dim; see :func:`argmin`."""
+    """The index of the largest element over `dim`, which is sharded over the ranks of `group`.
+
+    Args:
+        input: This rank's shard, or a DTensor, as of :func:`argmin`.
+        dim: The dim that is sharded.
+        keepdim: Whether the result has `dim`, with size 1.
+        group: The process group, None for the default one.
+        offset: The index at which the shard begins, on all ranks or on none.
+
+    Returns:
+        The indices into the whole, as of :func:`argmin`.
+
+    Raises:
+        TypeError, IndexError, RuntimeError: As :func:`argmin`.
+
+    Example:
+        >>> shard = torch.tensor([[3.0, 1.0], [0.0, 5.0]])  # of the only rank
+        >>> customops.distributed.argmax(shard, 1)
+        tensor([0, 1])
+    """
     return _reduce("argmax", input, dim, keepdim, group, offset, True, True)[1]
 
 
@@ -73,10 +97,28 @@ def min(
     group: Group = None,
     offset: int | None = None,
 ) -> ValuesIndices:
-    """The smallest elements over a sharded dim and their indices; see :func:`argmin`.
+    """The smallest elements over a sharded dim, and their indices.
 
-    Values have the dtype of `input` and are its elements, a NaN's bits included. The gradient of a
-    value goes to the element chosen, in the rank that has it.
+    The gradient of a value goes to the element chosen, in the rank that has it.
+
+    Args:
+        input: This rank's shard, or a DTensor, as of :func:`argmin`.
+        dim: The dim that is sharded.
+        keepdim: Whether the result has `dim`, with size 1.
+        group: The process group, None for the default one.
+        offset: The index at which the shard begins, on all ranks or on none.
+
+    Returns:
+        A named tuple ``(values, indices)``, the same on all ranks: the values have the dtype of
+        `input` and are its elements, a NaN's bits included; the indices are as of :func:`argmin`.
+
+    Raises:
+        TypeError, IndexError, RuntimeError: As :func:`argmin`.
+
+    Example:
+        >>> shard = torch.tensor([[3.0, 1.0], [0.0, 5.0]])  # of the only rank
+        >>> customops.distributed.min(shard, 1).values
+        tensor([1., 0.])
     """
     return ValuesIndices(*_reduce("min", input, dim, keepdim, group, offset, False, False))
 
@@ -89,12 +131,31 @@ def max(
     group: Group = None,
     offset: int | None = None,
 ) -> ValuesIndices:
-    """The largest elements over a sharded dim and their indices; see :func:`min`."""
+    """The largest elements over a sharded dim, and their indices; gradients as of :func:`min`.
+
+    Args:
+        input: This rank's shard, or a DTensor, as of :func:`argmin`.
+        dim: The dim that is sharded.
+        keepdim: Whether the result has `dim`, with size 1.
+        group: The process group, None for the default one.
+        offset: The index at which the shard begins, on all ranks or on none.
+
+    Returns:
+        A named tuple ``(values, indices)``, as of :func:`min`.
+
+    Raises:
+        TypeError, IndexError, RuntimeError: As :func:`argmin`.
+
+    Example:
+        >>> shard = torch.tensor([[3.0, 1.0], [0.0, 5.0]])  # of the only rank
+        >>> customops.distributed.max(shard, 1).indices
+        tensor([0, 1])
+    """
     return ValuesIndices(*_reduce("max", input, dim, keepdim, group, offset, True, False))
 
 
 def enable_symmetric_memory(group: Group = None, *, timeout: float = 600.0) -> bool:
-    """Lets the calls with this group exchange in one kernel, without a collective; whether it can.
+    """Lets the calls with this group exchange in one kernel, without a collective.
 
     All ranks of the group call it, each with its GPU as the current device. It can where the GPUs
     are in one host and reach each other's memory. A group's calls have to come one after another on
@@ -106,16 +167,43 @@ def enable_symmetric_memory(group: Group = None, *, timeout: float = 600.0) -> b
     mode, as at its limit of recompilations, or has a tensor subclass, the ranks wait for each
     other: compile with fullgraph=True.
 
+    Args:
+        group: The process group, None for the default one.
+        timeout: After so many seconds a kernel stops waiting for another rank, with an error.
+
+    Returns:
+        Whether it can: a bool, the same on all ranks.
+
     Raises:
+        TypeError: `group` is no process group.
         RuntimeError: On all ranks: `timeout` is not a positive number below 2^63 ns on one of them.
+            There is no process group, or this rank is not in it.
+
+    Example:
+        >>> customops.distributed.enable_symmetric_memory()  # ranks that have no GPU
+        False
     """
     return symmetric.enable(_check_group("enable_symmetric_memory", group), timeout)
 
 
 def disable_symmetric_memory(group: Group = None) -> None:
-    """Undoes it, on all ranks; not before the last replay of a CUDA graph that has such a call.
+    """Undoes :func:`enable_symmetric_memory`, on all ranks.
 
-    It waits for what runs on the GPU, and frees the buffers of groups that were destroyed, too.
+    Not before the last replay of a CUDA graph that has such a call. It waits for what runs on the
+    GPU, and frees the buffers of groups that were destroyed, too.
+
+    Args:
+        group: The process group, None for the default one.
+
+    Returns:
+        Nothing.
+
+    Raises:
+        TypeError: `group` is no process group.
+        RuntimeError: This rank is not in the group.
+
+    Example:
+        >>> customops.distributed.disable_symmetric_memory()
     """
     symmetric.forget_destroyed()
     if group is None and not dist.is_initialized():

@@ -3,19 +3,25 @@
 from collections.abc import Callable
 from typing import Any
 
+__all__ = ["translation_table"]
+
 
 def translation_table() -> dict[Callable[..., Any], Callable[..., Any]]:
-    """The `custom_translation_table` of torch.onnx.export, with every operator of this library::
+    """The `custom_translation_table` of torch.onnx.export, with every operator of this library.
 
-        torch.onnx.export(
-            model,
-            args,
-            dynamo=True,
-            custom_translation_table=customops.onnx.translation_table(),
-        )
+    The operators become standard ONNX operators: the model runs without this package.
 
-    The operators become standard ONNX operators: the model runs without this package. ImportError
-    where onnxscript, which torch.onnx.export needs as well, is not installed.
+    Returns:
+        A dict of overloads, and of functions that write ONNX.
+
+    Raises:
+        ImportError: onnxscript, which torch.onnx.export needs as well, is not installed.
+
+    Example:
+        >>> table = customops.onnx.translation_table()  # doctest: +SKIP
+        >>> torch.onnx.export(
+        ...     model, args, dynamo=True, custom_translation_table=table
+        ... )  # doctest: +SKIP
     """
     try:
         import onnxscript  # noqa: F401

@@ -1,6 +1,6 @@
-"""The plan a call would run with, without running it: for tests and bug reports.
+"""The plan a call would run with, without running it: for bug reports, and for tests.
 
-python -m customops.explain 128 4096 4095 --dim 1 --dtype float32
+python -m customops.plans 128 4096 4095 --dim 1 --dtype float32
 """
 
 import argparse
@@ -15,6 +15,8 @@ from typing import Any
 import torch
 
 from . import checks, libraries
+
+__all__ = ["Candidate", "CpuPlan", "CudaPlan", "cpu_plan", "cuda_constants", "cuda_plan", "explain"]
 
 
 class Walk(enum.IntEnum):
@@ -114,13 +116,34 @@ def cuda_plan(
     softmax: bool = False,
     values: bool = False,
 ) -> CudaPlan:
-    """The plan for reducing `dim` (None: all) of a tensor like `self`, which is not empty; its
-    device does not matter, a meta tensor will do. `address` stands for the address of its first
-    element in bytes, `bulk` for a GPU that has bulk copies (Hopper on), `tuning` for what
-    REDUCEOPS_CUDA_TUNING sets: from 0 on, and where a value would be no use, the nearest that is.
-    `mask` is like that of the call, `softmax` for softmax_max, `values` for what gives values and
-    indices.
-    Raises BrokenPlan if the kernel could not rely on the plan."""
+    """How a GPU would reduce `dim` of a tensor; there need be none.
+
+    Args:
+        self: A tensor of the shape, strides and dtype, which is not empty. Its device does not
+            matter: a meta tensor will do.
+        dim: One dim, several, or None for all.
+        multiprocessors: Of the GPU.
+        address: Stands for the address of the first element, in bytes.
+        bulk: Whether the GPU has bulk copies (Hopper on).
+        tuning: What REDUCEOPS_CUDA_TUNING sets: from 0 on, and where a value would be no use, the
+            nearest that is.
+        mask: One like that of the call.
+        softmax: Whether the plan is for `softmax_max`.
+        values: Whether it is for what gives values and indices.
+
+    Returns:
+        A :class:`CudaPlan`.
+
+    Raises:
+        ValueError: The tensor is empty; a constant is not known, or out of range.
+        IndexError: A dim is out of range.
+        BrokenPlan: The kernel could not rely on the plan, which is a bug.
+
+    Example:
+        >>> x = torch.empty(128, 4096, 4095, device="meta")
+        >>> customops.plans.cuda_plan(x, 1).walk.name
+        'BULK_COLUMNS'
+    """
     constants = cuda_constants()
     if unknown := set(tuning or ()) - set(constants):
         raise ValueError(f"no constants of the plan: {', '.join(sorted(unknown))}")
@@ -160,8 +183,26 @@ def _fields(device: str) -> tuple[str, ...]:
 
 
 def explain(self: torch.Tensor, dim: int | Sequence[int] | None = None, **limits: Any) -> str:
-    """A table of the walks that a GPU could take to reduce `dim` of a tensor like `self`, with the
-    time predicted for each; `limits` as of cuda_plan."""
+    """The walks that a GPU could take to reduce `dim` of a tensor, and what each would cost.
+
+    Args:
+        self: A tensor of the shape, strides and dtype, on any device.
+        dim: One dim, several, or None for all.
+        limits: As of :func:`cuda_plan`.
+
+    Returns:
+        A table as text: the time predicted for an H200, blocks, threads and parts of each walk,
+        which is taken and which is the usual one for such inputs.
+
+    Raises:
+        ValueError: The tensor is empty.
+        IndexError: A dim is out of range.
+
+    Example:
+        >>> table = customops.explain(torch.empty(128, 4096, 4095, device="meta"), 1)
+        >>> table.splitlines()[0]
+        'walk          predicted  blocks  threads  parts  cluster'
+    """
     plan = cuda_plan(self, dim, **limits)
     rows: list[tuple[str, ...]] = [
         ("walk", "predicted", "blocks", "threads", "parts", "cluster", "")
@@ -184,7 +225,15 @@ def explain(self: torch.Tensor, dim: int | Sequence[int] | None = None, **limits
 
 
 def cuda_constants() -> dict[str, int]:
-    """The constants of csrc/cuda/tuning.h, with their defaults."""
+    """The constants of the GPU's plans (csrc/cuda/tuning.h).
+
+    Returns:
+        Each with its default: what REDUCEOPS_CUDA_TUNING takes.
+
+    Example:
+        >>> "walk" in customops.plans.cuda_constants()
+        True
+    """
     constant = _function("reduceops_cuda_constant", ctypes.c_char_p)
     constants: dict[str, int] = {}
     value = ctypes.c_int64()
@@ -201,8 +250,26 @@ def cpu_plan(
     mask: torch.Tensor | None = None,
     softmax: bool = False,
 ) -> CpuPlan:
-    """The plan for reducing `dim` (None: all) of a tensor like `self` with so many threads. `mask`
-    is like that of the call, `softmax` for softmax_max."""
+    """How the CPU kernels would reduce `dim` of a tensor.
+
+    Args:
+        self: A tensor of the shape, strides and dtype, which is not empty.
+        dim: One dim, several, or None for all.
+        threads: How many run.
+        mask: One like that of the call.
+        softmax: Whether the plan is for `softmax_max`.
+
+    Returns:
+        A :class:`CpuPlan`.
+
+    Raises:
+        ValueError: The tensor is empty.
+        IndexError: A dim is out of range.
+
+    Example:
+        >>> customops.plans.cpu_plan(torch.empty(128, 64), 1).rows
+        True
+    """
     names, kinds = _fields("cpu"), CpuPlan.__annotations__
     rest = (threads, _mask_strides(self, mask), softmax)
     numbers, _ = _ask("reduceops_cpu_plan", _layout(self, dim), rest, len(names))
@@ -245,7 +312,7 @@ def _ask(
 
 def main(arguments: list[str] | None = None) -> None:
     """Prints the walks that a GPU could take, and what each is predicted to cost."""
-    parser = argparse.ArgumentParser(prog="python -m customops.explain", description=main.__doc__)
+    parser = argparse.ArgumentParser(prog="python -m customops.plans", description=main.__doc__)
     parser.add_argument("sizes", nargs="+", type=int, metavar="SIZE")
     parser.add_argument("--strides", nargs="+", type=int, metavar="STRIDE", help="in elements")
     parser.add_argument(
