@@ -1,12 +1,15 @@
 """Writes what README.md and docs/ show of measurements, from the JSON beside them.
 
 Between `<!-- data: table FILE... -->` and `<!-- end -->` a document holds what the function of that
-name makes of the files; the pictures are named below. `--check` changes nothing and fails where a
-document differs.
+name makes of the files. A picture that a document shows is drawn from the JSON beside it, by
+customops.bench, and ends with the hash of that JSON. `--check` changes nothing and fails where a
+document or a hash differs.
 """
 
 import argparse
+import hashlib
 import json
+import os
 import re
 import sys
 import textwrap
@@ -34,6 +37,7 @@ SHOWN = (
     "argmin (4194304, 32) dim=-1 float32",
     "scale_min (64, 128, 254, 254) dim=1 float32",
 )
+SPEED = DOCS / "speed.svg"
 ON = {H200: "H200", CPU: "CPU, 2 cores"}
 
 
@@ -246,33 +250,69 @@ def speed() -> str:
     return "\n".join([*texts, "</svg>\n"])
 
 
-PICTURES = {"speed.svg": speed}
+def draw(path: Path) -> None:
+    """The picture that customops.bench draws of a JSON file, with the same name but .svg."""
+    import matplotlib
+
+    from customops.bench import distributed, plot, report
+
+    os.environ["SOURCE_DATE_EPOCH"] = "0"  # no date in it
+    matplotlib.rcParams.update({"svg.hashsalt": path.stem, "svg.fonttype": "none"})
+    figures = json.loads(path.with_suffix(".json").read_text())
+    title = report.where(figures)
+    if path.stem == "distributed":
+        distributed.plot(str(path), figures["cases"], title)
+    else:
+        plot.write(str(path), figures["cases"], path.stem, title)
+    lines = (line.rstrip() for line in path.read_text().splitlines())
+    path.write_text("\n".join([*lines, stamp(path), ""]))
+
+
+def stamp(picture: Path) -> str:
+    """What a picture ends with."""
+    data = picture.with_suffix(".json").read_bytes()
+    return f"<!-- drawn from the JSON of sha256 {hashlib.sha256(data).hexdigest()} -->"
 
 
 def documents() -> dict[Path, str]:
-    """Every document and picture as it should be."""
+    """Every document as it should be, and the picture of README.md."""
     paths = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 
     def fill(match: re.Match) -> str:
         begin, name, files, end = match.groups()
         return begin + "\n" + TABLES[name](*files.split()) + "\n" + end
 
-    wanted = {path: BLOCK.sub(fill, path.read_text()) for path in paths}
-    return wanted | {DOCS / name: draw() for name, draw in PICTURES.items()}
+    return {path: BLOCK.sub(fill, path.read_text()) for path in paths} | {SPEED: speed()}
+
+
+def pictures() -> list[Path]:
+    """Those that documents show, and other programs draw."""
+    shown = (
+        (path.parent / name).resolve()
+        for path in DOCS.rglob("*.md")
+        for name in re.findall(r"!\[[^]]*\]\(([^)]+)\)", path.read_text())
+    )
+    return sorted(set(shown) - {SPEED})
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true")
     check = parser.parse_args().check
-    differing = 0
+    differing = []
     for path, text in documents().items():
         if not path.exists() or path.read_text() != text:
-            differing += 1
-            print(f"{path.relative_to(ROOT)}: {'differs from its data' if check else 'written'}")
+            differing.append(path)
             if not check:
                 path.write_text(text)
-    return int(check and differing > 0)
+    for path in pictures():
+        if not path.exists() or not path.read_text(errors="replace").rstrip().endswith(stamp(path)):
+            differing.append(path)
+            if not check:
+                draw(path)
+    for path in differing:
+        print(f"{path.relative_to(ROOT)}: {'differs from its data' if check else 'written'}")
+    return int(check and bool(differing))
 
 
 if __name__ == "__main__":

@@ -157,7 +157,7 @@ def _raise(
     """Raises `error`, or what it is in Python; see :mod:`customops.ops`."""
     if "CUDA out of memory" in str(error):
         raise torch.OutOfMemoryError(str(error)) from error
-    *numbers, dim, _ = how
+    numbers = how[:4]
     try:
         for of, tensor in zip(("input", "weight", "bias"), tensors, strict=True):
             if of != "bias" or tensor is not None:
@@ -168,7 +168,7 @@ def _raise(
     except TypeError as found:
         raise found from error
     try:
-        register.check(name, *tensors, *numbers, dim)
+        register.check(name, *tensors, *how[:-1])
     except Exception as found:
         if isinstance(found, IndexError) and str(found) == str(error):
             raise found from error

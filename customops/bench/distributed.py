@@ -237,7 +237,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--modes", default=None, metavar="A,B", help="of eager,graph")
     parser.add_argument("--samples", type=int, default=30)
     parser.add_argument("--json", metavar="FILE", help="write every figure")
-    parser.add_argument("--plot", metavar="FILE", help="write a PNG (needs matplotlib)")
+    parser.add_argument("--plot", metavar="FILE", help="write a PNG or SVG (needs matplotlib)")
     return parser
 
 
