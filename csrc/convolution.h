@@ -290,10 +290,10 @@ struct Conv2dOperators {
     stack[1] = results.kept.release();
   }
 
-  // (the same, largest, kept) -> indices
+  // (the same, kept, largest) -> indices
   static void channels(StableIValue* stack, uint64_t, uint64_t) {
-    const bool largest = argument<bool>(stack[10]);
-    const Tensor kept(stack[11]);
+    const bool largest = argument<bool>(stack[11]);
+    const Tensor kept(stack[10]);
     const Conv2d call = checked_conv2d(name(largest), stack, largest);
     stack[0] = find_channels(run_reduction, name(largest), call, kept).release();
   }

@@ -349,13 +349,14 @@ def test_the_channels_that_a_backward_finds(name, dtype, device):
         b[:3] = b[3] - 1  # equal ones
         w[:3] = w[:1]
         one, padding = [1, 1], [how.get("padding", 0)] * 2
-        arguments = (x, w, b, SCALE, one, padding, one, 1, 1, True, name.endswith("max"))
-        values, kept = ops._conv2d_scale_extreme(*arguments)
+        arguments, largest = (x, w, b, SCALE, one, padding, one, 1, 1, True), name.endswith("max")
+        values, kept = ops._conv2d_scale_extreme(*arguments, largest=largest)
         assert (kept.dtype == torch.float32) == (device == "cuda" and FUSED)
         assert torch.equal(
             values.nan_to_num(7), getattr(ops, name)(x, w, b, SCALE, one, padding).nan_to_num(7)
         )
-        chosen_of(name, x, w, b, how, values, ops._conv2d_scale_channels(*arguments, kept))
+        channels = ops._conv2d_scale_channels(*arguments, kept, largest=largest)
+        chosen_of(name, x, w, b, how, values, channels)
 
 
 @each_name
@@ -371,8 +372,9 @@ def test_gradients_of_one_kernel(name, dtype, device):
         weights = torch.rand_like(expected)
         grads = torch.autograd.grad((result * weights.to(dtype)).sum(), leaves)
         wide = torch.autograd.grad((expected * weights).sum(), leaves)
-        for grad, exact in zip(grads, wide, strict=True):
-            assert (grad.shape, grad.stride()) == (exact.shape, exact.stride())
+        layouts = torch.autograd.grad(expected_of(name, *leaves).sum(), leaves)
+        for grad, exact, like in zip(grads, wide, layouts, strict=True):
+            assert (grad.shape, grad.stride()) == (like.shape, like.stride())
             assert (grad - exact).norm() < 0.15 * exact.norm()  # channels nearly equal may differ
 
 

@@ -5,7 +5,8 @@ input and weight, scale_min its indices, and nobody what lies between. Where one
 does both, the backward has another find the indices: see FusedExtreme.
 """
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -17,6 +18,28 @@ from .scale import take_no_numbers
 
 _library = torch.library.Library("reduceops", "IMPL")
 OPERATORS = ("conv2d_scale_min", "conv2d_scale_max")
+_DEFAULTS = ([1, 1], [0, 0], [1, 1], 1, 1, True)
+
+
+def without_defaults(how: Sequence) -> Sequence:
+    """Stride, padding and so on, without the last that are not needed: torch takes microseconds to
+    read a list."""
+    given = len(how)
+    while given and _is(how[given - 1], _DEFAULTS[given - 1]):
+        given -= 1
+    return how[:given]
+
+
+def _is(number, default) -> bool:
+    """Also of the same type, for others are refused."""
+    if type(number) is list:
+        return number == default and type(number[0]) is type(number[1]) is int
+    return type(number) is type(default) and number == default
+
+
+def _check(condition, text: Callable[[], str]) -> None:
+    if condition is not True:  # it may be a symbol, which takes torch's check microseconds
+        _torch_private.check(condition, text)
 
 
 def pair(op: str, name: str, given: Sequence[int], least: int) -> list[int]:
@@ -24,7 +47,7 @@ def pair(op: str, name: str, given: Sequence[int], least: int) -> list[int]:
     if len(given) not in (1, 2):
         raise RuntimeError(f"reduceops::{op}: {name} must be one number or two, got {given}")
     for number in given:
-        _torch_private.check(
+        _check(
             number >= least,
             lambda: f"reduceops::{op}: {name} must be at least {least}, got {given}",
         )
@@ -60,7 +83,7 @@ def check(op, input, weight, bias, stride, padding, dilation, groups, dim) -> li
     dilation = pair(op, "dilation", dilation, 1)
 
     def fail_unless(condition, text) -> None:
-        _torch_private.check(condition, lambda: f"reduceops::{op}: {text()}")
+        _check(condition, lambda: f"reduceops::{op}: {text()}")
 
     x, w = list(input.shape), list(weight.shape)
     if len(x) not in (3, 4):
@@ -118,8 +141,8 @@ class FusedExtreme(autograd.OneLevel):
 
     @staticmethod
     def forward(largest, input, weight, bias, scale, *rest):
-        op = torch.ops.reduceops._conv2d_scale_extreme
-        return autograd.OneLevel.call(op, input, weight, bias, scale, *rest, largest)
+        op = functools.partial(torch.ops.reduceops._conv2d_scale_extreme, largest=largest)
+        return autograd.OneLevel.call(op, input, weight, bias, scale, *without_defaults(rest))
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -141,12 +164,14 @@ class FusedExtreme(autograd.OneLevel):
             channels = autograd.below_autograd(
                 torch.ops.reduceops._conv2d_scale_channels,
                 *(input.detach(), weight.detach(), bias if bias is None else bias.detach()),
-                *(ctx.scale, *ctx.rest, ctx.largest, kept),
+                *(ctx.scale, *ctx.rest, kept),
+                largest=ctx.largest,
             )
         if not keepdim:
             grad = grad.unsqueeze(dim)
         shape = (kept.shape[0], weight.shape[0], *kept.shape[2:])
-        channels_last = autograd.is_channels_last(input)
+        # As torch lays a convolution's result out.
+        channels_last = any(map(autograd.is_channels_last, (input, weight)))
         grad = autograd.scatter(grad * ctx.scale, channels, shape, dim, True, channels_last)
         grads = torch.ops.aten.convolution_backward(
             *(grad, input, weight, None if bias is None else [weight.shape[0]]),
@@ -197,9 +222,9 @@ def _register_autograd(op: str) -> None:
                groups=1, dim=1, keepdim=True):  # fmt: skip
         rest = (stride, padding, dilation, groups, dim, keepdim)
         if _may_need_gradient(input, weight, bias):
-            check(op, input, weight, bias, *rest[:-1])
             if _is_one_kernel(input, weight, bias, dim):
                 return FusedExtreme.apply(largest, input, weight, bias, scale, *rest)[0]
+            check(op, input, weight, bias, *rest[:-1])
             return _convolve_and_reduce(op, input, weight, bias, scale, *rest)
         return autograd.below_autograd(call, input, weight, bias, scale, *rest)
 
