@@ -14,7 +14,7 @@ from torch import Tensor
 
 from . import arguments
 from ._register import conv2d as register
-from .arguments import ONE, TRUE
+from .arguments import ONE, TRUE, Default
 from .ops import Names, _traced, _with_direct
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def _call(
 ) -> Tensor:
     """One of `ops`, with the exceptions of this package."""
     stride, padding, dilation, groups, dim, keepdim = how
-    if dim is ONE and keepdim is TRUE and not names:
+    if isinstance(dim, Default) and isinstance(keepdim, Default) and not names:
         dim, keepdim = 1, True
     else:
         dim, keepdim, _ = arguments.rename(name, names, (), dim, keepdim)
