@@ -292,14 +292,20 @@ def test_one_shot(dtype, device):
             with torch.cuda.stream(stream):
                 torch.cuda._sleep(call % 2 * rank * 100_000)
                 of_rank = (words[rank : rank + 1], shards[rank], [1], True, call % 2 == 0)
-                given = (buffers, states[rank], rank, symmetric.CAPACITY, 10**10)
+                given = (buffers, own[rank], states[rank], rank, 10**10)
                 results.append(_ops._one_shot(*of_rank, *given))
         torch.cuda.synchronize()
         expected = REFERENCES["max"](x, 1, call % 2 == 0)
         for result in results:
             assert_same(result, expected, context=(call, batch))
-        exchange = symmetric.Exchange(buffers, states[1], 1, 1, own[1], device, "", [], None)
+        exchange = symmetric.Exchange(buffers, own[1], states[1], 1, 1, device, "", [], None)
         assert torch.equal(exchange.headers(), words[:, 0])
+    for wrong in ({8: 3}, {6: own[0][0]}, {6: own[0][:, :2]}, {5: buffers.cpu()}):
+        arguments = [*of_rank, *given]
+        for place, value in wrong.items():
+            arguments[place] = value
+        with pytest.raises(RuntimeError, match="_one_shot"):
+            _ops._one_shot(*arguments)
 
 
 @pytest.mark.parametrize("call", [2, 3, -1])
@@ -312,7 +318,7 @@ def test_headers_in_symmetric_memory(device, call):
         halves = header & 0xFFFFFFFF, header >> 32 & 0xFFFFFFFF
         slots[call % 2, rank, 0] = torch.tensor([call << 32 | half for half in halves])
     state = torch.tensor([call, 0], dtype=torch.int32, device=device)
-    exchange = symmetric.Exchange(state, state, 0, 1, slots.to(device), device, "", [], None)
+    exchange = symmetric.Exchange(state, slots.to(device), state, 0, 1, device, "", [], None)
     assert exchange.headers().tolist() == headers
 
 
@@ -837,7 +843,7 @@ def check_symmetric_memory_of_one_rank(rank, world, device):
     group = dist.new_group()
     state = torch.zeros(2, dtype=torch.int32, device=device)
     name = group.group_name
-    exchange = symmetric.Exchange(state, state, rank, 1, state, device, name, [], None)
+    exchange = symmetric.Exchange(state, state, state, rank, 1, device, name, [], None)
     symmetric.exchanges[group], symmetric.devices[name] = exchange, device
     dist.destroy_process_group(group)
     distributed.disable_symmetric_memory()
