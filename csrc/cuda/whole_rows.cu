@@ -188,14 +188,12 @@ __global__ void __launch_bounds__(kWholeThreads, whole_blocks(sizeof(typename El
     return least;
   };
   Key smallest = std::numeric_limits<Key>::max();
-  uint32_t from = 0;       // the vector of the thread with which the batch of the smallest begins
-  uint32_t held_from = 0;  // and that with which the batch held begins
+  uint32_t from = 0;  // the vector of the thread with which the batch of the smallest begins
   uint32_t least = kNowhere;  // of mapped rows, its least index
   if (kBatches) {
 #pragma unroll 1
     for (uint32_t v = 0; v * threads < vectors; v += kLoads) {
       hold(v);
-      held_from = v;
       const Key key = smallest_of(element, held);
       if constexpr (Rows::kMapped) {
         // That of the warp, lest lanes be asked whose smallest is none of it.
@@ -227,7 +225,7 @@ __global__ void __launch_bounds__(kWholeThreads, whole_blocks(sizeof(typename El
     if constexpr (Rows::kMapped) {
       index = std::min(index, kBatches ? least : least_of(0, key));
     } else {
-      if (kBatches && from != held_from) hold(from);
+      if (kBatches) hold(from);
       const uint32_t at = first_of(element, held, key);
       index = std::min(index, head + vector(from + at / kWidth) * kWidth + at % kWidth);
     }
