@@ -58,8 +58,8 @@ struct Tuning {
   int64_t staged_walk = 128;  // elements of the shortest column that warps copy ahead
   int64_t part_loads = 4;     // fewest loads of a thread worth splitting off
   int64_t split_loads = 32;   // fewest loads of a thread worth a second kernel, for columns
-  int64_t packed_run_bytes = 4 << 10;  // longest of several runs whose packs are counted through
-  int64_t min_vector_run = 64;         // shortest run read in 16-byte loads where there are several
+  int64_t packed_run_bytes = 256;  // longest of several runs whose packs are counted through
+  int64_t min_vector_run = 64;     // shortest run read in 16-byte loads where there are several
 };
 
 // What of a value is taken: the nearest from `least` to `most`, so that no value makes a plan

@@ -26,11 +26,12 @@ inline bool without_gaps(int64_t pitch, int64_t bytes) {
   return pitch <= bytes + std::max<int64_t>(32, bytes / 4);
 }
 
-// Lanes that copy each of so many pieces: each copies some blocks of 16 bytes, but no thread of the
-// block shall be without a piece.
+// Lanes that copy each of so many pieces: each copies some blocks of 16 bytes. But no thread of the
+// block shall be without a piece, and neighbours ask for whole sectors, and several, at a time.
 inline int lanes_to_copy(int64_t blocks, int64_t pieces, int64_t blocks_of_lane) {
-  const int64_t wanted = std::max(ceil_div(blocks, blocks_of_lane), kGroupThreads / pieces);
-  return static_cast<int>(ceil_pow2(std::clamp<int64_t>(wanted, 1, std::min<int64_t>(blocks, 32))));
+  const int64_t wanted =
+      std::max({ceil_div(blocks, blocks_of_lane), kGroupThreads / pieces, int64_t(4)});
+  return static_cast<int>(ceil_pow2(std::min({wanted, blocks, int64_t(32)})));
 }
 
 // Lanes to each of so many outputs, or slots of them: those with which a block is done first. A

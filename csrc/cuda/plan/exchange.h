@@ -119,7 +119,8 @@ struct ExchangePlan {
             .sectors = traffic.outputs * pieces * (e.piece_bytes + (aligned ? 0 : 24)),
             .instructions = of_output * traffic.outputs,
             .in_order = true,
-            .extra = 1};
+            .extra = 1,
+            .share = in.walk * in.bytes > 112 ? 1.5 : 1};  // few groups fit a tile
   }
 };
 

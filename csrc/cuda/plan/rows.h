@@ -44,9 +44,7 @@ struct RowsPlan {
     // Runs that are shorter than what the lanes load at once would leave them waiting.
     plan.flat = packed || (!plan.vector && in.has_flat_positions() &&
                            in.along().size < plan.lanes * kFewLoads);
-    plan.realigned = packed && !(in.address_aligned(kLoadBytes) && in.along().size % width == 0 &&
-                                 in.strides_aligned(in.groups.axes, 0, kLoadBytes) &&
-                                 in.strides_aligned(reduced, 1, kLoadBytes));
+    plan.realigned = packed && !runs_aligned(in);
     bool short_runs = false;  // of which a lane has all loads in flight at once
     if (reduced.count > 1 && !plan.flat) {
       const int64_t of_run = plan.vector ? ceil_div(in.along().size, width) : in.along().size;
@@ -66,8 +64,16 @@ struct RowsPlan {
   static bool is_packed(const PlanInput& in) {
     if (in.task != Task::kExtreme || !in.has_flat_positions() || in.walk > kMaxPartExtent)
       return false;
+    const bool aligned = runs_aligned(in);
     const int64_t run = in.along().size * in.bytes;
-    return in.along().stride == 1 && kLoadBytes <= run && run <= in.tuning.packed_run_bytes;
+    if (in.along().stride != 1 || run < kLoadBytes || (in.bytes == 8 && !aligned)) return false;
+    return run <= in.tuning.packed_run_bytes * (aligned && in.bytes >= 4 ? 16 : 1);
+  }
+  // Whether each run begins and ends where loads of 16 bytes do.
+  static bool runs_aligned(const PlanInput& in) {
+    return in.address_aligned(kLoadBytes) && in.along().size * in.bytes % kLoadBytes == 0 &&
+           in.strides_aligned(in.groups.axes, 0, kLoadBytes) &&
+           in.strides_aligned(in.groups.reduced, 1, kLoadBytes);
   }
 
   static Work work(const PlanInput& in, const Plan& plan, const Traffic& traffic) {
