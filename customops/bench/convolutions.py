@@ -121,7 +121,7 @@ def suite(device: str, free_bytes: int) -> Iterator[Convolution]:
     case = partial(Convolution, "conv2d_scale_min", dim=1)
     if device == "cpu":
         for layout in ("contiguous", "channels_last"):
-            for images, channels, side, filters in ((1, 64, 256, 128), (8, 32, 56, 64)):
+            for images, channels, side, filters in ((8, 64, 256, 128), (8, 32, 56, 64)):
                 yield case((images, channels, side, side), filters=filters, layout=layout)
         return
     demo = (64, 64, 256, 256)
