@@ -365,6 +365,20 @@ def test_a_captured_call(name, first):
 
 @NO_CUDA
 @each_name
+@pytest.mark.parametrize("shape, filters", [((1, 64, 32, 32), 128), ((2, 16, 40, 41), 320)])
+def test_what_was_in_memory_before_is_no_part_of_a_result(name, shape, filters):
+    """Of results that are there in turn, in the same memory."""
+    x, w, b = make(shape, (filters, shape[1], 3, 3), "cuda", layout=torch.channels_last)
+    for factor in (8, -8, 1, 0.5):
+        exact = exact_of(name, x * factor, w, b, scale=2.0)
+        for _ in range(3):
+            actual = getattr(customops, name)(x * factor, w, b, 2.0)
+            assert_close(actual / 8, exact / 8, x.dtype, factor)
+            del actual
+
+
+@NO_CUDA
+@each_name
 def test_threads_with_streams_of_their_own(name):
     """All make the first call."""
     x, w, b = on_gpu(20)
