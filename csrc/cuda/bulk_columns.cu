@@ -173,13 +173,18 @@ __device__ void read(const Problem& p, Element element, const Ring& ring, char* 
         }
       };
       if (alone) {
-        if (results.only_indices()) {
+        if (results.side_by_side()) {
 #pragma unroll
           for (int u = 0; u < kSlots; ++u) {
+            Key keys[kElements];
             uint32_t positions[kElements];
 #pragma unroll
-            for (int e = 0; e < kElements; ++e) positions[e] = tracker.turn(u, e);
-            results.put_indices(left + (first_slot + u * 32) * kElements, columns, positions);
+            for (int e = 0; e < kElements; ++e) {
+              keys[e] = tracker.key(element, u, e);
+              positions[e] = tracker.turn(u, e);
+            }
+            results.put_run(element, left + (first_slot + u * 32) * kElements, columns, keys,
+                            positions);
           }
         } else {
           each([&](uint32_t here, Key key, uint32_t index) {
