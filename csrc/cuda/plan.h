@@ -89,7 +89,7 @@ REDUCEOPS_HD int64_t ring_bytes(const Plan& plan) {
 }
 inline int64_t shared_bytes(const Plan& plan) { return ring_bytes(plan) + plan.scratch_bytes; }
 
-// Whether packed_columns.cuh takes columns: those of types of up to 32 bits that threads take in
+// Whether packed_columns.cu takes columns: those of types of up to 32 bits that threads take in
 // packs, over one reduced dim, if there is room for positions beside a key.
 inline bool is_packed(const Plan& plan, int reduced_count, int64_t bytes) {
   if (bytes > 4 || !(plan.vector || plan.realigned) || reduced_count != 1) return false;

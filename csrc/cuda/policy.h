@@ -30,7 +30,7 @@ constexpr int column_loads(int64_t bytes, bool vector) {
 }
 constexpr int column_blocks(int64_t bytes, bool vector) { return vector && bytes == 1 ? 2 : 4; }
 
-// packed_columns.cuh: the same.
+// packed_columns.cu: the same.
 constexpr int64_t kPackedLoads = 4;
 constexpr int packed_blocks(bool realigned) { return realigned ? 3 : 4; }
 

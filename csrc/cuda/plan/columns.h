@@ -34,18 +34,27 @@ struct ColumnsPlan {
     const auto few = [&](int64_t blocks) {
       return outer * across * lanes * shares < blocks * kThreads;
     };
-    // Packs side by side that fill a line.
-    const int64_t least_lanes = packs && in.task == Task::kExtreme ? kLineBytes / kLoadBytes : 32;
+    // Fewer lanes than a warp's, whose packs still fill a line: worth it where so many more blocks
+    // spare a second kernel, and for small types, which combine fast.
+    const int64_t of_line = kLineBytes / kLoadBytes;
+    const bool narrow = packs && in.task == Task::kExtreme && in.bytes <= 4 &&
+                        (in.bytes <= 2 || outer * ceil_div(columns, of_line) >= in.multiprocessors);
+    const int64_t resident = in.multiprocessors * packed_blocks(plan.realigned);
     for (; few(rounds ? in.tuning.column_rounds * full : full); shares *= 2) {
       const int64_t least = few(full) ? in.tuning.column_loads : in.tuning.round_loads;
       if (in.walk < least * shares * 2) break;
+      int64_t halved = lanes;
       if (lanes * shares * 2 > kThreads) {
-        const int64_t half = lanes > 32 ? round_up(lanes / 2, 32) : ceil_div(lanes, 2);
-        if (half < least_lanes) break;
-        lanes = half;
-        across = ceil_div(columns, lanes);
-        if (lanes * shares * 2 > kThreads) break;
+        halved = lanes > 32 ? round_up(lanes / 2, 32) : ceil_div(lanes, 2);
+        if (halved < (narrow ? of_line : 32)) break;
       }
+      // A few blocks more than find room at once would run by themselves in the end.
+      const int64_t tiles = outer * ceil_div(columns, halved);
+      const int64_t blocks = ceil_div(tiles, kThreads / (halved * shares * 2));
+      if (narrow && (in.bytes <= 2 || halved < std::min<int64_t>(lanes, 32)) && blocks > resident)
+        break;
+      lanes = halved;
+      across = ceil_div(columns, lanes);
     }
     plan.across = across;
     plan.tiles = outer * across;
@@ -62,7 +71,8 @@ struct ColumnsPlan {
         units < full && in.task == Task::kExtreme &&
         bytes * (price::kLatency / in_flight - 1 / price::kMemory) > price::kWorkspace;
     if ((units < in.multiprocessors || waits) && loads >= in.tuning.split_loads)
-      wanted = std::min(ceil_div(full, units), loads / in.tuning.part_loads);
+      wanted = std::min(plan.realigned ? full / units : ceil_div(full, units),
+                        loads / in.tuning.part_loads);
     cut(plan, in, wanted, 1);
     plan.lanes = static_cast<int>(lanes);
     plan.shares = static_cast<int>(shares);

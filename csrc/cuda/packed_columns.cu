@@ -8,13 +8,12 @@
 // would touch a sector of its own.
 //
 // Bound by memory; by instructions per result where columns are very short.
-#pragma once
-
 #include "cuda/combine.cuh"
 #include "cuda/source.cuh"
 #include "cuda/trackers.cuh"
 
 namespace reduceops::cuda {
+namespace {
 
 // The best of neighbouring columns, as one thread takes them: turn t is position `first + t *
 // step`.
@@ -265,13 +264,28 @@ __global__ void __launch_bounds__(kThreads, packed_blocks(kRealigned))
 }
 
 template <bool kRealigned, class Source>
-void launch_packed_columns(const Problem& p, const Source& source, void* stream) {
+void launch_of(const Problem& p, const Source& source, void* stream) {
   constexpr uint32_t kWidth = Vector<typename Source::Key>::kWidth;
   const int64_t rows = kThreads / p.plan.lanes;  // of shares
   enqueue(packed_columns<kRealigned, Source>, p.plan, stream,
           rows * packed_pitch(p.plan, kWidth) *
               int64_t(sizeof(typename PackedColumns<typename Source::Element>::Packed)),
           p, source);
+}
+
+}  // namespace
+
+void launch_packed_columns(const Reduction& r, const Problem& problem, void* stream) {
+  visit_device_element(r, [&](auto element) {
+    using Element = decltype(element);
+    constexpr size_t kBytes = sizeof(typename Element::Key);
+    const Stored<Element> source{element};
+    if constexpr (kBytes <= 2) {
+      if (problem.plan.realigned)
+        return launch_of<true>(problem, Realigned<Element>{source, problem.end}, stream);
+    }
+    if constexpr (kBytes <= 4) launch_of<false>(problem, source, stream);
+  });
 }
 
 }  // namespace reduceops::cuda
