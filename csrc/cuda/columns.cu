@@ -5,7 +5,10 @@ namespace reduceops::cuda {
 
 void launch_columns(const Reduction& r, const Problem& problem, void* stream) {
   const Plan& plan = problem.plan;
-  if (is_packed(plan, problem.reduced_count, r.dtype->bytes))
+  const int64_t bytes = r.dtype->bytes;
+  // Of 32 bits it is no gain where nothing is combined and results are scattered.
+  const bool pays = bytes <= 2 || plan.shares > 1 || problem.in_order;
+  if (pays && is_packed(plan, problem.reduced_count, bytes))
     return launch_packed_columns(r, problem, stream);
   visit_device_element(r, [&](auto element) {
     using Element = decltype(element);

@@ -1,13 +1,14 @@
-// Columns of 8- and 16-bit types over one reduced dim, whose key and position fit one integer: its
-// minimum is all there is to taking an element and to combining threads, and needs no branch.
-// (Early in a column nearly every row wins, and where threads share a column they have little
-// else.)
+// Columns of types of up to 32 bits over one reduced dim, as pairs of key and position in one
+// integer, whose minimum is all there is to combining threads. 8- and 16-bit types are such pairs
+// from the load on, in a word: early in a column nearly every row wins, and where threads share a
+// column they have little else, so it pays that the minimum needs no branch.
 //
 // Threads lie over columns as for `columns` (columns.cuh). Results go by way of shared memory, from
 // where neighbouring threads store neighbouring ones: by the threads that have them, every store
 // would touch a sector of its own.
 //
-// Bound by memory; by instructions per result where columns are very short.
+// Bound by memory; by instructions per result where columns are very short. Without it columns of
+// 16 bits take 1.0 to 1.8 times as long (median 1.25), those of 2 to 5 rows with values 1.4 to 1.8.
 #include "cuda/combine.cuh"
 #include "cuda/source.cuh"
 #include "cuda/trackers.cuh"

@@ -51,8 +51,9 @@ struct ColumnsPlan {
       // A few blocks more than find room at once would run by themselves in the end.
       const int64_t tiles = outer * ceil_div(columns, halved);
       const int64_t blocks = ceil_div(tiles, kThreads / (halved * shares * 2));
-      if (narrow && (in.bytes <= 2 || halved < std::min<int64_t>(lanes, 32)) && blocks > resident)
-        break;
+      const bool limited =
+          in.bytes <= 2 ? halved >= of_line : halved < std::min<int64_t>(lanes, 32);
+      if (narrow && limited && blocks > resident) break;
       lanes = halved;
       across = ceil_div(columns, lanes);
     }
@@ -68,11 +69,10 @@ struct ColumnsPlan {
     const auto bytes = static_cast<double>(in.total) * 1e-6;
     const double in_flight = static_cast<double>(units * kThreads * 4 * kLoadBytes) * 1e-6;
     const bool waits =
-        units < full && in.task == Task::kExtreme &&
+        units < full && in.task == Task::kExtreme && inner.stride == 1 &&
         bytes * (price::kLatency / in_flight - 1 / price::kMemory) > price::kWorkspace;
     if ((units < in.multiprocessors || waits) && loads >= in.tuning.split_loads)
-      wanted = std::min(plan.realigned ? full / units : ceil_div(full, units),
-                        loads / in.tuning.part_loads);
+      wanted = std::min({ceil_div(full, units), resident / units, loads / in.tuning.part_loads});
     cut(plan, in, wanted, 1);
     plan.lanes = static_cast<int>(lanes);
     plan.shares = static_cast<int>(shares);
@@ -127,6 +127,11 @@ struct ColumnsPlan {
       const auto columns = static_cast<double>(in.inner().size);
       const double packs = std::ceil(columns / width) / columns;  // for a column
       const double joining = plan.realigned ? price::kRealigning : 0;
+      // A ring is faster, for its price, on long columns of large inputs: of 8 bits, and of 16
+      // where many threads share a column.
+      const bool many = in.bytes == 1 || (plan.shares >= 16 && plan.parts == 1);
+      const bool long_columns = plan.realigned && many && in.walk >= price::kLongColumn &&
+                                in.total >= in.bytes * price::kLongColumns;
       return {.read = read,
               .sectors =
                   traffic.bytes + (plan.realigned ? traffic.elements / columns * kSectorBytes : 0),
@@ -135,7 +140,8 @@ struct ColumnsPlan {
                               price::kPackedShare * packs * shares +
                               price::kPackedResult * traffic.outputs,
               .in_flight = in_flight(in, plan, resident, loads * kLoadBytes),
-              .extra = extra};
+              .extra = extra,
+              .share = long_columns ? 1.2 : 1};
     }
     if (plan.vector)
       return {.read = read,

@@ -55,6 +55,7 @@ constexpr PerBytes kColumn = {5, 3.4, 3.6, 5.5};  // 16-byte loads of neighbouri
 // for each result.
 constexpr PerBytes kPackedColumn = {1.4, 4.0, 0, 0};
 constexpr double kPackedShare = 150, kPackedResult = 45;
+constexpr int64_t kLongColumn = 24, kLongColumns = 60 << 20;  // elements; bytes of 8-bit ones
 // More for each share of a column: its first rows all win.
 constexpr PerBytes kColumnResult = {120, 60, 20, 15};
 constexpr PerBytes kBoxRow = {4.5, 5.5, 7, 10};  // from shared memory
