@@ -217,7 +217,10 @@ def branches(shape: Shape, plan: CudaPlan) -> set[tuple]:
     elif walk == Walk.ROWS:
         lanes = {1: "a lane", 32: "a warp", plan.threads: "a block"}
         found.add((walk, lanes.get(plan.lanes, "lanes") + " to a row"))
-        found |= {(walk, f"{plan.loads} loads")} if plan.vector else set()
+        if plan.flat and plan.vector:
+            found.add((walk, "packs anywhere" if plan.realigned else "packs"))
+        elif plan.vector:
+            found.add((walk, f"{plan.loads} loads"))
         found.add((walk, "a run" if plan.runs == 1 else "runs"))
     elif walk == Walk.WHOLE_COLUMNS:
         extent = shape.empty().size(shape.dims[0])
@@ -244,7 +247,7 @@ def branches(shape: Shape, plan: CudaPlan) -> set[tuple]:
 BRANCHES = {
     Walk.SMALL: ("a lane", "lanes", "a warp", "warps", "a block"),
     Walk.ROWS: ("vector", "no vector", "a lane to a row", "lanes to a row", "a warp to a row")
-    + ("a block to a row", "8 loads", "16 loads", "a run", "runs"),
+    + ("a block to a row", "8 loads", "16 loads", "a run", "runs", "packs", "packs anywhere"),
     Walk.WHOLE_ROWS: ("vector", "no vector", "a lane to a row", "lanes to a row", "a warp to a row")
     + ("warps to a row", "1 loads", "2 loads", "3 loads", "4 loads", "a batch", "batches")
     + ("mapped", "mapped batches"),

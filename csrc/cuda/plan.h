@@ -61,7 +61,7 @@ struct Plan {
   int64_t parts;        // of the reduced extent
   int64_t part_extent;  // reduced positions in a part
   int candidate_bytes;  // of an output's state in a part: 8 if key and index fit, else 16; 24 if
-                        // there is a sum
+                        // there is a sum; kHandInBytes where no second kernel combines them
   // Walks by bulk copies:
   int64_t tile;     // groups, or columns, in a tile
   int64_t tiles;    // of one part
@@ -78,8 +78,9 @@ struct Plan {
   Exchange exchange;
   Tiles cut;
 
-  // Whether candidates go through a workspace to a second kernel, and how many of an output.
+  // Whether candidates go through a workspace, and to a second kernel; how many of an output.
   bool split() const { return parts > cluster; }
+  bool has_combine() const { return split() && candidate_bytes != kHandInBytes; }
   REDUCEOPS_HD int64_t candidates() const { return parts / cluster; }
 };
 

@@ -39,10 +39,12 @@ constexpr int64_t kSmallThreads = 128;
 constexpr int64_t kSmallLoads = 4;  // elements that a lane loads before it looks at them
 
 // whole_rows.cu and whole_columns.cu: what is held as a whole.
-constexpr int64_t kWholeThreads = 512;                   // of a block of rows, at most
-constexpr int64_t kWholeLoads = 4;                       // of a thread, at once
-constexpr int kWholeDims = 5;                            // kept ones
-constexpr int kMappedDims = 4;                           // reduced ones of mapped rows
+constexpr int64_t kWholeThreads = 512;  // of a block of rows, at most
+constexpr int64_t kWholeLoads = 4;      // of a thread, at once
+constexpr int kWholeDims = 5;           // kept ones
+constexpr int kMappedDims = 4;          // reduced ones of mapped rows
+constexpr int kHandInBytes =
+    32;  // of a part in the workspace: two words with a number (hand_in.cuh)
 constexpr int64_t kBatch = kWholeThreads * kWholeLoads;  // loads of a block at once, at most
 // Columns of a thread, and elements of each at most.
 constexpr int64_t whole_columns_of_thread(int64_t bytes) { return bytes == 8 ? 2 : 4; }

@@ -340,7 +340,7 @@ void run(const Case& c) {
     launch_fill(r, nullptr);
   } else {
     kLaunch[static_cast<int>(plan.walk)](r, problem, nullptr);
-    if (plan.split()) launch_combine(r, problem, true, nullptr);
+    if (plan.has_combine()) launch_combine(r, problem, true, nullptr);
     if (r.groups.copies > 1) launch_repeat(r, nullptr);
   }
   visit_element(r, [&](auto element) {

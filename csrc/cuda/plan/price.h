@@ -1,5 +1,5 @@
 // What a plan would cost, in microseconds on an H200: enough to compare walks, not to predict a
-// time. The machine's constants and most instruction counts were fitted to 1 105 measured random
+// time. The machine's constants and most instruction counts were fitted to 1 749 measured random
 // layouts; those of rows, small and bulk_columns, of which there were too few, were set so that the
 // walks measured to be best stay the cheapest. Measured times of the sweep are 0.74 to 0.99 of
 // these, so a difference of a few percent means nothing.
@@ -30,12 +30,13 @@ inline double of_bytes(const PerBytes& values, int64_t bytes) {
 namespace price {
 
 constexpr double kMultiprocessors = 132;
-constexpr double kMemory = 4.55, kL2 = 6.5;         // MB in a microsecond
-constexpr double kInstructions = 23.4;              // millions of a lane: 3/4 of what is issued
-constexpr double kLatency = 0.9;                    // of a load from memory
-constexpr double kInFlight = 64e-3;                 // MB of loads of a multiprocessor, at most
-constexpr double kOverlap = 0.15;                   // of what is done meanwhile
-constexpr double kCluster = 1.5, kWorkspace = 3.5;  // of combining parts
+constexpr double kMemory = 4.55, kL2 = 6.5;  // MB in a microsecond
+constexpr double kInstructions = 23.4;       // millions of a lane: 3/4 of what is issued
+constexpr double kLatency = 0.9;             // of a load from memory
+constexpr double kInFlight = 64e-3;          // MB of loads of a multiprocessor, at most
+constexpr double kOverlap = 0.15;            // of what is done meanwhile
+// Of combining parts: in a cluster, in a second kernel, by their last block.
+constexpr double kCluster = 1.5, kWorkspace = 3.5, kHandIn = 1.5;
 constexpr double kItem =
     1.3;  // of a tile that comes through a ring, before its block takes the next
 constexpr double kBurst = 64;       // bytes that memory delivers at once
@@ -155,7 +156,7 @@ inline double microseconds(const PlanInput& in, const Plan& plan, const Traffic&
   const double hidden = std::min(bytes, instructions);
   const double share = kMultiprocessors / static_cast<double>(in.multiprocessors);
   double extra = work.extra;
-  if (plan.split()) extra += kWorkspace;
+  if (plan.split()) extra += plan.has_combine() ? kWorkspace : kHandIn;
   if (plan.cluster > 1) extra += price::kCluster;
   return work.share * (traffic.start + (longest + kOverlap * hidden) * share + extra);
 }
