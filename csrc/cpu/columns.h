@@ -33,7 +33,7 @@ REDUCEOPS_NOINLINE void scatter(const Dims& kept, const From* from, int64_t firs
   int next = line.count;
   Dim second = next < kept.count ? kept.dim[next++] : Dim{1, 0, 0};
   // Dims whose results follow those of the second count as part of it.
-  for (; next < kept.count && kept.dim[next].step == second.step * second.size; ++next)
+  for (; second.step == 1 && next < kept.count && kept.dim[next].step == second.size; ++next)
     second.size *= kept.dim[next].size;
   int64_t start = first % size, number = first / size % second.size;
   Cursor outer(kept, next, first / size / second.size);
@@ -43,9 +43,11 @@ REDUCEOPS_NOINLINE void scatter(const Dims& kept, const From* from, int64_t firs
     // Whole lines; the inner loop is the one whose results are neighbours, or the longer one.
     if (lines >= kResultsTogether && (second.step == 1 || lines > size)) {
       Cursor place(line, 0, 0);
-      for (int64_t i = 0; i < size; ++i, place.next())
+      for (int64_t i = 0; i < size; ++i, place.next()) {
+        T* __restrict column = to + place.place().step;
         for (int64_t k = 0; k < lines; ++k)
-          to[place.place().step + k * second.step] = static_cast<T>(from[c + k * size + i]);
+          column[k * second.step] = static_cast<T>(from[c + k * size + i]);
+      }
       c += lines * size;
       number += lines;
     } else {

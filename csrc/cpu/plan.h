@@ -121,6 +121,12 @@ inline int crossed_dims(const Groups& groups, int64_t bytes) {
     const int64_t walk = extent / columns;
     if (columns > kMostCrossed || walk < kCrossedWalk) break;
     const Groups crossed = crossed_groups(groups, count);
+    // Slices of what lies between the columns would each read all of it.
+    const Dim last = reduced.dim[count - 1];
+    if (crossed.outputs > kMostCrossed &&
+        (groups.kept.count == 0 ||
+         groups.kept.dim[groups.kept.count - 1].stride < last.stride * last.size))
+      break;
     const Choice choice = choose(crossed, walk, bytes, false);
     if (choice.walk == Walks::kRows) continue;
     const double candidates = static_cast<double>(crossed.outputs);

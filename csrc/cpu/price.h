@@ -47,7 +47,7 @@ constexpr double element(int64_t stride, int64_t bytes) {
 // Whether lines are left out between one run of neighbours and whatever comes next.
 inline bool apart(const Groups& groups, Dim inner, int64_t bytes) {
   int64_t next = groups.reduced.dim[0].stride;
-  if (groups.kept.count > 1) next = std::min(next, groups.kept.dim[1].stride);
+  if (groups.axes.count > 1) next = std::min(next, groups.axes.dim[1].stride);
   return (next - inner.size) * bytes >= 2 * kCopyBytes;
 }
 
@@ -80,7 +80,7 @@ inline Rows rows(const Groups& groups, int64_t walk, int64_t bytes, bool softmax
 
 inline double gather(const Groups& groups, int64_t walk, int64_t bytes) {
   const double columns = groups.outputs, elements = columns * walk;
-  const Dim inner = groups.kept.dim[0], down = groups.reduced.dim[0];
+  const Dim inner = groups.axes.dim[0], down = groups.reduced.dim[0];
   const int64_t side = 16 / bytes, lanes = kCopyBytes / bytes;
   double price = columns * (kGathered + (in_order(groups) ? 0 : kScattered)) +
                  std::max<double>(columns, lanes) * walk * bytes / 64 * kGatheredLine;
