@@ -650,6 +650,40 @@ def check_dtensor_softmax(rank, world, device):
         assert_same(replicated(result), expected, Tolerance(any_nan=True, ulps=4), (dtype, columns))
 
 
+CONVOLUTIONS = ("conv2d_scale_min", "conv2d_scale_max")
+
+
+def check_dtensor_conv2d(rank, world, device):
+    """A batch that stays sharded, and all else; a gradient of what each rank has a part of."""
+    shapes = (5, 4, 6, 5), (6, 4, 3, 3), (6,)
+    whole = [data.make(shape, torch.float64, "ties").to(device) for shape in shapes]
+    for mesh, op in zip(meshes(world, device), CONVOLUTIONS, strict=False):
+        call, everywhere = getattr(customops, op), [Replicate()] * mesh.ndim
+        for of_input, of_weight, dim in (
+            (Shard(0), Replicate(), 1),
+            (Shard(0), Shard(1), -1),
+            (Shard(0), Shard(0), 0),
+            (Shard(1), Replicate(), 1),
+            (Shard(3), Shard(0), 1),
+            (Replicate(), Shard(0), 2),
+        ):
+            placed = ([p, *everywhere[1:]] for p in (of_input, of_weight, Replicate()))
+            given = [distribute_tensor(x, mesh, p) for x, p in zip(whole, placed, strict=True)]
+            options = {"padding": 1, "stride": (2, 1), "dim": dim, "keepdim": dim != 0}
+            with torch.no_grad():
+                result, expected = call(*given, -2.0, **options), call(*whole, -2.0, **options)
+            stays = of_input == Shard(0) and dim != 0
+            assert list(result.placements) == [of_input if stays else Replicate(), *everywhere[1:]]
+            assert_same(result.full_tensor(), expected, context=(of_input, of_weight, dim))
+            leaves = [[t.detach().requires_grad_() for t in some] for some in (given, whole)]
+            for some in leaves:
+                call(*some, -2.0, **options).square().sum().backward()
+            for sharded, like in zip(*leaves, strict=True):
+                assert torch.equal(sharded.grad.full_tensor(), like.grad)
+    with pytest.raises(RuntimeError, match="must be DTensors, all or none"):
+        call(given[0], *whole[1:], 2.0)
+
+
 def check_dtensor_modes(rank, world, device):
     """Below autograd too, and as torch.ops."""
     x = data.make((3, 8), torch.float32, "ties").to(device)
@@ -934,7 +968,7 @@ def worker(rank, world, backend, names, folder):
 MORE_RANKS = (
     *("ties_and_nans", "offsets_in_another_order", "groups", "gradient", "dtensor"),
     *("dtensor_partial", "dtensor_gradient", "dtensor_options", "dtensor_softmax"),
-    "compiled_dtensor",
+    *("dtensor_conv2d", "compiled_dtensor"),
 )
 ON_GPUS = ("cuda_graph", "symmetric_memory")
 GROUPS = {
