@@ -222,6 +222,8 @@ def _register_autograd(op: str) -> None:
                groups=1, dim=1, keepdim=True):  # fmt: skip
         rest = (stride, padding, dilation, groups, dim, keepdim)
         if _may_need_gradient(input, weight, bias):
+            if of_subclass := autograd.of_subclass.get((op, type(input))):
+                return of_subclass(input, weight, bias, scale, *rest)
             if _is_one_kernel(input, weight, bias, dim):
                 return FusedExtreme.apply(largest, input, weight, bias, scale, *rest)[0]
             check(op, input, weight, bias, *rest[:-1])
