@@ -69,7 +69,7 @@ WALKS = {
     (Walk.EXCHANGE, "one part"): Shape((2, 300, 8192), (0,), order=(0, 2, 1)),
     (Walk.TILES, "one part"): Shape((3, 40, 21, 1000), (0,), order=(2, 0, 3, 1)),
     (Walk.BULK_COLUMNS, "one part"): Shape((64, 257, 4095), (1,), torch.bfloat16),
-    (Walk.BULK_COLUMNS, "cluster"): Shape((70, 300, 1001), (1,), torch.int8),
+    (Walk.BULK_COLUMNS, "cluster"): Shape((66, 300, 1001), (1,)),
     (Walk.BULK_COLUMNS, "workspace"): Shape((1 << 20, 8), (0,)),
     (Walk.BULK_COLUMNS, "clusters and workspace"): Shape((5000, 9001), (0,)),
 }
@@ -91,7 +91,7 @@ HUGE = {
     "whole columns": (Shape((4, 540_000_000), (0,), torch.int8), Walk.WHOLE_COLUMNS),
     "columns": (Shape((16, 32_768, 4099), (1,), torch.int8), Walk.BULK_COLUMNS),
     "two tall columns": (Shape(((1 << 31) + 16, 2), (0,), torch.int8), Walk.BULK_COLUMNS),
-    "short columns": (Shape((130, 16_519_200), (0,), torch.int8), Walk.BULK_COLUMNS),
+    "short columns": (Shape((130, 16_519_200), (0,), torch.int8), Walk.COLUMNS),
     "columns over two dims": (Shape((1291, 2, 1664, 500), (0, 2), torch.int8), Walk.COLUMNS),
     "columns with a step": (Shape((46_341, 46_342), (0,), torch.int8, step=2), Walk.COLUMNS),
 }

@@ -90,6 +90,16 @@ REDUCEOPS_HD int64_t ring_bytes(const Plan& plan) {
 }
 inline int64_t shared_bytes(const Plan& plan) { return ring_bytes(plan) + plan.scratch_bytes; }
 
+// Whether packed_columns.cu takes columns: those of types of up to 32 bits that threads take in
+// packs, over one reduced dim, if there is room for positions beside a key.
+inline bool is_packed(const Plan& plan, int reduced_count, int64_t bytes) {
+  if (bytes > 4 || !(plan.vector || plan.realigned) || reduced_count != 1) return false;
+  const int64_t turns = ceil_div(plan.part_extent, plan.shares);
+  return plan.blocks <= kMaxBlocks &&
+         (bytes == 4 || (bytes == 2 ? plan.part_extent <= 1 << 16
+                                    : plan.part_extent <= 1 << 24 && turns <= 1 << 8));
+}
+
 // Puts dims in the order that the kernels go over them.
 inline void arrange(Groups& groups, int64_t bytes) {
   // Where only the mask has a stride, memory is no reason for a dim to be the innermost.

@@ -21,7 +21,7 @@ constexpr int64_t kThreads = 256;
 // has several rounds of them to do, else so few that more blocks find room.
 constexpr int64_t kRowLoads = 8192;
 constexpr int64_t kManyLoads = 16, kFewLoads = 8;
-constexpr int kFlatDims = 4;  // reduced ones of rows that are read element by element
+constexpr int kFlatDims = 8;  // reduced ones whose positions are found one by one
 
 // columns.cu: loads in flight of a thread, of 16 bytes (`vector`) or of an element; blocks that
 // shall find room in a multiprocessor beside them.
@@ -29,6 +29,10 @@ constexpr int column_loads(int64_t bytes, bool vector) {
   return vector ? bytes == 1 ? 8 : 4 : bytes == 8 ? 8 : 16;
 }
 constexpr int column_blocks(int64_t bytes, bool vector) { return vector && bytes == 1 ? 2 : 4; }
+
+// packed_columns.cu: the same.
+constexpr int64_t kPackedLoads = 4;
+constexpr int packed_blocks(bool realigned) { return realigned ? 3 : 4; }
 
 // small.cu
 constexpr int64_t kSmallThreads = 128;

@@ -96,6 +96,7 @@ void launch_whole_rows(const Reduction& r, const Problem& problem, void* stream)
 void launch_rows(const Reduction& r, const Problem& problem, void* stream);
 void launch_whole_columns(const Reduction& r, const Problem& problem, void* stream);
 void launch_columns(const Reduction& r, const Problem& problem, void* stream);
+void launch_packed_columns(const Reduction& r, const Problem& problem, void* stream);
 void launch_boxes(const Reduction& r, const Problem& problem, void* stream);
 void launch_exchange(const Reduction& r, const Problem& problem, void* stream);
 void launch_tiles(const Reduction& r, const Problem& problem, void* stream);
