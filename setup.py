@@ -252,8 +252,8 @@ def write_cpu(ninja, flags: list[str], libs: list[str], sanitize: str, release: 
     library = Library(ninja, "libreduceops", compiler, compiler, [] if release else None)
     kernels = ROOT / "csrc/cpu/kernels.cpp"
     sources = {*ROOT.glob("csrc/*.cpp"), *ROOT.glob("csrc/cpu/*.cpp")} - {kernels}
-    # The linker keeps an inline function's first copy, for all users: not one that is made small, nor
-    # one for an instruction set that the machine may lack.
+    # The linker keeps an inline function's first copy, for all users: not one that is made small,
+    # nor one for an instruction set that the machine may lack.
     small = {source for source in sources if source.stem in RARELY_RUN}
     for source in sorted(sources - small) + sorted(small):
         library.compile(source, [*flags, "-Os"] if source in small and not sanitize else flags)
