@@ -187,6 +187,7 @@ SMALL = (
     Shape((264, 3, 5761), (1,), torch.int8),  # its last subtile is not a whole one
     Shape((300, 4095), (0,), torch.bfloat16),
     Shape((300, 4, 70), (0, 1), order=(1, 0, 2)),
+    Shape((300, 3, 16), (0, 2)),  # aligned runs
     Shape((300, 4095), (0,), torch.float64),
     Shape((3, 33_000), (1,)),
     Shape((140, 16_501), (1,), torch.bfloat16),
