@@ -365,7 +365,7 @@ def test_a_captured_call(name, first):
 
 @NO_CUDA
 @each_name
-@pytest.mark.parametrize("shape, filters", [((1, 64, 32, 32), 128), ((2, 16, 40, 41), 320)])
+@pytest.mark.parametrize("shape, filters", [((3, 64, 32, 32), 128), ((2, 16, 40, 41), 320)])
 def test_what_was_in_memory_before_is_no_part_of_a_result(name, shape, filters):
     """Of results that are there in turn, in the same memory."""
     x, w, b = make(shape, (filters, shape[1], 3, 3), "cuda", layout=torch.channels_last)
@@ -624,7 +624,7 @@ def test_inductor_rewrites_unmodified_models(kind, device, monkeypatch):
     if device == "cpu" or not FUSED:  # whether it is faster is a question to a GPU
         monkeypatch.setattr(convolution, "_is_faster", lambda node: True)
     module, before = Unmodified(reduce).to(device), len(inductor.rewrites())
-    x = torch.randn(2, 64, 20, 20, device=device)
+    x = torch.randn(2, 64, 40, 40, device=device)
     options = customops.inductor_options(fx_graph_cache=False)
     run = torch.compile(module, fullgraph=True, options=options)
     with torch.no_grad():
