@@ -20,8 +20,8 @@ SANITIZED := build/sanitize-address-undefined/lib
 THREAD_SANITIZED := build/sanitize-thread/lib
 
 .NOTPARALLEL:  # one pip at a time
-.PHONY: demo clients test lint workflows format build libraries wheel dist check-dist docs docs-data
-.PHONY: compat fuzz fuzz-graphs sanitize sanitize-threads sanitize-cuda correctness clean distclean FORCE
+.PHONY: demo clients test lint workflows format build libraries wheel dist check-dist check-install
+.PHONY: docs docs-data compat fuzz fuzz-graphs sanitize sanitize-threads sanitize-cuda correctness clean distclean FORCE
 
 # Every example: the models of KernelBench, and the programs with small inputs.
 demo: build
@@ -75,12 +75,20 @@ dist: .venv/dist
 check-dist: .venv/dist
 	@ls dist/*.whl > /dev/null 2>&1 || $(MAKE) dist
 	$(BIN)/twine check --strict dist/*
-	$(BIN)/python .ci/check_wheel.py dist/*.whl
+	$(BIN)/python .ci/check_dist.py dist/*
+
+# The CPU wheel of dist, in an empty environment of PYTHON with TORCH.
+check-install:
+	rm -rf build/install
+	$(PYTHON) -m venv build/install
+	build/install/bin/pip install --quiet $(TORCH)
+	build/install/bin/pip install --quiet dist/*+cpu*.whl
+	cd build/install && bin/python -I ../../.ci/check_install.py ../../README.md
 
 docs: .venv/docs
 	$(BIN)/mkdocs build --strict
 
-docs-data: $(BIN)/python
+docs-data: build .venv/tools
 	$(BIN)/python .ci/docs_data.py
 
 # Some gigabytes for each torch, in build/compat, which make clean removes.

@@ -26,15 +26,20 @@ import sysconfig
 from pathlib import Path
 
 from setuptools import Extension, setup
-from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 from setuptools.errors import CompileError, SetupError
+
+try:
+    from setuptools.command.bdist_wheel import bdist_wheel
+except ImportError:
+    sys.exit("error: building customops needs setuptools >= 77: pip install -U setuptools")
 
 ROOT = Path(__file__).resolve().parent
 VERSION = runpy.run_path(str(ROOT / "customops/version.py"))
 MIN_TORCH = VERSION["MIN_TORCH"]
 RELEASE_ARCHITECTURES = "8.0;9.0a;10.0;12.0+PTX"
 RELEASE_GLIBC = (2, 28)  # that a wheel asks for
+SOURCE = "https://github.com/reduceops/reduceops"
 ISAS = {
     "baseline": ["-march=x86-64", "-Os"],  # for few machines by now: small, not fast
     "avx2": ["-march=x86-64-v3"],
@@ -382,8 +387,14 @@ if commands & set(sys.argv) and not (ROOT / "PKG-INFO").exists():
     except SetupError as error:
         raise SystemExit(f"error: {error}") from None
 torch = "torch>={}.{}".format(*MIN_TORCH)
+# An index shows README.md without the files beside it.
+readme = (ROOT / "README.md").read_text()
+for link, kind in ((r"!\[[^]]*\]", "raw"), (r"(?<!!)\[[^]]*\]", "blob")):
+    readme = re.sub(rf"({link}\()(?!http)", rf"\1{SOURCE}/{kind}/main/", readme)
 setup(
     version=version,
+    long_description=readme,
+    long_description_content_type="text/markdown",
     install_requires=[torch],
     ext_modules=[Extension("customops.lib", [])],  # makes setuptools run build_ext
     cmdclass={"build_ext": BuildLibraries, "bdist_wheel": AnyPython},

@@ -1,12 +1,16 @@
 """Writes what README.md and docs/ show of measurements, from the JSON beside them.
 
 Between `<!-- data: table FILE... -->` and `<!-- end -->` a document holds what the function of that
-name makes of the files; the pictures are named below. `--check` changes nothing and fails where a
-document differs.
+name makes of the files. A picture that a document shows is drawn from the JSON beside it, by
+customops.bench, and ends with the hash of that JSON. `--check` changes nothing and fails where a
+document or a hash differs.
 """
 
 import argparse
+import hashlib
 import json
+import math
+import os
 import re
 import sys
 import textwrap
@@ -34,6 +38,7 @@ SHOWN = (
     "argmin (4194304, 32) dim=-1 float32",
     "scale_min (64, 128, 254, 254) dim=1 float32",
 )
+SPEED = DOCS / "speed.svg"
 ON = {H200: "H200", CPU: "CPU, 2 cores"}
 
 
@@ -125,6 +130,30 @@ def model(*files: str) -> str:
     return table(head, rows)
 
 
+def fused(file: str) -> str:
+    """A convolution and its smallest channel: µs of each contender."""
+    cases = load(file)["cases"]
+    names = list(dict.fromkeys(name for case in cases for name in case["contenders"]))
+    rows = (
+        [case["name"], *(microseconds(case["contenders"].get(name)) for name in names)]
+        for case in cases
+    )
+    return table(["case", *names], rows)
+
+
+def kernelbench(file: str) -> str:
+    """What KernelBench's harness says: ms of ours and of torch's model, eager and compiled."""
+    run = load(file)
+    rows = []
+    for case in run["cases"]:
+        name = f"{case['level'].replace('level', 'level ')}: {case['name']}"
+        verdict = f"yes {case['trials']}" if case["accepted"] else "NO"
+        times = (f"{seconds * 1e3:.3g}" for seconds in case["seconds"].values())
+        rows.append([name, verdict, *times])
+    names = [f"{name}, ms" for name in run["cases"][0]["seconds"]]
+    return table(["problem", "accepted", *names], rows)
+
+
 def ranks(file: str) -> str:
     """Several GPUs: µs for rows of 151 936 logits, and the bytes that a rank receives."""
     cases = [case for case in load(file)["cases"] if case["vocabulary"] == 151936]
@@ -164,6 +193,26 @@ def compiled(file: str) -> str:
     return table(["producer -> reduction", "ours", "torch", "torch / ours", "a"], rows)
 
 
+def producers(file: str) -> str:
+    """Compiled graphs: torch's time over ours, for each producer and three reductions."""
+    cases = {case["name"]: case.get("compile_ratio") for case in load(file)["cases"]}
+    ends = ("argmax", "max", "scale_min")
+    names = dict.fromkeys(name.partition(" -> ")[0] for name in cases)
+    rows = []
+    for name in names:
+        ratios = [cases.get(f"{name} -> {end}") for end in ends]
+        if all(ratios):
+            rows.append([name, *(f"{ratio:.2f}" for ratio in ratios)])
+    text = table(["producer, then", *ends], rows)
+    for what, wanted in (("that want a position", False), ("of `scale_min`", True)):
+        of = [ratio for name, ratio in cases.items() if ratio and ("scale_" in name) == wanted]
+        mean = math.exp(sum(map(math.log, of)) / len(of))
+        text += (
+            f"\nAll {len(of)} cases {what}: geometric mean {mean:.2f}, smallest {min(of):.2f}.\n"
+        )
+    return text
+
+
 def five(*_: str) -> str:
     """The figures of README.md."""
     rows = []
@@ -181,7 +230,10 @@ def five(*_: str) -> str:
 
 TABLES = {
     made.__name__: made
-    for made in (conditions, sweep, summary, model, ranks, quantiles, compiled, five)
+    for made in (
+        *(conditions, sweep, summary, model, ranks, quantiles, compiled, producers, five),
+        *(fused, kernelbench),
+    )
 }
 
 
@@ -219,33 +271,69 @@ def speed() -> str:
     return "\n".join([*texts, "</svg>\n"])
 
 
-PICTURES = {"speed.svg": speed}
+def draw(path: Path) -> None:
+    """The picture that customops.bench draws of a JSON file, with the same name but .svg."""
+    import matplotlib
+
+    from customops.bench import distributed, plot, report
+
+    os.environ["SOURCE_DATE_EPOCH"] = "0"  # no date in it
+    matplotlib.rcParams.update({"svg.hashsalt": path.stem, "svg.fonttype": "none"})
+    figures = json.loads(path.with_suffix(".json").read_text())
+    title = report.where(figures)
+    if path.stem == "distributed":
+        distributed.plot(str(path), figures["cases"], title)
+    else:
+        plot.write(str(path), figures["cases"], path.stem, title)
+    lines = (line.rstrip() for line in path.read_text().splitlines())
+    path.write_text("\n".join([*lines, stamp(path), ""]))
+
+
+def stamp(picture: Path) -> str:
+    """What a picture ends with."""
+    data = picture.with_suffix(".json").read_bytes()
+    return f"<!-- drawn from the JSON of sha256 {hashlib.sha256(data).hexdigest()} -->"
 
 
 def documents() -> dict[Path, str]:
-    """Every document and picture as it should be."""
+    """Every document as it should be, and the picture of README.md."""
     paths = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 
     def fill(match: re.Match) -> str:
         begin, name, files, end = match.groups()
         return begin + "\n" + TABLES[name](*files.split()) + "\n" + end
 
-    wanted = {path: BLOCK.sub(fill, path.read_text()) for path in paths}
-    return wanted | {DOCS / name: draw() for name, draw in PICTURES.items()}
+    return {path: BLOCK.sub(fill, path.read_text()) for path in paths} | {SPEED: speed()}
+
+
+def pictures() -> list[Path]:
+    """Those that documents show, and other programs draw."""
+    shown = (
+        (path.parent / name).resolve()
+        for path in DOCS.rglob("*.md")
+        for name in re.findall(r"!\[[^]]*\]\(([^)]+)\)", path.read_text())
+    )
+    return sorted(set(shown) - {SPEED})
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true")
     check = parser.parse_args().check
-    differing = 0
+    differing = []
     for path, text in documents().items():
         if not path.exists() or path.read_text() != text:
-            differing += 1
-            print(f"{path.relative_to(ROOT)}: {'differs from its data' if check else 'written'}")
+            differing.append(path)
             if not check:
                 path.write_text(text)
-    return int(check and differing > 0)
+    for path in pictures():
+        if not path.exists() or not path.read_text(errors="replace").rstrip().endswith(stamp(path)):
+            differing.append(path)
+            if not check:
+                draw(path)
+    for path in differing:
+        print(f"{path.relative_to(ROOT)}: {'differs from its data' if check else 'written'}")
+    return int(check and bool(differing))
 
 
 if __name__ == "__main__":

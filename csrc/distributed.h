@@ -19,19 +19,12 @@ using Unpack = void (*)(const Unpacking&, const Gathered&, const Reduction&);
 // `self`, a shard, only dtype and shape matter.
 template <class F>
 void unpack_words(const char* op, StableIValue* stack, const Tensor& words, const Input& self,
-                  uint64_t mask, bool keepdim, bool largest, Outputs outputs, F run) {
+                  uint64_t mask, bool largest, bool keepdim, Outputs outputs, F run) {
   const DType& dtype = check_dtype(op, self.dtype, false);
+  const OutputShape shape(self, mask, keepdim);
   Unpacking u{};
   u.count = 1;
-  int64_t ndim = 0, sizes[kMaxDims], strides[kMaxDims];
-  for (int64_t d = 0; d < self.ndim; ++d) {
-    const bool reduced = mask >> d & 1;
-    if (!reduced || keepdim) sizes[ndim++] = reduced ? 1 : self.sizes[d];
-  }
-  for (int64_t d = ndim - 1; d >= 0; --d) {
-    strides[d] = std::max<int64_t>(u.count, 1);
-    u.count *= sizes[d];
-  }
+  for (int64_t d = 0; d < shape.ndim; ++d) u.count *= shape.sizes[d];
   const int32_t device_type = self.tensor.device_type();
   const int32_t device_index = self.tensor.device_index();
   const int64_t *given = words.sizes(), *apart = words.strides();
@@ -43,7 +36,7 @@ void unpack_words(const char* op, StableIValue* stack, const Tensor& words, cons
   if ((given[0] > 1 && apart[0] != given[1]) || (given[1] > 1 && apart[1] != 1))
     fail(op, "the words are not contiguous");
   const auto allocate = [&](int32_t code) {
-    return Tensor::empty(ndim, sizes, strides, code, device_type, device_index);
+    return Tensor::empty(shape.ndim, shape.sizes, shape.strides, code, device_type, device_index);
   };
   std::optional<Tensor> values;
   if (outputs.values) values.emplace(allocate(self.dtype));
@@ -144,13 +137,13 @@ struct DistributedOperators {
     stack[0] = words_of(self, mask, largest, options, start, size).release();
   }
 
-  // (self, dim, largest, start, ranks) -> (words, an uninitialised tensor for those of all ranks).
+  // (self, dim, largest, ranks, start) -> (words, an uninitialised tensor for those of all ranks).
   // Lists and further calls would cost the host as much as the rest. A `start` of -1 is none.
   static void pairs_dim(StableIValue* stack, uint64_t, uint64_t) {
     const Input self(stack[0]);
     const uint64_t mask = mask_of("_pairs", argument<int64_t>(stack[1]), self.ndim);
     const bool largest = argument<bool>(stack[2]);
-    const int64_t start = argument<int64_t>(stack[3]), ranks = argument<int64_t>(stack[4]);
+    const int64_t ranks = argument<int64_t>(stack[3]), start = argument<int64_t>(stack[4]);
     Tensor words = words_of(self, mask, largest, {}, {&start, start == -1 ? 0u : 1u}, {});
     stack[1] = empty_words(ranks, words.sizes()[1], self).release();
     stack[0] = words.release();
@@ -158,14 +151,14 @@ struct DistributedOperators {
 
   static void unpack_all(StableIValue* stack, uint64_t mask, const Tensor& words, const Input& self,
                          Outputs outputs) {
-    const bool keepdim = argument<bool>(stack[3]), largest = argument<bool>(stack[4]);
-    unpack_words("_unpack", stack, words, self, mask, keepdim, largest, outputs,
+    const bool largest = argument<bool>(stack[3]), keepdim = argument<bool>(stack[4]);
+    unpack_words("_unpack", stack, words, self, mask, largest, keepdim, outputs,
                  [](const Unpacking& u, const Gathered& gathered, const Reduction& order) {
                    unpack(u, gathered, order);
                  });
   }
 
-  // (words, self, dims, keepdim, largest) -> (values, indices), of all ranks' words
+  // (words, self, dims, largest, keepdim) -> (values, indices), of all ranks' words
   static void unpacked(StableIValue* stack, uint64_t, uint64_t) {
     const Tensor words(stack[0]);
     const Input self(stack[1]);
@@ -174,7 +167,7 @@ struct DistributedOperators {
     unpack_all(stack, mask, words, self, {true, true});
   }
 
-  // (words, self, dim, keepdim, largest) -> (values, indices), or indices
+  // (words, self, dim, largest, keepdim) -> (values, indices), or indices
   template <bool with_values>
   static void unpacked_dim(StableIValue* stack, uint64_t, uint64_t) {
     const Tensor words(stack[0]);

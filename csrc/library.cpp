@@ -57,17 +57,19 @@ REDUCEOPS_LIBRARY(m) {
       "_pairs(Tensor self, int[] dim, bool largest, float? scale, int[] start, int[] size, "
       "Tensor? mask=None) -> Tensor");
   m.def(
-      "_pairs.dim(Tensor self, int dim, bool largest, int start, int ranks) -> (Tensor words, "
+      "_pairs.dim(Tensor self, int dim, bool largest, int ranks, int start=-1) -> (Tensor words, "
       "Tensor gathered)");
   m.def(
-      "_unpack(Tensor words, Tensor self, int[] dim, bool keepdim, bool largest) -> (Tensor "
+      "_unpack(Tensor words, Tensor self, int[] dim, bool largest, bool keepdim=False) -> (Tensor "
       "values, Tensor indices)");
   m.def(
-      "_unpack.dim(Tensor words, Tensor self, int dim, bool keepdim, bool largest) -> (Tensor "
-      "values, Tensor indices)");
-  m.def("_unpack.index(Tensor words, Tensor self, int dim, bool keepdim, bool largest) -> Tensor");
+      "_unpack.dim(Tensor words, Tensor self, int dim, bool largest, bool keepdim=False) -> "
+      "(Tensor values, Tensor indices)");
   m.def(
-      "_one_shot(Tensor words, Tensor self, int[] dim, bool keepdim, bool largest, Tensor buffers, "
+      "_unpack.index(Tensor words, Tensor self, int dim, bool largest, bool keepdim=False) -> "
+      "Tensor");
+  m.def(
+      "_one_shot(Tensor words, Tensor self, int[] dim, bool largest, bool keepdim, Tensor buffers, "
       "Tensor(a!) state, int rank, int capacity, int timeout) -> (Tensor values, Tensor indices)");
 
   // What autograd.cpp goes on with where a gradient may be needed; implemented in

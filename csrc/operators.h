@@ -38,6 +38,21 @@ struct Outputs {
   bool values, indices;
 };
 
+// The layout of a result: the kept dims in their order, and reduced ones with size 1 if wanted.
+struct OutputShape {
+  OutputShape(const Input& self, uint64_t reduced_mask, bool keepdim) {
+    for (int64_t d = 0; d < self.ndim; ++d) {
+      const bool reduced = reduced_mask >> d & 1;
+      if (!reduced || keepdim) sizes[ndim++] = reduced ? 1 : self.sizes[d];
+    }
+    for (int64_t d = ndim - 1, stride = 1; d >= 0; --d) {
+      strides[d] = stride;
+      stride *= sizes[d] > 0 ? sizes[d] : 1;
+    }
+  }
+  int64_t ndim = 0, sizes[kMaxDims], strides[kMaxDims];
+};
+
 // What only some operators and overloads have.
 struct Options {
   std::optional<double> scale = std::nullopt;
@@ -100,21 +115,12 @@ inline void reduce(Run run, const char* op, StableIValue* stack, const Input& se
   static const int32_t kInt64 = aoti_torch_dtype_int64();
   check_extent(op, reduced_mask, self.ndim, self.sizes);
 
-  int64_t out_ndim = 0, out_sizes[kMaxDims], out_strides[kMaxDims];
-  for (int64_t d = 0; d < self.ndim; ++d) {
-    const bool reduced = reduced_mask >> d & 1;
-    if (!reduced || keepdim) out_sizes[out_ndim++] = reduced ? 1 : self.sizes[d];
-  }
-  int64_t stride = 1;
-  for (int64_t d = out_ndim - 1; d >= 0; --d) {
-    out_strides[d] = stride;
-    stride *= out_sizes[d] > 0 ? out_sizes[d] : 1;
-  }
+  const OutputShape shape(self, reduced_mask, keepdim);
   Reduction reduction;
   describe(op, self, dtype, reduced_mask, largest, options, reduction);
   const int32_t device_type = self.tensor.device_type();
   const auto allocate = [&](int32_t code) {
-    return Tensor::empty(out_ndim, out_sizes, out_strides, code, device_type,
+    return Tensor::empty(shape.ndim, shape.sizes, shape.strides, code, device_type,
                          reduction.device_index);
   };
   const int32_t index_dtype = options.index_dtype.value_or(kInt64);

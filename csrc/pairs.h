@@ -67,10 +67,11 @@ struct Hidden {
   }
 };
 
-// Pairs of results that lie in memory: the values apart, each index where its pair will be.
+// Pairs of results that lie in memory.
 struct Packing {
   Words to;
   const void* values = nullptr;  // null where the shard is empty
+  const int64_t* indices = nullptr;
   Shard shard;
   Hidden hidden;
 };
@@ -80,7 +81,7 @@ REDUCEOPS_HD void pack(const Packing& p, int64_t i) {
   if (p.to.count == 0) {
     p.to.words[0] = p.to.header;
   } else if (p.values) {
-    int64_t index = p.to.words[1 + i];
+    int64_t index = p.indices[i];
     const bool hidden = p.hidden(i, index);
     if (p.shard.dims > 1) index = p.shard.index(index);
     p.to.put(i, Pair<Key>{static_cast<const Key*>(p.values)[i], hidden ? kAbsent : index});

@@ -108,6 +108,15 @@ vmap_helper = _find(
     *("torch._functorch.autograd_function", "custom_function_call_vmap_helper"),
     *(_refuse(_NO_MASKED_VMAP), _NO_MASKED_VMAP),
 )
+current_raw_stream = _find(
+    *("torch._C", "_cuda_getCurrentRawStream"),
+    lambda device: torch.cuda.current_stream(device).cuda_stream,
+    "a call with symmetric memory takes some us more",
+)
+dispatch_modes = _find(
+    *("torch._C", "_len_torch_dispatch_stack", lambda: 0),
+    "a TorchDispatchMode does not see the collectives of customops.distributed",
+)
 statically_known_true = _for_symbols(
     "statically_known_true",
     "a traced call with an index_dtype is compiled for one side of its limit",

@@ -30,7 +30,7 @@ def conv2d_scale_min(
     input: Tensor,
     weight: Tensor,
     bias: Tensor | None,
-    scale: float,
+    scale: float | Tensor,
     stride: Numbers = 1,
     padding: Numbers | str = 0,
     dilation: Numbers = 1,
@@ -49,7 +49,7 @@ def conv2d_scale_min(
             or float64.
         weight: `(filters, channels / groups, height, width)`, of the dtype and device of `input`.
         bias: `(filters,)`, likewise, or None.
-        scale: A number.
+        scale: A number, or a 0-d floating-point tensor, which gets a gradient.
         stride: One number or two, as `padding` and `dilation`.
         padding: Also "valid" or "same", as for ``conv2d``.
         dilation: The distance of neighbours in the kernel.
@@ -80,7 +80,7 @@ def conv2d_scale_max(
     input: Tensor,
     weight: Tensor,
     bias: Tensor | None,
-    scale: float,
+    scale: float | Tensor,
     stride: Numbers = 1,
     padding: Numbers | str = 0,
     dilation: Numbers = 1,
@@ -95,7 +95,7 @@ def conv2d_scale_max(
         input: This and the others as of :func:`conv2d_scale_min`.
         weight: `(filters, channels / groups, height, width)`.
         bias: `(filters,)` or None.
-        scale: A number.
+        scale: A number, or a 0-d floating-point tensor, which gets a gradient.
         stride: One number or two, as `padding` and `dilation`.
         padding: Also "valid" or "same".
         dilation: The distance of neighbours in the kernel.
@@ -125,7 +125,7 @@ def _call(
     name: str,
     op: Callable[..., Tensor],
     tensors: tuple[Tensor, Tensor, Tensor | None],
-    scale: float,
+    scale: float | Tensor,
     how: Sequence[Any],
     names: Mapping[str, Any],
 ) -> Tensor:
@@ -151,13 +151,13 @@ def _raise(
     error: Exception,
     name: str,
     tensors: tuple[Tensor, Tensor, Tensor | None],
-    scale: float,
+    scale: float | Tensor,
     how: Sequence[Any],
 ) -> NoReturn:
     """Raises `error`, or what it is in Python; see :mod:`customops.ops`."""
     if "CUDA out of memory" in str(error):
         raise torch.OutOfMemoryError(str(error)) from error
-    *numbers, dim, _ = how
+    numbers = how[:4]
     try:
         for of, tensor in zip(("input", "weight", "bias"), tensors, strict=True):
             if of != "bias" or tensor is not None:
@@ -168,7 +168,7 @@ def _raise(
     except TypeError as found:
         raise found from error
     try:
-        register.check(name, *tensors, *numbers, dim)
+        register.check(name, *tensors, *how[:-1])
     except Exception as found:
         if isinstance(found, IndexError) and str(found) == str(error):
             raise found from error

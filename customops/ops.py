@@ -294,7 +294,11 @@ def softmax_max(
 
 
 def scale_min(
-    input: Tensor, scale: float, dim: int = ONE, keepdim: bool = TRUE, **names: "Unpack[Names]"
+    input: Tensor,
+    scale: float | Tensor,
+    dim: int = ONE,
+    keepdim: bool = TRUE,
+    **names: "Unpack[Names]",
 ) -> Tensor:
     """``torch.min(input * scale, dim, keepdim)[0]``, bit for bit, without the product in memory.
 
@@ -334,7 +338,11 @@ def scale_min(
 
 
 def scale_max(
-    input: Tensor, scale: float, dim: int = ONE, keepdim: bool = TRUE, **names: "Unpack[Names]"
+    input: Tensor,
+    scale: float | Tensor,
+    dim: int = ONE,
+    keepdim: bool = TRUE,
+    **names: "Unpack[Names]",
 ) -> Tensor:
     """``torch.max(input * scale, dim, keepdim)[0]``; in all else as :func:`scale_min`.
 
@@ -379,7 +387,7 @@ def _general(
     dim: Any,
     keepdim: bool,
     options: Mapping[str, Any],
-    *scale: float,
+    *scale: float | Tensor | Tensor,
 ) -> Any:
     """A call of whatever the functions take, by its parts."""
     takes = ("mask", "index_dtype") if op in _HAVE_OPTIONS else ()
@@ -396,7 +404,12 @@ def _general(
 
 
 def _raise(
-    error: Exception, op: str, input: Tensor, dim: Any, options: Mapping[str, Any], *scale: float
+    error: Exception,
+    op: str,
+    input: Tensor,
+    dim: Any,
+    options: Mapping[str, Any],
+    *scale: float | Tensor,
 ) -> NoReturn:
     """Raises `error`, or what it is in Python: of the types of arguments torch says that no schema
     fits, and C++ can only raise RuntimeError where torch's own operators raise IndexError."""

@@ -67,7 +67,7 @@ class _SoftmaxMax(Protocol):
 class _Scaled(Protocol):
     default: Callable[..., Tensor]
     def __call__(
-        self, self_: Tensor, /, scale: float, dim: int = 1, keepdim: bool = True
+        self, self_: Tensor, /, scale: float | Tensor, dim: int = 1, keepdim: bool = True
     ) -> Tensor: ...
 
 class _Convolved(Protocol):
@@ -77,7 +77,7 @@ class _Convolved(Protocol):
         input: Tensor,
         weight: Tensor,
         bias: Tensor | None,
-        scale: float,
+        scale: float | Tensor,
         stride: int | Sequence[int] = 1,
         padding: int | Sequence[int] = 0,
         dilation: int | Sequence[int] = 1,

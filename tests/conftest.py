@@ -6,6 +6,7 @@ that there is one: with REQUIRE_GPU=1 or REQUIRE_COMPILER=1 pytest then ends wit
 
 import os
 import shutil
+import sys
 
 # Before torch is imported: idle threads of one pytest-xdist worker leave the cores to the others.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -47,7 +48,8 @@ def device(request):
 def fresh_dynamo():
     """No test depends on what an earlier one compiled."""
     yield
-    torch._dynamo.reset()
+    if "torch._dynamo" in sys.modules:  # to import it takes seconds
+        torch._dynamo.reset()
 
 
 @pytest.fixture

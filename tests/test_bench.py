@@ -442,6 +442,22 @@ def test_the_quantiles_of_known_ratios():
     assert found["limit_ratio"]["below"]["0.9"] == 89
 
 
+def test_random_cases_with_options(tmp_path):
+    """Masks in the order of the input and in others, of some dims or all, and softmax_max."""
+    chosen = sampler.sample(3, 200, "cpu", options=True)
+    assert all(eval(str(case)) == Strided.parse(str(case)) == case for case in chosen)
+    assert {case.has_options for case in chosen} == {True, False}
+    assert all(case.has_options != (case.op == cases.SOFTMAX) for case in chosen)
+    masks = [case.mask for case in chosen if case.mask and len(case.shape) > 2]
+    assert any(0 in mask and max(mask) > 0 for mask in masks) and any(max(m) == 0 for m in masks)
+    assert any(case.mask == case.strides for case in chosen)
+    status, figures = run_random(tmp_path, "--options", "--peers", "torch")
+    assert status == 0
+    assert [row["name"] for row in figures["cases"]] == list(
+        map(str, sampler.sample(6, 3, "cpu", options=True))
+    )
+
+
 def test_the_figures_of_random_cases(tmp_path, capsys):
     status, figures = run_random(tmp_path)
     assert status == 0

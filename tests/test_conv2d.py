@@ -337,6 +337,8 @@ def test_vmap(name, device):
                     for t, d in zip(stacked, in_dims, strict=True)
                 ]
                 torch.testing.assert_close(actual[i], expected_of(name, *sample, **how))
+    none = torch.vmap(function, (0, 0, None))(x[None][:0], w[None][:0], b)
+    assert none.shape == (0, *function(x, w, b).shape)
     grads = torch.func.vmap(torch.func.grad(lambda x, w: function(x, w, b).sum()), (0, None))
     assert grads(torch.stack([x, x]), w).shape == (2, *x.shape)
 

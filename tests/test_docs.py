@@ -88,11 +88,40 @@ def test_the_readme_takes_two_minutes():
     assert len(" ".join(prose).split()) <= 700 and len(text.splitlines()) <= 110
 
 
+def links(path):
+    targets = re.findall(r"\]\(([^)#\s]+)", path.read_text()) if path.suffix == ".md" else []
+    return {(path.parent / target).resolve() for target in targets if ":" not in target}
+
+
+def test_every_document_is_two_links_away():
+    first = links(ROOT.resolve() / "README.md")
+    found = first.union(*map(links, first))
+    assert not [path for path in found if not path.exists()]
+    assert not [path for path in DOCUMENTS[1:] if path.stem != "index" and path not in found]
+
+
 def test_figures_are_those_of_the_data():
     """If not: make docs-data."""
     command = [sys.executable, ROOT / ".ci/docs_data.py", "--check"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+IN_A_BLOCK = re.compile(r"<!-- data: .*?<!-- end -->", re.S)
+MEASURED = re.compile(
+    r"\d ?(?:µs|ms|ns|TB/s|GB/s)\b|\d ?× (?:as|faster|slower)|\b\d+\.\d ×|\b[01]\.\d\d\b(?! is as)"
+)
+BY_HAND = {"correctness", "versioning"}  # names and numbers of other kinds
+
+
+@each_document
+def test_no_figure_is_written_by_hand(path):
+    """Those of measurements come from JSON, or are in a dated note."""
+    if path.parent.name == "notes" or path.stem in BY_HAND:
+        return
+    text = FENCED.sub("", IN_A_BLOCK.sub("", path.read_text()))
+    lines = re.sub(r"`[^`]*`", "", text).splitlines()
+    assert not [line for line in lines if MEASURED.search(line)]
 
 
 # The public API: what these modules export, and two names that a star-import leaves out.

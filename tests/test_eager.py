@@ -124,6 +124,12 @@ def test_index_over_dims_is_that_of_unravel_index(name, device):
     assert torch.equal(x[first, second, third, fourth], extreme)
 
 
+def test_an_index_may_take_more_than_32_bits_in_columns_of_a_few_elements(device):
+    x = torch.tensor([[0.0, 0.0], [0.0, 0.0], [1.0, 1.0]], dtype=torch.float64, device=device)
+    repeated = x[:, :, None].expand(3, 2, 1 << 31)
+    assert ops.argmax(repeated, [0, 2]).tolist() == [1 << 32] * 2
+
+
 @each_op_and_dtype
 def test_extents(spec, dtype, device):
     """Rows and columns of every length near a vector, block or counter boundary."""

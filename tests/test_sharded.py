@@ -3,6 +3,8 @@
 The checks run in one group of processes for each backend and size, and each is a test of its own.
 """
 
+import datetime
+import faulthandler
 import functools
 import importlib.util
 import itertools
@@ -11,6 +13,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 import traceback
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,9 +39,12 @@ from customops.distributed import symmetric
 from customops.distributed.functions import _Call, _problem
 
 NO_GLOO = pytest.mark.skipif(not dist.is_gloo_available(), reason="this torch has no gloo")
-NO_NCCL = pytest.mark.skipif(
-    not dist.is_nccl_available() or torch.cuda.device_count() < 2, reason="there are no two GPUs"
-)
+
+
+def no_nccl(ranks):
+    missing = not dist.is_nccl_available() or torch.cuda.device_count() < ranks
+    return pytest.mark.skipif(missing, reason=f"there are no {ranks} GPUs")
+
 
 ROOT = Path(__file__).parent.parent
 OPS = ("argmin", "argmax", "min", "max")
@@ -83,7 +89,7 @@ def test_pairs(dtype, device):
             begins = [sum(split[:i]) for i in range(len(split))]
             words = gathered(shards, dim, largest, start and begins)
             assert words.size(1) == 1 + shape[1 - dim] * (2 if dtype.itemsize == 8 else 1)
-            result = _ops._unpack(words, shards[0], [dim], bool(keepdim), largest)
+            result = _ops._unpack(words, shards[0], [dim], largest, bool(keepdim))
             expected = REFERENCES["max" if largest else "min"](x, dim, bool(keepdim))
             assert_same(result, expected, context=(kind, split, dim, keepdim, largest, start))
 
@@ -102,7 +108,7 @@ def test_pairs_of_masked_elements(dtype, device):
                 _ops._pairs(shard, [dim], op == "max", None, [], [], shard_mask)
                 for shard, shard_mask in zip(cut(x.to(device), dim, split), masks, strict=True)
             ]
-            result = _ops._unpack(torch.cat(words), x.to(device), [dim], False, op == "max")
+            result = _ops._unpack(torch.cat(words), x.to(device), [dim], op == "max")
             expected = reference.masked(op, x, dim, False, given)
             context = (split, dim, op)
             assert_same([r.cpu() for r in result], expected, context=context)
@@ -116,11 +122,11 @@ def test_pairs_of_many_elements(dtype, device):
     for largest in (False, True):
         words = gathered([x, x, x], 1, largest, starts, [1 << 34])
         assert words.size(1) == 1 + 3 * (2 if dtype.itemsize >= 4 else 1)
-        values, indices = _ops._unpack(words, x, [1], False, largest)
+        values, indices = _ops._unpack(words, x, [1], largest)
         expected = REFERENCES["max" if largest else "min"](x, 1)
         assert_same((values, indices), (expected[0], expected[1] + 5))
     words = gathered([x, x], 1, True, starts[:2], [1 << 34])
-    assert torch.equal(_ops._unpack(words, x, [1], False, True)[1], expected[1] + (1 << 33))
+    assert torch.equal(_ops._unpack(words, x, [1], True)[1], expected[1] + (1 << 33))
 
 
 def test_pairs_over_several_dims(device):
@@ -133,14 +139,14 @@ def test_pairs_over_several_dims(device):
             begin = {0: a, 1: 0, 2: 0, 3: d}
             start, size = zip(*((begin[d], x.size(d)) for d in sorted(dims)), strict=True)
             words.append(_ops._pairs(shard, dims, op == "max", None, list(start), list(size)))
-        result = _ops._unpack(torch.cat(words), shard, dims, False, op == "max")[1]
+        result = _ops._unpack(torch.cat(words), shard, dims, op == "max")[1]
         # (The kept dims are whole in every shard.)
         assert torch.equal(result, reference.arg(op, x, dims))
 
 
 def test_all_shards_are_empty(device):
     x = torch.empty(3, 0, device=device)
-    values, indices = _ops._unpack(gathered([x, x], 1, True), x, [1], False, True)
+    values, indices = _ops._unpack(gathered([x, x], 1, True), x, [1], True)
     assert not values.any() and not indices.any()
 
 
@@ -162,11 +168,6 @@ def test_opcheck(dtype, device):
         torch.library.opcheck(_ops._pairs.default, arguments)
         words = _ops._pairs(*arguments)
         torch.library.opcheck(_ops._unpack.default, (words, x, arguments[1], True, True))
-    for overload in (_ops._unpack.dim, _ops._unpack.index):
-        torch.library.opcheck(overload, (words, x, 1, True, True))
-    # One of its results is not initialised.
-    tests = ("test_schema", "test_faketensor", "test_autograd_registration")
-    torch.library.opcheck(_ops._pairs.dim, (x, 1, True, -1, 2), test_utils=tests)
 
 
 def test_words_that_are_none(device):
@@ -174,7 +175,7 @@ def test_words_that_are_none(device):
     words = _ops._pairs(x, [1], True, None, [], [])
     for wrong in (words[0], words[:, 1:], words.int(), words[:0], words.T, words.repeat(1, 2)):
         with pytest.raises(RuntimeError, match="words"):
-            _ops._unpack(wrong, x, [1], False, True)
+            _ops._unpack(wrong, x, [1], True)
     for start, size in (([1, 2], []), ([1], [4]), ([], [4]), ([-1], [])):
         with pytest.raises(RuntimeError, match="start|lie"):
             _ops._pairs(x, [1], True, None, start, size)
@@ -198,7 +199,7 @@ def test_bench(tmp_path):
         assert received == [8 + 8 * row["batch"], row["batch"] * 250 * 4]
 
 
-CALL = _Call("argmax", "float32", "cpu", 1, [4], 8, None, "")
+CALL = _Call("argmax", "float32", "cpu", 1, [4], 8, None, 8, "")
 
 
 @pytest.mark.parametrize(
@@ -212,6 +213,7 @@ CALL = _Call("argmax", "float32", "cpu", 1, [4], 8, None, "")
         ({"dim": 0}, "differ in dim: 1 on rank 0, 0 on rank 1"),
         ({"shape": [5]}, r"differ in shape: \[4\] on rank 0, \[5\] on rank 1"),
         ({"offset": 8}, "offset is None on rank 0 and 8 on rank 1"),
+        ({"pair_bytes": 16}, "differ in pair bytes: 8 on rank 0, 16 on rank 1"),
         ({"error": "it is wrong"}, "rank 1: it is wrong"),
     ],
 )
@@ -268,6 +270,38 @@ def test_torch_without_distributed(monkeypatch):
         distributed.__getattr__("argmax")
 
 
+@pytest.mark.parametrize("dtype", [torch.int8, torch.bfloat16, torch.float64], ids=str)
+@pytest.mark.parametrize("device", [pytest.param("cuda", marks=NO_CUDA)])
+def test_one_shot(dtype, device):
+    """The kernels of three ranks, on streams of one GPU: they wait for each other."""
+    streams = [torch.cuda.Stream() for _ in range(3)]
+    for stream in streams:  # memory is not to be asked for while a kernel waits
+        with torch.cuda.stream(stream):
+            torch.empty(1, device=device)
+    shape = (2, 3, symmetric.CAPACITY, 2)
+    own = [torch.zeros(shape, dtype=torch.int64, device=device) for _ in streams]
+    states = [torch.zeros(2, dtype=torch.int32, device=device) for _ in streams]
+    buffers = torch.tensor([buffer.data_ptr() for buffer in own], device=device)
+    for call, batch in enumerate((1, 7, 128, 129, 2000, 3, 3)):
+        x = data.make((batch, 12), dtype, "special", seed=call).to(device)
+        shards = cut(x, 1, [5, 0, 7])
+        words = gathered(shards, 1, True)
+        torch.cuda.synchronize()
+        results = []
+        for rank, stream in reversed(list(enumerate(streams))):
+            with torch.cuda.stream(stream):
+                torch.cuda._sleep(call % 2 * rank * 100_000)
+                of_rank = (words[rank : rank + 1], shards[rank], [1], True, call % 2 == 0)
+                given = (buffers, states[rank], rank, symmetric.CAPACITY, 10**10)
+                results.append(_ops._one_shot(*of_rank, *given))
+        torch.cuda.synchronize()
+        expected = REFERENCES["max"](x, 1, call % 2 == 0)
+        for result in results:
+            assert_same(result, expected, context=(call, batch))
+        exchange = symmetric.Exchange(buffers, states[1], 1, 1, own[1], device, "", [], None)
+        assert torch.equal(exchange.headers(), words[:, 0])
+
+
 @pytest.mark.parametrize("call", [2, 3, -1])
 def test_headers_in_symmetric_memory(device, call):
     """Where the kernel has put them: the halves of a word, each below the number of the call."""
@@ -277,9 +311,8 @@ def test_headers_in_symmetric_memory(device, call):
     for rank, header in enumerate(headers):
         halves = header & 0xFFFFFFFF, header >> 32 & 0xFFFFFFFF
         slots[call % 2, rank, 0] = torch.tensor([call << 32 | half for half in halves])
-    buffer = slots.flatten().view(torch.uint8).to(device)
     state = torch.tensor([call, 0], dtype=torch.int32, device=device)
-    exchange = symmetric.Exchange(state, state, 0, 1, buffer, None)
+    exchange = symmetric.Exchange(state, state, 0, 1, slots.to(device), device, "", [], None)
     assert exchange.headers().tolist() == headers
 
 
@@ -443,7 +476,8 @@ def mesh_of(device, shape):
 
 def meshes(world, device):
     yield mesh_of(device, (world,))
-    yield mesh_of(device, (2, world // 2))
+    if world > 1:
+        yield mesh_of(device, (2, world // 2))
 
 
 PLACEMENTS = (Shard(0), Shard(1), Shard(2), Replicate())
@@ -655,7 +689,7 @@ def graphs():
     torch._dynamo.reset()
 
 
-def check_compiled(rank, world, device):
+def check_compiled(rank, world, device, collective="all_gather"):
     """One graph with one collective; a second one for all other batch sizes."""
     x = data.make((3, 16), torch.float32, "ties").to(device)
     begin, end = split_of(rank, world, 16, uneven=True)
@@ -673,7 +707,7 @@ def check_compiled(rank, world, device):
             assert len(found) == 2
             for graph in found:
                 targets = [str(node.target) for node in graph.graph.nodes]
-                assert sum("all_gather" in target for target in targets) == 1, targets
+                assert sum(collective in target for target in targets) == 1, targets
 
 
 def check_compiled_gradient(rank, world, device):
@@ -728,13 +762,16 @@ def check_symmetric_memory(rank, world, device):
     """One kernel in place of collective and unpack; not on a CPU, and not for large calls."""
     os.environ.setdefault("TORCH_SYMM_MEM_DISABLE_MULTICAST", "1")  # it is not needed
     possible = distributed.enable_symmetric_memory(timeout=60)
-    assert possible == (device.type == "cuda" and torch.cuda.can_device_access_peer(0, 1))
+    reachable = device.type == "cuda" and (world == 1 or torch.cuda.can_device_access_peer(0, 1))
+    assert possible == reachable
     if possible:
         check_plain(rank, world, device)
         check_ties_and_nans(rank, world, device)
         check_gradient(rank, world, device)
         check_dtensor(rank, world, device)
         check_symmetric_replays(rank, world, device)
+        check_symmetric_streams(rank, world, device)
+        check_compiled(rank, world, device, collective="one_shot")
     distributed.disable_symmetric_memory()
     check_ties_and_nans(rank, world, device)
 
@@ -743,29 +780,38 @@ class Symmetric:
     """In place of the kernel: its answer, by a collective."""
 
     def __init__(self, group):
-        self.group, self.calls = group, 0
+        self.group, self.group_name, self.calls = group, group.group_name, 0
 
     def fits(self, words):
         return True
 
-    def __call__(self, words, x, dims, keepdim, largest):
+    def __call__(self, words, x, dims, largest, keepdim):
         self.calls += 1
         self.gathered = words.new_empty(dist.get_world_size(self.group), words.size(1))
         dist.all_gather_into_tensor(self.gathered, words, group=self.group)
-        return _ops._unpack(self.gathered, x, dims, keepdim, largest)
+        return _ops._unpack(self.gathered, x, dims, largest, keepdim)
 
     def headers(self):
         return self.gathered[:, 0]
 
 
 def check_one_transport(rank, world, device):
-    """Whether one rank's shard requires a gradient does not decide how the ranks exchange."""
+    """Neither a shard that requires a gradient nor a graph of one rank decides how all exchange."""
     x = data.make((3, 4 * world), torch.float32, "smooth").to(device)
     shard = x[:, 4 * rank : 4 * rank + 4].clone().requires_grad_(rank == world - 1)
     exchange = Symmetric(dist.group.WORLD)
-    with mock.patch.dict(symmetric.exchanges, {exchange.group: exchange}):
-        for calls, offset in enumerate((None, 4 * rank), 1):
-            values, indices = distributed.max(shard, 1, offset=offset)
+    compiled = torch.compile(distributed.max, fullgraph=True, backend="aot_eager", dynamic=True)
+    before = compiled if rank == 0 else distributed.max
+    assert_same(before(shard.detach(), 1), REFERENCES["max"](x, 1))
+    with (
+        mock.patch.dict(symmetric.exchanges, {exchange.group: exchange}),
+        mock.patch.dict(symmetric.devices, {exchange.group_name: device}),
+    ):
+        for calls, (offset, of_graph) in enumerate(
+            itertools.product((None, 4 * rank), range(-1, world)), 1
+        ):
+            f = compiled if rank == of_graph else distributed.max
+            values, indices = f(shard, 1, offset=offset)
             assert exchange.calls == calls
             assert_same((values.detach(), indices), REFERENCES["max"](x, 1))
             if shard.requires_grad:
@@ -790,16 +836,16 @@ def check_symmetric_memory_of_one_rank(rank, world, device):
             distributed.enable_symmetric_memory(timeout=float("inf") if rank == 1 else 60)
     group = dist.new_group()
     state = torch.zeros(2, dtype=torch.int32, device=device)
-    symmetric.exchanges[group] = symmetric.Exchange(state, state, rank, 1, state, None)
+    name = group.group_name
+    exchange = symmetric.Exchange(state, state, rank, 1, state, device, name, [], None)
+    symmetric.exchanges[group], symmetric.devices[name] = exchange, device
     dist.destroy_process_group(group)
     distributed.disable_symmetric_memory()
-    assert group not in symmetric.exchanges
+    assert group not in symmetric.exchanges and name not in symmetric.devices
 
 
 def check_symmetric_replays(rank, world, device):
     """Many calls behind each other, of changing sizes and in graphs, while ranks run apart."""
-    if device.type == "cpu":
-        return
     graphs = []
     for batch in (1, 3, 128, 129, 1000, 4095, 5000):
         x = data.make((batch, 8 * world), torch.bfloat16, "ties", seed=batch).to(device)
@@ -824,11 +870,32 @@ def check_symmetric_replays(rank, world, device):
             assert_same(eager, expected, context=(i,))
 
 
+def check_symmetric_streams(rank, world, device):
+    """Calls on two streams come one after another, though one is late; and graphs of one rank."""
+    x = data.make((40, 8 * world), torch.bfloat16, "ties").to(device)
+    first, second = x[:, 8 * rank : 8 * rank + 8], x[:8, 8 * rank : 8 * rank + 8].neg()
+    compiled = torch.compile(distributed.max, fullgraph=True, backend="aot_eager")
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    for i in range(20):
+        with torch.cuda.stream(side):
+            torch.cuda._sleep(i % 3 * (rank + 1) * 100_000)
+            late = distributed.max(first, 1)
+        soon = (compiled if i % world == rank else distributed.max)(second, 1)
+        torch.cuda.synchronize()
+        assert_same(late, REFERENCES["max"](x, 1), context=(i,))
+        assert_same(soon, REFERENCES["max"](x[:8].neg(), 1), context=(i,))
+
+
+ONLY_WITH_SYMMETRIC_MEMORY = ("check_symmetric_replays", "check_symmetric_streams")
 CHECKS = {
     name.removeprefix("check_"): check
     for name, check in list(globals().items())
-    if name.startswith("check_") and name not in ("check_placements", "check_symmetric_replays")
+    if name.startswith("check_") and name not in ("check_placements", *ONLY_WITH_SYMMETRIC_MEMORY)
 }
+
+
+MOST_SECONDS = 120  # of a check
 
 
 def worker(rank, world, backend, names, folder):
@@ -840,12 +907,18 @@ def worker(rank, world, backend, names, folder):
     rendezvous = f"file://{folder}/rendezvous"
     dist.init_process_group(backend, init_method=rendezvous, rank=rank, world_size=world)
     for name in names:
-        try:
-            CHECKS[name](rank, world, device)
-        except BaseException:
-            (folder / f"{name}.{rank}").write_text(traceback.format_exc())
-            os._exit(1)  # the others wait for this rank, and are ended with it
+        with open(folder / f"{name}.{rank}", "w") as failure:
+            # Ranks that wait for each other end, too, and say where.
+            faulthandler.dump_traceback_later(MOST_SECONDS, exit=True, file=failure)
+            try:
+                CHECKS[name](rank, world, device)
+            except BaseException:
+                failure.write(traceback.format_exc())
+                failure.flush()
+                os._exit(1)  # the others wait for this rank, and are ended with it
+        os.remove(folder / f"{name}.{rank}")
         (folder / name).touch()
+    faulthandler.cancel_dump_traceback_later()
     dist.barrier()
     dist.destroy_process_group()
 
@@ -856,10 +929,13 @@ MORE_RANKS = (
     *("dtensor_partial", "dtensor_gradient", "dtensor_options", "dtensor_softmax"),
     "compiled_dtensor",
 )
+ON_GPUS = ("cuda_graph", "symmetric_memory")
 GROUPS = {
     "gloo-2": (("gloo", 2, tuple(CHECKS)), [NO_GLOO]),
     "gloo-4": (("gloo", 4, MORE_RANKS), [NO_GLOO]),
-    "nccl-2": (("nccl", 2, tuple(CHECKS)), [NO_CUDA, NO_NCCL]),
+    "nccl-1": (("nccl", 1, ON_GPUS), [NO_CUDA, no_nccl(1)]),
+    "nccl-2": (("nccl", 2, tuple(CHECKS)), [NO_CUDA, no_nccl(2)]),
+    "nccl-4": (("nccl", 4, (*MORE_RANKS, *ON_GPUS)), [no_nccl(4)]),
 }
 
 
@@ -891,7 +967,7 @@ def checked(tmp_path_factory):
 )
 def test_in_a_group(checked, group, name):
     folder = checked(group)
-    failures = [path.read_text() for path in folder.glob(f"{name}.*")]
+    failures = [text for path in folder.glob(f"{name}.*") if (text := path.read_text())]
     assert not failures, "\n".join(failures)
     error = folder / "error"
     assert (folder / name).exists(), error.read_text() if error.exists() else "it did not run"
@@ -941,3 +1017,36 @@ def test_faults(tmp_path, monkeypatch):
     monkeypatch.setenv("TORCH_DISTRIBUTED_DEBUG", "DETAIL")
     torch.multiprocessing.spawn(fails_in_detail, args=(tmp_path,), nprocs=2)
     assert (tmp_path / "done").exists()
+
+
+def is_left_alone(rank, folder, direct):
+    torch.cuda.set_device(rank)
+    rendezvous, timeout = f"file://{folder}/rendezvous", datetime.timedelta(seconds=5)
+    dist.init_process_group("nccl", rendezvous, timeout, 2, rank)
+    x = torch.zeros(3, 4, device="cuda")
+    assert not direct or distributed.enable_symmetric_memory(timeout=3)
+    distributed.max(x, 1)
+    torch.cuda.synchronize()
+    (folder / f"{rank}").touch()
+    if rank == 0:
+        distributed.max(x, 1)
+        torch.cuda.synchronize()
+        time.sleep(60)
+    os._exit(0)
+
+
+@pytest.mark.parametrize(
+    "direct", [pytest.param(d, marks=no_nccl(2), id=f"nccl-2-{d}") for d in (False, True)]
+)
+def test_killed_rank(tmp_path, direct):
+    """The other ends with an error of torch within the timeout."""
+    context = torch.multiprocessing.get_context("spawn")
+    ranks = [context.Process(target=is_left_alone, args=(r, tmp_path, direct)) for r in (0, 1)]
+    for process in ranks:
+        process.start()
+    for process in ranks:
+        process.join(50)
+    codes = [process.exitcode for process in ranks]
+    for process in ranks:
+        process.kill()
+    assert codes[0] not in (0, None) and codes[1] == 0 and (tmp_path / "0").exists(), codes

@@ -16,6 +16,7 @@ PACKAGE = Path(customops.__file__).parent
 # torch made it public, or has no named dims to ask for.
 SOMETIMES_MISSING = {
     "torch_exception_get_what_without_backtrace": torch.__version__ < "2.13",
+    "torch._C._cuda_getCurrentRawStream": torch.version.cuda is None,
     "_ZN2at4impl9has_namesEPKN3c1010TensorImplE": not hasattr(torch.Tensor, "names"),
 }
 

@@ -45,6 +45,8 @@ def in_schema(schema):
         kind = TYPES.get(str(argument.type), str(argument.type))
         if argument.name == "index_dtype":  # torch calls a dtype an int
             kind = "dtype | None"
+        if argument.name == "scale":  # a tensor is taken before the schema is looked at
+            kind = "float | Tensor"
         parameters.append((argument.name, kind, argument.default_value))
     results = "Tensor" if len(schema.returns) == 1 else "tuple[Tensor, Tensor]"
     return parameters, results

@@ -15,13 +15,20 @@ import customops
 
 
 class Model(nn.Module):
-    """Several reductions of a (batch, channels, positions) tensor."""
+    """Several reductions of a (batch, channels, positions) tensor, and of a convolution of it."""
+
+    def __init__(self):
+        super().__init__()
+        weight = torch.arange(36.0).remainder(5).sub(2)
+        self.register_buffer("weight", weight.reshape(4, 1, 3, 3))
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         nearest = customops.argmin(x, 1)
         brightest = customops.argmax(x, [1, 2])
         values, indices = customops.min(x, -1)
-        return nearest, brightest, values, indices, customops.scale_min(x, -2.0, dim=1)
+        scaled = customops.scale_min(x, -2.0, dim=1)
+        convolved = customops.conv2d_scale_min(x[:, None], self.weight, None, -2.0, padding=1)
+        return nearest, brightest, values, indices, scaled, convolved
 
 
 def make_input(sizes: list[int], device: str) -> Tensor:
@@ -35,7 +42,7 @@ def package(path: str, device: str) -> str:
     x = make_input([3, 4, 5], device)
     sizes = {d: Dim.DYNAMIC for d in range(3)}
     with torch.no_grad():
-        program = torch.export.export(Model(), (x,), dynamic_shapes=(sizes,))
+        program = torch.export.export(Model().to(device), (x,), dynamic_shapes=(sizes,))
         return torch._inductor.aoti_compile_and_package(program, package_path=path)
 
 
@@ -53,7 +60,7 @@ def main() -> None:
     print("wrote", package(options.path, options.device))
     if options.sizes:
         sizes = [int(size) for size in options.sizes.split(",")]
-        print(*map(show, Model()(make_input(sizes, options.device))), sep="\n")
+        print(*map(show, Model().to(options.device)(make_input(sizes, options.device))), sep="\n")
 
 
 if __name__ == "__main__":

@@ -198,6 +198,7 @@ void run_pairs(Reduction& r, Packing& p) {
   const auto values = std::make_unique_for_overwrite<int64_t[]>(
       (p.to.count * r.dtype->bytes + sizeof(int64_t) - 1) / sizeof(int64_t));
   r.indices = p.to.words + 1;
+  p.indices = p.to.words + 1;
   r.index_bytes = sizeof(int64_t);
   p.values = r.values = values.get();
   run(r);

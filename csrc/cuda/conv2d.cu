@@ -84,7 +84,6 @@ class Choices {
     return ++calls_[key] >= kCalls;
   }
 
-  // Replaces another.
   void keep(const Key& key, Choice choice) {
     const std::lock_guard lock(mutex_);
     calls_.erase(key);
@@ -317,9 +316,8 @@ Tensor run_conv2d(Run run, const char* op, const Conv2d& call) {
   if (!*choice) return unfused();
   try {
     return run_fused(call, **choice, stream);
-  } catch (const std::exception&) {
+  } catch (const std::exception&) {  // without memory for a copy of the input, say
     if (capturing) throw;
-    choices().keep(key, nullptr);
     return unfused();
   }
 }

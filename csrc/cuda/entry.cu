@@ -14,6 +14,7 @@
 #include "cuda/device.cuh"
 #include "cuda/device_guard.h"
 #include "cuda/make_plan.h"
+#include "cuda/one_shot.h"
 #include "cuda/pack.h"
 #include "distributed.h"
 #include "operators.h"
@@ -234,10 +235,14 @@ void run_pairs(Reduction& r, Packing& p) {
     r.values = p.to.words;
     return launch(r, plan, p.to, stream);
   }
-  const Tensor values = empty_bytes(p.to.count * r.dtype->bytes, r.device_index);
-  r.indices = p.to.words + 1;
+  // Not among the words, which are not aligned for stores of several results.
+  const int64_t value_bytes = round_up(p.to.count * r.dtype->bytes, kLoadBytes);
+  const Tensor results =
+      empty_bytes(value_bytes + p.to.count * int64_t(sizeof(int64_t)), r.device_index);
+  p.values = r.values = results.mutable_data();
+  r.indices = static_cast<char*>(r.values) + value_bytes;
+  p.indices = static_cast<const int64_t*>(r.indices);
   r.index_bytes = sizeof(int64_t);
-  p.values = r.values = values.mutable_data();
   launch(r, plan, {}, stream);
   launch_pack(p, *r.dtype, stream);
 }
@@ -247,14 +252,14 @@ void unpack_pairs(const Unpacking& unpacking, const Gathered& words, const Reduc
   launch_unpack(unpacking, words, order, current_stream(order.device_index));
 }
 
-// (words, self, dims, keepdim, largest, buffers, state, rank, capacity, timeout) -> (values,
+// (words, self, dims, largest, keepdim, buffers, state, rank, capacity, timeout) -> (values,
 // indices): of this rank's words and of those that the others send meanwhile
 void one_shot(StableIValue* stack, uint64_t, uint64_t) {
   constexpr const char* op = "_one_shot";
   const Tensor words(stack[0]);
   const Input self(stack[1]);
   const auto dims = argument<std::vector<int64_t>>(stack[2]);
-  const bool keepdim = argument<bool>(stack[3]), largest = argument<bool>(stack[4]);
+  const bool largest = argument<bool>(stack[3]), keepdim = argument<bool>(stack[4]);
   const Tensor buffers(stack[5]), state(stack[6]);
   OneShot e{};
   e.rank = argument<int64_t>(stack[7]);
@@ -263,7 +268,7 @@ void one_shot(StableIValue* stack, uint64_t, uint64_t) {
   e.buffers = static_cast<void* const*>(buffers.data());
   e.state = static_cast<uint32_t*>(state.mutable_data());
   const uint64_t mask = check_dims(op, dims.data(), dims.size(), self.ndim);
-  unpack_words(op, stack, words, self, mask, keepdim, largest, {true, true},
+  unpack_words(op, stack, words, self, mask, largest, keepdim, {true, true},
                [&](Unpacking u, const Gathered& own, const Reduction& order) {
                  if (own.length > e.capacity) reduceops::fail(op, own.length, " words do not fit");
                  u.ranks = buffers.sizes()[0];

@@ -102,7 +102,9 @@ __global__ void __launch_bounds__(kBatches ? kWholeThreads : kThreads,
   };
   State state;
   if constexpr (kBatches) {
-    state = batches.state(source, items.state(), lanes, place);
+    // A last part may be too short for a pack.
+    state = packs > 0 ? batches.state(source, items.state(), lanes, place)
+                      : warp_combine(items.state(), lanes);
   } else {
     state = reducer.of_held(source, held, items.state(), lanes, place);
   }

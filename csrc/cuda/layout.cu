@@ -7,10 +7,11 @@
 namespace reduceops::cuda {
 namespace {
 
-constexpr int kLanes = 32, kWarps = 8, kThreads = kLanes * kWarps;
+constexpr int kLanes = 32, kWarps = 8, kTileThreads = kLanes * kWarps;
 // A tile: words of 4 bytes, each of which holds the one or two neighbouring channels of a position.
 constexpr int kTileWords = 32, kTilePositions = 128;
-constexpr int kPitch = kTilePositions + 1;  // of a row in shared memory: no two lanes share a bank
+// Of a row in shared memory: no two lanes share a bank.
+constexpr int kTilePitch = kTilePositions + 1;
 constexpr int kRuns = kTilePositions / kLanes;
 
 struct Tiles {
@@ -18,13 +19,13 @@ struct Tiles {
   int64_t channel_tiles, position_tiles, count;
 };
 
-// A tile's place; `channel` and `position` are its first.
-struct Tile {
+// `channel` and `position` are its first.
+struct TilePlace {
   int64_t image, channel, position;
 };
 
 template <class T>
-__device__ Tile tile_of(const Tiles& t, int64_t index) {
+__device__ TilePlace tile_of(const Tiles& t, int64_t index) {
   constexpr int kChannels = kTileWords * sizeof(uint32_t) / sizeof(T);
   const int64_t rest = index / t.channel_tiles;
   return {rest / t.position_tiles, index % t.channel_tiles * kChannels,
@@ -39,7 +40,7 @@ __device__ int position_at(int place) {
   return place < kTilePositions / 2 ? 2 * place : 2 * (place - kTilePositions / 2) + 1;
 }
 
-__device__ inline void read_tile(const Images& i, const Tile& tile, uint32_t* shared,
+__device__ inline void read_tile(const Images& i, const TilePlace& tile, uint32_t* shared,
                                  const uint32_t*) {
   const auto* from = static_cast<const uint32_t*>(i.from) + tile.image * i.image_stride;
   const int warp = threadIdx.x / kLanes, lane = threadIdx.x % kLanes;
@@ -58,7 +59,7 @@ __device__ inline void read_tile(const Images& i, const Tile& tile, uint32_t* sh
   for (int row = 0; row < kTileWords / kWarps; ++row) {
 #pragma unroll
     for (int run = 0; run < kRuns; ++run)
-      shared[(warp + row * kWarps) * kPitch + lane + run * kLanes] = words[row][run];
+      shared[(warp + row * kWarps) * kTilePitch + lane + run * kLanes] = words[row][run];
   }
 }
 
@@ -71,7 +72,7 @@ __device__ inline uint32_t load_pair(const uint16_t* from, int64_t left, bool al
   return pair;
 }
 
-__device__ inline void read_tile(const Images& i, const Tile& tile, uint32_t* shared,
+__device__ inline void read_tile(const Images& i, const TilePlace& tile, uint32_t* shared,
                                  const uint16_t*) {
   const auto* from = static_cast<const uint16_t*>(i.from) + tile.image * i.image_stride;
   const bool aligned = reinterpret_cast<uintptr_t>(i.from) % 4 == 0 && i.channel_stride % 2 == 0 &&
@@ -90,7 +91,7 @@ __device__ inline void read_tile(const Images& i, const Tile& tile, uint32_t* sh
   }
 #pragma unroll
   for (int row = 0; row < kTileWords / kWarps; ++row) {
-    uint32_t* to = shared + (warp + row * kWarps) * kPitch + lane;
+    uint32_t* to = shared + (warp + row * kWarps) * kTilePitch + lane;
 #pragma unroll
     for (int run = 0; run < kRuns; run += 2) {
       const uint32_t a = pairs[row][run], b = pairs[row][run + 1];
@@ -101,12 +102,13 @@ __device__ inline void read_tile(const Images& i, const Tile& tile, uint32_t* sh
 }
 
 template <class T>
-__global__ void __launch_bounds__(kThreads) channels_last_kernel(const __grid_constant__ Tiles t) {
+__global__ void __launch_bounds__(kTileThreads)
+    channels_last_kernel(const __grid_constant__ Tiles t) {
   constexpr int kPerLoad = kLoadBytes / sizeof(T), kWordsPerLoad = kLoadBytes / sizeof(uint32_t);
-  constexpr int kStoringLanes = kTileWords / kWordsPerLoad, kAtOnce = kThreads / kStoringLanes;
+  constexpr int kStoringLanes = kTileWords / kWordsPerLoad, kAtOnce = kTileThreads / kStoringLanes;
   auto* shared = reinterpret_cast<uint32_t*>(dynamic_shared());
   const Images& i = t.images;
-  const Tile tile = tile_of<T>(t, blockIdx.x);
+  const TilePlace tile = tile_of<T>(t, blockIdx.x);
   read_tile(i, tile, shared, static_cast<const T*>(nullptr));
   __syncthreads();
 
@@ -119,7 +121,7 @@ __global__ void __launch_bounds__(kThreads) channels_last_kernel(const __grid_co
     Vector<T> vector;
     uint32_t words[kWordsPerLoad];
 #pragma unroll
-    for (int w = 0; w < kWordsPerLoad; ++w) words[w] = shared[(word + w) * kPitch + place];
+    for (int w = 0; w < kWordsPerLoad; ++w) words[w] = shared[(word + w) * kTilePitch + place];
     memcpy(&vector, words, sizeof vector);
     T* const out = to + position * i.channels;
     if (i.channels % kPerLoad == 0) {
@@ -138,8 +140,8 @@ void launch_channels_last_of(const Images& images, void* stream) {
   tiles.count = images.images * tiles.channel_tiles * tiles.position_tiles;
   cudaLaunchConfig_t config{};
   config.gridDim = static_cast<unsigned>(tiles.count);
-  config.blockDim = kThreads;
-  config.dynamicSmemBytes = kTileWords * kPitch * sizeof(uint32_t);
+  config.blockDim = kTileThreads;
+  config.dynamicSmemBytes = kTileWords * kTilePitch * sizeof(uint32_t);
   config.stream = static_cast<cudaStream_t>(stream);
   check(cudaLaunchKernelEx(&config, channels_last_kernel<T>, tiles));
 }
@@ -153,8 +155,9 @@ __device__ inline float finished(float x, bool largest) {
 }
 
 template <class Format>
-__global__ void __launch_bounds__(kThreads) finish_kernel(const __grid_constant__ Unfinished u) {
-  const int64_t i = blockIdx.x * int64_t(kThreads) + threadIdx.x;
+__global__ void __launch_bounds__(kTileThreads)
+    finish_kernel(const __grid_constant__ Unfinished u) {
+  const int64_t i = blockIdx.x * int64_t(kTileThreads) + threadIdx.x;
   if (i >= u.count) return;
   const float convolved = Format::decode(Format::encode(finished(u.from[i], u.largest)));
   static_cast<typename Format::Key*>(u.to)[i] = Format::encode(convolved * u.scale);
@@ -163,8 +166,8 @@ __global__ void __launch_bounds__(kThreads) finish_kernel(const __grid_constant_
 template <class Format>
 void launch_finish_of(const Unfinished& u, void* stream) {
   cudaLaunchConfig_t config{};
-  config.gridDim = static_cast<unsigned>((u.count + kThreads - 1) / kThreads);
-  config.blockDim = kThreads;
+  config.gridDim = static_cast<unsigned>((u.count + kTileThreads - 1) / kTileThreads);
+  config.blockDim = kTileThreads;
   config.stream = static_cast<cudaStream_t>(stream);
   check(cudaLaunchKernelEx(&config, finish_kernel<Format>, u));
 }

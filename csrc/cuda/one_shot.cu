@@ -1,18 +1,19 @@
-// Ranks on GPUs of one host send each other their pairs and combine them, in one kernel: a
-// collective and unpack_kernel (pack.cu) without the launches and barriers between. Bound by
+// A collective and unpack_kernel (pack.cu) without the launches and barriers between. Bound by
 // latency, that of a store to another GPU's memory.
 //
 // A word of 8 bytes is sent as two of them, each half of it beside the number of the call. Whoever
 // waits for a word sees by that number that it has come, so nothing has to be ordered. Calls take
 // one half of the buffers and the other in turns: a rank that sends in call n has ended call n - 1,
-// for which every rank had ended call n - 2, whose half it now overwrites.
+// for which every rank had ended call n - 2, whose half it now overwrites. For that the kernels of
+// a rank have to run one after another, and those of all ranks in one order.
 //
 // The calls of a rank are numbered by its kernels, not by the host, so a CUDA graph can be
-// replayed.
+// replayed. All ranks begin with the same number.
 #include <algorithm>
+#include <cassert>
 
 #include "cuda/device.cuh"
-#include "cuda/pack.h"
+#include "cuda/one_shot.h"
 
 namespace reduceops::cuda {
 namespace {
@@ -55,7 +56,9 @@ struct Received {
       if (low >> 32 == call && high >> 32 == call) break;
       if (spins % 1024 != 0) continue;
       if (start == 0) start = now();
-      if (now() - start > timeout) __trap();
+      if (now() - start > timeout)
+        __assert_fail("a rank has not sent its words within the timeout of enable_symmetric_memory",
+                      __FILE__, __LINE__, __func__);
     }
     return static_cast<int64_t>(high << 32 | static_cast<uint32_t>(low));
   }

@@ -7,7 +7,7 @@ namespace reduceops::cuda {
 namespace {
 
 constexpr int kPairThreads = 128;
-constexpr int64_t kPairBlocks = 4096;
+constexpr int64_t kPairBlocks = 4096;  // at most, for there may be any number of pairs
 
 template <class Key>
 __global__ void __launch_bounds__(kPairThreads) pack_kernel(const __grid_constant__ Packing p) {

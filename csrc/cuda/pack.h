@@ -15,18 +15,4 @@ void launch_pack(const Packing& packing, const DType& dtype, void* stream);
 void launch_unpack(const Unpacking& unpacking, const Gathered& words, const Reduction& order,
                    void* stream);
 
-// The words of this rank, and where each rank receives those of all (one_shot.cu).
-struct OneShot {
-  const int64_t* words;
-  void* const* buffers;  // of each rank, for [2][ranks][capacity] slots of kSlotBytes
-  int64_t capacity;      // words
-  int64_t rank;
-  uint32_t* state;   // how many calls there were, and how many blocks of this one are done
-  uint64_t timeout;  // in ns; after that a kernel that waits for a rank ends with an error
-};
-constexpr int64_t kSlotBytes = 16;
-
-void launch_one_shot(const Unpacking& unpacking, const OneShot& one_shot, const Reduction& order,
-                     void* stream);
-
 }  // namespace reduceops::cuda

@@ -222,7 +222,7 @@ class PlanCheck {
     require(plan_.threads == kThreads, "a block as the kernel is compiled for");
     require_cover(plan_.blocks, columns * kThreads, groups_.outputs,
                   "the blocks cover the outputs once");
-    require(groups_.outputs >> 32 == 0, "columns have 32-bit numbers");
+    require((groups_.outputs | groups_.extent) >> 32 == 0, "columns and indices fit 32 bits");
   }
 
   void columns() {

@@ -28,11 +28,6 @@ class Results {
   __device__ bool only_indices() const {
     return !p_.candidates && !p_.out.values && p_.in_order && along_.step == 1;
   }
-  // Of the first ones, all there are; so many fit evenly between the outputs before them.
-  template <int kCount>
-  __device__ void put_indices(const uint32_t (&positions)[kCount]) const {
-    p_.out.put_indices(output_, positions);
-  }
   // Of neighbours from `here` on, as far as they are below `end`.
   template <int kCount>
   __device__ void put_indices(uint32_t here, uint32_t end,

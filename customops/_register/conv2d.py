@@ -175,6 +175,7 @@ def _has_symbols(arguments) -> bool:
 
 def _register_vmap(op: str) -> None:
     packet = getattr(torch.ops.reduceops, op)
+    reduce = getattr(torch.ops.reduceops, op.removeprefix("conv2d_"))
 
     def rule(
         info, in_dims, input, weight, bias, scale, stride=(1, 1), padding=(0, 0), dilation=(1, 1),
@@ -189,19 +190,28 @@ def _register_vmap(op: str) -> None:
             result = packet(batches.flatten(0, 1), weight, bias, scale, *rest)
             return result.unflatten(0, batches.shape[:2]), 0
 
-        tensors = [
-            [x] * info.batch_size if of is None else x.unbind(of)
+        # Samples with filters of their own are groups of one convolution.
+        size, (*how, groups, _, _) = info.batch_size, rest
+        x, w, b = (
+            x if x is None else x.expand(size, *x.shape) if of is None else x.movedim(of, 0)
             for x, of in zip((input, weight, bias), in_dims[:3], strict=True)
-        ]
-        if info.batch_size == 0:
-            like = (
-                x if of is None else x.new_zeros([n for d, n in enumerate(x.shape) if d != of])
-                for x, of in zip((input, weight, bias), in_dims[:3], strict=True)
-            )
-            result = packet(*like, scale, *rest)
-            return result.new_empty((0, *result.shape)), 0
-        results = [packet(*sample, scale, *rest) for sample in zip(*tensors, strict=True)]
-        return torch.stack(results), 0
+        )
+        one = (t if t is None else t.new_empty(t.shape[1:]) for t in (x, w, b))
+        shape, dim = check(op, *one, *rest[:-1]), dim % len(sample)
+        if size == 0:
+            return x.new_empty((0, *checks.reduced_shape(shape, [dim], keepdim))), 0
+        if len(sample) == 3:
+            x = x.unsqueeze(1)
+        if of_input is None and groups == 1:  # all of one input
+            x = x[0]
+        else:
+            x, groups = x.movedim(0, 1).flatten(1, 2), groups * size
+        w, b = w.flatten(0, 1), b if b is None else b.flatten()
+        convolved = torch.nn.functional.conv2d(x, w, b, *how, groups)
+        convolved = convolved.unflatten(1, (size, -1)).movedim(1, 0)
+        if len(sample) == 3:
+            convolved = convolved.squeeze(1)
+        return reduce(convolved, scale, dim + 1, keepdim), 0
 
     torch.library.register_vmap(f"reduceops::{op}", rule)
 

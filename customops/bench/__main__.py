@@ -78,6 +78,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     of_random.add_argument("--seed", type=int, default=0)
     of_random.add_argument("--cases", type=int, default=100, metavar="N")
+    of_random.add_argument(
+        "--options",
+        action="store_true",
+        help="with masks in any order of memory, and of softmax_max",
+    )
     of_random.add_argument("--list", action="store_true", help="print the cases, and measure none")
     of_random.add_argument(
         "--compile-share",
@@ -223,7 +228,9 @@ def _run_random(
 ) -> int:
     device = options.device
     if options.suite == RANDOM:
-        chosen = options.case or sampler.sample(options.seed, options.cases, device)
+        chosen = options.case or sampler.sample(
+            options.seed, options.cases, device, options.options
+        )
     else:
         chosen = [Strided.of(case) for case in _listed(options, parser) if case.is_plain]
     if options.list:
@@ -234,7 +241,7 @@ def _run_random(
         parser.error("--suite random: one number of --threads")
     setting = random_suite.Setting(
         device,
-        random_suite.PEERS[device] if options.peers is None else options.peers,
+        _random_peers(options) if options.peers is None else options.peers,
         random_suite.SECONDS if options.seconds is None else options.seconds,
         1 if options.case or options.suite != RANDOM else options.compile_share,
         options.compile_processes,
@@ -249,6 +256,11 @@ def _run_random(
         torch.set_num_threads(threads_before)
     random_suite.show(rows, f"{len(rows)} cases ({options.suite}) {report.where(header)}")
     return report_wrong(rows)
+
+
+def _random_peers(options: argparse.Namespace) -> list[str]:
+    known = random_suite.PEERS[options.device]
+    return peers.PEERS_OF_OPTIONS if options.options else known
 
 
 def _listed(options: argparse.Namespace, parser: argparse.ArgumentParser) -> list[cases.Case]:

@@ -120,6 +120,10 @@ class Case:
         return getattr(torch, self.index).itemsize
 
     @property
+    def has_options(self) -> bool:
+        return self.mask != "" or self.index != "int64"
+
+    @property
     def tolerance(self) -> float:
         """Of a right result, relative: what is computed is rounded somewhere."""
         return 4 * torch.finfo(DTYPES[self.dtype]).eps if self.op == SOFTMAX else 0.0

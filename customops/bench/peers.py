@@ -27,6 +27,7 @@ PEERS_OF_OPTIONS = (OURS_MAX, "torch", "torch.max", "compile")
 
 
 COMPILED = ("compile", "autotune")
+PART_ELEMENTS = 1 << 24  # that a reference in float64 takes at once
 
 
 class Unavailable(Exception):
@@ -55,24 +56,31 @@ def reference(case: Case | Strided, x: Tensor) -> Tensor | tuple[Tensor, Tensor]
     function = getattr(torch, case.extreme)
     if case.scaled:
         return function(x * SCALE, case.dim, keepdim=True)[0]
-    if isinstance(case, Case) and case.op == SOFTMAX:
-        indices = x.max(case.dim)[1]
-        probability = torch.softmax(x, case.dim).gather(case.dim, indices.unsqueeze(case.dim))
-        return probability.squeeze(case.dim), indices
-    if isinstance(case, Case):
-        x = _with_mask(case, x, case.make_mask(x.device.type))
+    if case.op == SOFTMAX:
+        return _largest_softmax(x, case.dim), x.max(case.dim)[1]
+    x = with_mask(case, x, case.make_mask(x.device.type))
     x, dim = with_one_dim(case, x)
     # Not argmax of all dims: it takes no bool.
     values, indices = function(x.flatten(), 0) if dim is None else function(x, dim)
     return indices if case.op.startswith("arg") else (values, indices)
 
 
-def _with_mask(case: Case, x: Tensor, mask: Tensor | None) -> Tensor:
+def _largest_softmax(x: Tensor, dim: int) -> Tensor:
+    """In float64, some of the elements at a time: torch's own softmax rounds more than ours may."""
+    largest = x.amax(dim, keepdim=True).double()
+    at_once = max(1, x.size(dim) * PART_ELEMENTS // x.numel())
+    parts = ((part - largest).exp_().sum(dim) for part in x.split(at_once, dim))
+    return (1 / sum(parts)).to(x.dtype)
+
+
+def with_mask(case: Case | Strided, x: Tensor, mask: Tensor | None) -> Tensor:
     """What does not take part filled with what every element beats."""
     if mask is None:
         return x
     low, high = -math.inf, math.inf
-    if not x.dtype.is_floating_point:
+    if x.dtype == torch.bool:
+        low, high = False, True
+    elif not x.dtype.is_floating_point:
         low, high = torch.iinfo(x.dtype).min, torch.iinfo(x.dtype).max
     return x.masked_fill(~mask, high if case.extreme == "min" else low)
 
@@ -121,23 +129,19 @@ def _arguments(case: Case | Strided) -> tuple:
 
 
 def _options(case: Case | Strided, x: Tensor) -> dict[str, Any]:
-    if not _has_options(case):
+    if not case.has_options:
         return {}
     return {"mask": case.make_mask(x.device.type), "index_dtype": getattr(torch, case.index)}
 
 
-def _has_options(case: Case | Strided) -> bool:
-    return isinstance(case, Case) and (case.mask != "" or case.index != "int64")
-
-
-def _by_torch(case: Case, function: Callable) -> Callable:
+def _by_torch(case: Case | Strided, function: Callable) -> Callable:
     """What one writes without our options, as a function of the input and the mask."""
     if case.op == SOFTMAX:
         return lambda x, mask: torch.softmax(x, case.dim).max(case.dim)
     dtype = getattr(torch, case.index)
 
     def run(x, mask):
-        result = function(_with_mask(case, x, mask), case.dim)
+        result = function(with_mask(case, x, mask), case.dim)
         if isinstance(result, Tensor):
             return result.to(dtype)
         return result[0], result[1].to(dtype)
@@ -154,7 +158,7 @@ def _torch(case: Case | Strided, x: Tensor) -> Contender:
     if case.scaled:
         return Contender(partial(_scaled_extreme(case), x))
     function = getattr(torch, case.op, None)
-    if _has_options(case) or case.op == SOFTMAX:
+    if case.has_options or case.op == SOFTMAX:
         return Contender(partial(_by_torch(case, function), x, case.make_mask(x.device.type)))
     return Contender(_on_one_dim(function, case, x))
 
@@ -177,7 +181,7 @@ def _torch_max(case: Case | Strided, x: Tensor) -> Contender:
     if not case.op.startswith("arg"):
         raise Unavailable("the same as torch")
     function = getattr(torch, case.extreme)
-    if _has_options(case) and case.dim is not None:
+    if case.has_options and case.dim is not None:
         call = partial(_by_torch(case, function), x, case.make_mask(x.device.type))
         return Contender(call, answer=lambda result: result[1])
     if case.dim is None:
@@ -187,7 +191,7 @@ def _torch_max(case: Case | Strided, x: Tensor) -> Contender:
 
 def _compiled(case: Case | Strided, x: Tensor, mode: str | None = None) -> Contender:
     function = getattr(torch, case.op, None)
-    if _has_options(case) or case.op == SOFTMAX:
+    if case.has_options or case.op == SOFTMAX:
         run = torch.compile(_by_torch(case, function), fullgraph=True, mode=mode)
         return Contender(partial(run, x, case.make_mask(x.device.type)))
     run = _scaled_extreme(case) if case.scaled else lambda x: function(*with_one_dim(case, x))
@@ -196,7 +200,7 @@ def _compiled(case: Case | Strided, x: Tensor, mode: str | None = None) -> Conte
 
 def _array_function(case: Case | Strided, np: Any) -> Callable:
     """The case in NumPy's vocabulary, which CuPy and JAX share."""
-    if _has_options(case) or case.op == SOFTMAX:
+    if case.has_options or case.op == SOFTMAX:
         raise Unavailable("no one function does this")
     if case.scaled:
         function = getattr(np, case.extreme)

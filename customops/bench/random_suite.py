@@ -7,7 +7,8 @@ Ratios are times over ours: above 1, ours is faster.
 The JSON has the header and the contenders' figures as report.py describes them, a summary, and of
 each case `name` (`--case` takes it), `read_bytes` (of whole sectors), `output_bytes`, `plan`,
 `limit_seconds`, `best_peer`, and the ratios: `best_peer_ratio`, `torch_ratio`, `limit_ratio` and,
-with another build, `before_ratio` (its time over that of this one, both in processes of their own).
+with another build, `before_ratio` (its time over that of this one, both in processes of their
+own), and of softmax_max `max_ratio` (the time of `max` over its).
 """
 
 import dataclasses
@@ -27,8 +28,8 @@ from customops import libraries, plans
 
 from . import measure, peers, report
 from .builds import Build
-from .cases import DTYPES
-from .peers import OURS
+from .cases import DTYPES, SOFTMAX
+from .peers import OURS, OURS_MAX
 from .strided import Arena, Strided
 
 PEERS = {"cpu": ("torch", "torch.max", "numpy"), "cuda": ("torch", "torch.max", "compile")}
@@ -39,6 +40,7 @@ RATIOS = {
     "best_peer_ratio": ("best peer / ours", (0.9, 0.97, 1.0)),
     "limit_ratio": ("limit / ours", (0.6, 0.85, 0.9, 0.97, 1.0)),
     "before_ratio": ("before / now", (0.9, 0.97, 1.0)),
+    "max_ratio": ("max / softmax_max", (0.6, 0.75, 0.91, 1.0)),
 }
 WORST = 20
 SECONDS = 0.01  # for each contender and case
@@ -143,6 +145,8 @@ def _measure(
     seconds = {name: f["seconds"] for name, f in figures.items() if "seconds" in f}
     if OURS in seconds:
         row["limit_ratio"] = row["limit_seconds"] / seconds[OURS]
+    if OURS_MAX in seconds and OURS in seconds:
+        row["max_ratio"] = seconds[OURS_MAX] / seconds[OURS]
     if BEFORE in seconds and NOW in seconds:
         row["before_ratio"] = seconds[BEFORE] / seconds[NOW]
     return row | {"contenders": figures, **measure.compare(figures)}
@@ -156,15 +160,19 @@ def _typical(samples: list[float], device: str) -> float:
 def is_right(case: Strided, x: Tensor, answer, expected) -> bool:
     """Whether it is torch's, or has a lower index of equal elements, which torch does not promise
     on a GPU."""
-    if peers.is_right(answer, expected):
+    if peers.is_right(answer, expected, case.tolerance):
         return True
     if case.scaled:
         return False
     *values, found = answer if isinstance(answer, tuple) else (answer,)
     *expected_values, torchs = expected if isinstance(expected, tuple) else (expected,)
     found = peers.as_tensor(found)
-    if not all(map(peers.is_right, values, expected_values)) or found.shape != torchs.shape:
+    pairs = zip(values, expected_values, strict=True)
+    if not all(peers.is_right(*pair, case.tolerance) for pair in pairs):
         return False
+    if found.shape != torchs.shape:
+        return False
+    x = peers.with_mask(case, x, case.make_mask(x.device.type))
     x, dim = peers.with_one_dim(case, x)
     x, dim = (x.flatten(), 0) if dim is None else (x, dim)
     if bool(((found < 0) | (found > torchs)).any()):
@@ -178,7 +186,10 @@ def _plan(case: Strided, x: Tensor) -> dict:
         properties = torch.cuda.get_device_properties(x.device)
         gpu = {"multiprocessors": properties.multi_processor_count, "bulk": properties.major >= 9}
         gpu["values"] = case.op in ("min", "max")
+        gpu |= {"mask": case.make_mask("cuda"), "softmax": case.op == SOFTMAX}
         plan = plans.cuda_plan(x, case.dims, address=x.data_ptr(), **gpu)
+    elif case.has_options or case.op == SOFTMAX:
+        return {}
     else:
         plan = plans.cpu_plan(x, case.dims, threads=torch.get_num_threads())
     fields = dataclasses.asdict(plan)

@@ -7,9 +7,10 @@ A case depends on the seed and its number alone, on every machine and with every
 import math
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TypeVar
 
-from .cases import DTYPES
+from .cases import DTYPES, SOFTMAX
 from .strided import Strided
 
 T = TypeVar("T")
@@ -63,16 +64,18 @@ class Dice:
         return self.between(1, most)
 
 
-def sample(seed: int, count: int, device: str) -> list[Strided]:
-    """The first `count` cases of a seed."""
-    return [draw(Dice(f"{seed}/{index}"), device) for index in range(count)]
+def sample(seed: int, count: int, device: str, options: bool = False) -> list[Strided]:
+    """The first `count` cases of a seed; with `options`, of softmax_max, and with masks."""
+    return [draw(Dice(f"{seed}/{index}"), device, options) for index in range(count)]
 
 
-def draw(dice: Dice, device: str) -> Strided:
+def draw(dice: Dice, device: str, options: bool = False) -> Strided:
     """The first of this dice's cases that has a size of those wanted."""
     least, most = LEAST_BYTES[device], MOST_BYTES[device]
     while True:
         case = _draw_any(dice, dice.between(least, most))
+        if options:
+            case = _with_options(dice, case)
         fits = case.span_bytes <= MOST_SPANS * most and math.prod(case.shape) <= MOST_ELEMENTS
         if fits and least <= case.moved_bytes(device) <= most:
             return case
@@ -93,6 +96,37 @@ def _draw_any(dice: Dice, size: int) -> Strided:
     offset = dice.pick((1, 2, 3, 4, 8, 13, 100, 1001)) if dice.chance(0.2) else 0
     dim = _draw_dim(dice, op, shape)
     return Strided(op, tuple(shape), tuple(strides), offset, dtype, dim)
+
+
+def _with_options(dice: Dice, case: Strided) -> Strided:
+    """Of the same input. What is no float and has a mask has no element that loses to all others,
+    as every second bool would."""
+    dim = case.dim if isinstance(case.dim, int) else dice.below(len(case.shape))
+    if DTYPES[case.dtype].is_floating_point and dice.chance(0.35):
+        return replace(case, op=SOFTMAX, dim=dim)
+    op = dice.pick(("argmin", "argmax", "min", "max"))
+    dtype = "uint8" if case.dtype == "bool" else case.dtype
+    if op.startswith("arg") and case.dim is None:
+        dim = None
+    return replace(case, op=op, dtype=dtype, dim=dim, mask=_draw_mask(dice, case))
+
+
+def _draw_mask(dice: Dice, case: Strided) -> tuple[int, ...]:
+    """The strides of a mask: in the order of the input or another, of some dims or all."""
+    rank = len(case.shape)
+    order = sorted(range(rank), key=lambda d: -case.strides[d])
+    if dice.chance(0.4):
+        order = dice.pick((list(range(rank)), order[::-1], dice.shuffled(order)))
+    absent = dice.pick(((), (), (), tuple(range(rank)), (case.dims[0],), range(rank - 1)))
+    if dice.chance(0.2):
+        absent = tuple(d for d in range(rank) if dice.chance(0.5))
+    strides, covered = [0] * rank, dice.pick((1, 1, 1, 1, 2, 3))
+    for d in reversed(order):
+        if d not in absent:
+            strides[d] = covered
+            covered *= case.shape[d]
+            covered += dice.pick((1, 3, 8)) if dice.chance(0.1) else 0
+    return tuple(strides)
 
 
 def _draw_shape(dice: Dice, elements: int) -> list[int]:

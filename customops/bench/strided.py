@@ -1,6 +1,7 @@
 """Cases of any strides: views of one large storage, written as the expression that makes them."""
 
 import ast
+import functools
 import math
 from collections import Counter
 from dataclasses import astuple, dataclass
@@ -8,7 +9,7 @@ from dataclasses import astuple, dataclass
 import torch
 from torch import Tensor
 
-from .cases import DTYPES, OPS, Case
+from .cases import DTYPES, OPS, SOFTMAX, Case
 
 GRAIN_BYTES = {"cuda": 32, "cpu": 64}  # that memory moves at once: a sector, a cache line
 
@@ -18,7 +19,8 @@ RARE = 16_777_213  # a prime, so that no stride meets only these, or none
 @dataclass(frozen=True)
 class Strided:
     """Of an operator on `torch.as_strided(storage, shape, strides, offset)`; strides and offset in
-    elements. `dim`: of several dims a tuple, in ascending order."""
+    elements. `dim`: of several dims a tuple, in ascending order. `mask`: the strides of a mask, if
+    there is one, in a storage of its own."""
 
     op: str
     shape: tuple[int, ...]
@@ -26,11 +28,13 @@ class Strided:
     offset: int
     dtype: str
     dim: int | None | tuple[int, ...]
+    mask: tuple[int, ...] | None = None
 
-    timing = "auto"  # as of a cases.Case
+    timing, index = "auto", "int64"  # as of a cases.Case
 
     def __str__(self) -> str:
-        return f"Strided{astuple(self)}"
+        fields = astuple(self)
+        return f"Strided{fields if self.mask else fields[:-1]}"
 
     @classmethod
     def of(cls, case: Case) -> "Strided":
@@ -54,7 +58,7 @@ class Strided:
         return case
 
     def _check(self) -> None:
-        if self.op not in OPS or self.dtype not in DTYPES:
+        if self.op not in (*OPS, SOFTMAX) or self.dtype not in DTYPES:
             raise ValueError("the operator or the dtype is not known")
         if len(self.shape) != len(self.strides) or min(self.shape, default=0) < 1:
             raise ValueError("a stride for each size, and no size of 0")
@@ -64,8 +68,14 @@ class Strided:
             raise ValueError("the dims are out of range, or not in ascending order")
         if not isinstance(self.dim, int) and not self.op.startswith("arg"):
             raise ValueError("the operator takes one dim")
-        if self.scaled and not DTYPES[self.dtype].is_floating_point:
+        if (self.scaled or self.op == SOFTMAX) and not DTYPES[self.dtype].is_floating_point:
             raise ValueError("the operator takes floating dtypes")
+        if self.mask is None:
+            return
+        if self.scaled or self.op == SOFTMAX or isinstance(self.dim, tuple):
+            raise ValueError("the operator takes no mask, or only one dim with it")
+        if len(self.mask) != len(self.shape) or min(self.mask) < 0:
+            raise ValueError("a stride of the mask for each size, and none negative")
 
     @property
     def scaled(self) -> bool:
@@ -88,10 +98,28 @@ class Strided:
         return DTYPES[self.dtype].itemsize
 
     @property
+    def has_options(self) -> bool:
+        return self.mask is not None
+
+    @property
+    def tolerance(self) -> float:
+        """As of a cases.Case."""
+        return 4 * torch.finfo(DTYPES[self.dtype]).eps if self.op == SOFTMAX else 0.0
+
+    @property
     def span_bytes(self) -> int:
         """Of the storage, from its beginning to the last element."""
-        steps = ((size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True))
-        return (self.offset + sum(steps) + 1) * self.element_bytes
+        return (self.offset + self._last(self.strides) + 1) * self.element_bytes
+
+    def _last(self, strides: tuple[int, ...]) -> int:
+        """The place of the last element from the first."""
+        return sum((size - 1) * stride for size, stride in zip(self.shape, strides, strict=True))
+
+    def make_mask(self, device: str) -> Tensor | None:
+        """The same every time; half of it is True."""
+        if self.mask is None:
+            return None
+        return make_bools(self._last(self.mask) + 1, device).as_strided(self.shape, self.mask)
 
     @property
     def output_bytes(self) -> int:
@@ -100,15 +128,22 @@ class Strided:
         return math.prod(kept) * of_each
 
     def read_bytes(self, device: str) -> int:
-        """Of all sectors or lines in which an element lies; of a storage that begins with one.
+        """Of all sectors or lines in which an element lies, or one of the mask; of a storage that
+        begins with one.
 
         Exact where dims nest: where each stride reaches over all that smaller strides cover.
         """
         grain = GRAIN_BYTES[device]
-        run, starts, runs = self.element_bytes, Counter({0: 1}), 1
+        elements = self._read_bytes(self.strides, self.element_bytes, grain, self.offset)
+        return elements + (0 if self.mask is None else self._read_bytes(self.mask, 1, grain))
+
+    def _read_bytes(
+        self, strides: tuple[int, ...], element_bytes: int, grain: int, offset: int = 0
+    ) -> int:
+        run, starts, runs = element_bytes, Counter({0: 1}), 1
         dims = sorted(
-            (stride * self.element_bytes, size)
-            for size, stride in zip(self.shape, self.strides, strict=True)
+            (stride * element_bytes, size)
+            for size, stride in zip(self.shape, strides, strict=True)
             if size > 1 and stride > 0
         )
         for stride, size in dims:
@@ -117,7 +152,7 @@ class Strided:
                 continue
             runs *= size
             starts = _stepped(starts, stride, size, grain)
-        first = self.offset * self.element_bytes
+        first = offset * element_bytes
         return grain * sum(
             count * (((first + start) % grain + run - 1) // grain + 1)
             for start, count in starts.items()
@@ -126,6 +161,13 @@ class Strided:
     def moved_bytes(self, device: str) -> int:
         """That have to be read and written."""
         return self.read_bytes(device) + self.output_bytes
+
+
+@functools.lru_cache(1)  # every contender takes the same
+def make_bools(count: int, device: str) -> Tensor:
+    """So many, of which half are True."""
+    torch.manual_seed(1)
+    return torch.empty(count, dtype=torch.bool, device=device).random_(0, 2)
 
 
 def _stepped(starts: Counter, stride: int, size: int, grain: int) -> Counter:

@@ -10,14 +10,16 @@ from torch import Tensor
 from .. import _torch_private
 from . import symmetric
 
-_is_compiling = torch.compiler.is_compiling
+_is_compiling, _modes = torch.compiler.is_dynamo_compiling, _torch_private.dispatch_modes
 _PLAIN = (Tensor, torch.nn.Parameter)
 _all_gather = _torch_private.direct_all_gather()
 
 
 def is_traced(x: Tensor) -> bool:
     """Whether a call with it becomes a part of a graph, or Python sees it in another way."""
-    return _is_compiling() or (type(x) not in _PLAIN and isinstance(x, Tensor))
+    if _is_compiling() or _modes() > 0:
+        return True
+    return type(x) not in _PLAIN and isinstance(x, Tensor)
 
 
 def _with_direct(overload):
@@ -51,24 +53,22 @@ def reduce_shard(
     and the extent of all shards; both may be empty, and `size` alone, if there is one dim. `mask`
     is this rank's, of a shape that broadcasts to that of `x`.
     """
-    traced, exchange = is_traced(x), None
-    if traced:
-        words = _pairs(x, dims, largest, scale, start, size, mask)
-    else:
-        words = _direct_pairs(x, dims, largest, scale, start, size, mask)
-        exchange = symmetric.of_call(groups, words)
-    if exchange is not None:
-        values, indices = exchange(words, x, dims, keepdim, largest)
+    traced = is_traced(x)
+    has_gradient = not indices_only and x.requires_grad and torch.is_grad_enabled()
+    follows = has_gradient and not start  # the ranks before, whose headers hold their extents
+    pairs = _pairs if traced else _direct_pairs
+    words = pairs(x, dims, largest, scale, start, size, mask)
+    if len(groups) == 1 and symmetric.is_for(groups[0], words):
+        one_shot = _ops._one_shot_of_group if traced else symmetric.one_shot_of_group
+        group, wanted = groups[0].group_name, groups[0].size() if follows else 0
+        values, indices, headers = one_shot(words, x, dims, largest, keepdim, group, wanted)
     else:
         words = _gathered(words, groups, traced)
         unpack = _unpack if traced else _direct_unpack
-        values, indices = unpack(words, x, dims, keepdim, largest)
-    if not indices_only and x.requires_grad and torch.is_grad_enabled():
-        if start:
-            begin = start[0]
-        else:  # the shard follows those of the ranks before, whose headers hold their extents
-            headers = words[:, 0] if exchange is None else exchange.headers()
-            begin = (~headers[: dist.get_rank(groups[0])]).sum()
+        values, indices = unpack(words, x, dims, largest, keepdim)
+        headers = words[:, 0]
+    if has_gradient:
+        begin = (~headers[: dist.get_rank(groups[0])]).sum() if follows else start[0]
         values = _Select.apply(x, values, indices - begin, dims[0], keepdim, scale, mask)
     return values, indices
 
@@ -79,29 +79,33 @@ def reduce_in_eager_mode(
     keepdim: bool,
     offset: int | None,
     group: dist.ProcessGroup,
+    ranks: int,
     largest: bool,
     indices_only: bool,
 ) -> tuple[Tensor | None, Tensor]:
-    """What :func:`reduce_shard` gives for one dim, in as few calls as can be: the host takes
-    longer than the kernels."""
+    """What :func:`reduce_shard` gives for one dim, in as few calls and arguments as can be: the
+    host takes longer than the kernels."""
     if not indices_only and x.requires_grad and torch.is_grad_enabled():
         start = [] if offset is None else [offset]
         return reduce_shard(x, [dim], keepdim, start, [], [group], largest)
-    ranks = group.size()
-    room = 0 if group in symmetric.exchanges else ranks
-    words, gathered = _direct_pairs_dim(x, dim, largest, -1 if offset is None else offset, room)
-    exchange = symmetric.of_call((group,), words)
-    if exchange is not None:
-        return exchange(words, x, [dim], keepdim, largest)
-    if ranks == 1:
-        gathered = words
-    elif room == 0:
-        gathered = _gathered(words, (group,), False)
+    exchange = symmetric.exchanges.get(group)
+    room = ranks if exchange is None else 0
+    if offset is None:
+        words, gathered = _direct_pairs_dim(x, dim, largest, room)
     else:
+        words, gathered = _direct_pairs_dim(x, dim, largest, room, offset)
+    if exchange is not None:
+        if exchange.fits(words):
+            return exchange(words, x, [dim], largest, keepdim)
+        gathered = _gathered(words, (group,), False)
+    elif ranks > 1:
         _all_gather(group, gathered, words)
+    else:
+        gathered = words
+    keep = (True,) if keepdim else ()
     if indices_only:
-        return None, _direct_unpack_index(gathered, x, dim, keepdim, largest)
-    return _direct_unpack_dim(gathered, x, dim, keepdim, largest)
+        return None, _direct_unpack_index(gathered, x, dim, largest, *keep)
+    return _direct_unpack_dim(gathered, x, dim, largest, *keep)
 
 
 def _gathered(words: Tensor, groups: Sequence[dist.ProcessGroup], traced: bool) -> Tensor:
@@ -133,6 +137,7 @@ class _Select(torch.autograd.Function):
             mine &= (local > 0) | (first if keepdim else first.squeeze(dim))
         ctx.save_for_backward(local, mine)
         ctx.shape, ctx.dim, ctx.keepdim, ctx.scale = x.shape, dim, keepdim, scale
+        ctx.is_empty = extent == 0
         return values.view_as(values)
 
     @staticmethod
@@ -141,7 +146,7 @@ class _Select(torch.autograd.Function):
         if ctx.scale is not None:
             grad = grad * ctx.scale
         zeros = grad.new_zeros(ctx.shape)
-        if ctx.shape and ctx.shape[ctx.dim] == 0:
+        if ctx.is_empty:
             return zeros, *[None] * 6
         grad = torch.where(mine, grad, torch.zeros_like(grad))
         local = torch.where(mine, local, torch.zeros_like(local))

@@ -2,6 +2,7 @@
 
 import operator
 from typing import NamedTuple
+from weakref import ref
 
 import torch
 import torch.distributed as dist
@@ -13,10 +14,10 @@ from .. import _torch_private, checks, ops
 from ..results import ValuesIndices
 from . import symmetric
 from .exchange import is_traced, reduce_in_eager_mode, reduce_shard
-from .pairs import check_place
+from .pairs import check_place, is_wide
 
-Group = dist.ProcessGroup | None
-_debug_level, _DETAIL = dist.get_debug_level, dist.DebugLevel.DETAIL.value
+_ProcessGroup, _group = dist.ProcessGroup, dist.group
+Group = _ProcessGroup | None
 
 
 def argmin(
@@ -158,14 +159,13 @@ def enable_symmetric_memory(group: Group = None, *, timeout: float = 600.0) -> b
     """Lets the calls with this group exchange in one kernel, without a collective.
 
     All ranks of the group call it, each with its GPU as the current device. It can where the GPUs
-    are in one host and reach each other's memory. A group's calls have to come one after another on
-    the device: on one stream, or on streams that wait for each other, replays of CUDA graphs among
-    them. A kernel that waits for a rank for `timeout` seconds ends with a CUDA error.
+    are in one host and reach each other's memory. Calls in eager mode, in graphs of torch.compile
+    and in CUDA graphs are the same kernel, so ranks may differ in that.
 
-    A call exchanges in the same way on all ranks only if all make it in eager mode, or all in a
-    graph of torch.compile, and with plain tensors on this GPU. If one of them falls back to eager
-    mode, as at its limit of recompilations, or has a tensor subclass, the ranks wait for each
-    other: compile with fullgraph=True.
+    A group's calls have to run one after another, in one order on all ranks. Calls on several
+    streams wait for each other; replays of CUDA graphs have to be on the stream of the calls around
+    them, or on one that waits for it. A kernel that waits for a rank for `timeout` seconds ends
+    with a failed assertion on the GPU, after which the process can use it no more.
 
     Args:
         group: The process group, None for the default one.
@@ -208,7 +208,7 @@ def disable_symmetric_memory(group: Group = None) -> None:
     symmetric.forget_destroyed()
     if group is None and not dist.is_initialized():
         return
-    if not isinstance(group, dist.ProcessGroup):  # which may have been destroyed
+    if not isinstance(group, _ProcessGroup):  # which may have been destroyed
         group = _check_group("disable_symmetric_memory", group)
     symmetric.disable(group)
 
@@ -225,29 +225,46 @@ def _reduce(
 ) -> tuple[Tensor | None, Tensor]:
     """(values, indices); values may be None with `indices_only`. What it does in eager mode costs
     as much as the kernels, so one rank's own arguments are looked at when something went wrong."""
-    if isinstance(x, DTensor):
-        return _reduce_dtensor(op, x, dim, keepdim, group, offset)
-    if not isinstance(group, dist.ProcessGroup):
-        group = _check_group(op, group)
     if is_traced(x):
+        if isinstance(x, DTensor):
+            return _reduce_dtensor(op, x, dim, keepdim, group, offset)
+        group = _check_group(op, group)
         _check_call(op, x, dim, keepdim, offset, indices_only)
         start = [] if offset is None else [offset]
         return reduce_shard(x, [dim], keepdim, start, [], [group], largest, None, indices_only)
-    if _debug_level().value == _DETAIL and not _is_capturing():
-        _compare_ranks(op, x, dim, keepdim, group, offset, indices_only)
+    if group is None:
+        group = _group.WORLD
+    if not isinstance(group, _ProcessGroup):
+        group = _check_group(op, group)
+    ranks = _ranks.get(ref(group)) or _ranks_of(group)
+    if ranks < 0:
+        ranks = -ranks
+        if not _is_capturing():
+            _compare_ranks(op, x, dim, keepdim, group, offset, indices_only)
     try:
         # What no operator sees before this rank has sent something.
         if (
-            x.is_meta
-            or (keepdim is not True and keepdim is not False)
+            (keepdim is not True and keepdim is not False)
             or (offset is not None and offset < 0)
             or (not indices_only and _has_unknown_gradient(x))
         ):
             _check_call(op, x, dim, keepdim, offset, indices_only)
-        return reduce_in_eager_mode(x, dim, keepdim, offset, group, largest, indices_only)
+        return reduce_in_eager_mode(x, dim, keepdim, offset, group, ranks, largest, indices_only)
     except (RuntimeError, TypeError, AttributeError):
         _check_call(op, x, dim, keepdim, offset, indices_only)
         raise
+
+
+_ranks: dict[ref, int] = {}  # of groups, for to ask torch in every call takes a microsecond
+
+
+def _ranks_of(group: dist.ProcessGroup) -> int:
+    """How many; negative if TORCH_DISTRIBUTED_DEBUG says, at the group's first call, that what they
+    call with is to be compared."""
+    detail = dist.get_debug_level() == dist.DebugLevel.DETAIL
+    ranks = -group.size() if detail else group.size()
+    _ranks[ref(group, lambda gone: _ranks.pop(gone, None))] = ranks
+    return ranks
 
 
 def _is_capturing() -> bool:
@@ -275,7 +292,7 @@ def _reduce_dtensor(
 
 
 def _check_group(op: str, group: Group) -> dist.ProcessGroup:
-    world = dist.group.WORLD
+    world = _group.WORLD
     if world is None:
         raise RuntimeError(
             f"customops.distributed.{op}: torch.distributed.init_process_group() comes first"
@@ -283,7 +300,7 @@ def _check_group(op: str, group: Group) -> dist.ProcessGroup:
     if group is None:
         return world
     outside = group == dist.GroupMember.NON_GROUP_MEMBER
-    if not outside and not isinstance(group, dist.ProcessGroup):
+    if not outside and not isinstance(group, _ProcessGroup):
         raise TypeError(
             f"customops.distributed.{op}: group must be a ProcessGroup, got {type(group).__name__}"
         )
@@ -330,6 +347,7 @@ class _Call(NamedTuple):
     shape: list[int]  # with the extent of dim left out
     extent: int
     offset: int | None
+    pair_bytes: int
     error: str
 
 
@@ -349,9 +367,10 @@ def _compare_ranks(
         shape = list(x.shape)
         extent = shape.pop(at) if shape else 1
         dtype = str(x.dtype).removeprefix("torch.")
-        call = _Call(op, dtype, x.device.type, at, shape, extent, offset, "")
+        pair_bytes = 16 if is_wide(x.dtype, extent) else 8
+        call = _Call(op, dtype, x.device.type, at, shape, extent, offset, pair_bytes, "")
     except Exception as found:  # of whatever kind: the others wait for this rank's word
-        call = _Call(op, "", "", 0, [], 0, None, str(found) or repr(found))
+        call = _Call(op, "", "", 0, [], 0, None, 0, str(found) or repr(found))
     calls: list = [None] * dist.get_world_size(group)
     dist.all_gather_object(calls, tuple(call), group=group)
     if problem := _problem([_Call(*other) for other in calls]):
@@ -363,11 +382,12 @@ def _problem(calls: list[_Call]) -> str:
     for rank, call in enumerate(calls):
         if call.error:
             return f"rank {rank}: {call.error}"
-    for field in ("op", "dtype", "device", "dim", "shape"):
+    for field in ("op", "dtype", "device", "dim", "shape", "pair_bytes"):
         first = getattr(calls[0], field)
         for rank, call in enumerate(calls):
             if (other := getattr(call, field)) != first:
-                return f"the ranks differ in {field}: {first} on rank 0, {other} on rank {rank}"
+                what = field.replace("_", " ")
+                return f"the ranks differ in {what}: {first} on rank 0, {other} on rank {rank}"
     if not any(call.extent for call in calls):
         return f"cannot reduce over dim {calls[0].dim}, which is empty on all ranks"
     if all(call.offset is None for call in calls):

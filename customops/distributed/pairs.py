@@ -8,9 +8,10 @@ from torch import Tensor
 
 from .. import checks
 from .._torch_private import guard_or_false
+from . import symmetric
 
 
-def _is_wide(dtype: torch.dtype, extent: int) -> bool:
+def is_wide(dtype: torch.dtype, extent: int) -> bool:
     """Whether a pair takes 16 bytes instead of 8 (csrc/pair.h)."""
     return dtype.itemsize == 8 or guard_or_false(extent >= (1 << 64 - 8 * dtype.itemsize) - 1)
 
@@ -25,11 +26,11 @@ def _fake_pairs(self, dim, largest, scale, start, size, mask=None):
         checks.check_mask("_pairs", mask, self)
     count = math.prod(checks.reduced_shape(self.shape, dims, keepdim=False))
     extent = math.prod(size or [n for d, n in enumerate(self.shape) if d in dims])
-    words = 1 + count * (2 if _is_wide(self.dtype, extent) else 1)
+    words = 1 + count * (2 if is_wide(self.dtype, extent) else 1)
     return self.new_empty((1, words), dtype=torch.int64)
 
 
-def _fake_unpack(words, self, dim, keepdim, largest):
+def _fake_unpack(words, self, dim, largest, keepdim=False):
     dims = checks.wrap_dims("_unpack", self.dim(), dim)
     shape = checks.reduced_shape(self.shape, dims, keepdim)
     return self.new_empty(shape), self.new_empty(shape, dtype=torch.int64)
@@ -50,24 +51,26 @@ def _refuse(self: Tensor, *_: object) -> NoReturn:
     raise RuntimeError(f"customops.distributed: got a tensor on {self.device} that it cannot read")
 
 
-def _fake_pairs_dim(self, dim, largest, start, ranks):
-    words = _fake_pairs(self, [dim], largest, None, [], [])
-    return words, words.new_empty((ranks, words.size(1)))
+def _fake_one_shot_of_group(words, self, dim, largest, keepdim, group_name, headers):
+    return *_fake_unpack(words, self, dim, largest, keepdim), words.new_empty(headers)
 
 
-def _fake_unpack_index(words, self, dim, keepdim, largest):
-    return _fake_unpack(words, self, [dim], keepdim, largest)[1]
-
-
+_fragment = torch.library.Library("reduceops", "FRAGMENT")
+_fragment.define(
+    "_one_shot_of_group(Tensor words, Tensor self, int[] dim, bool largest, bool keepdim, "
+    "str group_name, int headers) -> (Tensor values, Tensor indices, Tensor headers)"
+)
 _library = torch.library.Library("reduceops", "IMPL")
+# Those of a single dim are called in eager mode only, and never traced.
 for _name, _fake in (
     ("_pairs", _fake_pairs),
-    ("_pairs.dim", _fake_pairs_dim),
+    ("_pairs.dim", None),
     ("_unpack", _fake_unpack),
-    ("_unpack.dim", _fake_unpack),
-    ("_unpack.index", _fake_unpack_index),
+    ("_unpack.dim", None),
+    ("_unpack.index", None),
 ):
-    torch.library.register_fake(f"reduceops::{_name}", _fake)
+    if _fake is not None:
+        torch.library.register_fake(f"reduceops::{_name}", _fake)
     # Their results have no gradient; exchange.py gives the values theirs.
     _library.impl(_name, torch.library.fallthrough_kernel, "Autograd")
     _library.impl(_name, _refuse, "CompositeExplicitAutograd")
@@ -76,3 +79,7 @@ for _name, _fake in (
     _tags = getattr(getattr(torch.ops.reduceops, _packet), _overload or "default").tags
     _tags.append(torch.Tag.flexible_layout)
 _library.impl("_one_shot", torch.library.fallthrough_kernel, "Autograd")
+
+torch.library.register_fake("reduceops::_one_shot_of_group", _fake_one_shot_of_group)
+_library.impl("_one_shot_of_group", torch.library.fallthrough_kernel, "Autograd")
+_library.impl("_one_shot_of_group", symmetric.one_shot_of_group, "CompositeExplicitAutograd")

@@ -16,12 +16,11 @@ from torch import Tensor
 
 from .. import _torch_private, libraries
 
-_ops = torch.ops.reduceops
+_ops, _raw_stream = torch.ops.reduceops, _torch_private.current_raw_stream
 _one_shot = _ops._one_shot.default
 _one_shot = getattr(_one_shot, "_op", _one_shot)  # what calling an overload calls
 
 CAPACITY = 4096  # words of a rank in a call for which there is room
-SLOT_BYTES = 16  # of a word as it is sent: kSlotBytes in csrc/cuda/pack.h
 
 
 class Exchange(NamedTuple):
@@ -31,34 +30,66 @@ class Exchange(NamedTuple):
     state: Tensor  # the number of the last call
     rank: int
     timeout: int  # in ns
-    buffer: Tensor  # this rank's: [2][ranks][CAPACITY] slots
+    own: Tensor  # this rank's buffer: (2, ranks, CAPACITY, 2), a word of 8 bytes in halves
+    device: torch.device
+    group_name: str
+    streams: list[torch.cuda.Stream]  # that of the last call
     handle: object
 
     def fits(self, words: Tensor) -> bool:
-        return 1 < words.size(1) <= CAPACITY and words.device == self.state.device
+        return 1 < words.size(1) <= CAPACITY and words.device == self.device
 
     def __call__(
-        self, words: Tensor, x: Tensor, dims: Sequence[int], keepdim: bool, largest: bool
+        self, words: Tensor, x: Tensor, dims: Sequence[int], largest: bool, keepdim: bool
     ) -> tuple[Tensor, Tensor]:
+        if _raw_stream(self.device.index) != self.streams[0].cuda_stream:
+            self._follow()
         return _one_shot(
-            *(words, x, dims, keepdim, largest),
+            *(words, x, dims, largest, keepdim),
             *(self.buffers, self.state, self.rank, CAPACITY, self.timeout),
         )
 
+    def _follow(self) -> None:
+        """Has this stream wait for that of the last call, for calls come one after another. (A
+        stream that is captured can wait for none that is not.)"""
+        if not torch.cuda.is_current_stream_capturing():
+            stream = torch.cuda.current_stream(self.device)
+            stream.wait_stream(self.streams[0])
+            self.streams[0] = stream
+
     def headers(self) -> Tensor:
         """The first word of each rank in the last call, which the next but one overwrites."""
-        slots = self.buffer.view(torch.int64).view(2, -1, CAPACITY, 2)
-        slots = slots[:, :, 0].index_select(0, self.state[:1] & 1)[0]
+        slots = self.own[:, :, 0].index_select(0, self.state[:1] & 1)[0]
         return slots[:, 0] & 0xFFFFFFFF | slots[:, 1] << 32
 
 
 exchanges: dict[dist.ProcessGroup, Exchange] = {}
+devices: dict[str, torch.device] = {}  # the same by name, which a graph of torch.compile can ask
 
 
-def of_call(groups: Sequence[dist.ProcessGroup], words: Tensor) -> Exchange | None:
-    """That of the only group, if it has one and this call is for it."""
-    exchange = exchanges.get(groups[0]) if len(groups) == 1 else None
-    return exchange if exchange is not None and exchange.fits(words) else None
+def is_for(group: dist.ProcessGroup, words: Tensor) -> bool:
+    """Whether a call is for the kernel: what :meth:`Exchange.fits` says, in a graph too."""
+    device = devices.get(group.group_name)
+    return device is not None and 1 < words.size(1) <= CAPACITY and words.device == device
+
+
+def one_shot_of_group(
+    words: Tensor,
+    x: Tensor,
+    dims: Sequence[int],
+    largest: bool,
+    keepdim: bool,
+    group_name: str,
+    headers: int,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(values, indices, headers); `headers` says how many are wanted, of all ranks or none."""
+    exchange = next((e for e in exchanges.values() if e.group_name == group_name), None)
+    if exchange is None:
+        raise RuntimeError(
+            "customops.distributed: disable_symmetric_memory() came before the last call of a graph"
+        )
+    values, indices = exchange(words, x, dims, largest, keepdim)
+    return values, indices, exchange.headers() if headers else words.new_empty(0)
 
 
 def enable(group: dist.ProcessGroup, timeout: float) -> bool:
@@ -82,14 +113,17 @@ def enable(group: dist.ProcessGroup, timeout: float) -> bool:
     exchange, problems = _on_all_ranks(group, lambda: _connect(memory, group, buffer, limit))
     if any(problems):
         return False
-    exchanges[group] = exchange
+    exchanges[group], devices[exchange.group_name] = exchange, exchange.device
     return True
 
 
 def disable(group: dist.ProcessGroup) -> None:
     exchange = exchanges.pop(group, None)
-    if exchange is not None and exchange.state.is_cuda:
-        torch.cuda.synchronize(exchange.state.device)  # kernels on any stream use the buffers
+    if exchange is None:
+        return
+    devices.pop(exchange.group_name, None)
+    if exchange.state.is_cuda:
+        torch.cuda.synchronize(exchange.device)  # kernels on any stream use the buffers
 
 
 def forget_destroyed() -> None:
@@ -136,16 +170,18 @@ def _are_on_one_host(group: dist.ProcessGroup) -> bool:
 
 def _buffer(memory: Any, group: dist.ProcessGroup) -> Tensor:
     device = torch.device("cuda", torch.cuda.current_device())
-    size = 2 * dist.get_world_size(group) * CAPACITY * SLOT_BYTES
-    return memory.empty(size, dtype=torch.uint8, device=device).zero_()
+    shape = (2, dist.get_world_size(group), CAPACITY, 2)
+    return memory.empty(shape, dtype=torch.int64, device=device).zero_()
 
 
-def _connect(memory: Any, group: dist.ProcessGroup, buffer: Tensor, timeout: int) -> Exchange:
-    handle = memory.rendezvous(buffer, group)
+def _connect(memory: Any, group: dist.ProcessGroup, own: Tensor, timeout: int) -> Exchange:
+    handle = memory.rendezvous(own, group)
     ranks = range(dist.get_world_size(group))
-    of_ranks = [handle.get_buffer(rank, buffer.shape, torch.uint8) for rank in ranks]
+    of_ranks = [handle.get_buffer(rank, own.shape, own.dtype) for rank in ranks]
     addresses = [of_rank.data_ptr() for of_rank in of_ranks]
-    buffers = torch.tensor(addresses, dtype=torch.int64, device=buffer.device)
-    state = torch.zeros(2, dtype=torch.int32, device=buffer.device)
-    torch.cuda.synchronize(buffer.device)  # the buffer is zero before any rank writes into it
-    return Exchange(buffers, state, handle.rank, timeout, buffer, handle)
+    buffers = torch.tensor(addresses, dtype=torch.int64, device=own.device)
+    state = torch.zeros(2, dtype=torch.int32, device=own.device)
+    torch.cuda.synchronize(own.device)  # the buffer is zero before any rank writes into it
+    streams = [torch.cuda.current_stream(own.device)]
+    name = group.group_name
+    return Exchange(buffers, state, handle.rank, timeout, own, own.device, name, streams, handle)

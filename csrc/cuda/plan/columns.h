@@ -77,7 +77,10 @@ struct ColumnsPlan {
     const double rounds = plan.shares == 1 && 2 * loads < extent && extent <= 64 ? 1.08 : 1;
     const double read = traffic.read * (1 + 0.03 / std::max(1., waves)) * rounds;
     const double extra = plan.shares > 1 ? 2 : 1;
-    const double results = of_bytes(price::kColumnResult, in.bytes) * shares;
+    const bool one_by_one = plan.shares == 1 && plan.parts == 1 && in.bytes <= 2 && in.stores > 1 &&
+                            in.large() && in_order(in.groups);
+    const double values = one_by_one ? price::kColumnValue * traffic.outputs : 0;
+    const double results = of_bytes(price::kColumnResult, in.bytes) * shares + values;
     if (plan.vector)
       return {.read = read,
               .sectors = traffic.bytes,

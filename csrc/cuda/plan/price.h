@@ -51,8 +51,11 @@ constexpr double kValue = 15;  // to have its value
 constexpr PerBytes kHeldRow = {2, 1.4, 2, 4};     // 16-byte loads that are held
 constexpr PerBytes kLoopedRow = {3, 2.1, 3, 5};   // in rounds
 constexpr PerBytes kColumn = {5, 3.4, 3.6, 5.5};  // 16-byte loads of neighbouring columns
-constexpr PerBytes kColumnResult = {120, 60, 20,
-                                    15};         // more for each share: its first rows all win
+// More for each share of a column: its first rows all win.
+constexpr PerBytes kColumnResult = {120, 60, 20, 15};
+// More for each result with a value of 8 or 16 bits: a thread has several neighbouring ones, and
+// each of its stores touches a sector.
+constexpr double kColumnValue = 200, kBulkValue = 50;
 constexpr PerBytes kBoxRow = {4.5, 5.5, 7, 10};  // from shared memory
 constexpr PerBytes kBoxColumn = {4.5, 4.5, 6, 9};
 constexpr double kFlatDim = 25;     // of finding an element over one dim more

@@ -11,7 +11,7 @@ struct WholeColumnsPlan {
     const int64_t columns = whole_columns_of_thread(in.bytes);
     if (in.task != Task::kExtreme || in.rows || groups.axes.count > kWholeDims ||
         groups.reduced.count != 1 || in.inner().stride != 1 || in.inner().size % columns != 0 ||
-        groups.outputs >> 32 != 0)
+        (groups.outputs | groups.extent) >> 32 != 0)
       return false;
     if (in.walk < 2 || in.walk > std::min(in.tuning.whole_column, whole_column_rows(in.bytes)))
       return false;

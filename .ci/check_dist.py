@@ -1,10 +1,12 @@
 """Fails where a wheel is not what an index takes: too large, for a newer glibc than its name says,
-or with a library that is not stripped or has no SONAME."""
+or with a library that is not stripped or has no SONAME; or a source distribution without a file
+that git has."""
 
 import json
 import re
 import subprocess
 import sys
+import tarfile
 import tempfile
 import zipfile
 from pathlib import Path
@@ -18,6 +20,13 @@ def run(*command: object) -> str:
     return subprocess.run(
         list(map(str, command)), check=True, stdout=subprocess.PIPE, text=True
     ).stdout
+
+
+def missing_files(sdist: Path) -> list[str]:
+    with tarfile.open(sdist) as archive:
+        held = {name.partition("/")[2] for name in archive.getnames()}
+    tracked = run("git", "ls-files").splitlines()
+    return [f"lacks {name}" for name in tracked if name not in held and Path(name).exists()]
 
 
 def faults(wheel: Path) -> list[str]:
@@ -48,7 +57,10 @@ def faults(wheel: Path) -> list[str]:
 
 
 def main() -> int:
-    failed = {wheel: faults(Path(wheel)) for wheel in sys.argv[1:]}
+    failed = {
+        name: (faults if name.endswith(".whl") else missing_files)(Path(name))
+        for name in sys.argv[1:]
+    }
     print(json.dumps(failed, indent=2))
     return int(any(failed.values()) or not failed)
 
