@@ -2,7 +2,10 @@
 
 import itertools
 import math
+import os
+import subprocess
 import sys
+import threading
 from types import SimpleNamespace
 
 import data
@@ -275,6 +278,16 @@ def test_dtypes(dtype, device):
     opspec.assert_same(tuple(result), expected, opspec.ANY_NAN)
 
 
+def test_the_last_of_as_many_as_positions_have_room_for(device):
+    """The largest integer, in the last place, is no less present for that."""
+    a = torch.zeros(2, 1 << 16, dtype=torch.int16, device=device)
+    a[:, -1] = torch.iinfo(torch.int16).max
+    mask = torch.arange(1 << 16, device=device) == (1 << 16) - 1
+    function = lambda a, mask: customops.argmin(a | 0, 1, mask=mask)  # noqa: E731
+    result, _, _ = compile_and_run(function, a, mask)
+    assert result.tolist() == [(1 << 16) - 1] * 2
+
+
 def test_the_position_is_that_of_the_values_as_computed(device):
     """Of 16 bits, which Inductor computes in float32 and eager mode rounds in between."""
     x, y = (data.make((40, 300), torch.bfloat16, "smooth", seed).to(device) for seed in range(2))
@@ -366,6 +379,21 @@ def test_a_cache_does_not_serve_the_code_of_another_lowering(monkeypatch, tmp_pa
         change()
         with torch.compiler.config.patch(cache_key_tag="theirs;"):
             assert [compile_anew() for _ in range(2)] == [0, 1]
+
+
+def test_the_caches_know_from_the_start():
+    """Before anything is traced, and in every thread."""
+    tags = []
+    read = lambda: tags.append(torch.compiler.config.cache_key_tag)  # noqa: E731
+    thread = threading.Thread(target=read)
+    thread.start()
+    thread.join()
+    assert f"customops.inductor={caches.version()},loop;" in tags[0]
+    code = "import customops, torch; print(torch.compiler.config.cache_key_tag)"
+    environment = {**os.environ, "TORCH_COMPILE_CACHE_KEY_TAG": "theirs;"}
+    command = [sys.executable, "-c", code]
+    found = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == f"theirs;customops.inductor={caches.version()},auto;"
 
 
 def test_the_caches_know_after_a_patch_has_ended(device):

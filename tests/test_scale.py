@@ -35,6 +35,9 @@ def test_values(end, dtype, device):
                 for call in (ours(end), operator, operator.default):
                     actual = call(x, scale, 1, False)
                     assert_same(actual, torchs(end)(x, scale, 1, False), ANY_NAN)
+                # Of results without dims torch would promote the dtype to that of the scale.
+                row = x[0, :, 0]
+                assert_same(ours(end)(row, scale, 0, False), torchs(end)(row, scale, 0, False))
 
 
 @pytest.mark.parametrize("end", ENDS)
@@ -70,6 +73,20 @@ def test_a_number_that_changes_is_compiled_twice(backend, device):
     assert counters["stats"]["unique_graphs"] <= 2
 
 
+def test_a_symbolic_integer(device):
+    """A size, say."""
+    from torch._dynamo.utils import counters
+
+    torch._dynamo.reset()
+    counters.clear()
+    function = lambda x, y: customops.scale_min(x, y.size(0))  # noqa: E731
+    compiled = torch.compile(function, backend="aot_eager", fullgraph=True, dynamic=True)
+    x = data.make((3, 40, 5), torch.float32, "smooth").to(device)
+    for size in range(2, 12):
+        assert_same(compiled(x, torch.ones(size)), torchs("min")(x, size))
+    assert counters["stats"]["unique_graphs"] == 1
+
+
 def test_an_item_under_fullgraph(device):
     @torch.compile(backend="aot_eager", fullgraph=True)
     def function(x, s):
@@ -102,5 +119,7 @@ def test_bad_scales(end, device):
     for scale in (torch.ones(2), torch.tensor(1), torch.tensor(1j)):
         with pytest.raises((RuntimeError, TypeError), match=f"reduceops::scale_{end}: scale must"):
             ours(end)(x, scale.to(device))
+    with pytest.raises(TypeError, match=f"scale_{end}: self must be a Tensor, got list"):
+        getattr(torch.ops.reduceops, f"scale_{end}")([1.0], torch.tensor(2.0))
     with pytest.raises(IndexError, match="dim 5 is out of range"):
         ours(end)(x, torch.tensor(2.0, device=device), 5)
