@@ -126,10 +126,10 @@ def argmin(
     try:
         if (keepdim is FALSE or keepdim is False) and not options:
             op = _argmin if _traced() else _direct_argmin
+            if type(dim) is int:  # first: Dynamo may have made a symbol of it
+                return op(input, dim)
             if dim is NONE or dim is None:
                 return op(input)
-            if type(dim) is int:
-                return op(input, dim)
         return _general("argmin", input, dim, keepdim, options)
     except Exception as error:
         _raise(error, "argmin", input, dim, options)
@@ -164,10 +164,10 @@ def argmax(
     try:
         if (keepdim is FALSE or keepdim is False) and not options:
             op = _argmax if _traced() else _direct_argmax
+            if type(dim) is int:  # first: Dynamo may have made a symbol of it
+                return op(input, dim)
             if dim is NONE or dim is None:
                 return op(input)
-            if type(dim) is int:
-                return op(input, dim)
         return _general("argmax", input, dim, keepdim, options)
     except Exception as error:
         _raise(error, "argmax", input, dim, options)
@@ -327,7 +327,7 @@ def scale_min(
     """
     try:
         if not names:
-            dim = 1 if dim is ONE else dim
+            dim = 1 if type(dim) is not int and dim is ONE else dim
             keepdim = True if keepdim is TRUE else keepdim
             if type(dim) is int and type(keepdim) is bool:
                 op = _scale_min if _traced() else _direct_scale_min
@@ -368,7 +368,7 @@ def scale_max(
     """
     try:
         if not names:
-            dim = 1 if dim is ONE else dim
+            dim = 1 if type(dim) is not int and dim is ONE else dim
             keepdim = True if keepdim is TRUE else keepdim
             if type(dim) is int and type(keepdim) is bool:
                 op = _scale_max if _traced() else _direct_scale_max

@@ -100,6 +100,26 @@ class Order:
         is_nan = ops.gt(magnitude, self._constant(largest))
         return ops.where(is_nan, self._constant(-largest - 1), key), sign
 
+    @property
+    def compared(self) -> torch.dtype:
+        """What `comparable` gives: a float, or else a key."""
+        if not self.floating:
+            return self.word
+        return FLOAT32 if self.dtype.itemsize == 1 else self.dtype
+
+    def comparable(self, value):
+        if not self.floating:
+            return self.key(value)[0]
+        return rounded(ops.to_dtype(value, self.compared), self.dtype)
+
+    def comes_before(self, one, other):
+        """Whether one is chosen though it comes later, both as `comparable` gives them."""
+        if not self.floating:
+            return ops.lt(one, other)
+        # Unordered, too: that is, unless the other is a NaN, if one is.
+        not_later = ops.le(one, other) if self.largest else ops.ge(one, other)
+        return ops.logical_and(ops.logical_not(not_later), ops.eq(other, other))
+
     def value(self, key, negative_zero=None):
         """The element whose key this is; of a NaN, any."""
         if not self.floating:
@@ -119,6 +139,14 @@ class Order:
         integer = _INTEGER[self.dtype.itemsize]
         bits = bits if integer == self.word else ops.to_dtype(bits, integer)
         return ops.to_dtype_bitcast(bits, self.dtype, integer)
+
+    def element(self, compared):
+        """What was made comparable."""
+        return ops.to_dtype(compared, self.dtype) if self.floating else self.value(compared)
+
+    def key_of(self, compared):
+        """As `key`, of what `comparable` gives."""
+        return self.key(self.element(compared)) if self.floating else (compared, None)
 
     @property
     def last(self) -> int:
@@ -164,11 +192,10 @@ class Packed:
     def is_none(self, packed):
         return ops.eq(packed, self.none())
 
-    def pack(self, value, position):
-        """`position` is an expression of Inductor's indices."""
-        key, sign = self.order.key(value)
+    def pack(self, key, sign, position):
+        """What `Order.key` gives, and an integer of `word`."""
+        below = position
         key = key if self.order.word == self.word else ops.to_dtype(key, self.word)
-        below = index(position, self.word)
         if self.with_sign:
             sign = ops.bitwise_and(sign, constant(1, self.order.word))
             sign = sign if self.order.word == self.word else ops.to_dtype(sign, self.word)
@@ -223,7 +250,8 @@ class Zeros:
     def _constant(self, value: int):
         return constant(value, self.word)
 
-    def pack(self, value, position):
+    def pack(self, value, at):
+        """`at` is an integer of `word`."""
         width = 8 * self.dtype.itemsize
         bits = ops.to_dtype_bitcast(value, self.word, self.dtype)
         if self.largest:  # (Triton's negative of a zero is 0.0.)
@@ -233,7 +261,6 @@ class Zeros:
         number = ops.sub(ops.bitwise_xor(magnitude, sign), sign)
         gap = ops.bitwise_and(ops.bitwise_not(sign), self._constant(2 * self.extent))
         key = ops.add(ops.add(number, gap), self._constant(self._base))
-        at = index(position, self.word)
         zero = ops.add(ops.sub(ops.add(at, at), sign), self._constant(self._base))
         is_zero = ops.eq(value, ops.constant(0.0, self.dtype))
         return ops.where(is_zero, zero, key)
@@ -254,6 +281,14 @@ class Zeros:
         is_nan = ops.lt(key, self._constant(self._base - _LARGEST[self.dtype]))
         bits = ops.where(is_nan, self._constant((1 << width - 1) - 1), bits)
         return ops.to_dtype_bitcast(bits, self.dtype, self.word)
+
+
+def sign(value, dtype: torch.dtype, word: torch.dtype):
+    """1 of what has its sign set, else 0: of float32 or float64, in `word`."""
+    integer = _INTEGER[dtype.itemsize]
+    bits = ops.to_dtype_bitcast(value, integer, dtype)
+    below_zero = ops.lt(bits, constant(0, integer))
+    return ops.where(below_zero, constant(1, word), constant(0, word))
 
 
 def sign_of_zeros(value, position, dtype: torch.dtype, largest_zero: int = 0):

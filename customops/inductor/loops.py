@@ -8,12 +8,15 @@ from typing import Any
 import sympy
 import torch
 from torch._inductor import config, ir, lowering
+from torch._inductor.runtime.hints import ReductionHint
 from torch._inductor.virtualized import V, ops
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from .. import checks, libraries
+from . import keys
 from .choice import Choice, Facts, choose
+from .coarsening import Coarsening, plan, reads_along
 from .keys import (
     FLOAT32,
     FLOAT64,
@@ -31,6 +34,9 @@ from .keys import (
 from .signs import may_be_negative_zero
 
 _BACKENDS = {"cpu": "cpp", "cuda": "triton"}
+_NO_POSITION = (1 << 31) - 1
+# Inductor reduces as many elements in one go, the first number where they are strided in memory.
+_IN_REGISTERS = (64, 1024)
 
 
 class NoLoop(Exception):
@@ -107,18 +113,43 @@ class Loop:
         if index_dtype not in (None, INT64) and not self._is_at_most(limit):
             raise NoLoop("its extent may not fit the index_dtype")
 
+    @property
+    def for_threads(self) -> bool:
+        """Whether it takes the forms for a GPU."""
+        return self.device.type == "cuda"
+
     def choose(self, preference: str) -> Choice:
         return choose(self._facts(), preference)
 
     def results(self) -> tuple[Any, Any]:
         """The values and the indices, of which one may be None."""
-        if self.indices:
-            return self._packed()
-        if not self._may_be_negative_zero():
+        if not self.indices and not self._may_be_negative_zero():
             return self._value_alone(), None
-        if self.device.type == "cpu":
+        if not self.for_threads and not self.indices:
             return self._product_of_the_extreme(), None
-        return self._value_with_zeros(), None
+        if not self.for_threads or self.mask is not None:
+            return self._packed(None)
+        dim = max(self.dims, key=lambda d: _hint(self.size[d]))
+        reads = reads_along(self._load(), self.size, dim)
+        cut = None
+        if self.size[dim].is_number:
+            few = not self.indices and _hint(self.groups) < 256
+            many = _hint(self.groups) >= 1 << 12
+            cut = plan(int(self.size[dim]), dim, reads, few, many)
+        if cut is not None and self.extent == self.size[dim] and cut.rest == 1:
+            return self._in_one_thread(cut)
+        zeros = None if self.indices else self._zeros()
+        import os
+
+        if not self.indices and os.environ.get("RO_ZEROS") and self._is_at_most(1 << 30):
+            return self._value_and_first_zero(cut), None
+        if zeros is not None:
+            return self._value_with_zeros(zeros, cut), None
+        wide = self.order.width == 64  # and no integer holds a key and a position
+        left = cut.rest * self.extent / self.size[dim] if cut else self.extent
+        if (wide or cut is None) and self._is_in_registers(left, reads.neighbours):
+            return self._in_two_steps(cut)
+        return self._packed(cut)
 
     # What is reduced.
 
@@ -131,10 +162,8 @@ class Loop:
     def _product(self, value):
         dtype = self.order.dtype
         wide = FLOAT64 if dtype == FLOAT64 else FLOAT32
-        return ops.mul(rounded(value, dtype), number(self.scale, wide))
-
-    def _rounded_product(self, value):
-        return rounded(self._product(value), self.order.dtype)
+        product = ops.mul(rounded(value, dtype), number(self.scale, wide))
+        return rounded(product, dtype)
 
     def _position(self, index):
         """Into the reduced dims, flattened in ascending order."""
@@ -142,6 +171,31 @@ class Loop:
         for d in self.dims:
             position = position * self.size[d] + index[d]
         return position
+
+    def _best(self, cut: Coarsening | None, word: torch.dtype) -> Callable:
+        """Of an index: an element, comparable, and its position, of `word`; the best of those that
+        one thread takes."""
+        load = self._load()
+        if cut is None:
+            return lambda index: (
+                self.order.comparable(load(index)),
+                keys.index(self._position(index), word),
+            )
+        step = cut.rest * sympy.prod([self.size[d] for d in self.dims if d > cut.dim])
+
+        def best(index):
+            element, at = cut.best(self.order, load, index)
+            at = ops.mul(ops.to_dtype(at, word), keys.index(step, word))
+            return element, ops.add(at, keys.index(self._position(index), word))
+
+        return best
+
+    def _left(self, cut: Coarsening | None) -> list[sympy.Expr]:
+        """The sizes of what threads leave to be reduced."""
+        left = [*self.size]
+        if cut is not None:
+            left[cut.dim] = sympy.Integer(cut.rest)
+        return left
 
     def _may_be_negative_zero(self) -> bool:
         return may_be_negative_zero(self.x.make_loader(), self.size, self.scale, self.order.dtype)
@@ -151,44 +205,137 @@ class Loop:
     def _value_alone(self) -> ir.TensorBox:
         """Inductor's own minimum of what has zeros of one sign only."""
         own = "max" if self.order.largest else "min"
-        load = self.x.make_loader()
-        load_value, size = self._reduce(
-            lambda index: self._rounded_product(load(index)), self.order.dtype, own
-        )
+        load_value, size = self._reduce(self._load(), self.size, self.order.dtype, own)
         return self._result(size, load_value)
 
-    def _packed(self) -> tuple[Any, Any]:
+    def _packed(self, cut: Coarsening | None) -> tuple[Any, Any]:
         """The minimum of integers that hold a key and a position."""
         masked, load = self.mask is not None, self._load()
         form = Packed.of(self.order, self._bound(), self.values, masked)
         if form is None:
             raise NoLoop("no integer holds its elements and their positions")
         mask = lowering.expand(self.mask, [*self.size]).make_loader() if masked else None
+        best = self._best(cut, form.word)
 
         def packed(index):
-            packed = form.pack(load(index), self._position(index))
+            if cut is not None:
+                element, position = best(index)
+                return form.pack(*self.order.key_of(element), position)
+            position = keys.index(self._position(index), form.word)
+            packed = form.pack(*self.order.key(load(index)), position)
             return ops.where(mask(index), packed, form.none()) if masked else packed
 
-        load_least, size = self._reduce(packed, form.word, "min")
+        hint = cut and cut.hint
+        load_least, size = self._reduce(packed, self._left(cut), form.word, "min", hint=hint)
         return (
             self._result(size, lambda index: form.value(load_least(index), masked)),
             self._indices(size, lambda index: form.position(load_least(index), masked)),
         )
 
-    def _value_with_zeros(self) -> ir.TensorBox:
+    def _in_one_thread(self, cut: Coarsening) -> tuple[Any, Any]:
+        best, size = self._best(cut, INT64), self._size_of_results()
+
+        def of_group(index):
+            index = [*index]
+            for d in () if self.keepdim else self.dims:
+                index.insert(d, sympy.Integer(0))
+            return best(index)
+
+        values = self._result(size, lambda index: self.order.element(of_group(index)[0]))
+        indices = self._indices(size, lambda index: of_group(index)[1])
+        for result in filter(None, (values, indices)):
+            result.realize()  # or whoever reads it would compute it anew
+        return values, indices
+
+    def _in_two_steps(self, cut: Coarsening | None) -> tuple[Any, Any]:
+        """Inductor's own minimum or maximum, then the first position of what equals it. (Elements
+        are in registers; the first step alone takes a third of a minimum of integers.)"""
+        best, order, hint = self._best(cut, INT32), self.order, cut and cut.hint
+        signed = self.values and order.floating
+        own, left = "max" if order.floating and order.largest else "min", self._left(cut)
+        load_extreme, size = self._reduce(
+            lambda index: best(index)[0], left, order.compared, own, hint=hint
+        )
+        kept = [d for d in range(len(self.size)) if d not in self.dims]
+
+        def position(index):
+            element, at = best(index)
+            group = [sympy.Integer(0) if d in self.dims else i for d, i in enumerate(index)]
+            extreme = load_extreme(group if self.keepdim else [index[d] for d in kept])
+            equal = ops.eq(element, extreme)
+            if order.floating:  # a NaN is the extreme one, if there is one
+                equal = ops.logical_or(equal, ops.ne(element, element))
+            at = self._signed(element, at, INT32) if signed else at
+            return ops.where(equal, at, ops.constant(_NO_POSITION, INT32))
+
+        load_position, size = self._reduce(position, left, INT32, "min", hint=hint)
+        return self._results(size, load_extreme, load_position, INT32 if signed else None)
+
+    def _signed(self, element, at, word):
+        """A position and, below it, the sign of a float."""
+        wide = self.order.compared
+        wide = FLOAT64 if wide == FLOAT64 else FLOAT32
+        sign = keys.sign(ops.to_dtype(element, wide), wide, word)
+        return ops.add(ops.add(at, at), sign)
+
+    def _results(self, size, load_extreme, load_position, signed: torch.dtype | None):
+        """With `signed` positions are those integers, and have a sign below."""
+
+        def constant(value):
+            return ops.constant(value, signed)
+
+        def position(index):
+            position = load_position(index)
+            return position if signed is None else ops.bitwise_right_shift(position, constant(1))
+
+        def value(index):
+            extreme = load_extreme(index)
+            if signed is None:
+                return self.order.element(extreme)
+            dtype = self.order.compared
+            negative = ops.ne(ops.bitwise_and(load_position(index), constant(1)), constant(0))
+            zero = ops.where(negative, _zero(-0.0, dtype), _zero(0.0, dtype))
+            is_zero = ops.eq(extreme, ops.constant(0.0, dtype))
+            return self.order.element(ops.where(is_zero, zero, extreme))
+
+        return self._result(size, value), self._indices(size, position)
+
+    def _zeros(self) -> Zeros | None:
+        """An order of floats with room for the positions of zeros."""
+        wide = FLOAT64 if self.order.dtype == FLOAT64 else FLOAT32
+        if not self.extent.is_number:
+            return None
+        zeros = Zeros(wide, self.order.largest, int(self.extent))
+        return zeros if zeros.fits else None
+
+    def _value_with_zeros(self, form: Zeros, cut: Coarsening | None) -> ir.TensorBox:
         """The values alone, by one minimum of integers."""
-        load, dtype = self.x.make_loader(), self.order.dtype
-        wide = FLOAT64 if dtype == FLOAT64 else FLOAT32
-        form = Zeros(wide, self.order.largest, self.extent)
-        if not self.extent.is_number or not form.fits:
-            raise NoLoop("its extent may be too large")
+        best, dtype = self._best(cut, form.word), self.order.dtype
 
         def packed(index):
-            product = self._rounded_product(load(index))
-            return form.pack(ops.to_dtype(product, wide), self._position(index))
+            product, at = best(index)
+            return form.pack(ops.to_dtype(product, form.dtype), at)
 
-        load_least, size = self._reduce(packed, form.word, "min")
+        hint = cut and cut.hint
+        load_least, size = self._reduce(packed, self._left(cut), form.word, "min", hint=hint)
         return self._result(size, lambda index: ops.to_dtype(form.value(load_least(index)), dtype))
+
+    def _value_and_first_zero(self, cut: Coarsening | None) -> ir.TensorBox:
+        """Inductor's own minimum, and beside it the sign of the first zero."""
+        best, order, hint = self._best(cut, INT32), self.order, cut and cut.hint
+
+        def zero(index):
+            element, at = best(index)
+            is_zero = ops.eq(element, ops.constant(0.0, order.compared))
+            at = self._signed(element, at, INT32)
+            return ops.where(is_zero, at, ops.constant(_NO_POSITION, INT32))
+
+        own, size = "max" if order.largest else "min", self._left(cut)
+        load_extreme, _ = self._reduce(
+            lambda index: best(index)[0], size, order.compared, own, hint=hint
+        )
+        load_zero, size = self._reduce(zero, size, INT32, "min", hint=hint)
+        return self._results(size, load_extreme, load_zero, INT32)[0]
 
     def _product_of_the_extreme(self) -> ir.TensorBox:
         """The values alone, as Inductor's own minimum of floats, which vectorizes better than one
@@ -212,11 +359,11 @@ class Loop:
         if not self._fits(1 << 30):
             raise NoLoop("its extent may be too large")
         own = "max" if self.order.largest != turned else "min"
-        load_value, size = self._reduce(number_of, wide, own)
-        load_sign, _ = self._reduce(sign, word, "min")
+        load_value, size = self._reduce(number_of, self.size, wide, own)
+        load_sign, _ = self._reduce(sign, self.size, word, "min")
 
         def value(index):
-            product = self._rounded_product(ops.to_dtype(load_value(index), dtype))
+            product = self._product(ops.to_dtype(load_value(index), dtype))
             one, odd = ops.constant(1, word), ops.constant(0 if turned else 1, word)
             negative = ops.eq(ops.bitwise_and(load_sign(index), one), odd)
             zero = ops.where(negative, number(-0.0, wide), number(0.0, wide))
@@ -247,15 +394,15 @@ class Loop:
             if self.keepdim or d not in self.dims
         ]
 
-    def _reduce(self, load, dtype, kind):
+    def _reduce(self, load, size, dtype, kind, *, hint=None):
         """What gives the result for a group's index, and the sizes of all results."""
-        kept = [d for d in range(len(self.size)) if d not in self.dims]
+        kept = [d for d in range(len(size)) if d not in self.dims]
 
         def element(index, reduced):
             if self.keepdim:
                 index = [index[d] for d in kept]
             place = dict(zip((*kept, *self.dims), (*index, *reduced), strict=True))
-            return load([place[d] for d in range(len(self.size))])
+            return load([place[d] for d in range(len(size))])
 
         results = self._size_of_results()
         least = ir.Reduction.create(
@@ -264,8 +411,9 @@ class Loop:
             src_dtype=dtype,
             inner_fn=element,
             ranges=results,
-            reduction_ranges=[self.size[d] for d in self.dims],
+            reduction_ranges=[size[d] for d in self.dims],
             reduction_type=kind,
+            reduction_hint=hint or ReductionHint.DEFAULT,
         )
         if isinstance(least.data.data, ir.Reduction):  # and not code for each of few elements
             least.realize()
@@ -281,12 +429,9 @@ class Loop:
         return V.graph.sizevars.statically_known_leq(self.extent, limit)
 
     def _fits(self, limit: int) -> bool:
-        """Whether the extent is at most as large. If it is a symbol, a guard makes sure of it; on
-        a GPU that is not tested."""
+        """Whether the extent is at most as large. If it is a symbol, a guard makes sure of it."""
         if self._is_at_most(limit):
             return True
-        if self.device.type != "cpu":
-            return False
         symbols = self.extent.free_symbols
         if not symbols or free_unbacked_symbols(self.extent) or _hint(self.extent) > limit:
             return False
@@ -299,19 +444,32 @@ class Loop:
         known = next(filter(self._is_at_most, bounds), None)
         return known or next((1 << n for n in (31, 32) if self._fits(1 << n)), None)
 
+    def _is_in_registers(self, left: sympy.Expr, neighbours: bool) -> bool:
+        """Whether Inductor is likely to hold a group in registers, so that two steps read it
+        once; and has so many groups that it does not cut them."""
+        limit = _IN_REGISTERS[neighbours]
+        return left.is_number and left <= limit and _hint(self.groups) >= 1 << 10
+
     def _facts(self) -> Facts:
         inner = self.x.data
         while isinstance(inner, (ir.BaseView, ir.MutableBox)):
             inner = inner.data
-        # What Inductor has made a buffer of is fused with what reads it, if it is a loop.
-        computed = isinstance(inner, ir.ComputedBuffer) and isinstance(inner.data, ir.Pointwise)
         return Facts(
             device=self.device.type,
             groups=_hint(self.groups),
             extent=_hint(self.extent),
             itemsize=self.order.dtype.itemsize,
-            floating=self.order.floating,
-            stored=not computed and not isinstance(inner, ir.Pointwise),
+            stored=not _is_computed(inner) and not isinstance(inner, ir.Pointwise),
             written=_is_written(V.graph.current_node),
             indices=self.indices,
         )
+
+
+def _is_computed(buffer: Any) -> bool:
+    """Whether Inductor has made a buffer of it, but fuses it with what reads it, if it is a loop."""
+    return isinstance(buffer, ir.ComputedBuffer) and isinstance(buffer.data, ir.Pointwise)
+
+
+def _zero(value: float, dtype: torch.dtype):
+    wide = FLOAT64 if dtype == FLOAT64 else FLOAT32
+    return ops.to_dtype(number(value, wide), dtype)
