@@ -169,6 +169,19 @@ def test_dynamic_sizes(bounded, end, device):
     assert_fused(choose, end, (3, 40, 17), device, prepare=mark)
 
 
+@pytest.mark.parametrize("shape", [(33, 130), (130, 33), (33, 1500)])
+def test_indices_that_are_read_with(shape, device):
+    """Inductor asserts that they are in range, on a GPU also where a block has no more groups."""
+
+    def function(x):
+        x = choose(x, -x)
+        index = customops.argmax(x, 1, True)
+        return x.gather(1, index), index
+
+    x = operands(shape, device, "ties")[0]
+    opspec.assert_same(torch.compile(function, fullgraph=True)(x), function(x), opspec.ANY_NAN, "")
+
+
 def test_the_forms_for_a_gpu(monkeypatch, device):
     """Elements in turn, in two steps, all in one thread; here on a CPU, too."""
     monkeypatch.setattr(loops.Loop, "for_threads", True)
@@ -187,6 +200,7 @@ def test_the_forms_for_a_gpu(monkeypatch, device):
             customops.scale_min(rows.abs().exp2(), 2.0),
         )
 
+    counters.clear()
     compiled = torch.compile(function, fullgraph=True)
     for kind in ("special", "ties", "zeros", "rare NaNs"):
         inputs = [operands(shape, device, kind)[0] for shape in shapes.values()]

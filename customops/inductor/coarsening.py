@@ -19,6 +19,8 @@ from .keys import INT32, INT64, Order, constant
 
 # Inductor's tiles are powers of two, of at most as many elements of a row, which a warp holds.
 _TILE = 1024
+IN_ONE_THREAD = 32  # elements of a group at most
+_BLOCKS = 1056  # that fill an H200, and some more
 # Operations of a few instructions. Where others come before a reduction, they bound a kernel, and
 # copies of them take registers.
 _LIGHT = {
@@ -106,25 +108,37 @@ def reads_along(load: Callable, size: Sequence[sympy.Expr], dim: int) -> Reads:
     return Reads(neighbours, fused, light)
 
 
-def plan(extent: int, dim: int, reads: Reads, few_parts: bool, many: bool = True) -> Coarsening | None:
-    """How to cut a dim, if at all. With `few_parts` not where Inductor cuts long rows, of which
-    fewer parts would be too few for all of the device."""
-    if extent <= 8 or extent <= 32 and many and not (reads.neighbours or reads.fused):
+def parts(extent: int, itemsize: int, groups: int) -> int:
+    """Into how many parts of equal size to cut few long rows, for all of a device. Inductor cuts
+    into as many as it likes and then masks elements, which it reads one by one."""
+    pack = 16 // itemsize
+    if extent < 8 * _TILE or groups >= _BLOCKS // 2 or extent % pack:
+        return 1
+    most = min(_BLOCKS // groups, extent // (2 * _TILE), _TILE)
+    found = next((n for n in range(most, 0, -1) if extent % (n * pack) == 0), 1)
+    return found if 2 * found > most else 1
+
+
+def plan(extent: int, dim: int, reads: Reads, many: bool) -> Coarsening | None:
+    """How to cut a dim, if at all; `many` groups are enough to fill a device with one thread for
+    each."""
+    strided = not (reads.neighbours or reads.fused)
+    if extent <= 8 or extent <= IN_ONE_THREAD and many and strided:
         return Coarsening(dim, extent, 1)  # nothing is left to be reduced
     if reads.fused:
         return None  # a thread has to take the elements that it has computed
     if reads.neighbours:
-        return _plan_rows(extent, dim, reads.light, few_parts)
+        return _plan_rows(extent, dim, reads.light)
     if reads.light and extent <= 64:
         return Coarsening(dim, extent, max(8, _power_of_two(-(-extent // 8))), ReductionHint.OUTER)
     return None  # Inductor's tiles are wide then, as memory likes it
 
 
-def _plan_rows(extent: int, dim: int, light: bool, few_parts: bool) -> Coarsening | None:
+def _plan_rows(extent: int, dim: int, light: bool) -> Coarsening | None:
     if extent <= 64:
         return Coarsening(dim, extent, max(8, _power_of_two(-(-extent // 4))), ReductionHint.INNER)
     long = extent > 8 * _TILE
-    if extent < 512 or not long and not light or long and few_parts:
+    if extent < 512 or not long and not light:
         return None
     rest = -(-extent // min(8, extent // 256))
     return Coarsening(

@@ -14,9 +14,10 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from .. import checks, libraries
-from . import keys
+from . import coarsening, keys
 from .choice import Choice, Facts, choose
-from .coarsening import Coarsening, plan, reads_along
+from .coarsening import Coarsening, Reads, plan, reads_along
+from .inline import inlined, is_computed
 from .keys import (
     FLOAT32,
     FLOAT64,
@@ -95,6 +96,8 @@ class Loop:
         self.x, self.scale, self.mask = x, scale, mask
         self.keepdim, self.values, self.indices = keepdim, values, indices
         self.index_dtype = index_dtype or INT64
+        self.inlined = False  # what else is read of buffers that Inductor computes
+        self.parts = 1  # that a dim is cut into, each reduced by itself
         self.device, self.size = x.get_device(), [sympy.sympify(n) for n in x.get_size()]
         kind = self.device.type
         if kind not in _BACKENDS or getattr(config, f"{kind}_backend", None) != _BACKENDS[kind]:
@@ -123,38 +126,38 @@ class Loop:
 
     def results(self) -> tuple[Any, Any]:
         """The values and the indices, of which one may be None."""
+        if not self.for_threads:
+            if self.indices:
+                return self._packed(None)
+            if self._may_be_negative_zero():
+                return self._product_of_the_extreme(), None
+            return self._value_alone(), None
+        dim = max(self.dims, key=lambda d: _hint(self.size[d]))
+        reads, cut = self._reads_along(dim), None
+        if self.extent.is_number and len(self.dims) == 1 and reads.neighbours:
+            width = self.order.dtype.itemsize
+            self.parts = coarsening.parts(int(self.extent), width, _hint(self.groups))
         if not self.indices and not self._may_be_negative_zero():
             return self._value_alone(), None
-        if not self.for_threads and not self.indices:
-            return self._product_of_the_extreme(), None
-        if not self.for_threads or self.mask is not None:
-            return self._packed(None)
-        dim = max(self.dims, key=lambda d: _hint(self.size[d]))
-        reads = reads_along(self._load(), self.size, dim)
-        cut = None
-        if self.size[dim].is_number:
-            few = not self.indices and _hint(self.groups) < 256
+        if self.size[dim].is_number and self.mask is None and self.parts == 1:
             many = _hint(self.groups) >= 1 << 12
-            cut = plan(int(self.size[dim]), dim, reads, few, many)
+            cut = plan(int(self.size[dim]), dim, reads, many)
         if cut is not None and self.extent == self.size[dim] and cut.rest == 1:
             return self._in_one_thread(cut)
         zeros = None if self.indices else self._zeros()
-        import os
-
-        if not self.indices and os.environ.get("RO_ZEROS") and self._is_at_most(1 << 30):
-            return self._value_and_first_zero(cut), None
         if zeros is not None:
             return self._value_with_zeros(zeros, cut), None
         wide = self.order.width == 64  # and no integer holds a key and a position
         left = cut.rest * self.extent / self.size[dim] if cut else self.extent
-        if (wide or cut is None) and self._is_in_registers(left, reads.neighbours):
+        in_registers = self._is_in_registers(left, reads.neighbours)
+        if (wide or cut is None) and in_registers and self.mask is None:
             return self._in_two_steps(cut)
         return self._packed(cut)
 
     # What is reduced.
 
     def _load(self) -> Callable:
-        load = self.x.make_loader()
+        load = inlined(self.x.make_loader()) if self.inlined else self.x.make_loader()
         if self.scale is None:
             return load
         return lambda index: self._product(load(index))
@@ -229,7 +232,7 @@ class Loop:
         load_least, size = self._reduce(packed, self._left(cut), form.word, "min", hint=hint)
         return (
             self._result(size, lambda index: form.value(load_least(index), masked)),
-            self._indices(size, lambda index: form.position(load_least(index), masked)),
+            self._indices(size, lambda index: form.position(load_least(index), masked), form.word),
         )
 
     def _in_one_thread(self, cut: Coarsening) -> tuple[Any, Any]:
@@ -242,7 +245,7 @@ class Loop:
             return best(index)
 
         values = self._result(size, lambda index: self.order.element(of_group(index)[0]))
-        indices = self._indices(size, lambda index: of_group(index)[1])
+        indices = self._indices(size, lambda index: of_group(index)[1], INT64)
         for result in filter(None, (values, indices)):
             result.realize()  # or whoever reads it would compute it anew
         return values, indices
@@ -298,7 +301,7 @@ class Loop:
             is_zero = ops.eq(extreme, ops.constant(0.0, dtype))
             return self.order.element(ops.where(is_zero, zero, extreme))
 
-        return self._result(size, value), self._indices(size, position)
+        return self._result(size, value), self._indices(size, position, INT32)
 
     def _zeros(self) -> Zeros | None:
         """An order of floats with room for the positions of zeros."""
@@ -319,23 +322,6 @@ class Loop:
         hint = cut and cut.hint
         load_least, size = self._reduce(packed, self._left(cut), form.word, "min", hint=hint)
         return self._result(size, lambda index: ops.to_dtype(form.value(load_least(index)), dtype))
-
-    def _value_and_first_zero(self, cut: Coarsening | None) -> ir.TensorBox:
-        """Inductor's own minimum, and beside it the sign of the first zero."""
-        best, order, hint = self._best(cut, INT32), self.order, cut and cut.hint
-
-        def zero(index):
-            element, at = best(index)
-            is_zero = ops.eq(element, ops.constant(0.0, order.compared))
-            at = self._signed(element, at, INT32)
-            return ops.where(is_zero, at, ops.constant(_NO_POSITION, INT32))
-
-        own, size = "max" if order.largest else "min", self._left(cut)
-        load_extreme, _ = self._reduce(
-            lambda index: best(index)[0], size, order.compared, own, hint=hint
-        )
-        load_zero, size = self._reduce(zero, size, INT32, "min", hint=hint)
-        return self._results(size, load_extreme, load_zero, INT32)[0]
 
     def _product_of_the_extreme(self) -> ir.TensorBox:
         """The values alone, as Inductor's own minimum of floats, which vectorizes better than one
@@ -380,10 +366,19 @@ class Loop:
     def _result(self, size, value) -> ir.TensorBox | None:
         return self._pointwise(self.order.dtype, value, size) if self.values else None
 
-    def _indices(self, size, position) -> ir.TensorBox | None:
+    def _indices(self, size, position, word) -> ir.TensorBox | None:
+        """Of positions that are integers of `word`."""
         if not self.indices:
             return None
-        cast = lambda index: ops.to_dtype(position(index), self.index_dtype)  # noqa: E731
+
+        def cast(index):
+            at = position(index)
+            if self.for_threads:
+                # Threads without a group have any number, and Inductor asserts of what is an index
+                # of a tensor that it is none out of range.
+                at = ops.minimum(at, keys.index(self.extent - 1, word))
+            return ops.to_dtype(at, self.index_dtype)
+
         return self._pointwise(self.index_dtype, cast, size)
 
     def _size_of_results(self) -> list[sympy.Expr]:
@@ -397,6 +392,7 @@ class Loop:
     def _reduce(self, load, size, dtype, kind, *, hint=None):
         """What gives the result for a group's index, and the sizes of all results."""
         kept = [d for d in range(len(size)) if d not in self.dims]
+        results, reduced = self._size_of_results(), [size[d] for d in self.dims]
 
         def element(index, reduced):
             if self.keepdim:
@@ -404,14 +400,33 @@ class Loop:
             place = dict(zip((*kept, *self.dims), (*index, *reduced), strict=True))
             return load([place[d] for d in range(len(size))])
 
-        results = self._size_of_results()
+        if self.parts == 1:
+            return self._reduction(element, results, reduced, dtype, kind, hint), results
+        part = reduced[0] // self.parts
+
+        def element_of_part(index, reduced):
+            return element(index[:-1], [index[-1] * part + reduced[0]])
+
+        load_part = self._reduction(
+            element_of_part, [*results, self.parts], [part], dtype, kind, ReductionHint.INNER
+        )
+        load_least = self._reduction(
+            lambda index, reduced: load_part([*index, *reduced]),
+            results,
+            [sympy.Integer(self.parts)],
+            dtype,
+            kind,
+        )
+        return load_least, results
+
+    def _reduction(self, load, size, reduced, dtype, kind, hint=None) -> Callable:
         least = ir.Reduction.create(
             device=self.device,
             dst_dtype=dtype,
             src_dtype=dtype,
-            inner_fn=element,
-            ranges=results,
-            reduction_ranges=[size[d] for d in self.dims],
+            inner_fn=load,
+            ranges=size,
+            reduction_ranges=reduced,
             reduction_type=kind,
             reduction_hint=hint or ReductionHint.DEFAULT,
         )
@@ -421,9 +436,18 @@ class Loop:
             # contiguous a loop is that never writes it.
             with config.patch(comprehensive_padding=False):
                 ir.as_storage_and_layout(least, freeze=True)
-        return least.make_loader(), results
+        return least.make_loader()
 
     # What is known of it.
+
+    def _reads_along(self, dim: int) -> Reads:
+        reads = reads_along(self._load(), self.size, dim)
+        if reads.fused and self.size[dim].is_number and self.size[dim] <= coarsening.IN_ONE_THREAD:
+            self.inlined = True
+            inline = reads_along(self._load(), self.size, dim)
+            self.inlined = not inline.fused and not inline.neighbours
+            return inline if self.inlined else reads
+        return reads
 
     def _is_at_most(self, limit: int) -> bool:
         return V.graph.sizevars.statically_known_leq(self.extent, limit)
@@ -459,15 +483,10 @@ class Loop:
             groups=_hint(self.groups),
             extent=_hint(self.extent),
             itemsize=self.order.dtype.itemsize,
-            stored=not _is_computed(inner) and not isinstance(inner, ir.Pointwise),
+            stored=not is_computed(inner) and not isinstance(inner, ir.Pointwise),
             written=_is_written(V.graph.current_node),
             indices=self.indices,
         )
-
-
-def _is_computed(buffer: Any) -> bool:
-    """Whether Inductor has made a buffer of it, but fuses it with what reads it, if it is a loop."""
-    return isinstance(buffer, ir.ComputedBuffer) and isinstance(buffer.data, ir.Pointwise)
 
 
 def _zero(value: float, dtype: torch.dtype):
