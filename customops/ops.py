@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 
 from . import arguments, checks
-from .arguments import FALSE, NONE, ONE, TRUE
+from .arguments import FALSE, NONE, ONE, TRUE, Default
 from .results import ProbabilityIndex, ValuesIndices
 
 if TYPE_CHECKING:
@@ -126,9 +126,9 @@ def argmin(
     try:
         if (keepdim is FALSE or keepdim is False) and not options:
             op = _argmin if _traced() else _direct_argmin
-            if type(dim) is int:  # first: Dynamo may have made a symbol of it
+            if type(dim) is int:
                 return op(input, dim)
-            if dim is NONE or dim is None:
+            if dim is None or isinstance(dim, Default):
                 return op(input)
         return _general("argmin", input, dim, keepdim, options)
     except Exception as error:
@@ -164,9 +164,9 @@ def argmax(
     try:
         if (keepdim is FALSE or keepdim is False) and not options:
             op = _argmax if _traced() else _direct_argmax
-            if type(dim) is int:  # first: Dynamo may have made a symbol of it
+            if type(dim) is int:
                 return op(input, dim)
-            if dim is NONE or dim is None:
+            if dim is None or isinstance(dim, Default):
                 return op(input)
         return _general("argmax", input, dim, keepdim, options)
     except Exception as error:
@@ -327,8 +327,8 @@ def scale_min(
     """
     try:
         if not names:
-            dim = 1 if type(dim) is not int and dim is ONE else dim
-            keepdim = True if keepdim is TRUE else keepdim
+            dim = 1 if isinstance(dim, Default) else dim
+            keepdim = True if isinstance(keepdim, Default) else keepdim
             if type(dim) is int and type(keepdim) is bool:
                 op = _scale_min if _traced() else _direct_scale_min
                 return op(input, scale, dim, keepdim)
@@ -368,8 +368,8 @@ def scale_max(
     """
     try:
         if not names:
-            dim = 1 if type(dim) is not int and dim is ONE else dim
-            keepdim = True if keepdim is TRUE else keepdim
+            dim = 1 if isinstance(dim, Default) else dim
+            keepdim = True if isinstance(keepdim, Default) else keepdim
             if type(dim) is int and type(keepdim) is bool:
                 op = _scale_max if _traced() else _direct_scale_max
                 return op(input, scale, dim, keepdim)

@@ -67,7 +67,7 @@ WALKS = {
     (Walk.COLUMNS, "workspace"): Shape((5000, 300), (0,), torch.bfloat16),
     (Walk.BOXES, "one part"): Shape((200_001, 33), (1,)),
     (Walk.EXCHANGE, "one part"): Shape((2, 300, 8192), (0,), order=(0, 2, 1)),
-    (Walk.TILES, "one part"): Shape((4, 300_001, 2), (0, 2)),
+    (Walk.TILES, "one part"): Shape((3, 40, 21, 1000), (0,), order=(2, 0, 3, 1)),
     (Walk.BULK_COLUMNS, "one part"): Shape((64, 257, 4095), (1,), torch.bfloat16),
     (Walk.BULK_COLUMNS, "cluster"): Shape((70, 300, 1001), (1,), torch.int8),
     (Walk.BULK_COLUMNS, "workspace"): Shape((1 << 20, 8), (0,)),

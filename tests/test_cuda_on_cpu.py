@@ -28,6 +28,7 @@ def test_kernels_are_right_and_stay_within_their_input(tmp_path):
             "masked.cu",
             "masked_columns.cu",
             "softmax.cu",
+            "finish.cu",
             "layout.cu",
         )
     ]

@@ -285,7 +285,7 @@ void one_shot(StableIValue* stack, uint64_t, uint64_t) {
 REDUCEOPS_LIBRARY_IMPL(CUDA, m) {
   Operators<run>::implement(m);
   DistributedOperators<run_pairs, unpack_pairs>::implement(m);
-  Conv2dOperators<run, run_conv2d>::implement(m);
+  Conv2dOperators<run, run_conv2d, run_conv2d_and_keep, find_channels>::implement(m);
   m.impl("_one_shot", one_shot);
 }
 

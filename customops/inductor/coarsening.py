@@ -77,6 +77,7 @@ class Reads:
     neighbours: bool  # elements side by side in memory
     fused: bool  # what Inductor may compute in the loop that reads it
     light: bool  # little is computed
+    inlined: bool = False  # for the reduction alone
 
 
 def reads_along(load: Callable, size: Sequence[sympy.Expr], dim: int) -> Reads:
@@ -119,28 +120,31 @@ def parts(extent: int, itemsize: int, groups: int) -> int:
     return found if 2 * found > most else 1
 
 
-def plan(extent: int, dim: int, reads: Reads, many: bool) -> Coarsening | None:
+def plan(extent: int, dim: int, reads: Reads, many: bool, wide: bool) -> Coarsening | None:
     """How to cut a dim, if at all; `many` groups are enough to fill a device with one thread for
-    each."""
+    each, and elements of 64 bits are `wide`."""
     strided = not (reads.neighbours or reads.fused)
-    if extent <= 8 or extent <= IN_ONE_THREAD and many and strided:
+    if extent <= 8 or extent <= IN_ONE_THREAD and many and strided and reads.light:
         return Coarsening(dim, extent, 1)  # nothing is left to be reduced
     if reads.fused:
         return None  # a thread has to take the elements that it has computed
     if reads.neighbours:
-        return _plan_rows(extent, dim, reads.light)
-    if reads.light and extent <= 64:
-        return Coarsening(dim, extent, max(8, _power_of_two(-(-extent // 8))), ReductionHint.OUTER)
+        return _plan_rows(extent, dim, reads.light, wide)
+    if extent <= 64 and (reads.light or reads.inlined):
+        copies = 8 if reads.light else 4  # the rest of the code grows with them, too
+        rest = max(8, _power_of_two(-(-extent // copies)))
+        return Coarsening(dim, extent, rest, ReductionHint.OUTER)
     return None  # Inductor's tiles are wide then, as memory likes it
 
 
-def _plan_rows(extent: int, dim: int, light: bool) -> Coarsening | None:
+def _plan_rows(extent: int, dim: int, light: bool, wide: bool) -> Coarsening | None:
     if extent <= 64:
         return Coarsening(dim, extent, max(8, _power_of_two(-(-extent // 4))), ReductionHint.INNER)
     long = extent > 8 * _TILE
     if extent < 512 or not long and not light:
         return None
-    rest = -(-extent // min(8, extent // 256))
+    copies = -(-extent // _TILE) if wide else extent // 256
+    rest = -(-extent // max(2, min(8, copies)))
     return Coarsening(
         dim, extent, _power_of_two(rest) if rest <= _TILE else rest, ReductionHint.INNER
     )

@@ -22,14 +22,16 @@ def is_computed(buffer: Any) -> bool:
 class _Inline(WrapperHandler):
     def __init__(self, handler: Any, place: Sequence[sympy.Expr]):
         super().__init__(handler)
-        self.place = place
+        self.place, self.found = place, {}
 
     def load(self, name: str, index: sympy.Expr) -> Any:
         buffer = V.graph.try_get_buffer(name)
         if is_computed(buffer) and len(buffer.get_size()) == len(self.place):
             if buffer.make_indexer()(self.place) == index:
-                value = buffer.data.inner_fn(self.place)
-                return value.value if isinstance(value, OpsValue) else value
+                if name not in self.found:
+                    value = buffer.data.inner_fn(self.place)
+                    self.found[name] = value.value if isinstance(value, OpsValue) else value
+                return self.found[name]
         return self._inner.load(name, index)
 
 

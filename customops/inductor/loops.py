@@ -1,6 +1,7 @@
 """A reduction as a loop of Inductor's, fused with what comes before and after it."""
 
 import ctypes
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -139,15 +140,15 @@ class Loop:
             self.parts = coarsening.parts(int(self.extent), width, _hint(self.groups))
         if not self.indices and not self._may_be_negative_zero():
             return self._value_alone(), None
+        wide = self.order.width == 64  # and no integer holds a key and a position
         if self.size[dim].is_number and self.mask is None and self.parts == 1:
             many = _hint(self.groups) >= 1 << 12
-            cut = plan(int(self.size[dim]), dim, reads, many)
+            cut = plan(int(self.size[dim]), dim, reads, many, wide)
         if cut is not None and self.extent == self.size[dim] and cut.rest == 1:
             return self._in_one_thread(cut)
-        zeros = None if self.indices else self._zeros()
-        if zeros is not None:
-            return self._value_with_zeros(zeros, cut), None
-        wide = self.order.width == 64  # and no integer holds a key and a position
+        if not self.indices and (zeros := self._zeros()):
+            # In rows it has little to gain from taking elements in turn.
+            return self._value_with_zeros(zeros, None if reads.neighbours else cut), None
         left = cut.rest * self.extent / self.size[dim] if cut else self.extent
         in_registers = self._is_in_registers(left, reads.neighbours)
         if (wide or cut is None) and in_registers and self.mask is None:
@@ -442,11 +443,13 @@ class Loop:
 
     def _reads_along(self, dim: int) -> Reads:
         reads = reads_along(self._load(), self.size, dim)
-        if reads.fused and self.size[dim].is_number and self.size[dim] <= coarsening.IN_ONE_THREAD:
+        few = self.size[dim].is_number and self.size[dim] <= 64
+        if reads.fused and few and len(self.dims) == 1:
             self.inlined = True
             inline = reads_along(self._load(), self.size, dim)
-            self.inlined = not inline.fused and not inline.neighbours
-            return inline if self.inlined else reads
+            if not inline.fused and not inline.neighbours:
+                return dataclasses.replace(inline, inlined=True)
+            self.inlined = False
         return reads
 
     def _is_at_most(self, limit: int) -> bool:
