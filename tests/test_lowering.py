@@ -183,18 +183,25 @@ def test_indices_that_are_read_with(shape, device):
 
 
 def test_the_forms_for_a_gpu(monkeypatch, device):
-    """Elements in turn, in two steps, all in one thread; here on a CPU, too."""
+    """Elements in turn, in two steps, in parts, all in one thread; here on a CPU, too."""
     monkeypatch.setattr(loops.Loop, "for_threads", True)
     shapes = {"strided": (5, 60, 19), "rows": (9, 2100), "few": (6, 7, 40), "short": (1100, 90)}
+    shapes |= {"long": (3, 1 << 14), "summands": (5, 2, 19, 6)}
 
-    def function(strided, rows, few, short):
+    def function(strided, rows, few, short, long, summands):
         strided, few, product = choose(strided, -strided), choose(few, few * 2), choose(rows, -rows)
+        total = sum(summands)  # a buffer, for it is used twice
+        total = torch.where(total > 1, total, -total)
         return (
             customops.argmax(strided, 1),
             *customops.min(strided, 1),
             *customops.max(rows + 1, -1, True),
             *customops.max(few, 1),
             *customops.min(short.abs().exp2(), 1),
+            *customops.min(choose(long, -long), 1),
+            customops.scale_min(choose(long, -long), 2.0),
+            *customops.max(total, 1),
+            customops.argmin(short.double() + 1, 1),
             customops.scale_max(strided, -1.5, 1, False),
             customops.scale_min(product, 2.0),
             customops.scale_min(rows.abs().exp2(), 2.0),

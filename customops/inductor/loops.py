@@ -109,6 +109,8 @@ class Loop:
             raise NoLoop(f"no loop for {x.get_dtype()}")
         if not self.size:
             raise NoLoop("it has no dims")
+        if kind == "cpu" and x.get_dtype() == torch.bool and _reads_bools(x):
+            raise NoLoop("in memory any byte of a bool but zero is true")
         self.dims = checks.wrap_dims(op._opname, len(self.size), dim)
         self.order = Order(x.get_dtype(), largest)
         self.extent = sympy.prod([self.size[d] for d in self.dims])
@@ -354,7 +356,9 @@ class Loop:
             one, odd = ops.constant(1, word), ops.constant(0 if turned else 1, word)
             negative = ops.eq(ops.bitwise_and(load_sign(index), one), odd)
             zero = ops.where(negative, number(-0.0, wide), number(0.0, wide))
-            is_zero = ops.eq(product, ops.constant(0.0, dtype))
+            # Where denormals count as zeros, none may have been found.
+            found = ops.lt(load_sign(index), ops.constant(0, word))
+            is_zero = ops.logical_and(ops.eq(product, ops.constant(0.0, dtype)), found)
             return ops.where(is_zero, ops.to_dtype(zero, dtype), product)
 
         return self._result(size, value)
@@ -490,6 +494,10 @@ class Loop:
             written=_is_written(V.graph.current_node),
             indices=self.indices,
         )
+
+
+def _reads_bools(x: ir.TensorBox) -> bool:
+    return any(V.graph.get_dtype(name) == torch.bool for name in x.get_read_names())
 
 
 def _zero(value: float, dtype: torch.dtype):
