@@ -76,14 +76,12 @@ struct Conv2d : Geometry {
 
 inline List sizes_of(const Tensor& tensor) { return {tensor.sizes(), tensor.ndim()}; }
 
-// Another look at the memory of a tensor.
+// Another look at the memory of a tensor, from its element number `skipped` on.
 inline Tensor view_of(const Tensor& tensor, List sizes, const int64_t* strides,
                       int64_t skipped = 0) {
-  int64_t offset;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_storage_offset(tensor.borrow(), &offset));
   AtenTensorHandle view;
   TORCH_ERROR_CODE_CHECK(aoti_torch__reinterpret_tensor(tensor.borrow(), sizes.count, sizes.values,
-                                                        strides, offset + skipped, &view));
+                                                        strides, skipped, &view));
   return Tensor(view);
 }
 

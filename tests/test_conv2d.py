@@ -116,6 +116,8 @@ def test_other_strides(name, device):
         bias = b[: weight.shape[0]]
         actual = getattr(customops, name)(input, weight, bias, SCALE)
         assert_close(actual, exact_of(name, input, weight, bias), x.dtype, number)
+    actual = getattr(customops, name)(x[2], w, b, SCALE, dim=0)  # without a batch
+    assert_close(actual, exact_of(name, x[2], w, b, dim=0), x.dtype)
 
 
 @each_name
@@ -127,7 +129,8 @@ def test_slices_of_a_large_call(name, padding, stride):
     if padding == 3:  # slices that are all padding
         calls.append(((1, 2, 64, 900), 96, {"padding": (60, 1)}))
     for shape, filters, how in calls:
-        x, w, b = make(shape, (filters, 2, 3, 3), "cpu")
+        x, w, b = make((shape[0] + 1, *shape[1:]), (filters, 2, 3, 3), "cpu")
+        x = x[1:]
         actual = getattr(customops, name)(x, w, b, SCALE, **how)
         assert_close(actual, exact_of(name, x, w, b, **how), x.dtype, (shape, how))
 
