@@ -191,7 +191,7 @@ def test_the_forms_for_a_gpu(monkeypatch, device):
     def function(strided, rows, few, short, long, summands):
         strided, few, product = choose(strided, -strided), choose(few, few * 2), choose(rows, -rows)
         total = sum(summands)  # a buffer, for it is used twice
-        total = torch.where(total > 1, total, -total)
+        total = torch.where(total > 1, total, total * 2)
         return (
             customops.argmax(strided, 1),
             *customops.min(strided, 1),
@@ -232,7 +232,7 @@ def test_what_may_be_a_negative_zero(device, monkeypatch):
         "a product": (lambda x: x * 2.0, True),
         "a small product": (lambda x: (x + 1.0) * 0.3, True),
         "a sum": (lambda x: x + x.flip(1), True),
-        "relu": (lambda x: x.relu(), True),
+        "relu": (lambda x: x.relu(), False),
         "a negative": (lambda x: -x.exp(), True),
     }
 

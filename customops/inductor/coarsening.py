@@ -120,16 +120,17 @@ def parts(extent: int, itemsize: int, groups: int) -> int:
     return found if 2 * found > most else 1
 
 
-def plan(extent: int, dim: int, reads: Reads, many: bool, wide: bool) -> Coarsening | None:
+def plan(extent: int, dim: int, reads: Reads, many: bool, indices: bool) -> Coarsening | None:
     """How to cut a dim, if at all; `many` groups are enough to fill a device with one thread for
-    each, and elements of 64 bits are `wide`."""
+    each."""
     strided = not (reads.neighbours or reads.fused)
-    if extent <= 8 or extent <= IN_ONE_THREAD and many and strided and reads.light:
+    light = reads.light or reads.inlined and not indices
+    if extent <= 8 or extent <= IN_ONE_THREAD and many and strided and light:
         return Coarsening(dim, extent, 1)  # nothing is left to be reduced
     if reads.fused:
         return None  # a thread has to take the elements that it has computed
     if reads.neighbours:
-        return _plan_rows(extent, dim, reads.light, wide)
+        return _plan_rows(extent, dim, reads.light)
     if extent <= 64 and (reads.light or reads.inlined):
         copies = 8 if reads.light else 4  # the rest of the code grows with them, too
         rest = max(8, _power_of_two(-(-extent // copies)))
@@ -137,14 +138,13 @@ def plan(extent: int, dim: int, reads: Reads, many: bool, wide: bool) -> Coarsen
     return None  # Inductor's tiles are wide then, as memory likes it
 
 
-def _plan_rows(extent: int, dim: int, light: bool, wide: bool) -> Coarsening | None:
+def _plan_rows(extent: int, dim: int, light: bool) -> Coarsening | None:
     if extent <= 64:
         return Coarsening(dim, extent, max(8, _power_of_two(-(-extent // 4))), ReductionHint.INNER)
     long = extent > 8 * _TILE
     if extent < 512 or not long and not light:
         return None
-    copies = -(-extent // _TILE) if wide else extent // 256
-    rest = -(-extent // max(2, min(8, copies)))
+    rest = -(-extent // min(8, extent // 256))
     return Coarsening(
         dim, extent, _power_of_two(rest) if rest <= _TILE else rest, ReductionHint.INNER
     )

@@ -54,8 +54,17 @@ def rounded(value, dtype: torch.dtype):
     return ops.to_dtype_bitcast(bits, dtype, torch.int16)
 
 
+class _InWord:
+    """What is computed in integers of `word`."""
+
+    word: torch.dtype
+
+    def _constant(self, value: int):
+        return constant(value, self.word)
+
+
 @dataclass(frozen=True)
-class Order:
+class Order(_InWord):
     """Of the elements of `dtype`; with `largest` the largest comes first."""
 
     dtype: torch.dtype
@@ -74,9 +83,6 @@ class Order:
     def word(self) -> torch.dtype:
         """The integers that keys are computed in."""
         return INT64 if self.width == 64 or self.dtype == torch.uint32 else INT32
-
-    def _constant(self, value: int):
-        return constant(value, self.word)
 
     def _bits(self, value):
         """Of a floating-point number, with its sign extended."""
@@ -157,7 +163,7 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Packed:
+class Packed(_InWord):
     """(key, position) in one integer: the key above, and below it the position and, where the
     value of a float is wanted, whether it is a negative zero."""
 
@@ -181,9 +187,6 @@ class Packed:
     @property
     def _shift(self):
         return constant(8 * self.word.itemsize - self.order.width, self.word)
-
-    def _constant(self, value: int):
-        return constant(value, self.word)
 
     def none(self):
         """That of an element that does not take part: more than any other."""
@@ -225,7 +228,7 @@ class Packed:
 
 
 @dataclass(frozen=True)
-class Zeros:
+class Zeros(_InWord):
     """A float32 or float64 alone as an integer of its width: NaNs, what is less than zero, zeros by
     their position, what is greater. So a zero has the sign of the first, and the rest needs no room
     for positions. Integers must wrap around, as they do on a GPU."""
@@ -246,9 +249,6 @@ class Zeros:
     @property
     def fits(self) -> bool:
         return self._base >= 0
-
-    def _constant(self, value: int):
-        return constant(value, self.word)
 
     def pack(self, value, at):
         """`at` is an integer of `word`."""

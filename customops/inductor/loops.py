@@ -142,15 +142,16 @@ class Loop:
             self.parts = coarsening.parts(int(self.extent), width, _hint(self.groups))
         if not self.indices and not self._may_be_negative_zero():
             return self._value_alone(), None
-        wide = self.order.width == 64  # and no integer holds a key and a position
-        if self.size[dim].is_number and self.mask is None and self.parts == 1:
+        free = self.mask is None and self.parts == 1 and not _is_written(V.graph.current_node)
+        if free and self.size[dim].is_number:  # (What is written is written in its own order.)
             many = _hint(self.groups) >= 1 << 12
-            cut = plan(int(self.size[dim]), dim, reads, many, wide)
+            cut = plan(int(self.size[dim]), dim, reads, many, self.indices)
         if cut is not None and self.extent == self.size[dim] and cut.rest == 1:
             return self._in_one_thread(cut)
         if not self.indices and (zeros := self._zeros()):
             # In rows it has little to gain from taking elements in turn.
             return self._value_with_zeros(zeros, None if reads.neighbours else cut), None
+        wide = self.order.width == 64  # and no integer holds a key and a position
         left = cut.rest * self.extent / self.size[dim] if cut else self.extent
         in_registers = self._is_in_registers(left, reads.neighbours)
         if (wide or cut is None) and in_registers and self.mask is None:
@@ -309,10 +310,9 @@ class Loop:
     def _zeros(self) -> Zeros | None:
         """An order of floats with room for the positions of zeros."""
         wide = FLOAT64 if self.order.dtype == FLOAT64 else FLOAT32
-        if not self.extent.is_number:
-            return None
-        zeros = Zeros(wide, self.order.largest, int(self.extent))
-        return zeros if zeros.fits else None
+        extent = int(self.extent) if self.extent.is_number else 1 << 21
+        zeros = Zeros(wide, self.order.largest, extent)
+        return zeros if zeros.fits and self._fits(extent) else None
 
     def _value_with_zeros(self, form: Zeros, cut: Coarsening | None) -> ir.TensorBox:
         """The values alone, by one minimum of integers."""
