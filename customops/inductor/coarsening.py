@@ -120,12 +120,11 @@ def parts(extent: int, itemsize: int, groups: int) -> int:
     return found if 2 * found > most else 1
 
 
-def plan(extent: int, dim: int, reads: Reads, many: bool, indices: bool) -> Coarsening | None:
+def plan(extent: int, dim: int, reads: Reads, many: bool) -> Coarsening | None:
     """How to cut a dim, if at all; `many` groups are enough to fill a device with one thread for
     each."""
     strided = not (reads.neighbours or reads.fused)
-    light = reads.light or reads.inlined and not indices
-    if extent <= 8 or extent <= IN_ONE_THREAD and many and strided and light:
+    if extent <= 8 or extent <= IN_ONE_THREAD and many and strided and reads.light:
         return Coarsening(dim, extent, 1)  # nothing is left to be reduced
     if reads.fused:
         return None  # a thread has to take the elements that it has computed

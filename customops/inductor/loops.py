@@ -132,8 +132,9 @@ class Loop:
         if not self.for_threads:
             if self.indices:
                 return self._packed(None)
-            if self._may_be_negative_zero():
-                return self._product_of_the_extreme(), None
+            zeros = self._may_be_negative_zero()
+            if zeros or self.order.width == 16:  # for to round each is slow
+                return self._product_of_the_extreme(zeros), None
             return self._value_alone(), None
         dim = max(self.dims, key=lambda d: _hint(self.size[d]))
         reads, cut = self._reads_along(dim), None
@@ -145,7 +146,7 @@ class Loop:
         free = self.mask is None and self.parts == 1 and not _is_written(V.graph.current_node)
         if free and self.size[dim].is_number:  # (What is written is written in its own order.)
             many = _hint(self.groups) >= 1 << 12
-            cut = plan(int(self.size[dim]), dim, reads, many, self.indices)
+            cut = plan(int(self.size[dim]), dim, reads, many)
         if cut is not None and self.extent == self.size[dim] and cut.rest == 1:
             return self._in_one_thread(cut)
         if not self.indices and (zeros := self._zeros()):
@@ -212,8 +213,7 @@ class Loop:
     def _value_alone(self) -> ir.TensorBox:
         """Inductor's own minimum of what has zeros of one sign only."""
         own = "max" if self.order.largest else "min"
-        load_value, size = self._reduce(self._load(), self.size, self.order.dtype, own)
-        return self._result(size, load_value)
+        return self._reduce(self._load(), self.size, self.order.dtype, own)[0]
 
     def _packed(self, cut: Coarsening | None) -> tuple[Any, Any]:
         """The minimum of integers that hold a key and a position."""
@@ -233,7 +233,8 @@ class Loop:
             return ops.where(mask(index), packed, form.none()) if masked else packed
 
         hint = cut and cut.hint
-        load_least, size = self._reduce(packed, self._left(cut), form.word, "min", hint=hint)
+        least, size = self._reduce(packed, self._left(cut), form.word, "min", hint=hint)
+        load_least = least.make_loader()
         return (
             self._result(size, lambda index: form.value(load_least(index), masked)),
             self._indices(size, lambda index: form.position(load_least(index), masked), form.word),
@@ -260,9 +261,10 @@ class Loop:
         best, order, hint = self._best(cut, INT32), self.order, cut and cut.hint
         signed = self.values and order.floating
         own, left = "max" if order.floating and order.largest else "min", self._left(cut)
-        load_extreme, size = self._reduce(
+        extremes, _ = self._reduce(
             lambda index: best(index)[0], left, order.compared, own, hint=hint
         )
+        load_extreme = extremes.make_loader()
         kept = [d for d in range(len(self.size)) if d not in self.dims]
 
         def position(index):
@@ -275,7 +277,8 @@ class Loop:
             at = self._signed(element, at, INT32) if signed else at
             return ops.where(equal, at, ops.constant(_NO_POSITION, INT32))
 
-        load_position, size = self._reduce(position, left, INT32, "min", hint=hint)
+        positions, size = self._reduce(position, left, INT32, "min", hint=hint)
+        load_position = positions.make_loader()
         return self._results(size, load_extreme, load_position, INT32 if signed else None)
 
     def _signed(self, element, at, word):
@@ -310,9 +313,10 @@ class Loop:
     def _zeros(self) -> Zeros | None:
         """An order of floats with room for the positions of zeros."""
         wide = FLOAT64 if self.order.dtype == FLOAT64 else FLOAT32
-        extent = int(self.extent) if self.extent.is_number else 1 << 21
-        zeros = Zeros(wide, self.order.largest, extent)
-        return zeros if zeros.fits and self._fits(extent) else None
+        if not self.extent.is_number:
+            return None
+        zeros = Zeros(wide, self.order.largest, int(self.extent))
+        return zeros if zeros.fits else None
 
     def _value_with_zeros(self, form: Zeros, cut: Coarsening | None) -> ir.TensorBox:
         """The values alone, by one minimum of integers."""
@@ -323,14 +327,15 @@ class Loop:
             return form.pack(ops.to_dtype(product, form.dtype), at)
 
         hint = cut and cut.hint
-        load_least, size = self._reduce(packed, self._left(cut), form.word, "min", hint=hint)
+        least, size = self._reduce(packed, self._left(cut), form.word, "min", hint=hint)
+        load_least = least.make_loader()
         return self._result(size, lambda index: ops.to_dtype(form.value(load_least(index)), dtype))
 
-    def _product_of_the_extreme(self) -> ir.TensorBox:
+    def _product_of_the_extreme(self, zeros: bool) -> ir.TensorBox:
         """The values alone, as Inductor's own minimum of floats, which vectorizes better than one
         of integers. The order of products is that of the numbers multiplied, so these are
-        compared, and the extreme one is rounded and multiplied. Besides, the sign of the first
-        zero, which that minimum does not give."""
+        compared, and the extreme one is rounded and multiplied. Besides, with `zeros`, the sign of
+        the first, which that minimum does not give."""
         load, dtype = self.x.make_loader(), self.order.dtype
         if not _keeps_order(self.scale, dtype):
             raise NoLoop("products with this scale are not in the order of what is multiplied")
@@ -348,11 +353,18 @@ class Loop:
         if not self._fits(1 << 30):
             raise NoLoop("its extent may be too large")
         own = "max" if self.order.largest != turned else "min"
-        load_value, size = self._reduce(number_of, self.size, wide, own)
-        load_sign, _ = self._reduce(sign, self.size, word, "min")
+        extremes, size = self._reduce(number_of, self.size, wide, own)
+        load_extreme = extremes.make_loader()
+
+        def product_of(index):
+            return self._product(ops.to_dtype(load_extreme(index), dtype))
+
+        if not zeros:
+            return self._result(size, product_of)
+        load_sign = self._reduce(sign, self.size, word, "min")[0].make_loader()
 
         def value(index):
-            product = self._product(ops.to_dtype(load_value(index), dtype))
+            product = product_of(index)
             one, odd = ops.constant(1, word), ops.constant(0 if turned else 1, word)
             negative = ops.eq(ops.bitwise_and(load_sign(index), one), odd)
             zero = ops.where(negative, number(-0.0, wide), number(0.0, wide))
@@ -395,7 +407,7 @@ class Loop:
         ]
 
     def _reduce(self, load, size, dtype, kind, *, hint=None):
-        """What gives the result for a group's index, and the sizes of all results."""
+        """The results, and their sizes."""
         kept = [d for d in range(len(size)) if d not in self.dims]
         results, reduced = self._size_of_results(), [size[d] for d in self.dims]
 
@@ -414,17 +426,17 @@ class Loop:
 
         load_part = self._reduction(
             element_of_part, [*results, self.parts], [part], dtype, kind, ReductionHint.INNER
-        )
-        load_least = self._reduction(
+        ).make_loader()
+        least = self._reduction(
             lambda index, reduced: load_part([*index, *reduced]),
             results,
             [sympy.Integer(self.parts)],
             dtype,
             kind,
         )
-        return load_least, results
+        return least, results
 
-    def _reduction(self, load, size, reduced, dtype, kind, hint=None) -> Callable:
+    def _reduction(self, load, size, reduced, dtype, kind, hint=None) -> ir.TensorBox:
         least = ir.Reduction.create(
             device=self.device,
             dst_dtype=dtype,
@@ -441,7 +453,7 @@ class Loop:
             # contiguous a loop is that never writes it.
             with config.patch(comprehensive_padding=False):
                 ir.as_storage_and_layout(least, freeze=True)
-        return least.make_loader()
+        return least
 
     # What is known of it.
 
