@@ -81,7 +81,8 @@ REDUCEOPS_LIBRARY(m) {
       "Tensor");
   m.def(
       "_one_shot(Tensor words, Tensor self, int[] dim, bool largest, bool keepdim, Tensor buffers, "
-      "Tensor(a!) state, int rank, int capacity, int timeout) -> (Tensor values, Tensor indices)");
+      "Tensor(a!) own, Tensor(b!) state, int rank, int timeout) -> (Tensor values, Tensor "
+      "indices)");
 
   // What autograd.cpp goes on with where a gradient may be needed; implemented in
   // customops/_register/autograd.py.

@@ -36,7 +36,7 @@ import customops
 from customops import _torch_private, distributed, libraries
 from customops.after_import import after_import
 from customops.distributed import symmetric
-from customops.distributed.functions import _Call, _problem
+from customops.distributed.compare import ShardCall, shards_problem
 
 NO_GLOO = pytest.mark.skipif(not dist.is_gloo_available(), reason="this torch has no gloo")
 
@@ -199,7 +199,7 @@ def test_bench(tmp_path):
         assert received == [8 + 8 * row["batch"], row["batch"] * 250 * 4]
 
 
-CALL = _Call("argmax", "float32", "cpu", 1, [4], 8, None, 8, "")
+CALL = ShardCall("argmax", "float32", "cpu", 1, [4], 8, 8)
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ CALL = _Call("argmax", "float32", "cpu", 1, [4], 8, None, 8, "")
     ],
 )
 def test_what_differs_between_ranks(other, problem):
-    assert re.search(problem or "^$", _problem([CALL, CALL._replace(**other)]))
+    assert re.search(problem or "^$", shards_problem([CALL, CALL._replace(**other)]))
 
 
 @pytest.mark.parametrize(
@@ -234,7 +234,7 @@ def test_what_differs_between_ranks(other, problem):
     ],
 )
 def test_offsets_that_overlap_or_leave_holes(shards, problem):
-    assert _problem([CALL._replace(offset=o, extent=n) for o, n in shards]) == problem
+    assert shards_problem([CALL._replace(offset=o, extent=n) for o, n in shards]) == problem
 
 
 def test_rules_come_with_dtensor():
@@ -292,14 +292,20 @@ def test_one_shot(dtype, device):
             with torch.cuda.stream(stream):
                 torch.cuda._sleep(call % 2 * rank * 100_000)
                 of_rank = (words[rank : rank + 1], shards[rank], [1], True, call % 2 == 0)
-                given = (buffers, states[rank], rank, symmetric.CAPACITY, 10**10)
+                given = (buffers, own[rank], states[rank], rank, 10**10)
                 results.append(_ops._one_shot(*of_rank, *given))
         torch.cuda.synchronize()
         expected = REFERENCES["max"](x, 1, call % 2 == 0)
         for result in results:
             assert_same(result, expected, context=(call, batch))
-        exchange = symmetric.Exchange(buffers, states[1], 1, 1, own[1], device, "", [], None)
+        exchange = symmetric.Exchange(buffers, own[1], states[1], 1, 1, device, "", [], None)
         assert torch.equal(exchange.headers(), words[:, 0])
+    for wrong in ({8: 3}, {6: own[0][0]}, {6: own[0][:, :2]}, {5: buffers.cpu()}):
+        arguments = [*of_rank, *given]
+        for place, value in wrong.items():
+            arguments[place] = value
+        with pytest.raises(RuntimeError, match="_one_shot"):
+            _ops._one_shot(*arguments)
 
 
 @pytest.mark.parametrize("call", [2, 3, -1])
@@ -312,7 +318,7 @@ def test_headers_in_symmetric_memory(device, call):
         halves = header & 0xFFFFFFFF, header >> 32 & 0xFFFFFFFF
         slots[call % 2, rank, 0] = torch.tensor([call << 32 | half for half in halves])
     state = torch.tensor([call, 0], dtype=torch.int32, device=device)
-    exchange = symmetric.Exchange(state, state, 0, 1, slots.to(device), device, "", [], None)
+    exchange = symmetric.Exchange(state, slots.to(device), state, 0, 1, device, "", [], None)
     assert exchange.headers().tolist() == headers
 
 
@@ -391,8 +397,9 @@ def check_one_collective(rank, world, device):
     for count, call in [(n, call) for n, some in calls.items() for call in some]:
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
             call()
-        found = [event.name for event in profile.events() if event.name.startswith("c10d::")]
-        assert len(found) == count and all("allgather" in name for name in found), found
+        names = [event.name for event in profile.events()]
+        found = [name for name in names if name.startswith(("gloo:", "nccl:"))]
+        assert len(found) == count and all("all_gather" in name for name in found), names
 
 
 def check_groups(rank, world, device):
@@ -643,6 +650,40 @@ def check_dtensor_softmax(rank, world, device):
         assert_same(replicated(result), expected, Tolerance(any_nan=True, ulps=4), (dtype, columns))
 
 
+CONVOLUTIONS = ("conv2d_scale_min", "conv2d_scale_max")
+
+
+def check_dtensor_conv2d(rank, world, device):
+    """A batch that stays sharded, and all else; a gradient of what each rank has a part of."""
+    shapes = (5, 4, 6, 5), (6, 4, 3, 3), (6,)
+    whole = [data.make(shape, torch.float64, "ties").to(device) for shape in shapes]
+    for mesh, op in zip(meshes(world, device), CONVOLUTIONS, strict=False):
+        call, everywhere = getattr(customops, op), [Replicate()] * mesh.ndim
+        for of_input, of_weight, dim in (
+            (Shard(0), Replicate(), 1),
+            (Shard(0), Shard(1), -1),
+            (Shard(0), Shard(0), 0),
+            (Shard(1), Replicate(), 1),
+            (Shard(3), Shard(0), 1),
+            (Replicate(), Shard(0), 2),
+        ):
+            placed = ([p, *everywhere[1:]] for p in (of_input, of_weight, Replicate()))
+            given = [distribute_tensor(x, mesh, p) for x, p in zip(whole, placed, strict=True)]
+            options = {"padding": 1, "stride": (2, 1), "dim": dim, "keepdim": dim != 0}
+            with torch.no_grad():
+                result, expected = call(*given, -2.0, **options), call(*whole, -2.0, **options)
+            stays = of_input == Shard(0) and dim != 0
+            assert list(result.placements) == [of_input if stays else Replicate(), *everywhere[1:]]
+            assert_same(result.full_tensor(), expected, context=(of_input, of_weight, dim))
+            leaves = [[t.detach().requires_grad_() for t in some] for some in (given, whole)]
+            for some in leaves:
+                call(*some, -2.0, **options).square().sum().backward()
+            for sharded, like in zip(*leaves, strict=True):
+                assert torch.equal(sharded.grad.full_tensor(), like.grad)
+    with pytest.raises(RuntimeError, match="must be DTensors, all or none"):
+        call(given[0], *whole[1:], 2.0)
+
+
 def check_dtensor_modes(rank, world, device):
     """Below autograd too, and as torch.ops."""
     x = data.make((3, 8), torch.float32, "ties").to(device)
@@ -837,7 +878,7 @@ def check_symmetric_memory_of_one_rank(rank, world, device):
     group = dist.new_group()
     state = torch.zeros(2, dtype=torch.int32, device=device)
     name = group.group_name
-    exchange = symmetric.Exchange(state, state, rank, 1, state, device, name, [], None)
+    exchange = symmetric.Exchange(state, state, state, rank, 1, device, name, [], None)
     symmetric.exchanges[group], symmetric.devices[name] = exchange, device
     dist.destroy_process_group(group)
     distributed.disable_symmetric_memory()
@@ -927,7 +968,7 @@ def worker(rank, world, backend, names, folder):
 MORE_RANKS = (
     *("ties_and_nans", "offsets_in_another_order", "groups", "gradient", "dtensor"),
     *("dtensor_partial", "dtensor_gradient", "dtensor_options", "dtensor_softmax"),
-    "compiled_dtensor",
+    *("dtensor_conv2d", "compiled_dtensor"),
 )
 ON_GPUS = ("cuda_graph", "symmetric_memory")
 GROUPS = {
@@ -973,6 +1014,28 @@ def test_in_a_group(checked, group, name):
     assert (folder / name).exists(), error.read_text() if error.exists() else "it did not run"
 
 
+def fail_dtensors_in_detail(rank):
+    mesh = mesh_of(torch.device("cpu"), (2,))
+
+    def shard(width, dtype=torch.float32, rows=3, placement=None):
+        local, placements = torch.zeros(rows, width, dtype=dtype), [placement or Shard(1)]
+        return DTensor.from_local(local, mesh, placements, shape=(rows, 4), stride=(4, 1))
+
+    x = shard(2)
+    assert customops.argmax(x, 1).to_local().tolist() == [0, 0, 0]
+    for given, keywords, text in (
+        ((x, shard(2, torch.half)), {}, "differ in dtype: float32 on rank 0, float16 on rank 1"),
+        ((x, shard(2, rows=2)), {}, r"differ in shape: \[3, 4\] on rank 0, \[2, 4\] on rank 1"),
+        ((x, shard(4, placement=Replicate())), {}, "differ in placements"),
+        ((x, x), {"dim": rank}, r"differ in dim: \[0\] on rank 0, \[1\] on rank 1"),
+        ((x, x), {"dim": 1 + rank}, "rank 1: .*dim 2 is out of range"),
+        ((x, shard(1)), {}, "rank 1: .*shard has size 1 in dim 1"),
+        ((x, x), {"mask": (None, x == 0)[rank]}, "differ in mask: none on rank 0, bool"),
+    ):
+        with pytest.raises(RuntimeError, match=text):
+            customops.max(given[rank], **{"dim": 1} | keywords)
+
+
 def fails_in_detail(rank, folder):
     """Calls that do not fit each other, then one rank ends."""
     torch.set_num_threads(1)
@@ -998,6 +1061,7 @@ def fails_in_detail(rank, folder):
     for shards, keywords, text in problems:
         with pytest.raises(RuntimeError, match=text):
             distributed.max(shards[rank], 1, **keywords)
+    fail_dtensors_in_detail(rank)
     with (  # nothing can be compared while a CUDA graph is captured
         mock.patch.object(torch.cuda, "is_initialized", lambda: True),
         mock.patch.object(torch.cuda, "is_current_stream_capturing", lambda: True),
@@ -1038,8 +1102,10 @@ def is_left_alone(rank, folder, direct):
 @pytest.mark.parametrize(
     "direct", [pytest.param(d, marks=no_nccl(2), id=f"nccl-2-{d}") for d in (False, True)]
 )
-def test_killed_rank(tmp_path, direct):
-    """The other ends with an error of torch within the timeout."""
+def test_killed_rank(tmp_path, monkeypatch, direct):
+    """The other ends with an error of torch after the timeout."""
+    # Four times that is what torch 2.11 waits for files for debugging, by default a minute.
+    monkeypatch.setenv("TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", "100")
     context = torch.multiprocessing.get_context("spawn")
     ranks = [context.Process(target=is_left_alone, args=(r, tmp_path, direct)) for r in (0, 1)]
     for process in ranks:

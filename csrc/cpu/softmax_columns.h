@@ -7,8 +7,6 @@
 // the end. Bound by memory with wide vectors, by exp() with narrow ones.
 #pragma once
 
-#include <new>
-
 #include "cpu/columns.h"
 #include "cpu/softmax.h"
 
@@ -53,7 +51,6 @@ struct SoftmaxColumns : SoftmaxWalk<Format> {
     Key values[kTile];
     typename Stored::Scratch stored;
   };
-  static_assert(alignof(Scratch) <= kScratchAlignment);
 
   const Plainly plainly;  // finds the first NaNs
 
@@ -122,12 +119,12 @@ struct SoftmaxColumns : SoftmaxWalk<Format> {
                             : pass<false>(static_cast<int>(n), row, number, lanes, states);
       }
       together(states.at, lanes);
+      const auto of = rows.results(start);
       if (start == j) {
-        for (int64_t c = 0; c < width; ++c)
-          results[c] = rows.result(start, std::max(states.at[c], Number(1)));
+        for (int64_t c = 0; c < width; ++c) results[c] = of(std::max(states.at[c], Number(1)));
       } else {
         for (int64_t c = 0; c < width; ++c)
-          results[c] = states.at[c] ? rows.result(start, states.at[c]) : results[c];
+          results[c] = states.at[c] ? of(states.at[c]) : results[c];
       }
     }
     together(states.largest, lanes);
@@ -255,8 +252,7 @@ struct SoftmaxColumns : SoftmaxWalk<Format> {
     const int64_t walk = walk_extent(reduced);
     const int64_t rows =
         gathers || plan.tile < columns ? 1 : plainly.fold(least(walk, plan.part_extent));
-    auto& [states, bests, positions, nan_positions, values, stored_scratch] =
-        *new (scratch(sizeof(Scratch))) Scratch;
+    auto& [states, bests, positions, nan_positions, values, stored_scratch] = in_scratch<Scratch>();
     Stored stored(*this, stored_scratch);
     for (int64_t item = begin; item < end; ++item) {
       const int64_t unit_number = item / plan.parts, part = item % plan.parts;
