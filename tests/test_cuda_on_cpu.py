@@ -25,6 +25,8 @@ def test_kernels_are_right_and_stay_within_their_input(tmp_path):
         for name in (
             *walks,
             "combine.cu",
+            "packed_columns.cu",
+            "repeat.cu",
             "masked.cu",
             "masked_columns.cu",
             "softmax.cu",

@@ -123,7 +123,6 @@ __device__ void join(uint32_t (&words)[2 * kWords], uint32_t from) {
 
 // The input alone, in packs that begin anywhere: of each the two blocks of 16 bytes are loaded in
 // which it lies, and joined when it is looked at. (The second comes from L1: a neighbour has it.)
-// Of types of up to 2 bytes.
 template <class E>
 struct Realigned : Stored<E> {
   using typename Stored<E>::Key;
@@ -150,12 +149,16 @@ struct Realigned : Stored<E> {
       pack.low = blocks[0];
       pack.high = blocks[1];
     } else {
-      uint32_t words[kLoadBytes / 4] = {};
+      constexpr int kWords = kLoadBytes / 4, kParts = (sizeof(Key) + 3) / 4;  // of an element
+      uint32_t words[kWords] = {};
 #pragma unroll
       for (int i = 0; i < Vector<Key>::kWidth; ++i) {
         if (reinterpret_cast<const char*>(at.input + i) >= end) continue;
         const auto bits = static_cast<std::make_unsigned_t<Key>>(at.input[i]);
-        words[i * sizeof(Key) / 4] |= uint32_t(bits) << (8 * (i * sizeof(Key) % 4));
+#pragma unroll
+        for (int part = 0; part < kParts; ++part)
+          words[i * sizeof(Key) / 4 + part] |= static_cast<uint32_t>(bits >> (32 * part))
+                                               << (8 * (i * sizeof(Key) % 4));
       }
       pack = {{words[0], words[1], words[2], words[3]}, {}, 0};
     }

@@ -305,7 +305,10 @@ def _register_vmap(op: str) -> None:
 
 
 def _register_autocast(op: str) -> None:
-    """The rule of conv2d: everything in the lower precision, but what is in float64."""
+    """The rule of conv2d: everything in the lower precision, but what is in float64.
+
+    Each call casts its parameters: torch offers the cache of its own casts to nobody else.
+    """
     overload = getattr(torch.ops.reduceops, op).default
 
     def register(device: str, key: str) -> None:
