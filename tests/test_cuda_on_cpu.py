@@ -25,8 +25,10 @@ def test_kernels_are_right_and_stay_within_their_input(tmp_path):
         for name in (
             *walks,
             "combine.cu",
+            "hide.cu",
             "masked.cu",
             "masked_columns.cu",
+            "masked_whole_rows.cu",
             "softmax.cu",
             "layout.cu",
         )

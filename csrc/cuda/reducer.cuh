@@ -211,7 +211,7 @@ struct Extreme {
     }
     // Of each column; `turns` have been taken, of elements `at(turn, c)`.
     template <int kWidth, class At>
-    __device__ void states(const Source& source, uint32_t turns, At at,
+    __device__ void states(const Source& source, typename Source::Seen seen, uint32_t turns, At at,
                            Near<Key> (&states)[kWidth]) const {
 #pragma unroll
       for (int c = 0; c < kWidth; ++c) states[c] = state(source, c / kElements, c % kElements);
@@ -219,14 +219,19 @@ struct Extreme {
         uint32_t unsure = 0;  // a bit to a column
 #pragma unroll
         for (int c = 0; c < kWidth; ++c) {
-          if (states[c].key == source.element.key(source.absent())) unsure |= 1u << c;
+          if (!seen.of(c)) {
+            states[c] = {};
+          } else if (states[c].key == source.element.key(source.absent())) {
+            unsure |= 1u << c;
+          }
         }
         if (unsure) find_present(unsure, turns, at, states);
       }
     }
 
    private:
-    // Where all that are present equal absent ones. (Rare, so it may read the mask once more.)
+    // Where all that are present, of which there is one, equal absent ones. (Rare, so it may read
+    // the mask once more.)
     template <int kWidth, class At>
     static __device__ void find_present(uint32_t unsure, uint32_t turns, At at,
                                         Near<Key> (&states)[kWidth]) {
@@ -251,7 +256,8 @@ struct Extreme {
 #pragma unroll
       for (int c = 0; c < kWidth; ++c) {
         if (!(unsure >> c & 1)) continue;
-        states[c] = first[c] == kNowhere ? Near<Key>() : Near<Key>{states[c].key, first[c]};
+        // Should somebody have written to the mask meanwhile, it is the last one.
+        states[c].index = std::min(first[c], turns - 1);
       }
     }
 
@@ -438,19 +444,18 @@ __device__ void get(const Candidates& candidates, int64_t at, Summed<F, int64_t>
 template <class Format>
 class ExpSum {
   using Sum = typename Format::Compute;
-  static constexpr Sum kAboveBase = sizeof(Sum) == 8 ? 2 : 0;
+  static constexpr Sum kAboveBase = 2;
   static constexpr bool kCarries = sizeof(typename Format::Key) > 2;
 
  public:
   ExpSum() = default;
   explicit __device__ ExpSum(Sum largest) : largest_(largest), base_(largest) {}
 
-  // The base of a float64 sum follows the largest element only where that is far above it:
-  // ascending elements would else round all of the sum again with each of them. (In float32
-  // ex2.approx is the more exact the nearer an element is to the base.)
+  // The base follows the largest element only where that is far above it: ascending elements would
+  // else round all of the sum again with each of them, and short columns would do little else.
   __device__ void raise(Sum largest) {
     largest_ = largest;
-    if (kAboveBase > 0 && largest <= base_ + kAboveBase) return;
+    if (largest <= base_ + kAboveBase) return;
     const Sum factor = exponential<Format>(base_ - largest);
     sum_ *= factor;
     lost_ *= factor;
@@ -481,10 +486,10 @@ class ExpSum {
     lost_ = (sum - sum_) - exact;
     sum_ = sum;
   }
-  __device__ Sum largest() const { return kAboveBase > 0 ? largest_ : base_; }
+  __device__ Sum largest() const { return largest_; }
   __device__ Total<Format> sum() const {
     const auto sum = Total<Format>(sum_) - lost_;
-    return kAboveBase == 0 || base_ == largest_ ? sum : sum * exponential<Format>(base_ - largest_);
+    return base_ == largest_ ? sum : sum * exp(Total<Format>(base_ - largest_));
   }
 
  private:
@@ -633,7 +638,7 @@ struct SoftmaxMax {
     }
     __device__ void finish() {}
     template <int kWidth, class At>
-    __device__ void states(const Source& source, uint32_t, At,
+    __device__ void states(const Source& source, typename Source::Seen, uint32_t, At,
                            Summed<F, uint32_t> (&states)[kWidth]) const {
 #pragma unroll
       for (int c = 0; c < kWidth; ++c) {
@@ -676,6 +681,7 @@ struct SoftmaxMax {
   template <class Source>
   static constexpr Room column_room(bool vector) {
     if (!vector) return {sizeof(Sum) == 8 ? 4 : 8, sizeof(Sum) == 8 ? 3 : 4};
+    if (Source::kRealigned) return {4, sizeof(Sum) == 8 ? 2 : 3};
     if (sizeof(Sum) == 8) return {4, 3, 3};
     return sizeof(typename F::Key) == 2 ? Room{8, 2, 3} : Room{4, 4, 3};
   }

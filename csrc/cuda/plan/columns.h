@@ -26,15 +26,25 @@ struct ColumnsPlan {
     // Whole warps of neighbouring columns, evenly cut.
     int64_t lanes = columns;
     if (columns > kThreads) lanes = round_up(ceil_div(columns, ceil_div(columns, kThreads)), 32);
+    // Where neighbouring columns have no neighbouring bytes of the mask, but the next columns of
+    // other groups do, or other elements, those are read together, with a line of columns each.
+    const bool masked = in.task == Task::kMasked;
+    const bool along_mask =
+        masked && is_mask_sparse(inner) && in.groups.reduced.dim[0].mask_stride == 1;
+    const bool in_lines =
+        along_mask || (masked && is_mask_across(in.groups.axes.dim, in.groups.axes.count));
+    if (in_lines) lanes = std::min(lanes, kLineBytes / (plan.vector ? kLoadBytes : in.bytes));
     // Too few columns to fill the GPU: threads share a column, if need be fewer columns side by
     // side.
     int64_t across = ceil_div(columns, lanes), shares = 1;
     // Where no ring takes large ones, several rounds of blocks even out what multiprocessors do.
-    const bool rounds = in.task != Task::kExtreme && in.total >= in.tuning.bulk_bytes;
+    const bool rounds = in.task != Task::kExtreme && !in_lines && in.total >= in.tuning.bulk_bytes;
     const auto few = [&](int64_t blocks) {
       return outer * across * lanes * shares < blocks * kThreads;
     };
-    for (; few(rounds ? in.tuning.column_rounds * full : full); shares *= 2) {
+    for (; few(rounds ? in.tuning.column_rounds * full : full) ||
+           (along_mask && shares < kSectorBytes);
+         shares *= 2) {
       const int64_t least = few(full) ? in.tuning.column_loads : in.tuning.round_loads;
       if (in.walk < least * shares * 2) break;
       if (lanes * shares * 2 > kThreads) {
@@ -79,10 +89,13 @@ struct ColumnsPlan {
   }
 
   // Packs of neighbouring columns that begin anywhere: of small types, for a load of four bytes by
-  // each lane is as good. Of long narrow columns packs would be nearly empty.
+  // each lane is as good, if that is all it loads and does. Of long narrow columns packs would be
+  // nearly empty.
   static bool is_realigned(const PlanInput& in) {
-    return in.task == Task::kExtreme && in.inner().stride == 1 && in.bytes <= 2 &&
-           in.tuning.realigned != 0 && (in.inner().size * in.bytes > kSectorBytes || in.walk <= 4);
+    const Dim& inner = in.inner();
+    return inner.stride == 1 && inner.mask_stride <= 1 &&
+           (in.bytes <= 2 || in.task != Task::kExtreme) && in.tuning.realigned != 0 &&
+           (inner.size * in.bytes > kSectorBytes || in.walk <= 4);
   }
 
   static Work work(const PlanInput& in, const Plan& plan, const Traffic& traffic) {
