@@ -47,7 +47,11 @@ Masked<Element, kMask> masked(const Reduction& r, Element element) {
   return {element, absent_bits(element), end - reinterpret_cast<uintptr_t>(end) % kLoadBytes};
 }
 
+// Parts of launch_masked, which take long to compile.
 void launch_masked_whole_rows(const Reduction& r, const Problem& problem, void* stream);
+void launch_columns_of_masks_apart(const Reduction& r, const Problem& problem, void* stream);
+void launch_columns_of_masks_in_words(const Reduction& r, const Problem& problem, void* stream);
+void launch_realigned_columns_of_masks(const Reduction& r, const Problem& problem, void* stream);
 
 // Calls f with the element of a reduction that may be masked.
 template <class F>

@@ -249,7 +249,7 @@ class PlanCheck {
             "segments lie side by side, and so does their mask");
     const int64_t columns = p.vector || p.realigned || p.staged ? width_ : 1;
     require(!p.realigned || (inner().stride == 1 && inner().mask_stride <= 1 &&
-                             (bytes_ <= 2 || task_ != Task::kExtreme)),
+                             (task_ == Task::kExtreme ? bytes_ <= 2 : task_ == Task::kMasked)),
             "there is a kernel that realigns");
     require(
         !p.vector || (inner().stride == 1 && inner().size % columns == 0 &&

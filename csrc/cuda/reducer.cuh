@@ -444,18 +444,19 @@ __device__ void get(const Candidates& candidates, int64_t at, Summed<F, int64_t>
 template <class Format>
 class ExpSum {
   using Sum = typename Format::Compute;
-  static constexpr Sum kAboveBase = 2;
+  static constexpr Sum kAboveBase = sizeof(Sum) == 8 ? 2 : 0;
   static constexpr bool kCarries = sizeof(typename Format::Key) > 2;
 
  public:
   ExpSum() = default;
   explicit __device__ ExpSum(Sum largest) : largest_(largest), base_(largest) {}
 
-  // The base follows the largest element only where that is far above it: ascending elements would
-  // else round all of the sum again with each of them, and short columns would do little else.
+  // The base of a float64 sum follows the largest element only where that is far above it:
+  // ascending elements would else round all of the sum again with each of them. (In float32
+  // ex2.approx is the more exact the nearer an element is to the base.)
   __device__ void raise(Sum largest) {
     largest_ = largest;
-    if (largest <= base_ + kAboveBase) return;
+    if (kAboveBase > 0 && largest <= base_ + kAboveBase) return;
     const Sum factor = exponential<Format>(base_ - largest);
     sum_ *= factor;
     lost_ *= factor;
@@ -486,10 +487,10 @@ class ExpSum {
     lost_ = (sum - sum_) - exact;
     sum_ = sum;
   }
-  __device__ Sum largest() const { return largest_; }
+  __device__ Sum largest() const { return kAboveBase > 0 ? largest_ : base_; }
   __device__ Total<Format> sum() const {
     const auto sum = Total<Format>(sum_) - lost_;
-    return base_ == largest_ ? sum : sum * exp(Total<Format>(base_ - largest_));
+    return kAboveBase == 0 || base_ == largest_ ? sum : sum * exponential<Format>(base_ - largest_);
   }
 
  private:
@@ -681,7 +682,6 @@ struct SoftmaxMax {
   template <class Source>
   static constexpr Room column_room(bool vector) {
     if (!vector) return {sizeof(Sum) == 8 ? 4 : 8, sizeof(Sum) == 8 ? 3 : 4};
-    if (Source::kRealigned) return {4, sizeof(Sum) == 8 ? 2 : 3};
     if (sizeof(Sum) == 8) return {4, 3, 3};
     return sizeof(typename F::Key) == 2 ? Room{8, 2, 3} : Room{4, 4, 3};
   }

@@ -16,13 +16,8 @@ void launch_softmax(const Reduction& r, const Problem& problem, bool early, void
         launch_small_of(problem, source, reducer, stream);
         break;
       case Walk::kColumns:
-        if (plan.realigned) {
-          const Realigned<decltype(element)> anywhere{source, problem.end};
-          launch_columns_of<true>(problem, anywhere, reducer, stream);
-        } else {
-          plan.vector ? launch_columns_of<true>(problem, source, reducer, stream)
-                      : launch_columns_of<false>(problem, source, reducer, stream);
-        }
+        plan.vector ? launch_columns_of<true>(problem, source, reducer, stream)
+                    : launch_columns_of<false>(problem, source, reducer, stream);
         break;
       case Walk::kWholeRows:
         launch_held_rows_of(problem, source, reducer, stream);

@@ -41,8 +41,7 @@ struct Stored {
   using Element = E;
   using Key = typename E::Key;
   static constexpr bool kMasked = false;
-  static constexpr bool kJoined = false;     // whether a pack is of two blocks of a mask
-  static constexpr bool kRealigned = false;  // of two blocks of the input
+  static constexpr bool kJoined = false;  // whether a pack is of two blocks of a mask
   E element;
 
   struct At {
@@ -166,7 +165,7 @@ struct Anywhere {
   }
 };
 
-// The input alone, in packs that begin anywhere.
+// The input alone, in packs that begin anywhere. Of types of up to 2 bytes.
 template <class E>
 struct Realigned : Stored<E> {
   using typename Stored<E>::Key;
@@ -174,18 +173,11 @@ struct Realigned : Stored<E> {
   using typename Stored<E>::Item;
   using Stored<E>::bits;
   using Stored<E>::fill;
-  static constexpr bool kRealigned = true;
   const char* end;  // of the input
 
   using Pack = Anywhere<Key>;
   __device__ Pack pack(At at, const Dim&) const { return Pack::load(at.input, end); }
   __device__ Vector<Key> bits(const Pack& pack) const { return pack.joined(); }
-  static __device__ void fill(Pack& pack, Key bits) {
-    Vector<Key> vector;
-    Stored<E>::fill(vector, bits);
-    memcpy(&pack.low, &vector, kLoadBytes);
-    pack.at = 0;
-  }
 
   static constexpr Room column_room(bool) { return {4, sizeof(Key) == 1 ? 2 : 3}; }
 };
@@ -256,7 +248,7 @@ alignas(kLoadBytes) __device__ const uint8_t kAllAbsent[16] = {};
 // How the bytes of a mask for a pack of elements lie.
 enum class MaskOf {
   kBlocks,     // as an aligned block, or the same for all packs along a dim
-  kWords,      // as aligned words of up to 4 bytes
+  kWords,      // as aligned words of up to 4 bytes, or one byte for all of a pack
   kNeighbors,  // side by side, beginning anywhere: two blocks are loaded, and joined when looked at
   kApart,      // anywhere: each is loaded by itself
 };
@@ -494,9 +486,10 @@ struct Masked {
     Words mask;
     if constexpr (kMask == MaskOf::kWords) {
       using Word = std::conditional_t<kWidth == 2, uint16_t, uint32_t>;
+      const uint32_t all = step == 0 ? load_global(from) * 0x1010101u : 0;
 #pragma unroll
       for (int w = 0; w < kMaskWords; ++w)
-        mask.at[w] = load_global(reinterpret_cast<const Word*>(from) + w);
+        mask.at[w] = step == 0 ? all : load_global(reinterpret_cast<const Word*>(from) + w);
     } else {
       uint32_t bytes[4 * kMaskWords]{};
 #pragma unroll

@@ -16,7 +16,7 @@ struct ColumnsPlan {
     const Dim& inner = in.inner();
     plan.staged = is_staged(in);
     plan.vector = !plan.staged && in.columns_aligned(kLoadBytes);
-    plan.realigned = !plan.vector && is_realigned(in);
+    plan.realigned = !plan.staged && !plan.vector && is_realigned(in);
     plan.flat = in.has_flat_positions();
     const bool packs = plan.vector || plan.realigned;
     const int64_t full = in.multiprocessors * in.tuning.blocks_per_multiprocessor;
@@ -45,7 +45,8 @@ struct ColumnsPlan {
     for (; few(rounds ? in.tuning.column_rounds * full : full) ||
            (along_mask && shares < kSectorBytes);
          shares *= 2) {
-      const int64_t least = few(full) ? in.tuning.column_loads : in.tuning.round_loads;
+      const int64_t least =
+          few(full) || along_mask ? in.tuning.column_loads : in.tuning.round_loads;
       if (in.walk < least * shares * 2) break;
       if (lanes * shares * 2 > kThreads) {
         if (lanes <= 32) break;
@@ -71,13 +72,12 @@ struct ColumnsPlan {
     return true;
   }
 
-  // Long columns of 32 bits under a mask whose bytes lie as they do, or are the same for all; of
-  // other types and of shorter ones this is slower. The last block of the mask is copied byte by
-  // byte if it is not whole, which may be one that many rows need.
+  // Long columns of 32 bits under a mask whose bytes lie as they do; of other types and of shorter
+  // ones this is slower. The last block of the mask is copied byte by byte if it is not whole,
+  // which may be one that many rows need.
   static bool is_staged(const PlanInput& in) {
     const Dim& inner = in.inner();
-    if (in.task != Task::kMasked || in.bytes != 4 || inner.stride != 1 ||
-        (inner.mask_stride != 0 && inner.mask_stride != 1))
+    if (in.task != Task::kMasked || in.bytes != 4 || inner.stride != 1 || inner.mask_stride != 1)
       return false;
     int64_t mask_bytes = 1;
     for (const Dims* dims : {&in.groups.axes, &in.groups.reduced}) {
@@ -94,8 +94,8 @@ struct ColumnsPlan {
   static bool is_realigned(const PlanInput& in) {
     const Dim& inner = in.inner();
     return inner.stride == 1 && inner.mask_stride <= 1 &&
-           (in.bytes <= 2 || in.task != Task::kExtreme) && in.tuning.realigned != 0 &&
-           (inner.size * in.bytes > kSectorBytes || in.walk <= 4);
+           (in.task == Task::kExtreme ? in.bytes <= 2 : in.task == Task::kMasked) &&
+           in.tuning.realigned != 0 && (inner.size * in.bytes > kSectorBytes || in.walk <= 4);
   }
 
   static Work work(const PlanInput& in, const Plan& plan, const Traffic& traffic) {
