@@ -76,14 +76,12 @@ struct Conv2d : Geometry {
 
 inline List sizes_of(const Tensor& tensor) { return {tensor.sizes(), tensor.ndim()}; }
 
-// Another look at the memory of a tensor.
+// Another look at the memory of a tensor, from its element number `skipped` on.
 inline Tensor view_of(const Tensor& tensor, List sizes, const int64_t* strides,
                       int64_t skipped = 0) {
-  int64_t offset;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_storage_offset(tensor.borrow(), &offset));
   AtenTensorHandle view;
   TORCH_ERROR_CODE_CHECK(aoti_torch__reinterpret_tensor(tensor.borrow(), sizes.count, sizes.values,
-                                                        strides, offset + skipped, &view));
+                                                        strides, skipped, &view));
   return Tensor(view);
 }
 
@@ -195,18 +193,36 @@ inline Tensor convolve(const char* op, Convolution convolution, const Conv2d& ca
   return Tensor(result);
 }
 
-// What scale_min makes of a convolution.
-inline Tensor reduce_convolution(Run run, const char* op, const Conv2d& call, Tensor convolved) {
+// What scale_min makes of a convolution; or the channels that it chooses, int64.
+inline Tensor reduce_convolution(Run run, const char* op, const Conv2d& call, Tensor convolved,
+                                 bool channels = false) {
   StableIValue result;
   const Input self(convolved.release());
   reduce(run, op, &result, self, *call.dtype, uint64_t(1) << call.dim, true, call.largest,
-         {true, false}, {.scale = call.scale});
+         {!channels, channels}, {.scale = call.scale});
   return Tensor(result);
 }
 
-inline Tensor run_unfused(Run run, const char* op, Convolution convolution, const Conv2d& call) {
+inline Tensor run_unfused(Run run, const char* op, Convolution convolution, const Conv2d& call,
+                          bool channels = false) {
   return reduce_convolution(run, op, call,
-                            convolve(op, convolution, call, call.input, call.padding));
+                            convolve(op, convolution, call, call.input, call.padding), channels);
+}
+
+// What a call with a gradient keeps of its forward beside input, weight and bias: indices, int64,
+// or what they can be found by, float32.
+struct Kept {
+  Tensor values, kept;
+};
+
+inline Kept run_unfused_and_keep(Run run, const char* op, Convolution convolution,
+                                 const Conv2d& call) {
+  StableIValue results[2];
+  const Input self(convolve(op, convolution, call, call.input, call.padding).release());
+  reduce(run, op, results, self, *call.dtype, uint64_t(1) << call.dim, true, call.largest,
+         {true, true}, {.scale = call.scale});
+  Tensor values(results[0]);
+  return {std::move(values), Tensor(results[1])};
 }
 
 // A contiguous tensor for the result, of four dims.
@@ -233,28 +249,58 @@ inline Tensor as_asked(const Conv2d& call, Tensor result) {
   return view_of(result, {sizes, ndim}, strides);
 }
 
-// `run_call` gives a result of four dims.
-template <Run run_reduction, Tensor (*run_call)(Run, const char* op, const Conv2d&)>
+// A call whose arguments are the first of the stack.
+inline Conv2d checked_conv2d(const char* op, StableIValue* stack, bool largest) {
+  Conv2dArguments given(stack);
+  const Geometry geometry = check_conv2d(op, given);
+  return {geometry,
+          conv2d::with_batch(std::move(given.input)),
+          std::move(given.weight),
+          std::move(given.bias),
+          given.scale,
+          given.groups,
+          given.keepdim,
+          largest};
+}
+
+// `run_call`, `keep` and `find_channels` give results of four dims.
+template <Run run_reduction, Tensor (*run_call)(Run, const char* op, const Conv2d&),
+          Kept (*keep)(Run, const char* op, const Conv2d&),
+          Tensor (*find_channels)(Run, const char* op, const Conv2d&, const Tensor& kept)>
 struct Conv2dOperators {
+  static constexpr const char* name(bool largest) {
+    return largest ? "conv2d_scale_max" : "conv2d_scale_min";
+  }
+
   template <bool largest>
   static void run(StableIValue* stack, uint64_t, uint64_t) {
-    constexpr const char* op = largest ? "conv2d_scale_max" : "conv2d_scale_min";
-    Conv2dArguments given(stack);
-    const Geometry geometry = check_conv2d(op, given);
-    const Conv2d call{geometry,
-                      conv2d::with_batch(std::move(given.input)),
-                      std::move(given.weight),
-                      std::move(given.bias),
-                      given.scale,
-                      given.groups,
-                      given.keepdim,
-                      largest};
+    constexpr const char* op = name(largest);
+    const Conv2d call = checked_conv2d(op, stack, largest);
     stack[0] = as_asked(call, run_call(run_reduction, op, call)).release();
+  }
+
+  // (the same, largest) -> (values, kept)
+  static void run_and_keep(StableIValue* stack, uint64_t, uint64_t) {
+    const bool largest = argument<bool>(stack[10]);
+    const Conv2d call = checked_conv2d(name(largest), stack, largest);
+    Kept results = keep(run_reduction, name(largest), call);
+    stack[0] = as_asked(call, std::move(results.values)).release();
+    stack[1] = results.kept.release();
+  }
+
+  // (the same, kept, largest) -> indices
+  static void channels(StableIValue* stack, uint64_t, uint64_t) {
+    const bool largest = argument<bool>(stack[11]);
+    const Tensor kept(stack[10]);
+    const Conv2d call = checked_conv2d(name(largest), stack, largest);
+    stack[0] = find_channels(run_reduction, name(largest), call, kept).release();
   }
 
   static void implement(torch::stable::detail::StableLibrary& m) {
     m.impl("conv2d_scale_min", run<false>);
     m.impl("conv2d_scale_max", run<true>);
+    m.impl("_conv2d_scale_extreme", run_and_keep);
+    m.impl("_conv2d_scale_channels", channels);
   }
 };
 

@@ -52,6 +52,17 @@ REDUCEOPS_LIBRARY(m) {
       "_scale_max_indices(Tensor self, float scale, int dim, bool keepdim) -> (Tensor values, "
       "Tensor indices)");
 
+  // The same of a convolution, which keeps what is cheapest: indices, or what the second operator
+  // finds them by.
+  m.def(
+      "_conv2d_scale_extreme(Tensor input, Tensor weight, Tensor? bias, float scale, SymInt[2] "
+      "stride=1, SymInt[2] padding=0, SymInt[2] dilation=1, SymInt groups=1, int dim=1, bool "
+      "keepdim=True, *, bool largest) -> (Tensor values, Tensor kept)");
+  m.def(
+      "_conv2d_scale_channels(Tensor input, Tensor weight, Tensor? bias, float scale, SymInt[] "
+      "stride, SymInt[] padding, SymInt[] dilation, SymInt groups, int dim, bool keepdim, Tensor "
+      "kept, *, bool largest) -> Tensor");
+
   // Before and after the collective of customops/distributed/exchange.py: see distributed.h.
   m.def(
       "_pairs(Tensor self, int[] dim, bool largest, float? scale, int[] start, int[] size, "
@@ -70,7 +81,8 @@ REDUCEOPS_LIBRARY(m) {
       "Tensor");
   m.def(
       "_one_shot(Tensor words, Tensor self, int[] dim, bool largest, bool keepdim, Tensor buffers, "
-      "Tensor(a!) state, int rank, int capacity, int timeout) -> (Tensor values, Tensor indices)");
+      "Tensor(a!) own, Tensor(b!) state, int rank, int timeout) -> (Tensor values, Tensor "
+      "indices)");
 
   // What autograd.cpp goes on with where a gradient may be needed; implemented in
   // customops/_register/autograd.py.

@@ -106,6 +106,8 @@ def _as_int(op: str, number: Any, takes: str, name: str = "dim") -> Any:
 
 def as_ints(op: str, name: str, numbers: Any, words: str = "") -> Sequence[Any]:
     """A sequence, or one int for both sides of an image; `words` say what else is taken."""
+    if type(numbers) is int:
+        return [numbers] * 2
     if _is_sequence(numbers):
         return numbers
     takes = f"an int{',' if words else ' or'} a sequence of ints{words}"

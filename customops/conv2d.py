@@ -14,7 +14,7 @@ from torch import Tensor
 
 from . import arguments
 from ._register import conv2d as register
-from .arguments import ONE, TRUE
+from .arguments import ONE, TRUE, Default
 from .ops import Names, _traced, _with_direct
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 Numbers = int | Sequence[int]
 
-_scale_min, _direct_scale_min = _with_direct(torch.ops.reduceops.conv2d_scale_min)
-_scale_max, _direct_scale_max = _with_direct(torch.ops.reduceops.conv2d_scale_max)
+_OPS_MIN = _with_direct(torch.ops.reduceops.conv2d_scale_min)
+_OPS_MAX = _with_direct(torch.ops.reduceops.conv2d_scale_max)
 
 
 def conv2d_scale_min(
@@ -71,9 +71,8 @@ def conv2d_scale_min(
         >>> customops.conv2d_scale_min(x, weight, None, 0.5, keepdim=False)
         tensor([[[9.]]])
     """
-    op = _scale_min if _traced() else _direct_scale_min
     how = (stride, padding, dilation, groups, dim, keepdim)
-    return _call("conv2d_scale_min", op, (input, weight, bias), scale, how, names)
+    return _call("conv2d_scale_min", _OPS_MIN, (input, weight, bias), scale, how, names)
 
 
 def conv2d_scale_max(
@@ -116,23 +115,24 @@ def conv2d_scale_max(
         >>> customops.conv2d_scale_max(x, weight, None, 0.5, keepdim=False)
         tensor([[[9.]]])
     """
-    op = _scale_max if _traced() else _direct_scale_max
     how = (stride, padding, dilation, groups, dim, keepdim)
-    return _call("conv2d_scale_max", op, (input, weight, bias), scale, how, names)
+    return _call("conv2d_scale_max", _OPS_MAX, (input, weight, bias), scale, how, names)
 
 
 def _call(
     name: str,
-    op: Callable[..., Tensor],
+    ops: tuple[Callable[..., Tensor], Callable[..., Tensor]],
     tensors: tuple[Tensor, Tensor, Tensor | None],
     scale: float | Tensor,
     how: Sequence[Any],
     names: Mapping[str, Any],
 ) -> Tensor:
-    """`op`, with the exceptions of this package."""
+    """One of `ops`, with the exceptions of this package."""
     stride, padding, dilation, groups, dim, keepdim = how
-    dim, keepdim, _ = arguments.rename(name, names, (), dim, keepdim)
-    if type(dim) is not int or type(keepdim) is not bool:
+    if isinstance(dim, Default) and isinstance(keepdim, Default) and not names:
+        dim, keepdim = 1, True
+    else:
+        dim, keepdim, _ = arguments.rename(name, names, (), dim, keepdim)
         dim, keepdim = arguments.as_dim(name, dim), arguments.as_keepdim(name, keepdim)
     stride = arguments.as_ints(name, "stride", stride)
     dilation = arguments.as_ints(name, "dilation", dilation)
@@ -142,7 +142,9 @@ def _call(
         padding = arguments.as_ints(name, "padding", padding, ", 'valid' or 'same'")
     how = (stride, padding, dilation, groups, dim, keepdim)
     try:
-        return op(*tensors, scale, *how)
+        if _traced():
+            return ops[0](*tensors, scale, *how)
+        return ops[1](*tensors, scale, *register.without_defaults(how))
     except Exception as error:
         _raise(error, name, tensors, scale, how)
 

@@ -14,6 +14,8 @@ from torch.export import Dim
 
 import customops
 from customops import libraries
+from customops._register import conv2d
+from customops._torch_private import are_transforms_active
 
 ops = torch.ops.reduceops
 NAMES = ("conv2d_scale_min", "conv2d_scale_max")
@@ -114,6 +116,8 @@ def test_other_strides(name, device):
         bias = b[: weight.shape[0]]
         actual = getattr(customops, name)(input, weight, bias, SCALE)
         assert_close(actual, exact_of(name, input, weight, bias), x.dtype, number)
+    actual = getattr(customops, name)(x[2], w, b, SCALE, dim=0)  # without a batch
+    assert_close(actual, exact_of(name, x[2], w, b, dim=0), x.dtype)
 
 
 @each_name
@@ -125,7 +129,8 @@ def test_slices_of_a_large_call(name, padding, stride):
     if padding == 3:  # slices that are all padding
         calls.append(((1, 2, 64, 900), 96, {"padding": (60, 1)}))
     for shape, filters, how in calls:
-        x, w, b = make(shape, (filters, 2, 3, 3), "cpu")
+        x, w, b = make((shape[0] + 1, *shape[1:]), (filters, 2, 3, 3), "cpu")
+        x = x[1:]
         actual = getattr(customops, name)(x, w, b, SCALE, **how)
         assert_close(actual, exact_of(name, x, w, b, **how), x.dtype, (shape, how))
 
@@ -278,8 +283,18 @@ def test_errors_of_arguments_that_are_no_tensors(name, device):
             call(wrong, w, b, 2.0)
 
 
+@pytest.fixture(params=[False, True], ids=["two operators", "one operator"])
+def as_one(request, monkeypatch):
+    """With a gradient, too, as a GPU's kernel is called; where there is none it keeps indices."""
+    if request.param:
+        monkeypatch.setattr(
+            conv2d, "_is_one_kernel", lambda *args: args[3] == 1 and not are_transforms_active()
+        )
+    return request.param
+
+
 @each_name
-def test_gradients(name, device):
+def test_gradients(name, device, as_one):
     x, w, b = make((2, 4, 7, 6), (5, 2, 3, 2), device, torch.float64)
     leaves = [t.requires_grad_() for t in (x, w, b)]
     for how in ({"groups": 2, "stride": [2, 1], "padding": [1, 0]}, {"groups": 2, "dim": 2}):
@@ -307,7 +322,7 @@ def test_gradients(name, device):
 
 
 @each_name
-def test_without_a_gradient_nothing_is_saved(name):
+def test_without_a_gradient_nothing_is_saved(name, as_one):
     x, w, b = make((2, 4, 7, 6), (6, 4, 3, 2), "cpu")
     with torch.no_grad():
         assert getattr(customops, name)(x, w.requires_grad_(), b, SCALE).grad_fn is None
@@ -315,6 +330,55 @@ def test_without_a_gradient_nothing_is_saved(name):
     with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t) or t, lambda t: t):
         getattr(customops, name)(x, w, b, SCALE)
     assert max(t.numel() for t in saved) == x.numel()  # and not the convolution's result
+
+
+def chosen_of(name, x, w, b, how, values, channels):
+    """What the backward's operator found: whose element it is, and of NaNs the first."""
+    convolved = nn.functional.conv2d(*(t.double() for t in (x, w, b)), **how) * SCALE
+    at = convolved.gather(1, channels)
+    specials = ~values.isfinite()
+    expected = getattr(torch, name[-3:])(convolved, 1, True).indices
+    assert torch.equal(channels[specials], expected[specials])
+    assert_close(values[~specials], at[~specials], values.dtype, how)
+
+
+@each_name
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+def test_the_channels_that_a_backward_finds(name, dtype, device):
+    """By the extremes that the forward has kept, where that was one kernel."""
+    for layout, how in ((torch.channels_last, {}), (torch.contiguous_format, {"padding": 1})):
+        x, w, b = make((2, 16, 40, 41), (96, 16, 3, 3), device, dtype, layout=layout)
+        x[0, 3, 4, 4], x[1, 5, 4, 20] = math.nan, math.inf
+        b[:3] = b[3] - 1  # equal ones
+        w[:3] = w[:1]
+        one, padding = [1, 1], [how.get("padding", 0)] * 2
+        arguments, largest = (x, w, b, SCALE, one, padding, one, 1, 1, True), name.endswith("max")
+        values, kept = ops._conv2d_scale_extreme(*arguments, largest=largest)
+        assert (kept.dtype == torch.float32) == (device == "cuda" and FUSED)
+        assert torch.equal(
+            values.nan_to_num(7), getattr(ops, name)(x, w, b, SCALE, one, padding).nan_to_num(7)
+        )
+        channels = ops._conv2d_scale_channels(*arguments, kept, largest=largest)
+        chosen_of(name, x, w, b, how, values, channels)
+
+
+@each_name
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_gradients_of_one_kernel(name, dtype, device):
+    """Those of the channels chosen."""
+    for layout in (torch.channels_last, torch.contiguous_format):
+        x, w, b = make((2, 16, 40, 41), (96, 16, 3, 3), device, dtype, layout=layout)
+        leaves = [t.requires_grad_() for t in (x, w, b)]
+        result = getattr(customops, name)(*leaves, SCALE, keepdim=False)
+        expected = exact_of(name, *leaves, keepdim=False)
+        assert_close(result, expected, dtype)
+        weights = torch.rand_like(expected)
+        grads = torch.autograd.grad((result * weights.to(dtype)).sum(), leaves)
+        wide = torch.autograd.grad((expected * weights).sum(), leaves)
+        layouts = torch.autograd.grad(expected_of(name, *leaves).sum(), leaves)
+        for grad, exact, like in zip(grads, wide, layouts, strict=True):
+            assert (grad.shape, grad.stride()) == (like.shape, like.stride())
+            assert (grad - exact).norm() < 0.15 * exact.norm()  # channels nearly equal may differ
 
 
 @each_name

@@ -29,6 +29,7 @@ def test_kernels_are_right_and_stay_within_their_input(tmp_path):
             "hide.cu",
             *(f"masked{part}.cu" for part in MASKED),
             "softmax.cu",
+            "finish.cu",
             "layout.cu",
         )
     ]

@@ -36,7 +36,7 @@ import customops
 from customops import _torch_private, distributed, libraries
 from customops.after_import import after_import
 from customops.distributed import symmetric
-from customops.distributed.functions import _Call, _problem
+from customops.distributed.compare import ShardCall, shards_problem
 
 NO_GLOO = pytest.mark.skipif(not dist.is_gloo_available(), reason="this torch has no gloo")
 
@@ -199,7 +199,7 @@ def test_bench(tmp_path):
         assert received == [8 + 8 * row["batch"], row["batch"] * 250 * 4]
 
 
-CALL = _Call("argmax", "float32", "cpu", 1, [4], 8, None, 8, "")
+CALL = ShardCall("argmax", "float32", "cpu", 1, [4], 8, 8)
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ CALL = _Call("argmax", "float32", "cpu", 1, [4], 8, None, 8, "")
     ],
 )
 def test_what_differs_between_ranks(other, problem):
-    assert re.search(problem or "^$", _problem([CALL, CALL._replace(**other)]))
+    assert re.search(problem or "^$", shards_problem([CALL, CALL._replace(**other)]))
 
 
 @pytest.mark.parametrize(
@@ -234,7 +234,7 @@ def test_what_differs_between_ranks(other, problem):
     ],
 )
 def test_offsets_that_overlap_or_leave_holes(shards, problem):
-    assert _problem([CALL._replace(offset=o, extent=n) for o, n in shards]) == problem
+    assert shards_problem([CALL._replace(offset=o, extent=n) for o, n in shards]) == problem
 
 
 def test_rules_come_with_dtensor():
@@ -292,14 +292,20 @@ def test_one_shot(dtype, device):
             with torch.cuda.stream(stream):
                 torch.cuda._sleep(call % 2 * rank * 100_000)
                 of_rank = (words[rank : rank + 1], shards[rank], [1], True, call % 2 == 0)
-                given = (buffers, states[rank], rank, symmetric.CAPACITY, 10**10)
+                given = (buffers, own[rank], states[rank], rank, 10**10)
                 results.append(_ops._one_shot(*of_rank, *given))
         torch.cuda.synchronize()
         expected = REFERENCES["max"](x, 1, call % 2 == 0)
         for result in results:
             assert_same(result, expected, context=(call, batch))
-        exchange = symmetric.Exchange(buffers, states[1], 1, 1, own[1], device, "", [], None)
+        exchange = symmetric.Exchange(buffers, own[1], states[1], 1, 1, device, "", [], None)
         assert torch.equal(exchange.headers(), words[:, 0])
+    for wrong in ({8: 3}, {6: own[0][0]}, {6: own[0][:, :2]}, {5: buffers.cpu()}):
+        arguments = [*of_rank, *given]
+        for place, value in wrong.items():
+            arguments[place] = value
+        with pytest.raises(RuntimeError, match="_one_shot"):
+            _ops._one_shot(*arguments)
 
 
 @pytest.mark.parametrize("call", [2, 3, -1])
@@ -312,7 +318,7 @@ def test_headers_in_symmetric_memory(device, call):
         halves = header & 0xFFFFFFFF, header >> 32 & 0xFFFFFFFF
         slots[call % 2, rank, 0] = torch.tensor([call << 32 | half for half in halves])
     state = torch.tensor([call, 0], dtype=torch.int32, device=device)
-    exchange = symmetric.Exchange(state, state, 0, 1, slots.to(device), device, "", [], None)
+    exchange = symmetric.Exchange(state, slots.to(device), state, 0, 1, device, "", [], None)
     assert exchange.headers().tolist() == headers
 
 
@@ -837,7 +843,7 @@ def check_symmetric_memory_of_one_rank(rank, world, device):
     group = dist.new_group()
     state = torch.zeros(2, dtype=torch.int32, device=device)
     name = group.group_name
-    exchange = symmetric.Exchange(state, state, rank, 1, state, device, name, [], None)
+    exchange = symmetric.Exchange(state, state, state, rank, 1, device, name, [], None)
     symmetric.exchanges[group], symmetric.devices[name] = exchange, device
     dist.destroy_process_group(group)
     distributed.disable_symmetric_memory()
@@ -973,6 +979,28 @@ def test_in_a_group(checked, group, name):
     assert (folder / name).exists(), error.read_text() if error.exists() else "it did not run"
 
 
+def fail_dtensors_in_detail(rank):
+    mesh = mesh_of(torch.device("cpu"), (2,))
+
+    def shard(width, dtype=torch.float32, rows=3, placement=None):
+        local, placements = torch.zeros(rows, width, dtype=dtype), [placement or Shard(1)]
+        return DTensor.from_local(local, mesh, placements, shape=(rows, 4), stride=(4, 1))
+
+    x = shard(2)
+    assert customops.argmax(x, 1).to_local().tolist() == [0, 0, 0]
+    for given, keywords, text in (
+        ((x, shard(2, torch.half)), {}, "differ in dtype: float32 on rank 0, float16 on rank 1"),
+        ((x, shard(2, rows=2)), {}, r"differ in shape: \[3, 4\] on rank 0, \[2, 4\] on rank 1"),
+        ((x, shard(4, placement=Replicate())), {}, "differ in placements"),
+        ((x, x), {"dim": rank}, r"differ in dim: \[0\] on rank 0, \[1\] on rank 1"),
+        ((x, x), {"dim": 1 + rank}, "rank 1: .*dim 2 is out of range"),
+        ((x, shard(1)), {}, "rank 1: .*shard has size 1 in dim 1"),
+        ((x, x), {"mask": (None, x == 0)[rank]}, "differ in mask: none on rank 0, bool"),
+    ):
+        with pytest.raises(RuntimeError, match=text):
+            customops.max(given[rank], **{"dim": 1} | keywords)
+
+
 def fails_in_detail(rank, folder):
     """Calls that do not fit each other, then one rank ends."""
     torch.set_num_threads(1)
@@ -998,6 +1026,7 @@ def fails_in_detail(rank, folder):
     for shards, keywords, text in problems:
         with pytest.raises(RuntimeError, match=text):
             distributed.max(shards[rank], 1, **keywords)
+    fail_dtensors_in_detail(rank)
     with (  # nothing can be compared while a CUDA graph is captured
         mock.patch.object(torch.cuda, "is_initialized", lambda: True),
         mock.patch.object(torch.cuda, "is_current_stream_capturing", lambda: True),
@@ -1038,8 +1067,10 @@ def is_left_alone(rank, folder, direct):
 @pytest.mark.parametrize(
     "direct", [pytest.param(d, marks=no_nccl(2), id=f"nccl-2-{d}") for d in (False, True)]
 )
-def test_killed_rank(tmp_path, direct):
-    """The other ends with an error of torch within the timeout."""
+def test_killed_rank(tmp_path, monkeypatch, direct):
+    """The other ends with an error of torch after the timeout."""
+    # Else torch 2.11 spends another minute on files for debugging.
+    monkeypatch.setenv("TORCH_NCCL_DUMP_ON_TIMEOUT", "0")
     context = torch.multiprocessing.get_context("spawn")
     ranks = [context.Process(target=is_left_alone, args=(r, tmp_path, direct)) for r in (0, 1)]
     for process in ranks:

@@ -83,4 +83,12 @@ Tensor run_conv2d(Run run, const char* op, const Conv2d& call) {
   return result;
 }
 
+Kept run_conv2d_and_keep(Run run, const char* op, const Conv2d& call) {
+  return run_unfused_and_keep(run, op, aoti_torch_cpu_convolution, call);
+}
+
+Tensor find_channels(Run run, const char* op, const Conv2d& call, const Tensor&) {
+  return run_unfused(run, op, aoti_torch_cpu_convolution, call, true);
+}
+
 }  // namespace reduceops::cpu

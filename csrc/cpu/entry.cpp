@@ -223,7 +223,7 @@ void run_pairs(Reduction& r, Packing& p) {
 REDUCEOPS_LIBRARY_IMPL(CPU, m) {
   Operators<run>::implement(m);
   DistributedOperators<run_pairs, unpack_pairs>::implement(m);
-  Conv2dOperators<run, run_conv2d>::implement(m);
+  Conv2dOperators<run, run_conv2d, run_conv2d_and_keep, find_channels>::implement(m);
 }
 
 }  // namespace reduceops::cpu

@@ -17,7 +17,9 @@
 #include "cuda/cudnn.h"
 #include "cuda/device.cuh"
 #include "cuda/device_guard.h"
+#include "cuda/finish.h"
 #include "cuda/layout.h"
+#include "cuda/sizes.h"
 #include "torch_private.h"
 
 namespace reduceops::cuda {
@@ -178,9 +180,9 @@ const char* why_unfused(const Size& size, const Settings& settings) {
   if (size.bytes == 4 && !settings.tf32) return "torch does not allow TF32";
   if (size.channels < 8 || size.channels % 4 != 0)
     return "the kernel is slow where it cannot load several channels at once";
-  const auto tiles = [](int64_t n) { return (n + kTile - 1) / kTile; };
   const int64_t sum = size.channels * size.height * size.width;
-  if (tiles(size.positions) * tiles(size.filters) < kFewTiles && sum >= kLongSum)
+  const int64_t tiles = ceil_div(size.positions, kTile) * ceil_div(size.filters, kTile);
+  if (tiles < kFewTiles && sum >= kLongSum)
     return "the kernel does not share long sums among multiprocessors that have nothing to do";
   return nullptr;
 }
@@ -216,26 +218,58 @@ bool describe(const Conv2d& call, const Settings& settings, FusedConvolution& c)
        .dilation = call.dilation,
        .bias = call.bias.has_value(),
        .largest = looks_for_largest(call),
+       .finds_channels = false,
        .deterministic = settings.deterministic};
   return true;
 }
 
-Tensor run_fused(const Conv2d& call, const FusedKernel& kernel, void* stream) {
-  const int32_t device = call.input.device_index();
-  const ChannelsLast input(call.input), weight(call.weight);
+// A call's operands as kernels read them, and its workspace.
+struct Prepared {
+  Prepared(const Conv2d& call, const FusedConvolution& convolution, const FusedKernel& kernel)
+      : input(call.input),
+        weight(call.weight),
+        left{convolution,
+             {input.data(), weight.data(), call.bias ? call.bias->data() : nullptr, nullptr},
+             call.shape[0] * call.shape[2] * call.shape[3]} {
+    const int64_t size = kernel.workspace_bytes();
+    if (size) workspace.emplace(bytes(size, call.input.device_index()));
+  }
+
+  void run(const FusedKernel& kernel, void* stream) const {
+    input.copy(stream);
+    weight.copy(stream);
+    kernel.enqueue(left.operands, workspace ? workspace->mutable_data() : nullptr, stream);
+  }
+
+  const ChannelsLast input, weight;
+  std::optional<Tensor> workspace;
+  Unfinished left;
+};
+
+// With the extremes that the kernel finds, in a tensor of their own if they are asked for.
+Kept run_fused(const Conv2d& call, const FusedConvolution& convolution, const FusedKernel& kernel,
+               bool keep, void* stream) {
+  Prepared prepared(call, convolution, kernel);
   Tensor result = empty_result(call, call.input.dtype());
-  const int64_t count = call.shape[0] * call.shape[2] * call.shape[3];
-  std::optional<Tensor> wide, workspace;
-  if (call.dtype->bytes < 4) wide.emplace(bytes(count * sizeof(float), device));
-  if (const int64_t size = kernel.workspace_bytes()) workspace.emplace(bytes(size, device));
-  auto* const unfinished = static_cast<float*>((wide ? *wide : result).mutable_data());
-  input.copy(stream);
-  weight.copy(stream);
-  kernel.enqueue({input.data(), weight.data(), call.bias ? call.bias->data() : nullptr, unfinished},
-                 workspace ? workspace->mutable_data() : nullptr, stream);
-  const auto scale = static_cast<float>(call.scale);
-  launch_finish({unfinished, result.mutable_data(), count, scale, looks_for_largest(call)},
-                *call.dtype, stream);
+  const bool apart = keep || call.dtype->bytes < 4;
+  Tensor extremes = apart ? empty_result(call, aoti_torch_dtype_float32()) : result.share();
+  prepared.left.operands.extremes = static_cast<float*>(extremes.mutable_data());
+  prepared.run(kernel, stream);
+  launch_finish(prepared.left, static_cast<float>(call.scale), *call.dtype, result.mutable_data(),
+                stream);
+  return {std::move(result), std::move(extremes)};
+}
+
+Tensor run_fused_channels(const Conv2d& call, const FusedConvolution& convolution,
+                          const FusedKernel& kernel, const Tensor& extremes, void* stream) {
+  Prepared prepared(call, convolution, kernel);
+  Tensor result = empty_result(call, aoti_torch_dtype_int64());
+  const Tensor channels = empty_result(call, aoti_torch_dtype_float32());
+  prepared.left.operands.extremes = static_cast<float*>(extremes.mutable_data());
+  prepared.left.operands.channels = static_cast<float*>(channels.mutable_data());
+  prepared.run(kernel, stream);
+  launch_finish_channels(prepared.left, *call.dtype, static_cast<int64_t*>(result.mutable_data()),
+                         stream);
   return result;
 }
 
@@ -266,16 +300,17 @@ float time_of(const std::function<void()>& call, void* stream) try {
 }
 
 // Of the kernels that there are, and with Key::fastest of the unfused form too.
-Choice choose(const Key& key, const Conv2d& call, const std::function<Tensor()>& unfused,
+Choice choose(const Key& key, const Conv2d& call, const std::function<void()>& unfused,
               void* stream) {
   const auto device = static_cast<int32_t>(key.device);
   auto kernels = compile_fused(device, key.convolution, key.fastest ? kTried : 1);
   if (kernels.empty()) return nullptr;
   if (!key.fastest) return std::move(kernels.front());
   Choice choice;
-  float least = time_of([&] { unfused(); }, stream);
+  float least = time_of(unfused, stream);
   for (auto& kernel : kernels) {
-    const float time = time_of([&] { run_fused(call, *kernel, stream); }, stream);
+    const auto fused = [&] { run_fused(call, key.convolution, *kernel, false, stream); };
+    const float time = time_of(fused, stream);
     if (time >= least) continue;
     least = time;
     choice = std::move(kernel);
@@ -289,37 +324,86 @@ bool is_capturing(void* stream) {
   return status != cudaStreamCaptureStatusNone;
 }
 
-}  // namespace
+// What is kept for a key, or made now; none where nothing can be made now.
+template <class Make>
+std::optional<Choice> find_or_make(const Key& key, void* stream, Make&& make) {
+  std::optional<Choice> choice = choices().find(key);
+  // A kernel that is loaded now would not be in a graph that is captured now.
+  if (choice || is_capturing(stream) || !choices().wants(key)) return choice;
+  const std::lock_guard lock(choices().making);
+  choice = choices().find(key);  // another thread may have made it
+  if (!choice) choices().keep(key, *(choice = make()));
+  return choice;
+}
 
-Tensor run_conv2d(Run run, const char* op, const Conv2d& call) {
+// `fused` with the kernel of a call, else `unfused`, which is also for where that fails: where
+// there is no memory, say. The next call tries again.
+template <class Fused, class Unfused>
+auto run_with_kernel(const Key& key, void* stream, const std::function<Choice()>& make,
+                     Fused&& fused, Unfused&& unfused) {
+  try {
+    const std::optional<Choice> choice = find_or_make(key, stream, make);
+    if (choice && *choice) return fused(**choice);
+  } catch (const std::exception&) {
+    if (is_capturing(stream)) throw;
+  }
+  return unfused();
+}
+
+// `keep` as of run_fused.
+template <class Unfused>
+Kept run_either(const Conv2d& call, bool keep, Unfused&& unfused) {
   const int32_t device = call.input.device_index();
   const DeviceGuard guard(device);
   void* const stream = current_stream(device);
-  const auto unfused = [&] { return run_unfused(run, op, aoti_torch_cuda_convolution, call); };
-
   const Settings now = settings();
   Key key{{}, device, now.benchmark};
   if (!describe(call, now, key.convolution)) return unfused();
-  std::optional<Choice> choice = choices().find(key);
-  // A kernel that is loaded now would not be in a graph that is captured now.
-  const bool capturing = is_capturing(stream);
-  if (!choice && (capturing || !choices().wants(key))) return unfused();
-  if (!choice) {
-    const std::lock_guard lock(choices().making);
-    choice = choices().find(key);  // another thread may have made it
-    try {
-      if (!choice) choices().keep(key, *(choice = choose(key, call, unfused, stream)));
-    } catch (const std::exception&) {
-      return unfused();  // without memory, say: the next call tries again
-    }
-  }
-  if (!*choice) return unfused();
-  try {
-    return run_fused(call, **choice, stream);
-  } catch (const std::exception&) {  // without memory for a copy of the input, say
-    if (capturing) throw;
-    return unfused();
-  }
+  const auto make = [&] { return choose(key, call, unfused, stream); };
+  const auto fused = [&](const FusedKernel& kernel) {
+    return run_fused(call, key.convolution, kernel, keep, stream);
+  };
+  return run_with_kernel(key, stream, make, fused, unfused);
+}
+
+}  // namespace
+
+Tensor run_conv2d(Run run, const char* op, const Conv2d& call) {
+  return run_either(call, false,
+                    [&] {
+                      Tensor result = run_unfused(run, op, aoti_torch_cuda_convolution, call);
+                      return Kept{result.share(), result.share()};
+                    })
+      .values;
+}
+
+Kept run_conv2d_and_keep(Run run, const char* op, const Conv2d& call) {
+  return run_either(
+      call, true, [&] { return run_unfused_and_keep(run, op, aoti_torch_cuda_convolution, call); });
+}
+
+Tensor find_channels(Run run, const char* op, const Conv2d& call, const Tensor& kept) {
+  const int32_t device = call.input.device_index();
+  const DeviceGuard guard(device);
+  void* const stream = current_stream(device);
+  const auto unfused = [&] {
+    return run_unfused(run, op, aoti_torch_cuda_convolution, call, true);
+  };
+  const Settings now = settings();
+  Key key{{}, device, now.benchmark};
+  if (!describe(call, now, key.convolution)) return unfused();
+  const std::optional<Choice> of_extremes = choices().find(key);
+  if (!of_extremes || !*of_extremes) return unfused();
+  key.convolution.finds_channels = true;
+  const auto make = [&]() -> Choice {
+    // The same, so that its sums are the same bit by bit.
+    auto kernels = compile_fused(device, key.convolution, 1, &(*of_extremes)->configuration());
+    return kernels.empty() ? nullptr : std::move(kernels.front());
+  };
+  const auto fused = [&](const FusedKernel& kernel) {
+    return run_fused_channels(call, key.convolution, kernel, kept, stream);
+  };
+  return run_with_kernel(key, stream, make, fused, unfused);
 }
 
 }  // namespace reduceops::cuda

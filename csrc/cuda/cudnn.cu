@@ -13,6 +13,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "cuda/sizes.h"
+
 namespace reduceops::cuda {
 namespace {
 
@@ -63,6 +65,10 @@ void check(cudnnStatus_t status) {
                            cause);
 }
 
+void check(cudaError_t status) {
+  if (status != cudaSuccess) throw std::runtime_error(cudaGetErrorString(status));
+}
+
 // Of a C++ type, what cuDNN calls it.
 template <class T>
 constexpr auto kTypeOf = nullptr;
@@ -84,6 +90,8 @@ template <>
 constexpr auto kTypeOf<cudnnPointwiseMode_t> = CUDNN_TYPE_POINTWISE_MODE;
 template <>
 constexpr auto kTypeOf<cudnnReduceTensorOp_t> = CUDNN_TYPE_REDUCTION_OPERATOR_TYPE;
+template <>
+constexpr auto kTypeOf<cudnnBackendKnobType_t> = CUDNN_TYPE_KNOB_TYPE;
 template <>
 constexpr auto kTypeOf<cudnnBackendHeurMode_t> = CUDNN_TYPE_HEUR_MODE;
 template <>
@@ -178,7 +186,16 @@ Device& device_of(int32_t index) {
 }
 
 // The operands by their numbers in a graph; tensors that are never in memory come after these.
-enum Operand : int64_t { kInput = 1, kWeight, kBias, kInfinity, kFinite, kResult, kOthers };
+enum Operand : int64_t {
+  kInput = 1,
+  kWeight,
+  kBias,
+  kInfinity,
+  kNone,
+  kExtremes,
+  kChannels,
+  kOthers
+};
 
 using Sizes = std::array<int64_t, 4>;
 
@@ -189,8 +206,9 @@ Sizes channels_last(const Sizes& size) {
 class Graph {
  public:
   Graph(const FusedConvolution& c, cudnnHandle_t handle);
-  // Configurations of its kernels that are allowed, the most promising one first.
-  std::vector<Descriptor> configurations() const;
+  // Of its kernels that are allowed, the most promising one first.
+  std::vector<FusedConfiguration> configurations(int32_t device) const;
+  Descriptor finalize(const FusedConfiguration& configuration) const;
 
  private:
   Descriptor tensor(int64_t number, const Sizes& size, cudnnDataType_t type,
@@ -204,8 +222,10 @@ class Graph {
   void convolve(const Descriptor& x, const Descriptor& w, const Descriptor& y);
   void pointwise(cudnnPointwiseMode_t mode, const Descriptor& x, const Descriptor& other,
                  const Descriptor& y, const Descriptor* condition = nullptr);
-  void reduce(const Descriptor& x, const Descriptor& y);
-  bool is_allowed(const Descriptor& configuration) const;
+  void number_channels(const Descriptor& x, const Descriptor& y);
+  void reduce(const Descriptor& x, cudnnReduceTensorOp_t op, const Descriptor& y);
+  bool is_allowed(const Descriptor& engine) const;
+  std::vector<FusedConfiguration> ask_heuristics() const;
 
   const FusedConvolution convolution_;
   int64_t next_ = kOthers;
@@ -225,14 +245,23 @@ Graph::Graph(const FusedConvolution& c, cudnnHandle_t handle) : convolution_(c) 
     const Sizes size{1, c.output[1], 1, 1};
     pointwise(CUDNN_POINTWISE_ADD, convolved, tensor(kBias, size, type), biased);
   }
-  // See FusedOperands.
+  // See FusedOperands: of a NaN and an infinity, cuDNN's maximum is the infinity.
   const Descriptor& result = c.bias ? biased : convolved;
-  const Descriptor finite = between(kFloat), marked = between(kFloat);
-  const Descriptor is_number = between(CUDNN_DATA_BOOLEAN);
-  pointwise(CUDNN_POINTWISE_CMP_EQ, result, result, is_number);
-  pointwise(c.largest ? CUDNN_POINTWISE_MIN : CUDNN_POINTWISE_MAX, result, number(kFinite), finite);
-  pointwise(CUDNN_POINTWISE_BINARY_SELECT, finite, number(kInfinity), marked, &is_number);
-  reduce(marked, tensor(kResult, {c.output[0], 1, c.output[2], c.output[3]}, CUDNN_DATA_FLOAT));
+  const Descriptor marked = between(kFloat);
+  pointwise(c.largest ? CUDNN_POINTWISE_MIN : CUDNN_POINTWISE_MAX, result, number(kInfinity),
+            marked);
+  const Sizes reduced{c.output[0], 1, c.output[2], c.output[3]};
+  const Descriptor extremes = tensor(kExtremes, reduced, kFloat);
+  if (!c.finds_channels) {
+    reduce(marked, c.largest ? CUDNN_REDUCE_TENSOR_MAX : CUDNN_REDUCE_TENSOR_MIN, extremes);
+  } else {
+    const Descriptor is_extreme = between(CUDNN_DATA_BOOLEAN);
+    const Descriptor channels = between(kFloat), candidates = between(kFloat);
+    pointwise(CUDNN_POINTWISE_CMP_EQ, marked, extremes, is_extreme);
+    number_channels(marked, channels);
+    pointwise(CUDNN_POINTWISE_BINARY_SELECT, channels, number(kNone), candidates, &is_extreme);
+    reduce(candidates, CUDNN_REDUCE_TENSOR_MIN, tensor(kChannels, reduced, kFloat));
+  }
 
   std::vector<cudnnBackendDescriptor_t> handles;
   for (const Descriptor& operation : operations_) handles.push_back(operation.handle());
@@ -291,10 +320,23 @@ void Graph::pointwise(cudnnPointwiseMode_t mode, const Descriptor& x, const Desc
   operations_.push_back(std::move(operation));
 }
 
-void Graph::reduce(const Descriptor& x, const Descriptor& y) {
+void Graph::number_channels(const Descriptor& x, const Descriptor& y) {
+  Descriptor how(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
+  how.set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_POINTWISE_GEN_INDEX)
+      .set(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_DATA_FLOAT)
+      .set(CUDNN_ATTR_POINTWISE_AXIS, int64_t(1))
+      .finalize();
+  Descriptor operation(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+  operation.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, how)
+      .set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x)
+      .set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y)
+      .finalize();
+  operations_.push_back(std::move(operation));
+}
+
+void Graph::reduce(const Descriptor& x, cudnnReduceTensorOp_t op, const Descriptor& y) {
   Descriptor how(CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
-  how.set(CUDNN_ATTR_REDUCTION_OPERATOR,
-          convolution_.largest ? CUDNN_REDUCE_TENSOR_MAX : CUDNN_REDUCE_TENSOR_MIN)
+  how.set(CUDNN_ATTR_REDUCTION_OPERATOR, op)
       .set(CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_DATA_FLOAT)
       .finalize();
   Descriptor operation(CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR);
@@ -305,11 +347,8 @@ void Graph::reduce(const Descriptor& x, const Descriptor& y) {
   operations_.push_back(std::move(operation));
 }
 
-// By what the kernel's notes say of its arithmetic, as torch reads them for a convolution.
-bool Graph::is_allowed(const Descriptor& configuration) const {
-  const Descriptor engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
-  std::vector engines{engine.handle()};
-  configuration.get(CUDNN_ATTR_ENGINECFG_ENGINE, engines);
+// By what the engine's notes say of its arithmetic, as torch reads them for a convolution.
+bool Graph::is_allowed(const Descriptor& engine) const {
   cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
   const int64_t count =
       engine.get(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, notes, CUDNN_NUMERICAL_NOTE_TYPE_COUNT);
@@ -320,53 +359,122 @@ bool Graph::is_allowed(const Descriptor& configuration) const {
          !(convolution_.deterministic && says(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC));
 }
 
-std::vector<Descriptor> Graph::configurations() const {
-  constexpr int64_t kMost = 16;
-  std::vector<Descriptor> found, allowed;
-  std::vector<cudnnBackendDescriptor_t> handles;
-  for (int64_t i = 0; i < kMost; ++i) {
-    found.emplace_back(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
-    handles.push_back(found.back().handle());
+// So many descriptors of a kind, for cuDNN to fill in.
+struct Descriptors {
+  Descriptors(cudnnBackendDescriptorType_t type, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) {
+      at.emplace_back(type);
+      handles.push_back(at.back().handle());
+    }
   }
+  std::vector<Descriptor> at;
+  std::vector<cudnnBackendDescriptor_t> handles;
+};
+
+std::vector<FusedConfiguration> Graph::ask_heuristics() const {
+  constexpr int64_t kMost = 16;
+  Descriptors found(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, kMost);
   Descriptor heuristics(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
   heuristics.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph_)
       .set(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_HEUR_MODE_A)
       .finalize();
-  const int64_t count = heuristics.get(CUDNN_ATTR_ENGINEHEUR_RESULTS, handles);
+  const int64_t count = heuristics.get(CUDNN_ATTR_ENGINEHEUR_RESULTS, found.handles);
+  std::vector<FusedConfiguration> allowed;
   for (int64_t i = 0; i < count; ++i) {
-    if (is_allowed(found[i])) allowed.push_back(std::move(found[i]));
+    Descriptors engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR, 1);
+    found.at[i].get(CUDNN_ATTR_ENGINECFG_ENGINE, engine.handles);
+    if (!is_allowed(engine.at.front())) continue;
+    FusedConfiguration& configuration = allowed.emplace_back();
+    engine.at.front().get(CUDNN_ATTR_ENGINE_GLOBAL_INDEX, &configuration.engine, 1);
+    Descriptors choices(CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, CUDNN_KNOB_TYPE_COUNTS);
+    const int64_t chosen = found.at[i].get(CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, choices.handles);
+    for (int64_t k = 0; k < chosen; ++k) {
+      cudnnBackendKnobType_t knob;
+      int64_t value;
+      choices.at[k].get(CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, &knob, 1);
+      choices.at[k].get(CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, &value, 1);
+      configuration.knobs.emplace_back(knob, value);
+    }
   }
   return allowed;
 }
 
+// On Hopper, a kernel of tiles that the filters fill is faster than what the heuristics name first,
+// if there are tiles for all multiprocessors; see docs/gpu.md.
+std::vector<FusedConfiguration> Graph::configurations(int32_t device) const {
+  constexpr int64_t kEngine = 4, kTile = 128;
+  const auto of_engine = [](int64_t kernel) {
+    return FusedConfiguration{kEngine, {{CUDNN_KNOB_TYPE_KERNEL_CFG, kernel}}};
+  };
+  std::vector<FusedConfiguration> all = ask_heuristics();
+  const auto find = [&](const FusedConfiguration& one) {
+    return std::find(all.begin(), all.end(), one);
+  };
+  int major = 0, multiprocessors = 0;
+  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
+  const auto [images, filters, rows, columns] = convolution_.output;
+  const int64_t tiles = ceil_div(images * rows * columns, kTile) * ceil_div(filters, kTile);
+  // Another version of cuDNN may number its kernels in another way.
+  const bool are_known = find(of_engine(2)) != all.end();
+  if (major != 9 || !are_known || filters <= 64 || tiles < multiprocessors) return all;
+  const auto preferred = of_engine(filters <= 96 ? 5 : filters <= 128 ? 0 : 2);
+  if (const auto at = find(preferred); at != all.end()) all.erase(at);
+  all.insert(all.begin(), preferred);
+  return all;
+}
+
+Descriptor Graph::finalize(const FusedConfiguration& configuration) const {
+  Descriptor engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR), finalized(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+  engine.set(CUDNN_ATTR_ENGINE_OPERATION_GRAPH, graph_)
+      .set(CUDNN_ATTR_ENGINE_GLOBAL_INDEX, configuration.engine)
+      .finalize();
+  Descriptors choices(CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, std::ssize(configuration.knobs));
+  for (size_t i = 0; i < configuration.knobs.size(); ++i) {
+    const auto [knob, value] = configuration.knobs[i];
+    choices.at[i]
+        .set(CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, static_cast<cudnnBackendKnobType_t>(knob))
+        .set(CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, value)
+        .finalize();
+  }
+  finalized.set(CUDNN_ATTR_ENGINECFG_ENGINE, engine);
+  if (!choices.handles.empty()) finalized.set(CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, choices.handles);
+  finalized.finalize();
+  return finalized;
+}
+
 class Kernel : public FusedKernel {
  public:
-  Kernel(const FusedConvolution& c, const Descriptor& configuration, Device& device)
-      : device_(device), bias_(c.bias) {
-    constexpr float kMax = std::numeric_limits<float>::max();
-    finite_ = c.largest ? kMax : -kMax;
+  Kernel(const FusedConvolution& c, const Graph& graph, const FusedConfiguration& configuration,
+         Device& device)
+      : convolution_(c), configuration_(configuration), device_(device) {
     plan_.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, device.compiling.get())
-        .set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, configuration)
+        .set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, graph.finalize(configuration))
         .finalize();
     plan_.get(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, &workspace_bytes_, 1);
   }
 
+  const FusedConfiguration& configuration() const override { return configuration_; }
   int64_t workspace_bytes() const override { return workspace_bytes_; }
 
   void enqueue(const FusedOperands& operands, void* workspace, void* stream) const override {
     // The numbers are read before the call returns.
-    float finite = finite_, infinity = std::copysign(INFINITY, finite_);
-    const int64_t numbers[] = {kInput, kWeight, kInfinity, kFinite, kResult, kBias};
-    void* pointers[] = {const_cast<void*>(operands.input),
-                        const_cast<void*>(operands.weight),
-                        &infinity,
-                        &finite,
-                        operands.result,
-                        const_cast<void*>(operands.bias)};
-    const size_t count = std::size(numbers) - !bias_;
+    float infinity = convolution_.largest ? INFINITY : -INFINITY, none = INFINITY;
+    std::vector<int64_t> numbers{kInput, kWeight, kInfinity, kExtremes};
+    std::vector<void*> pointers{const_cast<void*>(operands.input),
+                                const_cast<void*>(operands.weight), &infinity, operands.extremes};
+    const auto add = [&](int64_t number, void* pointer) {
+      numbers.push_back(number);
+      pointers.push_back(pointer);
+    };
+    if (convolution_.bias) add(kBias, const_cast<void*>(operands.bias));
+    if (convolution_.finds_channels) {
+      add(kNone, &none);
+      add(kChannels, operands.channels);
+    }
     Descriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
-    pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, numbers, count)
-        .set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, pointers, count)
+    pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, numbers.data(), numbers.size())
+        .set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, pointers.data(), pointers.size())
         .set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, workspace)
         .finalize();
     const std::lock_guard lock(device_.running.mutex);
@@ -376,9 +484,9 @@ class Kernel : public FusedKernel {
   }
 
  private:
+  const FusedConvolution convolution_;
+  const FusedConfiguration configuration_;
   Device& device_;
-  const bool bias_;
-  float finite_;
   int64_t workspace_bytes_ = 0;
   Descriptor plan_{CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR};
 };
@@ -389,7 +497,8 @@ const char* why_not_fused() { return api().problem.empty() ? nullptr : api().pro
 
 std::vector<std::unique_ptr<FusedKernel>> compile_fused(int32_t index,
                                                         const FusedConvolution& convolution,
-                                                        size_t most) {
+                                                        size_t most,
+                                                        const FusedConfiguration* only) {
   std::vector<std::unique_ptr<FusedKernel>> kernels;
   Device& device = device_of(index);
   const std::lock_guard lock(device.compiling.mutex);
@@ -401,10 +510,10 @@ std::vector<std::unique_ptr<FusedKernel>> compile_fused(int32_t index,
   // What cuDNN cannot make is no error: there is the other form.
   try {
     const Graph graph(convolution, handle);
-    for (const Descriptor& configuration : graph.configurations()) {
+    for (const auto& configuration : only ? std::vector{*only} : graph.configurations(index)) {
       if (kernels.size() == most) break;
       try {
-        kernels.push_back(std::make_unique<Kernel>(convolution, configuration, device));
+        kernels.push_back(std::make_unique<Kernel>(convolution, graph, configuration, device));
       } catch (const std::exception&) {
       }
     }
@@ -421,7 +530,8 @@ namespace reduceops::cuda {
 
 const char* why_not_fused() { return "the CUDA library was built without cuDNN's headers"; }
 
-std::vector<std::unique_ptr<FusedKernel>> compile_fused(int32_t, const FusedConvolution&, size_t) {
+std::vector<std::unique_ptr<FusedKernel>> compile_fused(int32_t, const FusedConvolution&, size_t,
+                                                        const FusedConfiguration*) {
   return {};
 }
 

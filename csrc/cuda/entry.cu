@@ -267,27 +267,38 @@ void unpack_pairs(const Unpacking& unpacking, const Gathered& words, const Reduc
   launch_unpack(unpacking, words, order, current_stream(order.device_index));
 }
 
-// (words, self, dims, largest, keepdim, buffers, state, rank, capacity, timeout) -> (values,
-// indices): of this rank's words and of those that the others send meanwhile
+// (words, self, dims, largest, keepdim, buffers, own, state, rank, timeout) -> (values, indices):
+// of this rank's words and of those that the others send meanwhile. `own` is this rank's buffer,
+// (2, ranks, capacity, 2), and `buffers` has the addresses of all.
 void one_shot(StableIValue* stack, uint64_t, uint64_t) {
   constexpr const char* op = "_one_shot";
   const Tensor words(stack[0]);
   const Input self(stack[1]);
   const auto dims = argument<std::vector<int64_t>>(stack[2]);
   const bool largest = argument<bool>(stack[3]), keepdim = argument<bool>(stack[4]);
-  const Tensor buffers(stack[5]), state(stack[6]);
+  const Tensor buffers(stack[5]), own(stack[6]), state(stack[7]);
+  const int64_t ranks = buffers.sizes()[0], *slots = own.sizes();
+  if (own.ndim() != 4 || own.dtype() != aoti_torch_dtype_int64() || slots[0] != 2 ||
+      slots[1] != ranks || slots[3] * sizeof(int64_t) != kSlotBytes)
+    reduceops::fail(op, "a buffer has another shape");
+  const int32_t device = self.tensor.device_index();
+  if (buffers.device_index() != device || own.device_index() != device ||
+      state.device_index() != device)
+    reduceops::fail(op, "the buffers are on another device");
   OneShot e{};
-  e.rank = argument<int64_t>(stack[7]);
-  e.capacity = argument<int64_t>(stack[8]);
+  e.capacity = slots[2];
+  e.rank = argument<int64_t>(stack[8]);
   e.timeout = static_cast<uint64_t>(argument<int64_t>(stack[9]));
+  if (e.rank < 0 || e.rank >= ranks) reduceops::fail(op, "there is no rank ", e.rank);
   e.buffers = static_cast<void* const*>(buffers.data());
   e.state = static_cast<uint32_t*>(state.mutable_data());
   const uint64_t mask = check_dims(op, dims.data(), dims.size(), self.ndim);
   unpack_words(op, stack, words, self, mask, largest, keepdim, {true, true},
-               [&](Unpacking u, const Gathered& own, const Reduction& order) {
-                 if (own.length > e.capacity) reduceops::fail(op, own.length, " words do not fit");
-                 u.ranks = buffers.sizes()[0];
-                 e.words = own.words;
+               [&](Unpacking u, const Gathered& sent, const Reduction& order) {
+                 if (sent.length > e.capacity || u.count > kMostOneShot)
+                   reduceops::fail(op, sent.length, " words do not fit");
+                 u.ranks = ranks;
+                 e.words = sent.words;
                  const DeviceGuard guard(order.device_index);
                  launch_one_shot(u, e, order, current_stream(order.device_index));
                });
@@ -298,7 +309,7 @@ void one_shot(StableIValue* stack, uint64_t, uint64_t) {
 REDUCEOPS_LIBRARY_IMPL(CUDA, m) {
   Operators<run>::implement(m);
   DistributedOperators<run_pairs, unpack_pairs>::implement(m);
-  Conv2dOperators<run, run_conv2d>::implement(m);
+  Conv2dOperators<run, run_conv2d, run_conv2d_and_keep, find_channels>::implement(m);
   m.impl("_one_shot", one_shot);
 }
 

@@ -1,8 +1,9 @@
-// To channels_last through tiles in shared memory, so that loads and stores are of whole lines; and
-// the last step of a fused convolution. Bound by memory.
+// To channels_last through tiles in shared memory, so that loads and stores are of whole lines.
+// Bound by memory.
 #include "cuda/layout.h"
 
 #include "cuda/device.cuh"
+#include "cuda/sizes.h"
 
 namespace reduceops::cuda {
 namespace {
@@ -16,7 +17,7 @@ constexpr int kRuns = kTilePositions / kLanes;
 
 struct Tiles {
   Images images;
-  int64_t channel_tiles, position_tiles, count;
+  int64_t channel_tiles, position_tiles;
 };
 
 // `channel` and `position` are its first.
@@ -135,41 +136,15 @@ __global__ void __launch_bounds__(kTileThreads)
 template <class T>
 void launch_channels_last_of(const Images& images, void* stream) {
   constexpr int64_t kChannels = kTileWords * sizeof(uint32_t) / sizeof(T);
-  Tiles tiles{images, (images.channels + kChannels - 1) / kChannels,
-              (images.positions + kTilePositions - 1) / kTilePositions, 0};
-  tiles.count = images.images * tiles.channel_tiles * tiles.position_tiles;
+  const Tiles tiles{images, ceil_div(images.channels, kChannels),
+                    ceil_div(images.positions, kTilePositions)};
   cudaLaunchConfig_t config{};
-  config.gridDim = static_cast<unsigned>(tiles.count);
+  config.gridDim =
+      static_cast<unsigned>(images.images * tiles.channel_tiles * tiles.position_tiles);
   config.blockDim = kTileThreads;
   config.dynamicSmemBytes = kTileWords * kTilePitch * sizeof(uint32_t);
   config.stream = static_cast<cudaStream_t>(stream);
   check(cudaLaunchKernelEx(&config, channels_last_kernel<T>, tiles));
-}
-
-// See FusedOperands.
-__device__ inline float finished(float x, bool largest) {
-  constexpr float kMax = std::numeric_limits<float>::max();
-  constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  if (x == (largest ? kInfinity : -kInfinity)) return std::numeric_limits<float>::quiet_NaN();
-  return x == kMax ? kInfinity : x == -kMax ? -kInfinity : x;
-}
-
-template <class Format>
-__global__ void __launch_bounds__(kTileThreads)
-    finish_kernel(const __grid_constant__ Unfinished u) {
-  const int64_t i = blockIdx.x * int64_t(kTileThreads) + threadIdx.x;
-  if (i >= u.count) return;
-  const float convolved = Format::decode(Format::encode(finished(u.from[i], u.largest)));
-  static_cast<typename Format::Key*>(u.to)[i] = Format::encode(convolved * u.scale);
-}
-
-template <class Format>
-void launch_finish_of(const Unfinished& u, void* stream) {
-  cudaLaunchConfig_t config{};
-  config.gridDim = static_cast<unsigned>((u.count + kTileThreads - 1) / kTileThreads);
-  config.blockDim = kTileThreads;
-  config.stream = static_cast<cudaStream_t>(stream);
-  check(cudaLaunchKernelEx(&config, finish_kernel<Format>, u));
 }
 
 }  // namespace
@@ -177,12 +152,6 @@ void launch_finish_of(const Unfinished& u, void* stream) {
 void launch_channels_last(const Images& images, int bytes, void* stream) {
   bytes == 2 ? launch_channels_last_of<uint16_t>(images, stream)
              : launch_channels_last_of<uint32_t>(images, stream);
-}
-
-void launch_finish(const Unfinished& results, const DType& dtype, void* stream) {
-  if (dtype.bytes == 4) return launch_finish_of<Float32>(results, stream);
-  if (dtype.max_magnitude == 0x7c00) return launch_finish_of<Float16>(results, stream);
-  launch_finish_of<BFloat16>(results, stream);
 }
 
 }  // namespace reduceops::cuda

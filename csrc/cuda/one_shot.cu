@@ -93,7 +93,6 @@ __global__ void __launch_bounds__(kOneShotThreads)
 
 }  // namespace
 
-// Every block runs before it waits for others, for there are few: so many as the words fill.
 void launch_one_shot(const Unpacking& u, const OneShot& e, const Reduction& order, void* stream) {
   visit_element(order, [&](auto element) {
     cudaLaunchConfig_t config{};

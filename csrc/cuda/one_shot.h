@@ -15,7 +15,10 @@ struct OneShot {
   uint32_t* state;   // how many calls there were, and how many blocks of this one are done
   uint64_t timeout;  // in ns; after that a kernel that waits for a rank ends with an error
 };
-constexpr int64_t kSlotBytes = 16;  // of two int64
+constexpr size_t kSlotBytes = 16;  // of two int64
+
+// Outputs that a call may have: that any GPU runs all blocks at once, as they wait for others.
+constexpr int64_t kMostOneShot = 4096;
 
 // `order` has the dtype and whether the largest is looked for; enqueues on `stream`.
 void launch_one_shot(const Unpacking& unpacking, const OneShot& one_shot, const Reduction& order,

@@ -8,6 +8,7 @@ these.
 """
 
 import functools
+from collections.abc import Sequence
 from itertools import pairwise
 
 import torch
@@ -76,7 +77,7 @@ class Select(OneLevel):
         _, indices = output
         ctx.inputs = len(inputs)
         ctx.shape = self.shape
-        ctx.channels_last = 4 <= self.dim() <= 5 and _is_channels_last(self)
+        ctx.channels_last = 4 <= self.dim() <= 5 and is_channels_last(self)
         ctx.mark_non_differentiable(indices)
         mask = options[0] if options else None
         present = None if mask is None else _has_elements(mask, indices, self, ctx.dim, ctx.keepdim)
@@ -94,18 +95,8 @@ class Select(OneLevel):
             grad = grad.masked_fill(~present, 0)
         if ctx.scale is not None:
             grad = grad * ctx.scale
-        if ctx.channels_last and not are_transforms_active() and type(grad) is type(indices):
-            # In the input's layout, or the convolution before it would copy it to that. (Zeros like
-            # the gradient, for it may stand for several tensors, as a batch or a subclass.)
-            if not ctx.keepdim:
-                grad, indices = grad.unsqueeze(ctx.dim), indices.unsqueeze(ctx.dim)
-            batch, channels, *others = ctx.shape
-            zeros = grad.new_zeros((batch, *others, channels)).movedim(-1, 1)
-            grad = zeros.scatter_(ctx.dim, indices, grad)
-        else:
-            grad = torch.ops.aten.value_selecting_reduction_backward(
-                grad, ctx.dim, indices, ctx.shape, ctx.keepdim
-            )
+        plain = not are_transforms_active() and type(grad) is type(indices)
+        grad = scatter(grad, indices, ctx.shape, ctx.dim, ctx.keepdim, plain and ctx.channels_last)
         return None, grad, *(None,) * (ctx.inputs - 2)
 
     @staticmethod
@@ -116,6 +107,26 @@ class Select(OneLevel):
         if present is not None:
             tangent = tangent.masked_fill(~present, 0)
         return tangent if ctx.scale is None else tangent * ctx.scale, None
+
+
+def scatter(
+    grad: Tensor,
+    indices: Tensor,
+    shape: Sequence[int],
+    dim: int,
+    keepdim: bool,
+    channels_last: bool,
+) -> Tensor:
+    """The gradient of elements that were chosen, as that of all."""
+    if not channels_last:
+        return torch.ops.aten.value_selecting_reduction_backward(grad, dim, indices, shape, keepdim)
+    # In the input's layout, or the convolution before it would copy it to that. (Zeros like the
+    # gradient, for it may stand for several tensors, as a batch or a subclass.)
+    if not keepdim:
+        grad, indices = grad.unsqueeze(dim), indices.unsqueeze(dim)
+    batch, channels, *others = shape
+    zeros = grad.new_zeros((batch, *others, channels)).movedim(-1, 1)
+    return zeros.scatter_(dim, indices, grad)
 
 
 class SoftmaxMax(OneLevel):
@@ -171,7 +182,7 @@ def _has_elements(mask: Tensor, indices: Tensor, self: Tensor, dim: int, keepdim
     return indices.bool() | mask
 
 
-def _is_channels_last(self: Tensor) -> bool:
+def is_channels_last(self: Tensor) -> bool:
     """Whether its strides, which may be symbols, have that order."""
     channel, *others = (self.stride(d) for d in (1, *range(self.dim() - 1, 1, -1), 0))
     if not guard_or_false(channel < others[0]):

@@ -1,10 +1,12 @@
 """What torch is told of conv2d_scale_min and conv2d_scale_max beside their kernels.
 
 With a gradient they are a convolution and scale_min, each with its own: the convolution keeps its
-input and weight, scale_min its indices, and nobody what lies between.
+input and weight, scale_min its indices, and nobody what lies between. Where one kernel of a GPU
+does both, the backward has another find the indices: see FusedExtreme.
 """
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -16,6 +18,28 @@ from .scale import take_no_numbers
 
 _library = torch.library.Library("reduceops", "IMPL")
 OPERATORS = ("conv2d_scale_min", "conv2d_scale_max")
+_DEFAULTS = ([1, 1], [0, 0], [1, 1], 1, 1, True)
+
+
+def without_defaults(how: Sequence) -> Sequence:
+    """Stride, padding and so on, without the last that are not needed: torch takes microseconds to
+    read a list."""
+    given = len(how)
+    while given and _is(how[given - 1], _DEFAULTS[given - 1]):
+        given -= 1
+    return how[:given]
+
+
+def _is(number, default) -> bool:
+    """Also of the same type, for others are refused."""
+    if type(number) is list:
+        return number == default and type(number[0]) is type(number[1]) is int
+    return type(number) is type(default) and number == default
+
+
+def _check(condition, text: Callable[[], str]) -> None:
+    if condition is not True:  # it may be a symbol, which takes torch's check microseconds
+        _torch_private.check(condition, text)
 
 
 def pair(op: str, name: str, given: Sequence[int], least: int) -> list[int]:
@@ -23,7 +47,7 @@ def pair(op: str, name: str, given: Sequence[int], least: int) -> list[int]:
     if len(given) not in (1, 2):
         raise RuntimeError(f"reduceops::{op}: {name} must be one number or two, got {given}")
     for number in given:
-        _torch_private.check(
+        _check(
             number >= least,
             lambda: f"reduceops::{op}: {name} must be at least {least}, got {given}",
         )
@@ -59,7 +83,7 @@ def check(op, input, weight, bias, stride, padding, dilation, groups, dim) -> li
     dilation = pair(op, "dilation", dilation, 1)
 
     def fail_unless(condition, text) -> None:
-        _torch_private.check(condition, lambda: f"reduceops::{op}: {text()}")
+        _check(condition, lambda: f"reduceops::{op}: {text()}")
 
     x, w = list(input.shape), list(weight.shape)
     if len(x) not in (3, 4):
@@ -110,6 +134,66 @@ def _convolve_and_reduce(op, input, weight, bias, scale, *rest):
     return getattr(torch.ops.reduceops, op.removeprefix("conv2d_"))(convolved, scale, dim, keepdim)
 
 
+class FusedExtreme(autograd.OneLevel):
+    """The extreme channel, of four dims. The forward keeps what the backward finds its channel by:
+    that takes as long as to write the convolution and read it, and only where there is a backward.
+    """
+
+    @staticmethod
+    def forward(largest, input, weight, bias, scale, *rest):
+        op = functools.partial(torch.ops.reduceops._conv2d_scale_extreme, largest=largest)
+        return autograd.OneLevel.call(op, input, weight, bias, scale, *without_defaults(rest))
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.largest, input, weight, bias, ctx.scale, *ctx.rest = inputs
+        _, kept = output
+        ctx.mark_non_differentiable(kept)
+        ctx.save_for_backward(input, weight, bias, kept)
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx, grad, _):
+        if grad is None:
+            return (None,) * (5 + len(ctx.rest))
+        input, weight, bias, kept = ctx.saved_tensors
+        *how, dim, keepdim = ctx.rest
+        stride, padding, dilation, groups = how
+        channels = kept
+        if kept.dtype != torch.int64:
+            channels = autograd.below_autograd(
+                torch.ops.reduceops._conv2d_scale_channels,
+                *(input.detach(), weight.detach(), bias if bias is None else bias.detach()),
+                *(ctx.scale, *ctx.rest, kept),
+                largest=ctx.largest,
+            )
+        if not keepdim:
+            grad = grad.unsqueeze(dim)
+        shape = (kept.shape[0], weight.shape[0], *kept.shape[2:])
+        # As torch lays a convolution's result out.
+        channels_last = any(map(autograd.is_channels_last, (input, weight)))
+        grad = autograd.scatter(grad * ctx.scale, channels, shape, dim, True, channels_last)
+        grads = torch.ops.aten.convolution_backward(
+            *(grad, input, weight, None if bias is None else [weight.shape[0]]),
+            *(stride, padding, dilation, False, [0, 0], groups),
+            [
+                needed and x is not None
+                for needed, x in zip(ctx.needs_input_grad[1:4], (input, weight, bias), strict=True)
+            ],
+        )
+        return None, *grads, *(None,) * (1 + len(ctx.rest))
+
+
+def _is_one_kernel(input: Tensor, weight: Tensor, bias: Tensor | None, dim: int) -> bool:
+    """Whether it may be. Graphs and subclasses see two operators, of which they know more."""
+    if not (input.is_cuda and libraries.cuda.loaded and input.dim() == 4 and dim in (1, -3)):
+        return False
+    if _torch_private.is_forward_mode() or are_transforms_active():
+        return False
+    kinds = {type(x) for x in (input, weight, bias) if x is not None}
+    return kinds <= {Tensor, torch.nn.Parameter}
+
+
 def _register_fake(op: str) -> None:
     def fake(
         input, weight, bias, scale, stride=(1,), padding=(0,), dilation=(1,), groups=1, dim=1,
@@ -132,12 +216,14 @@ def _may_need_gradient(*tensors: Tensor | None) -> bool:
 
 def _register_autograd(op: str) -> None:
     packet = getattr(torch.ops.reduceops, op)
-    call = packet.default._op
+    call, largest = packet.default._op, op.endswith("max")
 
     def decide(input, weight, bias, scale, stride=(1, 1), padding=(0, 0), dilation=(1, 1),
                groups=1, dim=1, keepdim=True):  # fmt: skip
         rest = (stride, padding, dilation, groups, dim, keepdim)
         if _may_need_gradient(input, weight, bias):
+            if _is_one_kernel(input, weight, bias, dim):
+                return FusedExtreme.apply(largest, input, weight, bias, scale, *rest)[0]
             check(op, input, weight, bias, *rest[:-1])
             return _convolve_and_reduce(op, input, weight, bias, scale, *rest)
         return autograd.below_autograd(call, input, weight, bias, scale, *rest)
@@ -275,6 +361,12 @@ def _take_scales_that_are_no_numbers(op: str) -> None:
         return reduce(convolved, scale, dim, keepdim)
 
     take_no_numbers(op, 3, scaled)
+
+
+@torch.library.register_fake("reduceops::_conv2d_scale_channels")
+def _fake_channels(input, *args):
+    *_, kept = args
+    return torch.empty_like(kept, dtype=torch.int64)
 
 
 for _op in OPERATORS:

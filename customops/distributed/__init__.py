@@ -15,12 +15,12 @@ no rank can know. The gradient of a value goes to the element chosen, in the ran
 the value is the same on all ranks, its gradient is taken to be, too.
 
 If ranks call with different dtypes, shapes or dims, results are undefined, or the ranks wait for
-each other. TORCH_DISTRIBUTED_DEBUG=DETAIL makes that an error on all ranks, at the price of one
-more collective. (Not while a CUDA graph is captured or torch.compile traces.)
+each other. TORCH_DISTRIBUTED_DEBUG=DETAIL makes that an error on all ranks, at the price of further
+collectives. (Not while a CUDA graph is captured or torch.compile traces.)
 
 The modules: functions (what is public), sharding (rules for DTensor), exchange (a shard reduced,
 gathered, combined), pairs (its operators, for tracing), symmetric (one kernel in place of the
-collective).
+collective), compare (what ranks call with, where that is asked for).
 """
 
 import importlib

@@ -1,10 +1,9 @@
-"""The public functions, for a shard of each rank; what one rank or all of them can see is wrong."""
+"""The public functions, for a shard of each rank; what one rank can see is wrong."""
 
 import operator
-from typing import NamedTuple
+from functools import partial
 from weakref import ref
 
-import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.autograd import forward_ad
@@ -12,9 +11,9 @@ from torch.distributed.tensor import DTensor
 
 from .. import _torch_private, checks, ops
 from ..results import ValuesIndices
-from . import symmetric
+from . import compare, symmetric
 from .exchange import is_traced, reduce_in_eager_mode, reduce_shard
-from .pairs import check_place, is_wide
+from .pairs import check_place
 
 _ProcessGroup, _group = dist.ProcessGroup, dist.group
 Group = _ProcessGroup | None
@@ -236,11 +235,12 @@ def _reduce(
         group = _group.WORLD
     if not isinstance(group, _ProcessGroup):
         group = _check_group(op, group)
-    ranks = _ranks.get(ref(group)) or _ranks_of(group)
+    ranks = compare.ranks.get(ref(group)) or compare.ranks_of(group)
     if ranks < 0:
         ranks = -ranks
-        if not _is_capturing():
-            _compare_ranks(op, x, dim, keepdim, group, offset, indices_only)
+        if not compare.is_capturing():
+            check = partial(_check_call, op, x, dim, keepdim, offset, indices_only)
+            compare.shards(op, x, dim, group, offset, check)
     try:
         # What no operator sees before this rank has sent something.
         if (
@@ -253,23 +253,6 @@ def _reduce(
     except (RuntimeError, TypeError, AttributeError):
         _check_call(op, x, dim, keepdim, offset, indices_only)
         raise
-
-
-_ranks: dict[ref, int] = {}  # of groups, for to ask torch in every call takes a microsecond
-
-
-def _ranks_of(group: dist.ProcessGroup) -> int:
-    """How many; negative if TORCH_DISTRIBUTED_DEBUG says, at the group's first call, that what they
-    call with is to be compared."""
-    detail = dist.get_debug_level() == dist.DebugLevel.DETAIL
-    ranks = -group.size() if detail else group.size()
-    _ranks[ref(group, lambda gone: _ranks.pop(gone, None))] = ranks
-    return ranks
-
-
-def _is_capturing() -> bool:
-    """Whether a CUDA graph is captured, which no object can be gathered in."""
-    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
 
 def _has_unknown_gradient(x: Tensor) -> bool:
@@ -335,74 +318,3 @@ def _check_call(
         )
     if offset is not None and operator.index(offset) < 0:
         raise RuntimeError(f"customops.distributed.{op}: offset is {offset}, below 0")
-
-
-class _Call(NamedTuple):
-    """What a rank calls with, for the others to compare."""
-
-    op: str
-    dtype: str
-    device: str
-    dim: int
-    shape: list[int]  # with the extent of dim left out
-    extent: int
-    offset: int | None
-    pair_bytes: int
-    error: str
-
-
-def _compare_ranks(
-    op: str,
-    x: Tensor,
-    dim: int,
-    keepdim: bool,
-    group: dist.ProcessGroup,
-    offset: int | None,
-    indices_only: bool,
-) -> None:
-    """Raises the same error on all ranks where their calls do not fit each other."""
-    try:
-        _check_call(op, x, dim, keepdim, offset, indices_only)
-        at = checks.wrap_dim(op, x.dim(), dim)
-        shape = list(x.shape)
-        extent = shape.pop(at) if shape else 1
-        dtype = str(x.dtype).removeprefix("torch.")
-        pair_bytes = 16 if is_wide(x.dtype, extent) else 8
-        call = _Call(op, dtype, x.device.type, at, shape, extent, offset, pair_bytes, "")
-    except Exception as found:  # of whatever kind: the others wait for this rank's word
-        call = _Call(op, "", "", 0, [], 0, None, 0, str(found) or repr(found))
-    calls: list = [None] * dist.get_world_size(group)
-    dist.all_gather_object(calls, tuple(call), group=group)
-    if problem := _problem([_Call(*other) for other in calls]):
-        raise RuntimeError(f"customops.distributed.{op}: {problem}")
-
-
-def _problem(calls: list[_Call]) -> str:
-    """Why the calls of the ranks do not fit each other; empty if they do."""
-    for rank, call in enumerate(calls):
-        if call.error:
-            return f"rank {rank}: {call.error}"
-    for field in ("op", "dtype", "device", "dim", "shape", "pair_bytes"):
-        first = getattr(calls[0], field)
-        for rank, call in enumerate(calls):
-            if (other := getattr(call, field)) != first:
-                what = field.replace("_", " ")
-                return f"the ranks differ in {what}: {first} on rank 0, {other} on rank {rank}"
-    if not any(call.extent for call in calls):
-        return f"cannot reduce over dim {calls[0].dim}, which is empty on all ranks"
-    if all(call.offset is None for call in calls):
-        return ""
-    for rank, call in enumerate(calls):
-        if (call.offset is None) != (calls[0].offset is None):
-            return f"offset is {calls[0].offset} on rank 0 and {call.offset} on rank {rank}"
-    end, before = 0, None
-    for offset, extent, rank in sorted((c.offset, c.extent, r) for r, c in enumerate(calls)):
-        if extent == 0:
-            continue
-        where = "the start" if before is None else f"the shard of rank {before}"
-        if offset > end:
-            return f"no rank has elements {end} to {offset - 1}, between {where} and rank {rank}'s"
-        if offset < end:
-            return f"the shards of ranks {before} and {rank} both have element {offset}"
-        end, before = offset + extent, rank
-    return ""

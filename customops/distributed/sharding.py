@@ -18,6 +18,7 @@ from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
 
 from .. import _torch_private, checks
 from .._register import autograd
+from . import compare
 from .exchange import reduce_shard, softmax_max_of_shard
 
 
@@ -35,23 +36,15 @@ def _reduce(
 ) -> Tensor | tuple[Tensor, ...]:
     """`outputs` of (values, indices) as DTensors. `local_op` computes them, of the shard and that
     of the mask, where no reduced dim is sharded."""
-    if not all(isinstance(tensor, DTensor) for tensor in (x, mask) if tensor is not None):
-        raise RuntimeError(f"reduceops::{op}: self and mask must be DTensors, both or none")
+    check = functools.partial(_check, op, x, dim, mask, index_dtype)
+    compare.dtensors(op, x, keepdim, scale, mask, check, functools.partial(_start, op, x))
+    dims, index_dtype = check()
     mesh = x.device_mesh
-    dims = checks.wrap_dims(op, x.dim(), dim)
-    checks.check_not_empty(op, x.shape, dims)
-    index_dtype = checks.check_index_dtype(op, index_dtype, x.shape, dims)
+    shards = _shards(x)
     x = _redistributed(x, [p if type(p) is Shard else Replicate() for p in x.placements])
     if mask is not None:
-        checks.check_mask(op, mask, x)
-        if mask.device_mesh != mesh:
-            raise RuntimeError(
-                f"reduceops::{op}: self and mask must be on one mesh, "
-                f"got {mesh} and {mask.device_mesh}"
-            )
         placements = [_placement_of_mask(p, mask, x) for p in x.placements]
         mask = _redistributed(mask, placements).to_local()
-    shards = [p.dim if type(p) is Shard else None for p in x.placements]
     exchanged = [d for d, dim in enumerate(shards) if dim in dims and mesh.size(d) > 1]
     placements = [_placement_after(shard, dims, keepdim) for shard in shards]
     local = x.to_local()
@@ -60,15 +53,7 @@ def _reduce(
         results = (values, values.to(index_dtype))[outputs]
     elif exchanged:
         groups = [mesh.get_group(d) for d in exchanged]
-        start = []
-        for d in dims:
-            begin, extent = _part(x.shape[d], d, shards, mesh)
-            if _torch_private.statically_known_true(local.shape[d] != extent):
-                raise RuntimeError(
-                    f"reduceops::{op}: this rank's shard has size {local.shape[d]} in dim {d}, and "
-                    f"{x.placements} over {mesh} give it {extent} of {x.shape[d]}"
-                )
-            start.append(begin)
+        start = _start(op, x, local, dims)
         if op == "softmax_max":
             checks.check_scalable(op, x.dtype)
             values, indices = softmax_max_of_shard(local, dims[0], keepdim, start[0], groups)
@@ -90,6 +75,49 @@ def _reduce(
         for result in results
     )
     return wrapped if outputs == _BOTH else wrapped[0]
+
+
+def _check(
+    op: str,
+    x: DTensor,
+    dim: int | Sequence[int] | None,
+    mask: DTensor | None,
+    index_dtype: torch.dtype | None,
+) -> tuple[Sequence[int], torch.dtype]:
+    """(dims, index_dtype), where they fit what else all ranks know."""
+    if not all(isinstance(tensor, DTensor) for tensor in (x, mask) if tensor is not None):
+        raise RuntimeError(f"reduceops::{op}: self and mask must be DTensors, both or none")
+    mesh = x.device_mesh
+    dims = checks.wrap_dims(op, x.dim(), dim)
+    checks.check_not_empty(op, x.shape, dims)
+    index_dtype = checks.check_index_dtype(op, index_dtype, x.shape, dims)
+    if mask is not None:
+        checks.check_mask(op, mask, x)
+        if mask.device_mesh != mesh:
+            raise RuntimeError(
+                f"reduceops::{op}: self and mask must be on one mesh, "
+                f"got {mesh} and {mask.device_mesh}"
+            )
+    return dims, index_dtype
+
+
+def _start(op: str, x: DTensor, local: Tensor, dims: Sequence[int]) -> list[int]:
+    """Where this rank's shard begins in each of `dims`."""
+    start = []
+    for d in dims:
+        begin, extent = _part(x.shape[d], d, _shards(x), x.device_mesh)
+        if _torch_private.statically_known_true(local.shape[d] != extent):
+            raise RuntimeError(
+                f"reduceops::{op}: this rank's shard has size {local.shape[d]} in dim {d}, and "
+                f"{x.placements} over {x.device_mesh} give it {extent} of {x.shape[d]}"
+            )
+        start.append(begin)
+    return start
+
+
+def _shards(x: DTensor) -> list[int | None]:
+    """The dim of `x` that each dim of the mesh cuts."""
+    return [p.dim if type(p) is Shard else None for p in x.placements]
 
 
 _VALUES, _INDICES, _BOTH = slice(0, 1), slice(1, 2), slice(0, 2)

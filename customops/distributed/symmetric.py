@@ -27,10 +27,10 @@ class Exchange(NamedTuple):
     """What the kernel needs, and what has to stay alive for it."""
 
     buffers: Tensor  # the address of each rank's buffer
+    own: Tensor  # this rank's: (2, ranks, CAPACITY, 2), a word of 8 bytes in halves
     state: Tensor  # the number of the last call
     rank: int
     timeout: int  # in ns
-    own: Tensor  # this rank's buffer: (2, ranks, CAPACITY, 2), a word of 8 bytes in halves
     device: torch.device
     group_name: str
     streams: list[torch.cuda.Stream]  # that of the last call
@@ -44,10 +44,7 @@ class Exchange(NamedTuple):
     ) -> tuple[Tensor, Tensor]:
         if _raw_stream(self.device.index) != self.streams[0].cuda_stream:
             self._follow()
-        return _one_shot(
-            *(words, x, dims, largest, keepdim),
-            *(self.buffers, self.state, self.rank, CAPACITY, self.timeout),
-        )
+        return _one_shot(words, x, dims, largest, keepdim, *self[:5])
 
     def _follow(self) -> None:
         """Has this stream wait for that of the last call, for calls come one after another. (A
@@ -184,4 +181,4 @@ def _connect(memory: Any, group: dist.ProcessGroup, own: Tensor, timeout: int) -
     torch.cuda.synchronize(own.device)  # the buffer is zero before any rank writes into it
     streams = [torch.cuda.current_stream(own.device)]
     name = group.group_name
-    return Exchange(buffers, state, handle.rank, timeout, own, own.device, name, streams, handle)
+    return Exchange(buffers, own, state, handle.rank, timeout, own.device, name, streams, handle)

@@ -9,6 +9,7 @@
 #include <random>
 
 #include "cuda/device.cuh"
+#include "cuda/finish.h"
 #include "cuda/keys.cuh"
 #include "cuda/layout.h"
 #include "cuda/make_plan.h"
@@ -621,28 +622,66 @@ void check_channels_last() {
   }
 }
 
-// What a fused convolution leaves becomes NaNs and infinities, rounded and then scaled.
+// A fused convolution over a row of two channels with two filters, and what its kernels leave.
+struct SmallConvolution {
+  static constexpr int kPositions = 5;
+  float input[2 * kPositions], weight[4] = {1, 1, 1, -1}, bias[2] = {0, 0.5f};
+  float extremes[kPositions], channels[kPositions];
+  Unfinished left{};
+
+  SmallConvolution(bool largest, std::initializer_list<float> pixels) {
+    std::copy(pixels.begin(), pixels.end(), input);
+    FusedConvolution& c = left.convolution;
+    c.input = {1, 2, 1, kPositions};
+    c.weight = {2, 2, 1, 1};
+    c.output = {1, 2, 1, kPositions};
+    c.stride = c.dilation = {1, 1};
+    c.largest = largest;
+    left.operands = {input, weight, bias, extremes, channels};
+    left.count = kPositions;
+  }
+};
+
+// What is infinite, or the last finite number, is computed again; all is rounded and then scaled.
 void check_finish() {
   const float infinity = std::numeric_limits<float>::infinity(),
               most = std::numeric_limits<float>::max();
   const DType float16{"float16", Kind::kFloat, 2, 0x7c00}, float32{"float32", Kind::kFloat, 4, 0};
+  const auto same = [](float a, float b) { return a == b || (std::isnan(a) && std::isnan(b)); };
   for (const bool largest : {false, true}) {
-    const float marked = largest ? infinity : -infinity;
-    const float from[] = {marked, -most, most, 1.5f, 70000, -1.0009765f};
-    const float expected[] = {NAN, infinity, -infinity, -0.75f, -35000, 0.50048825f};
-    float to[6];
-    launch_finish({from, to, 6, -0.5f, largest}, float32, nullptr);
-    for (int i = 0; i < 6; ++i) {
-      if (to[i] != expected[i] && !(std::isnan(to[i]) && std::isnan(expected[i]))) {
-        std::puts("finish: a wrong value");
+    const float worst = largest ? infinity : -infinity, sign = largest ? -1 : 1;
+    // Filters give (sum, difference + 0.5) of the two channels.
+    SmallConvolution c(largest, {worst, 1, 1, worst, 3, 2, -worst, 1, sign * most, 0});
+    const float left[] = {worst, worst, sign * 1.5f, sign * most, sign * most};
+    const float found[] = {0, 0, 1, infinity, infinity};
+    std::copy(left, left + 5, c.extremes);
+    std::copy(found, found + 5, c.channels);
+    const float expected[] = {worst, worst, sign * 1.5f, -worst, sign * most};
+    const int64_t chosen[] = {0, 0, 1, 0, 0};
+    float to[5];
+    int64_t channels[5];
+    launch_finish(c.left, 1, float32, to, nullptr);
+    launch_finish_channels(c.left, float32, channels, nullptr);
+    for (int i = 0; i < 5; ++i) {
+      if (!same(to[i], expected[i]) || channels[i] != chosen[i]) {
+        std::printf("finish: %g and channel %d at %d\n", to[i], int(channels[i]), i);
         std::exit(1);
       }
     }
-    int16_t halves[6];
-    launch_finish({from, halves, 6, -0.5f, largest}, float16, nullptr);
+    c.input[1] = NAN;
+    launch_finish(c.left, -0.5f, float32, c.extremes, nullptr);  // in its place
+    if (!std::isnan(c.extremes[0]) || c.extremes[2] != sign * -0.75f) {
+      std::puts("finish: a wrong value");
+      std::exit(1);
+    }
+
     // 70000 is infinite before it is scaled.
-    if (!std::isnan(Float16::decode(halves[0])) || Float16::decode(halves[4]) != -infinity ||
-        Float16::decode(halves[3]) != -0.75f) {
+    const float wide[] = {1.0009765f, 70000, sign * 1.5f, 0, -1};
+    std::copy(wide, wide + 5, c.extremes);
+    int16_t halves[5];
+    launch_finish(c.left, -0.5f, float16, halves, nullptr);
+    if (Float16::decode(halves[0]) != -0.50048828f || Float16::decode(halves[1]) != -infinity ||
+        Float16::decode(halves[2]) != sign * -0.75f) {
       std::puts("finish: a wrong half");
       std::exit(1);
     }
