@@ -77,15 +77,11 @@ struct Stored {
   template <class Load>
   static __device__ void see(const Load&, Seen&) {}
 
-  // A pack by way of a row of shared memory, which has 16 bytes for each thread, and what of it
-  // does not go that way but ahead.
-  struct Ahead {};
+  // A pack by way of a row of shared memory, which has 16 bytes for each thread.
   static __device__ void copy(At at, char* row) {
     copy_async<kLoadBytes>(row + threadIdx.x * kLoadBytes, at.input);
   }
-  template <int kCount>
-  static __device__ void load_ahead(const At (&)[kCount], const Dim&, Ahead (&)[kCount]) {}
-  static __device__ Pack copied(const char* row, Ahead) {
+  static __device__ Pack copied(const char* row) {
     return Pack::load(reinterpret_cast<const Pack*>(row) + threadIdx.x);
   }
   __device__ Pack bits(const Pack& pack) const { return pack; }
@@ -329,35 +325,6 @@ struct Masked {
     return at;
   }
 
-  struct Ahead {
-    Words mask;
-  };
-  static __device__ void copy(At at, char* row) {
-    copy_async<kLoadBytes>(row + threadIdx.x * kLoadBytes, at.input);
-  }
-  template <int kCount>
-  static __device__ void load_ahead(const At (&at)[kCount], const Dim& dim,
-                                    Ahead (&ahead)[kCount]) {
-    if (kMask == MaskOf::kApart && dim.mask_stride == 0) {  // of classes, say: one byte for all
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) ahead[i].mask.at[0] = load_global(at[i].mask);
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) {
-#pragma unroll
-        for (int w = kMaskWords - 1; w >= 0; --w)
-          ahead[i].mask.at[w] = ahead[i].mask.at[0] * 0x1010101u;
-      }
-    } else {
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) ahead[i].mask = load_mask(at[i].mask, dim.mask_stride);
-    }
-  }
-  static __device__ Pack copied(const char* row, const Ahead& ahead) {
-    Pack pack;
-    pack.vector = Vector<Key>::load(reinterpret_cast<const Vector<Key>*>(row) + threadIdx.x);
-    pack.mask = ahead.mask;
-    return pack;
-  }
   static __device__ uint32_t past_block(At at) {
     return static_cast<uint32_t>(reinterpret_cast<uintptr_t>(at.input) / sizeof(Key));
   }
