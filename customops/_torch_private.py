@@ -11,6 +11,7 @@ import ctypes
 import functools
 import importlib
 import os
+import weakref
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -167,23 +168,27 @@ def functional_all_gather(x: torch.Tensor, group: Any) -> torch.Tensor:
     return collectives.wait_tensor(gathered)
 
 
-def direct_all_gather() -> Callable[[Any, torch.Tensor, torch.Tensor], Any]:
-    """`dist.all_gather_single(gathered, x, group)`, with the group first, without what it does in
-    Python, which takes as long as the rest; that itself where this torch has not what is used."""
+def direct_all_gather(group: Any, device_type: str) -> Callable[[torch.Tensor, torch.Tensor], Any]:
+    """`dist.all_gather_single(gathered, x, group)` for tensors of a device type, without what it
+    does in Python and the dispatcher, which takes as long as a kernel; that itself where this torch
+    has not what is used."""
     distributed = torch.distributed
-    method = None
-    for name in ("all_gather_single", "_allgather_base"):  # from torch 2.13 on, and before
-        method = method or getattr(distributed.ProcessGroup, name, None)
+    try:
+        backend = group._get_backend(torch.device(device_type))
+    except (AttributeError, RuntimeError):  # it has none for them
+        backend = None
+    method = getattr(backend, "_allgather_base", None)
     options = getattr(distributed.distributed_c10d, "AllgatherOptions", None)
     if method is None or options is None or not hasattr(options, "asyncOp"):
         public = getattr(distributed, "all_gather_single", None)
         public = public or distributed.all_gather_into_tensor
-        return lambda group, gathered, x: public(gathered, x, group=group)
+        weak = weakref.ref(group)
+        return lambda gathered, x: public(gathered, x, group=weak())
     options = options()
     options.asyncOp = False
 
-    def all_gather(group: Any, gathered: torch.Tensor, x: torch.Tensor) -> None:
-        work = method(group, gathered, x, options)
+    def all_gather(gathered: torch.Tensor, x: torch.Tensor) -> None:
+        work = method(gathered, x, options)
         if work is not None:
             work.wait()
 

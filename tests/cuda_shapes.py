@@ -69,7 +69,7 @@ WALKS = {
     (Walk.EXCHANGE, "one part"): Shape((2, 300, 8192), (0,), order=(0, 2, 1)),
     (Walk.TILES, "one part"): Shape((3, 40, 21, 1000), (0,), order=(2, 0, 3, 1)),
     (Walk.BULK_COLUMNS, "one part"): Shape((64, 257, 4095), (1,), torch.bfloat16),
-    (Walk.BULK_COLUMNS, "cluster"): Shape((70, 300, 1001), (1,), torch.int8),
+    (Walk.BULK_COLUMNS, "cluster"): Shape((66, 300, 1001), (1,)),
     (Walk.BULK_COLUMNS, "workspace"): Shape((1 << 20, 8), (0,)),
     (Walk.BULK_COLUMNS, "clusters and workspace"): Shape((5000, 9001), (0,)),
 }
@@ -91,7 +91,7 @@ HUGE = {
     "whole columns": (Shape((4, 540_000_000), (0,), torch.int8), Walk.WHOLE_COLUMNS),
     "columns": (Shape((16, 32_768, 4099), (1,), torch.int8), Walk.BULK_COLUMNS),
     "two tall columns": (Shape(((1 << 31) + 16, 2), (0,), torch.int8), Walk.BULK_COLUMNS),
-    "short columns": (Shape((130, 16_519_200), (0,), torch.int8), Walk.BULK_COLUMNS),
+    "short columns": (Shape((130, 16_519_200), (0,), torch.int8), Walk.COLUMNS),
     "columns over two dims": (Shape((1291, 2, 1664, 500), (0, 2), torch.int8), Walk.COLUMNS),
     "columns with a step": (Shape((46_341, 46_342), (0,), torch.int8, step=2), Walk.COLUMNS),
 }
@@ -217,7 +217,10 @@ def branches(shape: Shape, plan: CudaPlan) -> set[tuple]:
     elif walk == Walk.ROWS:
         lanes = {1: "a lane", 32: "a warp", plan.threads: "a block"}
         found.add((walk, lanes.get(plan.lanes, "lanes") + " to a row"))
-        found |= {(walk, f"{plan.loads} loads")} if plan.vector else set()
+        if plan.flat and plan.vector:
+            found.add((walk, "packs anywhere" if plan.realigned else "packs"))
+        elif plan.vector:
+            found.add((walk, f"{plan.loads} loads"))
         found.add((walk, "a run" if plan.runs == 1 else "runs"))
     elif walk == Walk.WHOLE_COLUMNS:
         extent = shape.empty().size(shape.dims[0])
@@ -244,7 +247,7 @@ def branches(shape: Shape, plan: CudaPlan) -> set[tuple]:
 BRANCHES = {
     Walk.SMALL: ("a lane", "lanes", "a warp", "warps", "a block"),
     Walk.ROWS: ("vector", "no vector", "a lane to a row", "lanes to a row", "a warp to a row")
-    + ("a block to a row", "8 loads", "16 loads", "a run", "runs"),
+    + ("a block to a row", "8 loads", "16 loads", "a run", "runs", "packs", "packs anywhere"),
     Walk.WHOLE_ROWS: ("vector", "no vector", "a lane to a row", "lanes to a row", "a warp to a row")
     + ("warps to a row", "1 loads", "2 loads", "3 loads", "4 loads", "a batch", "batches")
     + ("mapped", "mapped batches"),

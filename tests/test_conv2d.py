@@ -4,11 +4,13 @@ import itertools
 import math
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import graphs
 import numpy
 import pytest
 import torch
+from conftest import NO_CUDA
 from torch import nn
 from torch.export import Dim
 
@@ -319,6 +321,78 @@ def test_gradients(name, device, as_one):
             expected_of(name, given[0], given[1][:4], given[2][:4], groups=2).sum(), leaf
         )[0]
         torch.testing.assert_close(grad, expected)
+
+
+def on_gpu(channels):
+    return make((2, channels, 40, 41), (128, channels, 3, 3), "cuda", layout=torch.channels_last)
+
+
+@NO_CUDA
+@each_name
+def test_tf32_and_the_memory_of_one_kernel(name):
+    x, w, b = on_gpu(64)
+    call, exact = getattr(customops, name), exact_of(name, x, w, b)
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        near = torch.allclose(call(x, w, b, SCALE).double(), exact, rtol=1e-5, atol=1e-5)
+    assert near
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=True, deterministic=True):
+        assert_close(call(x, w, b, SCALE), exact, x.dtype)
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        call(x, w, b, SCALE)
+        used = torch.cuda.max_memory_allocated() - before
+    assert (used < 128 * exact.numel() * x.itemsize) == FUSED  # the convolution's result
+
+
+@NO_CUDA
+@each_name
+@pytest.mark.parametrize("first", [True, False], ids=["first call", "second call"])
+def test_a_captured_call(name, first):
+    x, w, b = on_gpu(12 if first else 16)
+    call = getattr(customops, name)
+    if first:  # of this convolution; torch's have to be set up before
+        nn.functional.conv2d(x, w, b)
+    else:
+        call(x, w, b, SCALE)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = call(x, w, b, SCALE)
+    for _ in range(2):
+        x.normal_()
+        graph.replay()
+        assert_close(result, exact_of(name, x, w, b), x.dtype)
+
+
+@NO_CUDA
+@each_name
+@pytest.mark.parametrize("shape, filters", [((1, 64, 32, 32), 128), ((2, 16, 40, 41), 320)])
+def test_what_was_in_memory_before_is_no_part_of_a_result(name, shape, filters):
+    """Of results that are there in turn, in the same memory."""
+    x, w, b = make(shape, (filters, shape[1], 3, 3), "cuda", layout=torch.channels_last)
+    for factor in (8, -8, 1, 0.5):
+        exact = exact_of(name, x * factor, w, b, scale=2.0)
+        for _ in range(3):
+            actual = getattr(customops, name)(x * factor, w, b, 2.0)
+            assert_close(actual / 8, exact / 8, x.dtype, factor)
+            del actual
+
+
+@NO_CUDA
+@each_name
+def test_threads_with_streams_of_their_own(name):
+    """All make the first call."""
+    x, w, b = on_gpu(20)
+    expected = exact_of(name, x, w, b)
+    torch.cuda.synchronize()
+
+    def work(_):
+        with torch.cuda.stream(torch.cuda.Stream()):
+            results = [getattr(customops, name)(x, w, b, SCALE) for _ in range(20)]
+            for result in results:
+                assert_close(result, expected, x.dtype)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
 
 
 @each_name

@@ -223,6 +223,20 @@ def test_denormals_of_narrow_floats(spec, dtype, alone):
     alone(work)
 
 
+@pytest.mark.parametrize("n", [1, 2, 31, 63, 64, 65, 128, 200, 256, 300])
+def test_rows_of_bools_with_one_that_decides(n):
+    """Or none: then the first is the answer. Behind a row, others begin at once."""
+    for rows in (1, 70):
+        for odd in (False, True):
+            x = torch.full((rows + 1, n), not odd)
+            for i in range(rows):
+                x[i, i * 37 % n] = odd if i % 5 else not odd
+            for spec in (customops.argmin, customops.argmax):
+                name = spec.__name__
+                expected = torch.from_numpy(getattr(x[:rows].numpy(), name)(1))
+                assert torch.equal(spec(unaligned(x)[:rows], 1), expected), (name, rows, odd)
+
+
 def gathered(dtype):
     """Layouts in which neighbouring columns are few, or none, and the reduced dims of each."""
     flat = data.make((2 * 3 * 5 * 7 * 11 * 13,), dtype, "ties")
@@ -243,6 +257,9 @@ def gathered(dtype):
     # Results are neighbours along a dim that is the outermost in memory.
     yield data.make((19, 3, 7, 40), dtype, "ties").permute(3, 2, 1, 0), 2
     yield data.make((300, 40, 5), dtype, "ties").permute(2, 0, 1)[::2], 0
+    # And along several, behind those that are neighbours in memory.
+    yield data.make((3, 50, 2, 16, 2), dtype, "ties").permute(4, 3, 2, 1, 0), 2
+    yield data.make((5, 9, 130, 3, 33), dtype, "ties").permute(4, 1, 2, 3, 0), 3
 
 
 @each_op_and(DTYPES)
@@ -329,6 +346,21 @@ def test_groups_of_one_element_in_another_order(spec, dtype):
         for y in (x.mT, unaligned(x).mT, x.movedim(-1, 0)[1:], x[..., ::2].mT, x.mT.flip(0)):
             check(spec, y.unsqueeze(0), 0)
             check(spec, y.unsqueeze(-1).expand(*y.shape, 3).unsqueeze(1), 1)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_tall_groups_of_one_element_in_another_order(threads):
+    """Several threads share the rows of a block."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        for shape in ((4097, 3), (20_001, 70), (2, 9000, 17)):
+            for dtype in (torch.int8, torch.bfloat16, torch.float64):
+                x = data.make(shape, dtype, "ties").mT
+                values, indices = customops.max(x.unsqueeze(0), 0)
+                assert torch.equal(values, x.contiguous()) and not indices.any()
+    finally:
+        torch.set_num_threads(before)
 
 
 @each_op_and((torch.bool, torch.float8_e5m2, *DTYPES))

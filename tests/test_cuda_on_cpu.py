@@ -27,6 +27,8 @@ def test_kernels_are_right_and_stay_within_their_input(tmp_path):
             *walks,
             "combine.cu",
             "hide.cu",
+            "packed_columns.cu",
+            "repeat.cu",
             *(f"masked{part}.cu" for part in MASKED),
             "softmax.cu",
             "finish.cu",

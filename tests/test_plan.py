@@ -417,6 +417,17 @@ def test_cpu_plan_crosses_reduced_dims_that_memory_has_in_another_order():
     assert in_slices.slices == 3 * 5 and in_slices.units * in_slices.tile <= WORKSPACE // 16
 
 
+def test_cpu_plan_is_the_cheapest_walk():
+    short_runs = cpu_plan(empty(253, 64, 50, dtype=torch.int8), [0, 2])
+    assert short_runs.columns == 50 and not short_runs.rows  # each along memory, then put together
+    few_gapped = cpu_plan(empty(575, 2048, 10)[..., :2], [1])
+    assert few_gapped.rows and few_gapped.copies
+    assert cpu_plan(empty(2473, 90, dtype=torch.int8)[:, :45], [0]).gathers
+    assert cpu_plan(empty(512, 8), [1]).gathers and cpu_plan(empty(512, 32), [1]).rows
+    small = cpu_plan(empty(128, 64, 64, dtype=torch.int8), [1])
+    assert not small.rows and not small.gathers
+
+
 def test_cpu_plan_reads_columns_that_are_few_and_have_gaps_once():
     """Some at a time that stay in cache, for all columns, and then the next."""
     for width, gapped in ((3, 4), (7, 8)):

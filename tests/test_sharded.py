@@ -397,8 +397,9 @@ def check_one_collective(rank, world, device):
     for count, call in [(n, call) for n, some in calls.items() for call in some]:
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
             call()
-        found = [event.name for event in profile.events() if event.name.startswith("c10d::")]
-        assert len(found) == count and all("allgather" in name for name in found), found
+        names = [event.name for event in profile.events()]
+        found = [name for name in names if name.startswith(("gloo:", "nccl:"))]
+        assert len(found) == count and all("all_gather" in name for name in found), names
 
 
 def check_groups(rank, world, device):
@@ -647,6 +648,40 @@ def check_dtensor_softmax(rank, world, device):
         result = customops.softmax_max(distribute_tensor(x, mesh, [Shard(1)]), 1)
         expected = reference.softmax_max(x, 1)
         assert_same(replicated(result), expected, Tolerance(any_nan=True, ulps=4), (dtype, columns))
+
+
+CONVOLUTIONS = ("conv2d_scale_min", "conv2d_scale_max")
+
+
+def check_dtensor_conv2d(rank, world, device):
+    """A batch that stays sharded, and all else; a gradient of what each rank has a part of."""
+    shapes = (5, 4, 6, 5), (6, 4, 3, 3), (6,)
+    whole = [data.make(shape, torch.float64, "ties").to(device) for shape in shapes]
+    for mesh, op in zip(meshes(world, device), CONVOLUTIONS, strict=False):
+        call, everywhere = getattr(customops, op), [Replicate()] * mesh.ndim
+        for of_input, of_weight, dim in (
+            (Shard(0), Replicate(), 1),
+            (Shard(0), Shard(1), -1),
+            (Shard(0), Shard(0), 0),
+            (Shard(1), Replicate(), 1),
+            (Shard(3), Shard(0), 1),
+            (Replicate(), Shard(0), 2),
+        ):
+            placed = ([p, *everywhere[1:]] for p in (of_input, of_weight, Replicate()))
+            given = [distribute_tensor(x, mesh, p) for x, p in zip(whole, placed, strict=True)]
+            options = {"padding": 1, "stride": (2, 1), "dim": dim, "keepdim": dim != 0}
+            with torch.no_grad():
+                result, expected = call(*given, -2.0, **options), call(*whole, -2.0, **options)
+            stays = of_input == Shard(0) and dim != 0
+            assert list(result.placements) == [of_input if stays else Replicate(), *everywhere[1:]]
+            assert_same(result.full_tensor(), expected, context=(of_input, of_weight, dim))
+            leaves = [[t.detach().requires_grad_() for t in some] for some in (given, whole)]
+            for some in leaves:
+                call(*some, -2.0, **options).square().sum().backward()
+            for sharded, like in zip(*leaves, strict=True):
+                assert torch.equal(sharded.grad.full_tensor(), like.grad)
+    with pytest.raises(RuntimeError, match="must be DTensors, all or none"):
+        call(given[0], *whole[1:], 2.0)
 
 
 def check_dtensor_modes(rank, world, device):
@@ -933,7 +968,7 @@ def worker(rank, world, backend, names, folder):
 MORE_RANKS = (
     *("ties_and_nans", "offsets_in_another_order", "groups", "gradient", "dtensor"),
     *("dtensor_partial", "dtensor_gradient", "dtensor_options", "dtensor_softmax"),
-    "compiled_dtensor",
+    *("dtensor_conv2d", "compiled_dtensor"),
 )
 ON_GPUS = ("cuda_graph", "symmetric_memory")
 GROUPS = {
@@ -1069,8 +1104,8 @@ def is_left_alone(rank, folder, direct):
 )
 def test_killed_rank(tmp_path, monkeypatch, direct):
     """The other ends with an error of torch after the timeout."""
-    # Else torch 2.11 spends another minute on files for debugging.
-    monkeypatch.setenv("TORCH_NCCL_DUMP_ON_TIMEOUT", "0")
+    # Four times that is what torch 2.11 waits for files for debugging, by default a minute.
+    monkeypatch.setenv("TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", "100")
     context = torch.multiprocessing.get_context("spawn")
     ranks = [context.Process(target=is_left_alone, args=(r, tmp_path, direct)) for r in (0, 1)]
     for process in ranks:

@@ -68,13 +68,17 @@ struct ColumnKernel : Lanes<Element>, ColumnLimits<typename Element::Key> {
   REDUCEOPS_NOINLINE bool pass(const Key* const* row, Number number, int64_t width, Part bests,
                                int64_t& asked) const {
     bool settled = kFloats;
+    // In narrow rows, what is read next is eight rows on.
+    const int64_t bytes = width * sizeof(Key);
+    const int64_t pitch = n > 1 ? (row[1] - row[0]) * sizeof(Key) : 0;
+    const int64_t ahead = bytes < kAhead ? pitch * kRows : kAhead;
     for (int64_t next = 0; next < width; next += kLanes) {
       // The last vector overlaps the one before: what it does twice changes nothing.
       const int64_t c = least(next, width - kLanes);
       V v[n];
       for (int u = 0; u < n; ++u) {
         v[u] = this->load(row[u] + c);
-        prefetch(row[u] + c, kAhead);
+        prefetch(row[u] + c, ahead);
       }
       const V smallest = smallest_of<n>(v);
       const V best = kFirst ? Vectors::all(Vectors::kLast) : get<V>(bests.lane + c);
@@ -170,8 +174,8 @@ struct ColumnKernel : Lanes<Element>, ColumnLimits<typename Element::Key> {
       asked += take<1>(lanes, row, least(c, width - kLanes), number, bests);
   }
 
-  // The best of `width` columns over positions [j, stop) of a walk, and the results that `rows`
-  // gives for where they are. Rows have a vector of columns at least.
+  // The best of `width` columns over positions [j, stop) of a walk and, unless `results` is null,
+  // the results that `rows` gives for where they are. Rows have a vector of columns at least.
   template <class Rows>
   REDUCEOPS_NOINLINE void tile(Rows& rows, int64_t width, int64_t j, int64_t stop, Bests& bests,
                                int64_t* results) const {
@@ -183,21 +187,24 @@ struct ColumnKernel : Lanes<Element>, ColumnLimits<typename Element::Key> {
       if (start != j && changed) std::fill_n(bests.at, lanes, Number(0));
       changed = false;
       int n = kRows;
-      while (n > block) n /= 2;
+      while (n / 2 >= block) n /= 2;
       using Row = typename Rows::Row;
       Row row[kRows];
       bool calm = false;
       for (int64_t i = 0; i < block && !settled;) {
-        // The last pass of a block overlaps the one before: what it does twice changes nothing.
+        // The last pass of a block overlaps the one before, and the last row of a short block comes
+        // again: what is done twice changes nothing.
         const int taken = static_cast<int>(least<int64_t>(n, block - i));
-        std::copy(row + taken, row + n, row);
-        for (int u = n - taken; u < n; ++u) row[u] = rows.next();
+        const int kept = i > 0 ? n - taken : 0;
+        std::copy(row + n - kept, row + n, row);
+        for (int u = kept; u < kept + taken; ++u) row[u] = rows.next();
+        for (int u = kept + taken; u < n; ++u) row[u] = row[u - 1];
+        const auto number = static_cast<Number>(i - kept + 1);
+        const bool first = start == j && i == 0;
         i += taken;
-        const auto number = static_cast<Number>(i - n + 1);
-        const bool first = start == j && i == n;
         int64_t asked = 0;
         if (calm) {
-          for (int u = n - taken; u < n; ++u) {
+          for (int u = kept; u < n; ++u) {
             const Row following = u + 1 < n ? row[u + 1] : rows.following(row, u);
             rows.hand(
                 row + u, 1, lanes, following, [&](auto* part, auto next, int64_t c, int64_t w) {
@@ -215,13 +222,20 @@ struct ColumnKernel : Lanes<Element>, ColumnLimits<typename Element::Key> {
         }
         changed |= asked > 0;
       }
-      if (!changed) continue;
-      if (start == j) {
-        for (int64_t c = 0; c < width; ++c) results[c] = rows.result(start, bests.at[c]);
-      } else {
-        for (int64_t c = 0; c < width; ++c)
-          results[c] = bests.at[c] ? rows.result(start, bests.at[c]) : results[c];
-      }
+      if (changed && results) this->results(rows, start, width, bests, results, start == j);
+    }
+  }
+
+  // The results of a block that begins at position `start`; those of columns whose best is in it,
+  // or of all.
+  template <class Rows>
+  REDUCEOPS_NOINLINE void results(const Rows& rows, int64_t start, int64_t width,
+                                  const Bests& bests, int64_t* results, bool all) const {
+    const auto of = rows.results(start);  // a copy, which no store changes
+    if (all) {
+      for (int64_t c = 0; c < width; ++c) results[c] = of(bests.at[c]);
+    } else {
+      for (int64_t c = 0; c < width; ++c) results[c] = bests.at[c] ? of(bests.at[c]) : results[c];
     }
   }
 };

@@ -28,6 +28,16 @@ struct PlainRows {
   Row following(const Row* row, int u) const { return row[u] + (row[1] - row[0]); }
 };
 
+// What the results of row `number` of a block are, from 1: positions of the walk, or indices.
+struct PositionOf {
+  int64_t before;
+  int64_t operator()(int64_t number) const { return before + number; }
+};
+struct IndexOf {
+  const int64_t* index;
+  int64_t operator()(int64_t number) const { return index[number - 1]; }
+};
+
 // Neighbouring columns of a tile that are walked where they lie: `fold` narrow rows, of `inner`
 // columns each, count as one.
 struct Shape {
@@ -60,7 +70,7 @@ class StoredColumns {
       cursor_.next();
       return row;
     }
-    int64_t result(int64_t start, int64_t number) const { return start - 1 + number; }
+    static auto results(int64_t start) { return PositionOf{start - 1}; }
 
    private:
     const Key* const base_;
@@ -77,7 +87,7 @@ class StoredColumns {
     int64_t most(int64_t rows) const { return gather_.most(rows); }
     void begin(int64_t start, int64_t count) { gather_.begin(start, count); }
     const Key* next() { return gather_.next(); }
-    int64_t result(int64_t, int64_t number) const { return gather_.index(number - 1); }
+    IndexOf results(int64_t) const { return {gather_.indices()}; }
 
    private:
     Gather<Key>& gather_;
@@ -168,7 +178,7 @@ class MaskedColumns {
       if (across_ == 0 && shape_.fold == 1) return {*row.marks ? row.elements : nullptr, nullptr};
       return row;
     }
-    int64_t result(int64_t start, int64_t number) const { return start - 1 + number; }
+    static auto results(int64_t start) { return PositionOf{start - 1}; }
 
     Row following(const Row* row, int u) const {
       if (!row[0].elements || !row[1].elements || !row[u].elements) return row[u];
@@ -271,7 +281,7 @@ class MaskedColumns {
       }
     }
     const Key* next() { return source_.gather_.next(); }
-    int64_t result(int64_t, int64_t number) const { return source_.gather_.index(number - 1); }
+    IndexOf results(int64_t) const { return {source_.gather_.indices()}; }
 
    private:
     MaskedColumns& source_;

@@ -17,29 +17,55 @@ namespace {
 template <class From, class T>
 REDUCEOPS_NOINLINE void scatter(const Dims& kept, const From* from, int64_t first, int64_t width,
                                 T* results) {
-  const Dim inner = kept.dim[0];
-  const Dim second = kept.count > 1 ? kept.dim[1] : Dim{1, 0, 0};
-  int64_t start = first % inner.size, line = first / inner.size % second.size;
-  Cursor outer(kept, 2, first / inner.size / second.size);
+  // Lines are of the dims before that along which results are neighbours, or of the innermost.
+  Dims line;
+  line.count = 0;
+  int64_t size = 1;
+  do {
+    line.dim[line.count] = kept.dim[line.count];
+    size *= kept.dim[line.count++].size;
+  } while (line.count < kept.count && kept.dim[line.count].step != 1 &&
+           size * kResultsTogether <= kGatherColumns);
+  if (line.count == kept.count || kept.dim[line.count].step != 1) {
+    line.count = 1;
+    size = kept.dim[0].size;
+  }
+  int next = line.count;
+  Dim second = next < kept.count ? kept.dim[next++] : Dim{1, 0, 0};
+  // Dims whose results follow those of the second count as part of it.
+  for (; second.step == 1 && next < kept.count && kept.dim[next].step == second.size; ++next)
+    second.size *= kept.dim[next].size;
+  int64_t start = first % size, number = first / size % second.size;
+  Cursor outer(kept, next, first / size / second.size);
   for (int64_t c = 0; c < width;) {
-    T* __restrict to = results + outer.place().step + line * second.step;
-    const int64_t lines = start > 0 ? 0 : least(second.size - line, (width - c) / inner.size);
+    T* __restrict to = results + outer.place().step + number * second.step;
+    const int64_t lines = start > 0 ? 0 : least(second.size - number, (width - c) / size);
     // Whole lines; the inner loop is the one whose results are neighbours, or the longer one.
-    if (lines >= kResultsTogether && (second.step == 1 || lines > inner.size)) {
-      for (int64_t i = 0; i < inner.size; ++i)
+    if (lines >= kResultsTogether && (second.step == 1 || lines > size)) {
+      Cursor place(line, 0, 0);
+      for (int64_t i = 0; i < size; ++i, place.next()) {
+        T* __restrict column = to + place.place().step;
         for (int64_t k = 0; k < lines; ++k)
-          to[i * inner.step + k * second.step] = static_cast<T>(from[c + k * inner.size + i]);
-      c += lines * inner.size;
-      line += lines;
+          column[k * second.step] = static_cast<T>(from[c + k * size + i]);
+      }
+      c += lines * size;
+      number += lines;
     } else {
-      const int64_t n = least(inner.size - start, width - c);
-      for (int64_t i = 0; i < n; ++i) to[(start + i) * inner.step] = static_cast<T>(from[c + i]);
+      const int64_t n = least(size - start, width - c);
+      if (line.count == 1) {
+        const int64_t step = line.dim[0].step;
+        for (int64_t i = 0; i < n; ++i) to[(start + i) * step] = static_cast<T>(from[c + i]);
+      } else {
+        Cursor place(line, 0, start);
+        for (int64_t i = 0; i < n; ++i, place.next())
+          to[place.place().step] = static_cast<T>(from[c + i]);
+      }
       c += n;
       start = 0;
-      ++line;
+      ++number;
     }
-    if (line == second.size) {
-      line = 0;
+    if (number == second.size) {
+      number = 0;
       outer.next();
     }
   }
@@ -79,7 +105,19 @@ struct Columns : Walk<Element> {
     if (inner.stride != 1 || reduced.count != 1 || reduced.dim[0].stride != inner.size) return 1;
     const int64_t wide = std::clamp<int64_t>(inner.size * walk / kFoldedWalk, kLanes, kTile);
     const int64_t fills = (kLanes + inner.size - 1) / inner.size;
-    const int64_t count = least(std::max(wide / inner.size, fills), walk);
+    int64_t count = std::max(wide / inner.size, fills);
+    // Some rows more where vectors would be half empty, as long as passes stay full.
+    const int64_t most = std::min({2 * count + 1, walk / Kernel::kRows, kTile / inner.size});
+    const auto is_filled = [&](int64_t rows) {
+      const int64_t width = rows * inner.size;
+      return 8 * width >= 7 * ((width + kLanes - 1) / kLanes * kLanes);
+    };
+    for (int64_t more = count; more <= most; ++more) {
+      if (!is_filled(more)) continue;
+      count = more;
+      break;
+    }
+    count = least(count, walk);
     return count * inner.size >= kLanes ? count : 1;
   }
 
@@ -110,6 +148,28 @@ struct Columns : Walk<Element> {
       bests.lane[c] = winner;
       positions[c] = best.index;
     }
+  }
+
+  // Whether a best does not tell the bits of its value.
+  bool unsure(int64_t width, const Bests& bests) const {
+    typename Kernel::Bits any_unsure{};
+    for (int64_t next = 0; next < width; next += kLanes) {
+      const int64_t c = std::max<int64_t>(0, least(next, width - kLanes));
+      kernel.elements(get<typename Kernel::V>(bests.lane + c), any_unsure);
+    }
+    return any(any_unsure);
+  }
+
+  // The bests of a tile and, where they may be needed, their results; whether these are there.
+  template <class Rows>
+  REDUCEOPS_SMALL bool tile(Rows& rows, int64_t width, int64_t j, int64_t stop, Bests& bests,
+                            int64_t* results) const {
+    const bool waits = !r.indices && !job.candidates && !r.mask && rows.most(stop - j) == stop - j;
+    kernel.tile(rows, width, j, stop, bests, waits ? nullptr : results);
+    if (!waits) return true;
+    if (!unsure(width, bests)) return false;
+    kernel.results(rows, j, width, bests, results, true);
+    return true;
   }
 
   // Writes the values of columns whose bests these are; reads them again only where the best does
@@ -173,17 +233,19 @@ struct Columns : Walk<Element> {
       const bool folds = rows > 1 && stop - j >= rows;
       if (gathers || (!folds && width < kLanes)) {
         typename Source::Gathered gathered(source, first, width, kLanes);
-        kernel.tile(gathered, width, j, stop, bests, indices);
+        tile(gathered, width, j, stop, bests, indices);
       } else {
+        bool found = true;
         const Key* base = input + Cursor(axes, 0, first).place().offset;
         if (folds) {
           folded(source, first, base, width, rows, j, stop, bests, local, indices);
         } else {
           typename Source::InPlace neighbours(source, base, reduced, j, first, {1, width});
-          kernel.tile(neighbours, width, j, stop, bests, indices);
+          found = tile(neighbours, width, j, stop, bests, indices);
         }
         // From positions of the walk to result indices.
-        if (reduced.count != 1) {
+        if (!found) {
+        } else if (reduced.count != 1) {
           for (int64_t c = 0; c < width; ++c)
             indices[c] = place(reduced.dim, reduced.count, indices[c]).step;
         } else if (reduced.dim[0].step != 1) {

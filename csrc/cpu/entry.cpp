@@ -131,7 +131,7 @@ void reduce_groups(Reduction& reduction, const Kernels& kernels, bool streams) {
   if (const int crossed = crossed_dims(groups, bytes))
     return reduce_crossed(reduction, kernels, crossed);
   const int64_t walk = walk_extent(groups.reduced);
-  const Walks walks = choose_walk(groups, walk, bytes);
+  const Walks walks = choose_walk(groups, walk, bytes, reduction.softmax);
   if (walks == Walks::kGather) {
     const int64_t size = groups.kept.dim[0].size, along = gathered_along(groups);
     if (size > 2 * along && size % along) {

@@ -50,18 +50,19 @@ struct Fill : Walk<Element> {
   }
 
  private:
-  // Units are blocks of the innermost dim in memory, which are columns of the results.
+  // Units are chunks of blocks of the innermost dim in memory, which are columns of the results.
   REDUCEOPS_NOINLINE void blocks(const Filling& filling, int64_t begin, int64_t end) const {
     const Dim along = filling.dims.dim[0], across = filling.dims.dim[1];
     const int64_t count = filling.blocks;
-    Cursor outer(filling.dims, 2, begin / count);
-    int64_t block = begin % count;
+    Cursor outer(filling.dims, 2, begin / filling.chunks / count);
+    int64_t block = begin / filling.chunks % count, chunk = begin % filling.chunks;
     for (; begin < end; ++begin) {
+      const int64_t stop = least(along.size, (chunk + 1) * kFillChunk);
       const int64_t first = block * filling.block, n = least(filling.block, across.size - first);
       const Key* from = input + outer.place().offset + first * across.stride;
       Key* to = static_cast<Key*>(r.values) + outer.place().step + first * across.step;
-      for (int64_t i = 0, m; i < along.size; i += m) {
-        m = least(kFillBlock, along.size - i);
+      for (int64_t i = chunk * kFillChunk, m; i < stop; i += m) {
+        m = least(kFillBlock, stop - i);
         const Key* rows = from + i * along.stride;
         if (m >= Square<Key>::kSide && n >= Square<Key>::kSide && across.stride == 1) {
           transpose(rows, m, along.stride, n, to + i, across.step);
@@ -73,6 +74,8 @@ struct Fill : Walk<Element> {
             to[k * across.step + i + u] =
                 element.value(get<Key>(rows + u * along.stride + k * across.stride));
       }
+      if (++chunk < filling.chunks) continue;
+      chunk = 0;
       if (++block == count) {
         block = 0;
         outer.next();

@@ -152,9 +152,9 @@ class Gather {
     next_ += pitch_;
     return row;
   }
-  // A row of those that were copied, with room for whole vectors; the index of its elements.
+  // A row of those that were copied, with room for whole vectors; the indices of their elements.
   Key* row(int64_t u) { return scratch_.buffer + u * pitch_; }
-  int64_t index(int64_t u) const { return scratch_.index[u]; }
+  const int64_t* indices() const { return scratch_.index; }
 
  private:
   // A run at once, or in turns of kBytes: what is copied behind its end is written again with the

@@ -5,35 +5,10 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "make_groups.h"
+#include "cpu/limits.h"
+#include "cpu/price.h"
 
 namespace reduceops::cpu {
-
-constexpr int64_t kCombinedOfThread = 1 << 14;  // candidates worth waking a thread for
-constexpr int64_t kWorkspaceBytes = 1 << 20;    // for candidates of parts and of crossed columns
-constexpr int64_t kCandidateBytes = 2 * sizeof(int64_t);
-constexpr int64_t kSoftmaxBytes = kCandidateBytes + sizeof(double);  // of its candidates
-
-// A tile's segment of one reduced position: wide enough to stream, and columns that fit a stack.
-constexpr int64_t kTileBytes = 32768, kTileColumns = 16384;
-constexpr int64_t kMinTileBytes =
-    512;  // narrower tiles lose more to DRAM than they gain in balance
-// Columns that are gathered: as many as make a block of so many bytes with their rows.
-constexpr int64_t kGatherBytes = 16384, kGatherRowBytes = 512, kGatherColumns = 1024;
-constexpr int64_t kResultsTogether = 8;  // a line of indices
-constexpr int64_t kScatterWalk = 8;      // elements of a group, of which results count more
-constexpr int64_t kGatherAlong = 64;     // groups in memory to a tile, where results lie across
-constexpr int64_t kJoinedBytes = 512;  // of a run: longer ones are worth being read where they are
-constexpr int64_t kUnorderedRun = 16;  // elements of a run that is cheaper to reduce than to copy
-constexpr int64_t kCrossedWalk = 8;    // positions behind each crossed column, at least
-constexpr int64_t kMostCrossed = kWorkspaceBytes / kCandidateBytes;  // columns at once
-constexpr int64_t kCacheBytes = 1 << 20;                             // of a core, at least
-constexpr int64_t kPartBytes = kCacheBytes / 4;
-constexpr int64_t kCopyBytes = 64;          // a vector's, at most
-constexpr int64_t kItemsOfThread = 8;       // to balance threads by, at most
-constexpr int64_t kGrainBytes = 128 << 10;  // worth waking a thread for
-
-constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 enum class Walks { kRows, kColumns, kGather };  // of a gather, all outputs are columns
 
@@ -51,23 +26,6 @@ struct Plan {
   // of the outputs, of which this is the plan of the first.
   int64_t columns = 1, slices = 1;
 };
-
-// Whether memory's order of the reduced dims is the index's: what comes first in it wins a tie.
-inline bool is_ordered(const Dims& reduced) {
-  for (int d = 1; d < reduced.count; ++d)
-    if (reduced.dim[d].step < reduced.dim[d - 1].step) return false;
-  return true;
-}
-
-// Whether the innermost runs of rows are long enough to be reduced one by one, in whatever order:
-// those of at least so many elements that are not in the order of the index, for which copying is
-// the other way.
-inline bool is_read_in_runs(const Groups& groups, int64_t bytes, int64_t unordered) {
-  const Dims& reduced = groups.reduced;
-  const Dim inner = reduced.dim[0];
-  if (inner.stride == 1 && (reduced.count == 1 || inner.size * bytes >= kJoinedBytes)) return true;
-  return !is_ordered(reduced) && inner.size >= unordered;
-}
 
 // The groups where the innermost `count` reduced dims are crossed: each position along them is a
 // column of its own, reduced over the other dims, and these columns are combined afterwards. So
@@ -102,36 +60,45 @@ inline Groups crossed_groups(const Groups& groups, int count) {
   return crossed;
 }
 
-// Which walk is the cheapest. Gathering costs a few instructions for each run of neighbours, or for
-// a square of 16 bytes of rows; rows by themselves cost combining their lanes, and a tile of
-// columns its bookkeeping, however short they are.
-inline Walks choose_walk(const Groups& groups, int64_t walk, int64_t bytes) {
-  const bool fills_lanes = groups.outputs * bytes * 2 >= kCopyBytes;  // half of them at least
-  if (is_rows(groups)) {
-    if (!fills_lanes || groups.reduced.count == 0) return Walks::kRows;
-    const Dim inner = groups.reduced.dim[0];
-    const bool whole = groups.reduced.count == 1 && inner.stride == 1;
-    int64_t few = bytes == 1 ? 32 : bytes == 2 ? 17 : bytes == 4 ? 11 : 4;
-    if (!in_order(groups)) few *= 2;
-    const bool apart =
-        groups.reduced.dim[groups.reduced.count - 1].stride < groups.axes.dim[0].stride;
-    if (!whole) few = groups.reduced.count > 1 && !apart ? 128 : walk < 128 ? 40 : 0;
-    // Marks that lie along the outputs instead would each cost a line.
-    if (inner.mask_stride > kCopyBytes) return Walks::kGather;
-    return inner.size < few ? Walks::kGather : Walks::kRows;
-  }
+struct Choice {
+  Walks walk;
+  double price;
+};
+
+// Whether the outputs are neighbours in memory that are walked where they lie. Results that lie
+// apart are as much to write as the elements are to read.
+inline bool are_columns(const Groups& groups, int64_t walk) {
   const Dim inner = groups.axes.dim[0];
-  // Results that lie apart are as much to write as the elements are to read.
   const bool scatters = !in_order(groups) && groups.kept.dim[0].step != 1 && walk <= kScatterWalk;
-  if (inner.stride == 1 && inner.mask_stride <= 1 && !scatters) {
-    const int64_t vectors = inner.size * bytes / kCopyBytes;
-    const bool dense = groups.reduced.count == 1 && groups.reduced.dim[0].stride == inner.size;
-    if (vectors * walk >= 128 || (dense && inner.size * walk * bytes >= 8192))
-      return Walks::kColumns;
+  return !is_rows(groups) && inner.stride == 1 && inner.mask_stride <= 1 && !scatters;
+}
+
+// Whether marks lie along the outputs: in rows, each would cost a line.
+inline bool are_marks_across(const Groups& groups) {
+  return is_rows(groups) && groups.reduced.dim[0].mask_stride > kCopyBytes;
+}
+
+// Which walk is the cheapest. There are reduced dims.
+inline Choice choose(const Groups& groups, int64_t walk, int64_t bytes, bool softmax) {
+  const price::Rows rows = price::rows(groups, walk, bytes, softmax);
+  Choice best{Walks::kRows, std::min(rows.in_runs, rows.copied)};
+  if (groups.kept.count == 0) return best;
+  const double gather = price::gather(groups, walk, bytes);
+  if (gather < best.price || are_marks_across(groups)) best = {Walks::kGather, gather};
+  if (!are_columns(groups, walk)) return best;
+  const double columns = price::columns(groups, walk, bytes);
+  return columns < best.price ? Choice{Walks::kColumns, columns} : best;
+}
+
+inline Walks choose_walk(const Groups& groups, int64_t walk, int64_t bytes, bool softmax = false) {
+  if (groups.kept.count == 0 || groups.reduced.count == 0) return Walks::kRows;
+  if (groups.reduced.count == 1) {  // what is plain needs no prices
+    const Dim across = groups.axes.dim[0], down = groups.reduced.dim[0];
+    if (down.stride == 1 && down.size * bytes >= kPlainBytes && !are_marks_across(groups))
+      return Walks::kRows;
+    if (across.size * bytes >= kPlainBytes && are_columns(groups, walk)) return Walks::kColumns;
   }
-  // Few outputs are read one after the other where what they share stays in cache.
-  const bool in_cache = groups.outputs * bytes < 2 * kCopyBytes && walk * kCopyBytes <= kCacheBytes;
-  return fills_lanes && !in_cache ? Walks::kGather : Walks::kRows;
+  return choose(groups, walk, bytes, softmax).walk;
 }
 
 // The walk of crossed columns, or of a slice of them: never rows, which count no candidates of
@@ -141,38 +108,55 @@ inline Walks choose_crossed_walk(const Groups& groups, int64_t walk, int64_t byt
   return chosen == Walks::kRows ? Walks::kGather : chosen;
 }
 
-// How many of the reduced dims are crossed, the innermost first, where memory's order is not the
-// index's.
+// How many of the reduced dims are crossed, the innermost first.
 inline int crossed_dims(const Groups& groups, int64_t bytes) {
   const Dims& reduced = groups.reduced;
-  const bool rows = is_rows(groups);
-  if (is_ordered(reduced)) return 0;
-  if (rows && is_read_in_runs(groups, bytes, kJoinedBytes / bytes)) return 0;
-  const Dim inner = rows ? reduced.dim[0] : groups.axes.dim[0];
-  if (!rows && inner.stride == 1 && inner.size * bytes >= kJoinedBytes) return 0;
-  int64_t columns = rows ? 1 : inner.size, walk = walk_extent(reduced);
-  int count = 0;
-  do {
-    columns *= reduced.dim[count].size;
-    walk /= reduced.dim[count].size;
-    ++count;
-  } while (columns * bytes < kJoinedBytes && count + 1 < reduced.count);
-  if (columns > kMostCrossed || walk < kCrossedWalk) return 0;
-  const Groups crossed = crossed_groups(groups, count);
-  return choose_walk(crossed, walk, bytes) == Walks::kRows ? 0 : count;
+  if (reduced.count < 2) return 0;
+  const int64_t extent = walk_extent(reduced);
+  double least = choose(groups, extent, bytes, false).price;
+  int best = 0;
+  int64_t columns = 1;
+  for (int count = 1; count < reduced.count; ++count) {
+    columns *= reduced.dim[count - 1].size;
+    const int64_t walk = extent / columns;
+    if (columns > kMostCrossed || walk < kCrossedWalk) break;
+    const Groups crossed = crossed_groups(groups, count);
+    // Slices of what lies between the columns would each read all of it.
+    const Dim last = reduced.dim[count - 1];
+    if (crossed.outputs > kMostCrossed &&
+        (groups.kept.count == 0 ||
+         groups.kept.dim[groups.kept.count - 1].stride < last.stride * last.size))
+      break;
+    const Choice choice = choose(crossed, walk, bytes, false);
+    if (choice.walk == Walks::kRows) continue;
+    const double candidates = static_cast<double>(crossed.outputs);
+    const double price = choice.price + candidates * price::kCandidate +
+                         groups.outputs * price::kCombined +
+                         (candidates / kMostCrossed + 1) * price::kSlice;
+    if (price < least) least = price, best = count;
+  }
+  return best;
 }
 
 // The order in which a gather goes over the outputs, where results do not follow each other as the
-// groups do: the dim along which results are neighbours comes second, so that a tile has some of
-// these as well as neighbours in memory.
+// groups do: runs of neighbours in memory come first, then the other dims as the results have them,
+// so that a tile has neighbours of both kinds.
 inline void order_for_gather(Groups& groups) {
   Dims& kept = groups.kept;
-  if (in_order(groups) || kept.dim[0].size * kResultsTogether > kGatherColumns) return;
+  constexpr int64_t kMost = kGatherColumns / kResultsTogether;
+  if (in_order(groups) || kept.dim[0].size > kMost) return;
+  int64_t run = 1;
   int d = 0;
-  while (d < kept.count && kept.dim[d].step != 1) ++d;
-  if (d < 2 || d == kept.count) return;
-  std::rotate(kept.dim + 1, kept.dim + d, kept.dim + d + 1);
+  do {
+    if (kept.dim[d].step == 1) return;  // they are neighbours among the results too
+    run *= kept.dim[d++].size;
+  } while (d < kept.count && kept.dim[d].stride == kept.dim[0].stride * run &&
+           kept.dim[d].mask_stride == kept.dim[0].mask_stride * run &&
+           run * kept.dim[d].size <= kMost);
+  std::sort(kept.dim + d, kept.dim + kept.count,
+            [](const Dim& a, const Dim& b) { return a.step < b.step; });
   groups.axes = kept;
+  merge(groups.axes, true);
 }
 
 // How many of the innermost kept dim a gather takes at a time, so that tiles have neighbours among
@@ -217,8 +201,12 @@ inline Plan make_plan(const Groups& groups, Walks chosen, int64_t walk, int64_t 
                       int64_t threads, int64_t candidate_bytes = kCandidateBytes) {
   Plan plan{};
   plan.walk = chosen;
-  plan.copies = chosen == Walks::kRows && groups.reduced.count > 0 &&
-                !is_read_in_runs(groups, bytes, kUnorderedRun);
+  const bool whole =
+      groups.reduced.count == 0 || (groups.reduced.count == 1 && groups.reduced.dim[0].stride == 1);
+  if (chosen == Walks::kRows && !whole) {
+    const price::Rows price = price::rows(groups, walk, bytes, false);
+    plan.copies = price.copied <= price.in_runs;
+  }
   const int64_t elements = groups.outputs * walk;
   const int64_t grain = kGrainBytes / bytes;
   const int64_t useful = std::clamp<int64_t>(elements / grain, 1, threads);
@@ -296,8 +284,9 @@ inline Plan plan_of(const Groups& groups, int64_t bytes, int64_t threads, int64_
     columns = planned.outputs / outputs;
   }
   const int64_t walk = walk_extent(planned.reduced);
-  const Walks chosen =
-      crossed ? choose_crossed_walk(planned, walk, bytes) : choose_walk(planned, walk, bytes);
+  const Walks chosen = crossed
+                           ? choose_crossed_walk(planned, walk, bytes)
+                           : choose_walk(planned, walk, bytes, candidate_bytes == kSoftmaxBytes);
   Plan plan = make_plan(planned, chosen, walk, bytes, threads, candidate_bytes);
   plan.columns = columns;
   plan.slices = slices;
@@ -310,15 +299,16 @@ struct Filling {
   bool across;     // by blocks: the innermost dim of memory is dim 1
   int64_t block;   // positions along that
   int64_t blocks;  // along that
-  int64_t units;   // results, or blocks of all outer positions
+  int64_t chunks;  // along dim 0, of kFillChunk
+  int64_t units;   // results, or chunks of all blocks of all outer positions
   int64_t grain;   // of them per thread
 };
-constexpr int64_t kFillBlock = 64;
+constexpr int64_t kFillBlock = 64, kFillChunk = 4096;
 
 // `plain`: the values are the elements, or follow from each of them.
 inline Filling make_filling(const Groups& groups, bool plain, int64_t bytes) {
   const int64_t results = groups.outputs * groups.copies;
-  Filling filling{result_dims(groups), false, 1, 1, results, kGrainBytes / bytes};
+  Filling filling{result_dims(groups), false, 1, 1, 1, results, kGrainBytes / bytes};
   Dims& dims = filling.dims;
   int innermost = 0;
   for (int d = 0; d < dims.count; ++d)
@@ -328,7 +318,8 @@ inline Filling make_filling(const Groups& groups, bool plain, int64_t bytes) {
   filling.across = true;
   filling.block = kFillBlock * kFillBlock / std::min(dims.dim[0].size, kFillBlock);
   filling.blocks = (dims.dim[1].size + filling.block - 1) / filling.block;
-  filling.units = results / dims.dim[0].size / dims.dim[1].size * filling.blocks;
+  filling.chunks = ceil_div(dims.dim[0].size, kFillChunk);
+  filling.units = results / dims.dim[0].size / dims.dim[1].size * filling.blocks * filling.chunks;
   filling.grain = std::max<int64_t>(1, filling.grain * filling.units / results);
   return filling;
 }

@@ -99,7 +99,8 @@ struct RowKernel : Lanes<Element> {
     return row;
   }
 
-  // The first of n bools that no other beats; the first of all if there is none.
+  // The first of n bools, of which kLanes are read at least, that no other beats; the first of all
+  // if there is none.
   template <bool kTrue>
   static int64_t first_bool(const Key* p, int64_t n) {
     using Bytes = Vector<uint8_t>;
@@ -115,13 +116,16 @@ struct RowKernel : Lanes<Element> {
       }
       if (kTrue ? any_marked(all) : any(all == 0)) break;
     }
-    for (; i + kLanes <= n; i += kLanes) {
-      const Bytes v = get<Bytes>(p + i);
+    for (; i < n; i += kLanes) {
+      const int64_t start = least<int64_t>(i, std::max<int64_t>(0, n - kLanes));
+      const Bytes v = get<Bytes>(p + start);
+      prefetch<kIntoL2>(p + start, kAhead);
       const auto found = kTrue ? v != 0 : v == 0;
-      if (any(found)) return i + first<uint8_t>(found);
+      if (!any(found)) continue;
+      const int64_t at = start + first<uint8_t>(found);
+      return at < n ? at : 0;
     }
-    while (i < n && (p[i] != 0) != kTrue) ++i;
-    return i < n ? i : 0;
+    return 0;
   }
 
   static int64_t block_start(int64_t block, int64_t n) {
@@ -259,7 +263,7 @@ struct RowKernel : Lanes<Element> {
     const auto read_values = [&] {
       for (int i = 0; i < count; ++i) values[i] = element.value(get<Key>(row[i] + positions[i]));
     };
-    if constexpr (kBools && kLong) {
+    if constexpr (kBools) {
       const bool largest = element.order.flip == 0;
       for (int i = 0; i < count; ++i)
         positions[i] = largest ? first_bool<true>(row[i], n) : first_bool<false>(row[i], n);

@@ -122,12 +122,12 @@ struct SoftmaxColumns : SoftmaxWalk<Format> {
                             : pass<false>(static_cast<int>(n), row, number, lanes, states);
       }
       together(states.at, lanes);
+      const auto of = rows.results(start);
       if (start == j) {
-        for (int64_t c = 0; c < width; ++c)
-          results[c] = rows.result(start, std::max(states.at[c], Number(1)));
+        for (int64_t c = 0; c < width; ++c) results[c] = of(std::max(states.at[c], Number(1)));
       } else {
         for (int64_t c = 0; c < width; ++c)
-          results[c] = states.at[c] ? rows.result(start, states.at[c]) : results[c];
+          results[c] = states.at[c] ? of(states.at[c]) : results[c];
       }
     }
     together(states.largest, lanes);

@@ -20,9 +20,6 @@ __device__ void copy_async(char* to, const void* from) {
   memcpy(to, from, kBytes);
 #endif
 }
-__device__ inline void copy_block_async(char* to, const char* from) {
-  copy_async<kLoadBytes>(to, from);
-}
 
 // Ends a group of copies of this thread, and waits for all of them but the last kPending.
 __device__ inline void commit_copies() {
@@ -50,15 +47,14 @@ __device__ inline void wait_for_copies() {
 __device__ inline void copy_piece(const char* from, char* to, uint32_t bytes, const char* whole,
                                   uint32_t lane, uint32_t lanes) {
   const uint32_t before = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(from)) % kLoadBytes;
-  const uint32_t blocks = (before + bytes + kLoadBytes - 1) / kLoadBytes;
-  for (uint32_t b = lane; b < blocks; b += lanes) {
-    const char* source = from - before + b * kLoadBytes;
-    char* target = to - before + b * kLoadBytes;
-    if (source < whole) {
-      copy_block_async(target, source);
-    } else {
-      for (uint32_t i = 0; i < kLoadBytes && source + i < from + bytes; ++i) target[i] = source[i];
-    }
+  const char* source = from - before;
+  char* target = to - before;
+  const uint32_t end = before + bytes;
+  const auto in_blocks = static_cast<uint32_t>(std::min<int64_t>(end, whole - source));
+  uint32_t at = lane * kLoadBytes;
+  for (; at < in_blocks; at += lanes * kLoadBytes) copy_async<kLoadBytes>(target + at, source + at);
+  if (at < end) {
+    for (; at < end; ++at) target[at] = source[at];
   }
 }
 

@@ -173,13 +173,25 @@ __device__ void read(const Problem& p, Element element, const Ring& ring, char* 
         }
       };
       if (alone) {
-        if (results.only_indices()) {
+        // Indices of any type; values of neighbours where a slot has several.
+        if (results.side_by_side() && (kElements > 1 || !p.out.values)) {
+          const int64_t output = item.outer * p.axes()[0].size + item.column;
 #pragma unroll
           for (int u = 0; u < kSlots; ++u) {
+            const uint32_t here = left + (first_slot + u * 32) * kElements;
             uint32_t positions[kElements];
 #pragma unroll
             for (int e = 0; e < kElements; ++e) positions[e] = tracker.turn(u, e);
-            results.put_indices(left + (first_slot + u * 32) * kElements, columns, positions);
+            if (!p.out.values) {
+              if (here < columns) p.out.put_indices(output + here, columns - here, positions);
+              continue;
+            }
+            if constexpr (kElements > 1) {
+              Key keys[kElements];
+#pragma unroll
+              for (int e = 0; e < kElements; ++e) keys[e] = tracker.key(element, u, e);
+              results.put_run(element, here, columns, keys, positions);
+            }
           }
         } else {
           each([&](uint32_t here, Key key, uint32_t index) {

@@ -108,18 +108,17 @@ __device__ void put_alone(const Problem& p, const Source& source, const Reducer&
     if (may_be_none) return emit_each();
     const int64_t offset = first - reinterpret_cast<const Key*>(p.input);
     const Results<typename Source::Element> results(p, offset, stride, output, part, begin * step);
-    if (results.only_indices()) {
-      uint32_t found[kWidth];
-#pragma unroll
-      for (int c = 0; c < kWidth; ++c) found[c] = static_cast<uint32_t>(reducer.index(states[c]));
-      return results.put_indices(0, count, found);
-    }
+    Key keys[kWidth];
+    uint32_t positions[kWidth];
 #pragma unroll
     for (int c = 0; c < kWidth; ++c) {
-      if (c >= count) continue;
-      const State& state = states[c];
-      const Key key = state.none() ? std::numeric_limits<Key>::max() : state.key;
-      results.put(source.element, c, key, reducer.index(state));
+      keys[c] = states[c].none() ? std::numeric_limits<Key>::max() : states[c].key;
+      positions[c] = static_cast<uint32_t>(reducer.index(states[c]));
+    }
+    if (results.side_by_side()) return results.put_run(source.element, 0, count, keys, positions);
+#pragma unroll
+    for (int c = 0; c < kWidth; ++c) {
+      if (c < count) results.put(source.element, c, keys[c], positions[c]);
     }
   }
 }

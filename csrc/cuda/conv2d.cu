@@ -238,6 +238,7 @@ struct Prepared {
   void run(const FusedKernel& kernel, void* stream) const {
     input.copy(stream);
     weight.copy(stream);
+    set_undecided(left, stream);
     kernel.enqueue(left.operands, workspace ? workspace->mutable_data() : nullptr, stream);
   }
 

@@ -180,7 +180,6 @@ struct Device {
 };
 
 Device& device_of(int32_t index) {
-  constexpr size_t kDevices = 128;
   static auto* devices = new std::array<Device, kDevices>;
   return devices->at(index);
 }

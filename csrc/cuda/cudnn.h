@@ -27,7 +27,8 @@ struct FusedConvolution {
 // What a kernel reads and writes. cuDNN's minima and maxima drop NaNs and know nothing beyond the
 // finite numbers. So where a channel is NaN the extreme is infinite, of the sign that is looked
 // for, as where one is infinite; and where all are infinite, of the other sign, it is the last
-// finite number of that sign. Either says nothing about the channel.
+// finite number of that sign, or what was in memory: some kernels combine their results with that,
+// so it has to be set before (finish.h). None of these says anything about the channel.
 struct FusedOperands {
   const void *input, *weight, *bias;  // aligned to kFusedAlignment bytes
   float* extremes;

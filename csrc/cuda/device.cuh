@@ -158,13 +158,14 @@ void allow_shared() {
   static std::mutex mutex;
   int device = 0;
   check(cudaGetDevice(&device));
-  if (allowed[device].load(std::memory_order_acquire)) return;
+  std::atomic<bool>& is_allowed = allowed.at(device);
+  if (is_allowed.load(std::memory_order_acquire)) return;
   const std::lock_guard lock(mutex);
-  if (allowed[device]) return;
+  if (is_allowed) return;
   int most = 0;
   check(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
   check(cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most));
-  allowed[device].store(true, std::memory_order_release);
+  is_allowed.store(true, std::memory_order_release);
 }
 
 // Enqueues a kernel; `shared` is bytes of shared memory.

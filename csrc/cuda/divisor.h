@@ -3,6 +3,7 @@
 
 #include <cuda_runtime.h>
 
+#include <cassert>
 #include <cstdint>
 
 namespace reduceops::cuda {
@@ -12,14 +13,16 @@ namespace reduceops::cuda {
 class Divisor {
  public:
   Divisor() = default;
-  explicit Divisor(int64_t by) : inverse_(by == 1 ? 0 : ~uint64_t(0) / by + 1) {}
+  explicit Divisor(int64_t by) : inverse_(by == 1 ? 0 : ~uint64_t(0) / by + 1) {
+    assert(by > 0 && by >> 32 == 0);
+  }
 
   __device__ uint32_t quotient(uint32_t x) const {
     return inverse_ == 0 ? x : static_cast<uint32_t>(__umul64hi(inverse_, x));
   }
 
  private:
-  uint64_t inverse_;  // 2^64 / by, rounded up; 0 where that is 2^64
+  uint64_t inverse_ = 0;  // 2^64 / by, rounded up; 0 where that is 2^64
 };
 
 }  // namespace reduceops::cuda

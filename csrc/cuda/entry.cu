@@ -207,7 +207,7 @@ void launch(const Reduction& r, const Plan& plan, const Words& pairs, void* stre
   switch (task_of(r)) {
     case Task::kExtreme:
       launch_walk(r, problem, stream);
-      if (workspace) launch_combine(r, problem, device.early_launch, stream);
+      if (plan.has_combine()) launch_combine(r, problem, device.early_launch, stream);
       break;
     case Task::kMasked:
       launch_masked(r, problem, device.early_launch, stream);

@@ -2,6 +2,9 @@
 // and infinities; a warp computes each again, with all channels.
 #include "cuda/finish.h"
 
+#include <bit>
+#include <limits>
+
 #include "cuda/device.cuh"
 #include "cuda/sizes.h"
 
@@ -15,14 +18,16 @@ struct Chosen {
   int64_t channel;
 };
 
-__device__ inline float worst_of(const FusedConvolution& c) {
-  constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  return c.largest ? kInfinity : -kInfinity;
-}
+// Numbers that a memset can write, near the last finite ones.
+constexpr int kLargeByte = 0x7f, kSmallByte = 0xfe;
+constexpr float kLarge = std::bit_cast<float>(0x7f7f7f7fu);
+constexpr float kSmall = std::bit_cast<float>(0xfefefefeu);
 
-__device__ inline bool is_undecided(float extreme, float worst) {
-  constexpr float kMax = std::numeric_limits<float>::max();
-  return extreme == worst || extreme == (worst > 0 ? -kMax : kMax);
+// Whether the extreme is infinite, of the sign that is looked for, or beyond what was set before.
+__device__ inline bool is_undecided(float extreme, bool largest) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  return largest ? extreme == kInfinity || extreme <= kSmall
+                 : extreme == -kInfinity || extreme >= kLarge;
 }
 
 // A lane's part of the sum of one filter at a row and column of an image.
@@ -86,7 +91,7 @@ __global__ void __launch_bounds__(kFinishThreads)
   const int64_t i = blockIdx.x * int64_t(kFinishThreads) + threadIdx.x;
   const bool inside = i < left.count;
   const float extreme = inside ? left.operands.extremes[i] : 0;
-  const bool undecided = inside && is_undecided(extreme, worst_of(left.convolution));
+  const bool undecided = inside && is_undecided(extreme, left.convolution.largest);
   const Chosen chosen = decide<Format>(left, i, undecided, {extreme, 0});
   if (inside) to[i] = Format::encode(Format::decode(Format::encode(chosen.value)) * scale);
 }
@@ -98,7 +103,7 @@ __global__ void __launch_bounds__(kFinishThreads)
   const bool inside = i < left.count;
   const float extreme = inside ? left.operands.extremes[i] : 0;
   const float channel = inside ? left.operands.channels[i] : 0;
-  const bool undecided = inside && (is_undecided(extreme, worst_of(left.convolution)) ||
+  const bool undecided = inside && (is_undecided(extreme, left.convolution.largest) ||
                                     !(channel < left.convolution.weight[0]));
   const Chosen chosen = decide<Format>(left, i, undecided, {0, static_cast<int64_t>(channel)});
   if (inside) to[i] = chosen.channel;
@@ -121,6 +126,14 @@ void with_format(const DType& dtype, Launch&& launch) {
 }
 
 }  // namespace
+
+void set_undecided(const Unfinished& left, void* stream) {
+  const auto& [convolution, operands, count] = left;
+  const bool small = convolution.largest && !operands.channels;
+  float* const results = operands.channels ? operands.channels : operands.extremes;
+  check(cudaMemsetAsync(results, small ? kSmallByte : kLargeByte, count * sizeof(float),
+                        static_cast<cudaStream_t>(stream)));
+}
 
 void launch_finish(const Unfinished& left, float scale, const DType& dtype, void* to,
                    void* stream) {

@@ -14,6 +14,10 @@ struct Unfinished {
   int64_t count;
 };
 
+// To be called before a kernel: sets the memory of its results, `channels` if there are to be some,
+// to numbers beyond all others.
+void set_undecided(const Unfinished& left, void* stream);
+
 // Results of the dtype of the input: rounded as a convolution's result is, times the scale. `to`
 // may be `extremes` where the dtype is float32.
 void launch_finish(const Unfinished& left, float scale, const DType& dtype, void* to, void* stream);

@@ -66,7 +66,11 @@ struct Half {
   __device__ Key value(Key bits) const { return bits; }
   __device__ Key key(Key bits) const { return key_of<true>(bits, order); }
   __device__ bool value_of_key(Key key, Key& value) const {
-    return bits_of<true>(key, order, value);
+    int32_t bits;  // in the width of a register, which has the sign at its top
+    const Order<int32_t> wide{order.flip, order.bias, order.floor};
+    const bool known = bits_of<true>(static_cast<int32_t>(key), wide, bits);
+    value = static_cast<Key>(bits | (bits >> 16 & 0x8000));
+    return known;
   }
 };
 
@@ -112,12 +116,62 @@ __device__ uint32_t pair_of_keys(uint32_t bits, Order<Key> order) {
   }
 }
 
-// Two 16-bit floats times the scale.
+// Two 16-bit floats times the scale, each rounded.
+#ifdef __CUDA_ARCH__
+__device__ inline uint32_t rounded_pair(Float16, float low, float high) {
+  return bits_as<uint32_t>(__floats2half2_rn(low, high));
+}
+__device__ inline uint32_t rounded_pair(BFloat16, float low, float high) {
+  return bits_as<uint32_t>(__floats2bfloat162_rn(low, high));
+}
+__device__ inline uint32_t product_of_halves(Float16, uint32_t a, uint32_t b) {
+  return bits_as<uint32_t>(__hmul2_rn(bits_as<__half2>(a), bits_as<__half2>(b)));
+}
+__device__ inline uint32_t product_of_halves(BFloat16, uint32_t a, uint32_t b) {
+  return bits_as<uint32_t>(__hmul2_rn(bits_as<__nv_bfloat162>(a), bits_as<__nv_bfloat162>(b)));
+}
 template <class Format>
 __device__ uint32_t pair_of_values(Scaled<Format> element, uint32_t bits) {
+  return rounded_pair(Format(), Format::decode(static_cast<int16_t>(bits)) * element.scale,
+                      Format::decode(static_cast<int16_t>(bits >> 16)) * element.scale);
+}
+// Of several pairs. A scale of the format itself takes one instruction for each, with the same
+// result: a float has room for the whole product, so that is rounded once either way.
+template <int kPairs, class Format>
+__device__ void scale_pairs(Scaled<Format> element, uint32_t (&pairs)[kPairs]) {
+  const auto factor = static_cast<uint16_t>(Format::encode(element.scale));
+  if (Format::decode(static_cast<int16_t>(factor)) == element.scale) {
+#pragma unroll
+    for (uint32_t& pair : pairs) pair = product_of_halves(Format(), pair, factor * 0x10001u);
+  } else {
+#pragma unroll
+    for (uint32_t& pair : pairs) pair = pair_of_values(element, pair);
+  }
+}
+#else
+template <class Format>
+uint32_t pair_of_values(Scaled<Format> element, uint32_t bits) {
   const uint32_t low = static_cast<uint16_t>(element.value(static_cast<int16_t>(bits)));
   const uint32_t high = static_cast<uint16_t>(element.value(static_cast<int16_t>(bits >> 16)));
   return low | high << 16;
+}
+template <int kPairs, class Format>
+void scale_pairs(Scaled<Format> element, uint32_t (&pairs)[kPairs]) {
+  for (uint32_t& pair : pairs) pair = pair_of_values(element, pair);
+}
+#endif
+template <int kPairs, class Element>
+__device__ void scale_pairs(Element, uint32_t (&)[kPairs]) {}
+
+// What orders the values of an element.
+template <class Element>
+__device__ Element of_values(Element element) {
+  return element;
+}
+template <class Format>
+  requires(sizeof(typename Format::Key) == 2)
+__device__ Half<Format> of_values(Scaled<Format> element) {
+  return {element.order};
 }
 
 template <class K, bool kFloat>

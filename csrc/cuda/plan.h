@@ -61,7 +61,7 @@ struct Plan {
   int64_t parts;        // of the reduced extent
   int64_t part_extent;  // reduced positions in a part
   int candidate_bytes;  // of an output's state in a part: 8 if key and index fit, else 16; 24 if
-                        // there is a sum
+                        // there is a sum; kHandInBytes where no second kernel combines them
   // Walks by bulk copies:
   int64_t tile;     // groups, or columns, in a tile
   int64_t tiles;    // of one part
@@ -78,8 +78,9 @@ struct Plan {
   Exchange exchange;
   Tiles cut;
 
-  // Whether candidates go through a workspace to a second kernel, and how many of an output.
+  // Whether candidates go through a workspace, and to a second kernel; how many of an output.
   bool split() const { return parts > cluster; }
+  bool has_combine() const { return split() && candidate_bytes != kHandInBytes; }
   REDUCEOPS_HD int64_t candidates() const { return parts / cluster; }
 };
 
@@ -88,6 +89,16 @@ REDUCEOPS_HD int64_t ring_bytes(const Plan& plan) {
   return int64_t(plan.stages) * (plan.stage_bytes + kStageBarriers);
 }
 inline int64_t shared_bytes(const Plan& plan) { return ring_bytes(plan) + plan.scratch_bytes; }
+
+// Whether packed_columns.cu takes columns: those of types of up to 32 bits that threads take in
+// packs, over one reduced dim, if there is room for positions beside a key.
+inline bool is_packed(const Plan& plan, int reduced_count, int64_t bytes) {
+  if (bytes > 4 || !(plan.vector || plan.realigned) || reduced_count != 1) return false;
+  const int64_t turns = ceil_div(plan.part_extent, plan.shares);
+  return plan.blocks <= kMaxBlocks &&
+         (bytes == 4 || (bytes == 2 ? plan.part_extent <= 1 << 16
+                                    : plan.part_extent <= 1 << 24 && turns <= 1 << 8));
+}
 
 // Puts dims in the order that the kernels go over them.
 inline void arrange(Groups& groups, int64_t bytes) {

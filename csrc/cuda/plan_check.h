@@ -107,10 +107,11 @@ class PlanCheck {
     if (p.split()) {
       require(groups_.outputs * p.candidates() * p.candidate_bytes <= kWorkspaceBytes,
               "the candidates fit the workspace");
-      require(p.candidate_bytes == 16 || task_ == Task::kSoftmax ||
-                  (bytes_ <= 4 && groups_.extent >> 32 == 0),
+      const bool handed_in = p.walk == Walk::kWholeRows && task_ == Task::kExtreme;
+      require(handed_in == (p.candidate_bytes == kHandInBytes), "what a part hands in has room");
+      require(p.candidate_bytes >= 16 || (bytes_ <= 4 && groups_.extent >> 32 == 0),
               "a candidate has room for key and index");
-      require(p.candidate_bytes == 24 || task_ != Task::kSoftmax,
+      require(p.candidate_bytes >= 24 || task_ != Task::kSoftmax,
               "a candidate has room for a sum as well");
     }
   }
@@ -166,9 +167,19 @@ class PlanCheck {
     require(!p.spaced || (p.vector && bytes_ <= 4 && task_ == Task::kExtreme),
             "there is a kernel of every second element");
     require(is_power_of_two(p.runs) && p.lanes % p.runs == 0, "each run has some of the lanes");
-    require(!p.flat || (!p.vector && p.runs == 1 && groups_.reduced.count <= kFlatDims &&
-                        groups_.extent >> 32 == 0),
+    require(!p.flat || (p.runs == 1 && 1 < groups_.reduced.count &&
+                        groups_.reduced.count <= kFlatDims && groups_.extent >> 32 == 0),
             "elements of several dims are found by divisions of 32 bits");
+    if (p.flat && p.vector) {
+      require(task_ == Task::kExtreme && along().size >= width_ && walk_ >> 32 == 0,
+              "there is a kernel for packs of several runs");
+      require(p.parts == 1 || p.part_extent % along().size == 0, "parts are whole runs");
+      require(p.realigned || (address_ % kLoadBytes == 0 && along().size % width_ == 0 &&
+                              strides_aligned(groups_.axes, 0, kLoadBytes) &&
+                              strides_aligned(groups_.reduced, 1, kLoadBytes)),
+              "packs are blocks of 16 bytes");
+    }
+    require(!p.realigned || (p.flat && p.vector), "only packs of several runs are realigned");
     require(p.loads == kManyLoads || p.loads == kFewLoads, "loads that there is a kernel for");
   }
 
@@ -261,6 +272,8 @@ class PlanCheck {
     require_cover(p.blocks / p.parts, p.threads / (p.lanes * p.shares), p.tiles,
                   "the blocks cover the tiles once");
     require(p.blocks % p.parts == 0, "each tile has all parts");
+    require(p.shares > 1 || p.across == 1 || 2 * p.lanes > kThreads,
+            "the results of a block's columns follow each other");
     require(!p.flat || (groups_.reduced.count <= kFlatDims && groups_.extent >> 32 == 0),
             "positions over several dims are found by divisions of 32 bits");
     for (int d = 1; d < groups_.reduced.count; ++d)

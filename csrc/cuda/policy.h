@@ -21,7 +21,7 @@ constexpr int64_t kThreads = 256;
 // has several rounds of them to do, else so few that more blocks find room.
 constexpr int64_t kRowLoads = 8192;
 constexpr int64_t kManyLoads = 16, kFewLoads = 8;
-constexpr int kFlatDims = 4;  // reduced ones of rows that are read element by element
+constexpr int kFlatDims = 8;  // reduced ones whose positions are found one by one
 
 // columns.cu: loads in flight of a thread, of 16 bytes (`vector`) or of an element; blocks that
 // shall find room in a multiprocessor beside them.
@@ -30,15 +30,21 @@ constexpr int column_loads(int64_t bytes, bool vector) {
 }
 constexpr int column_blocks(int64_t bytes, bool vector) { return vector && bytes == 1 ? 2 : 4; }
 
+// packed_columns.cu: the same.
+constexpr int64_t kPackedLoads = 4;
+constexpr int packed_blocks(bool realigned) { return realigned ? 3 : 4; }
+
 // small.cu
 constexpr int64_t kSmallThreads = 128;
 constexpr int64_t kSmallLoads = 4;  // elements that a lane loads before it looks at them
 
 // whole_rows.cu and whole_columns.cu: what is held as a whole.
-constexpr int64_t kWholeThreads = 512;                   // of a block of rows, at most
-constexpr int64_t kWholeLoads = 4;                       // of a thread, at once
-constexpr int kWholeDims = 5;                            // kept ones
-constexpr int kMappedDims = 4;                           // reduced ones of mapped rows
+constexpr int64_t kWholeThreads = 512;  // of a block of rows, at most
+constexpr int64_t kWholeLoads = 4;      // of a thread, at once
+constexpr int kWholeDims = 5;           // kept ones
+constexpr int kMappedDims = 4;          // reduced ones of mapped rows
+constexpr int kHandInBytes =
+    32;  // of a part in the workspace: two words with a number (hand_in.cuh)
 constexpr int64_t kBatch = kWholeThreads * kWholeLoads;  // loads of a block at once, at most
 // Columns of a thread, and elements of each at most.
 constexpr int64_t whole_columns_of_thread(int64_t bytes) { return bytes == 8 ? 2 : 4; }

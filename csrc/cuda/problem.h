@@ -80,6 +80,8 @@ inline Problem make_problem(const Reduction& r, const Plan& plan, void* workspac
   p.in_order = in_order(r.groups);
   for (int d = 0; plan.flat && d < p.reduced_count; ++d)
     p.by_size[d] = Divisor(r.groups.reduced.dim[d].size);
+  if (plan.walk == Walk::kRows && plan.flat && plan.vector)
+    p.by_size[0] = Divisor(ceil_div(p.dims[p.kept_count].size, kLoadBytes / r.dtype->bytes));
   int64_t last = 0;
   for (int d = 0; d < p.kept_count + p.reduced_count; ++d)
     last += (p.dims[d].size - 1) * p.dims[d].stride;
@@ -88,14 +90,13 @@ inline Problem make_problem(const Reduction& r, const Plan& plan, void* workspac
   return p;
 }
 
-constexpr int kDevices = 256;  // more than a process has
-
 // Each enqueues on `stream` (a cudaStream_t) and throws if the launch fails.
 void launch_small(const Reduction& r, const Problem& problem, void* stream);
 void launch_whole_rows(const Reduction& r, const Problem& problem, void* stream);
 void launch_rows(const Reduction& r, const Problem& problem, void* stream);
 void launch_whole_columns(const Reduction& r, const Problem& problem, void* stream);
 void launch_columns(const Reduction& r, const Problem& problem, void* stream);
+void launch_packed_columns(const Reduction& r, const Problem& problem, void* stream);
 void launch_boxes(const Reduction& r, const Problem& problem, void* stream);
 void launch_exchange(const Reduction& r, const Problem& problem, void* stream);
 void launch_tiles(const Reduction& r, const Problem& problem, void* stream);
@@ -106,8 +107,9 @@ void launch_combine(const Reduction& r, const Problem& problem, bool early, void
 void launch_masked(const Reduction& r, const Problem& problem, bool early, void* stream);
 void launch_masked_columns(const Reduction& r, const Problem& problem, void* stream);
 void launch_softmax(const Reduction& r, const Problem& problem, bool early, void* stream);
-// Of groups of one element, and of the results that repeats copy.
+// Of groups of one element.
 void launch_fill(const Reduction& r, void* stream);
+// Copies results to the positions of kept dims of stride 0, after a walk.
 void launch_repeat(const Reduction& r, void* stream);
 
 }  // namespace reduceops::cuda

@@ -23,16 +23,32 @@ class Results {
         first_(first),
         along_(p.reduced()[0]) {}
 
-  // Whether indices are all that is wanted, side by side: those of positions that count from the
-  // first, for what is cut leaves candidates.
-  __device__ bool only_indices() const {
-    return !p_.candidates && !p_.out.values && p_.in_order && along_.step == 1;
+  // Whether results lie side by side, their indices being positions that count from the first, for
+  // what is cut leaves candidates.
+  __device__ bool side_by_side() const {
+    return !p_.candidates && !p_.out.pairs.words && p_.in_order && along_.step == 1;
   }
-  // Of neighbours from `here` on, as far as they are below `end`.
+  // Those of neighbours from `here` on, as far as they are below `end`.
   template <int kCount>
-  __device__ void put_indices(uint32_t here, uint32_t end,
-                              const uint32_t (&positions)[kCount]) const {
-    if (here < end) p_.out.put_indices(output_ + here, end - here, positions);
+  __device__ void put_run(Element element, uint32_t here, uint32_t end, const Key (&keys)[kCount],
+                          const uint32_t (&positions)[kCount]) const {
+    if (here >= end) return;
+    const uint32_t count = end - here;
+    if (p_.out.indices) p_.out.put_indices(output_ + here, count, positions);
+    if (!p_.out.values) return;
+    struct alignas(kCount * sizeof(Key)) Run {
+      Key at[kCount];
+    } run;
+    auto* to = static_cast<Key*>(p_.out.values) + output_ + here;
+    const bool whole = count >= kCount && reinterpret_cast<uintptr_t>(to) % sizeof(Run) == 0;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      if (i < count && !element.value_of_key(keys[i], run.at[i]))
+        run.at[i] = element.value(
+            input_[(here + i) * stride_ + static_cast<int64_t>(positions[i]) * along_.stride]);
+      if (i < count && !whole) to[i] = run.at[i];
+    }
+    if (whole) *reinterpret_cast<Run*>(to) = run;
   }
 
   __device__ void put(Element element, uint32_t here, Key key, int64_t position) const {

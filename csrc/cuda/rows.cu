@@ -1,5 +1,5 @@
 // Rows of the input alone (rows.cuh).
-#include "cuda/rows.cuh"
+#include "cuda/packed_rows.cuh"
 
 namespace reduceops::cuda {
 
@@ -10,6 +10,13 @@ void launch_rows(const Reduction& r, const Problem& problem, void* stream) {
     if constexpr (sizeof(typename Element::Key) <= 4) {
       if (problem.plan.spaced)
         return launch_rows_of<true>(problem, Spaced<Element>{source}, Extreme(), stream);
+    }
+    if (problem.plan.flat && problem.plan.vector) {
+      if (problem.plan.realigned) {
+        const Realigned<Element> anywhere{source, problem.end};
+        return enqueue(packed_rows<Realigned<Element>>, problem.plan, stream, 0, problem, anywhere);
+      }
+      return enqueue(packed_rows<Stored<Element>>, problem.plan, stream, 0, problem, source);
     }
     problem.plan.vector ? launch_rows_of<true>(problem, source, Extreme(), stream)
                         : launch_rows_of<false>(problem, source, Extreme(), stream);

@@ -182,10 +182,10 @@ __device__ auto scan(const Problem& p, const Source& source, const Reducer& redu
   return state;
 }
 
-// With kLoads 16-byte loads in flight, or without any.
-template <int kLoads, int kBlocks, class Source, class Reducer>
-__global__ void __launch_bounds__(kThreads, kBlocks)
-    rows(const __grid_constant__ Problem p, const Source source, const Reducer reducer) {
+// All rows, of which scan(base, j, stop, lane) is a lane's state of some reduced positions.
+template <class Source, class Reducer, class Scan>
+__device__ void take_rows(const Problem& p, const Source& source, const Reducer& reducer,
+                          Scan&& scan) {
   using State = typename Reducer::template State<typename Source::Key, int64_t>;
   __shared__ State warps[kThreads / 32], parts[kCluster];
   if (p.candidates) let_next_launch();
@@ -200,12 +200,20 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
         source.move(source.begin(p), p.axes(), p.axis_count, std::min(output, p.outputs - 1)).at;
     const int64_t j = part * p.plan.part_extent;
     const int64_t stop = std::min(j + p.plan.part_extent, p.walk);
-    State state =
-        block_combine(scan<kLoads>(p, source, reducer, base, j, stop, lane), lane, lanes, warps);
+    State state = block_combine(scan(base, j, stop, lane), lane, lanes, warps);
     if (lanes > 32) __syncthreads();
     if (p.plan.cluster > 1 && !cluster_combine(state, part, p.plan.cluster, parts)) continue;
     if (lane == 0 && output < p.outputs) emit(p, source, reducer, output, base.input, part, state);
   }
+}
+
+// With kLoads 16-byte loads in flight, or without any.
+template <int kLoads, int kBlocks, class Source, class Reducer>
+__global__ void __launch_bounds__(kThreads, kBlocks)
+    rows(const __grid_constant__ Problem p, const Source source, const Reducer reducer) {
+  take_rows(p, source, reducer, [&](auto base, int64_t j, int64_t stop, int lane) {
+    return scan<kLoads>(p, source, reducer, base, j, stop, lane);
+  });
 }
 
 // kVector: in 16-byte loads, of which the plan may want many.

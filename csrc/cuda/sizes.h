@@ -10,6 +10,7 @@ constexpr int64_t kLoadBytes = 16;    // of the widest load or asynchronous copy
 constexpr int64_t kSectorBytes = 32;  // in which memory is read
 constexpr int64_t kBurstBytes = 64;   // that DRAM delivers at once
 constexpr int64_t kLineBytes = 128;   // a line of memory
+constexpr int kDevices = 256;         // more than a process has
 // Blocks of a grid at most: a multiple of every cluster of 1 to 8 blocks.
 constexpr int64_t kMaxBlocks = ((int64_t(1) << 31) - 1) / 840 * 840;
 

@@ -161,7 +161,7 @@ struct Anywhere {
   }
 };
 
-// The input alone, in packs that begin anywhere. Of types of up to 2 bytes.
+// The input alone, in packs that begin anywhere.
 template <class E>
 struct Realigned : Stored<E> {
   using typename Stored<E>::Key;

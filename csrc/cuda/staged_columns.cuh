@@ -42,9 +42,9 @@ __device__ void copy_blocks(const T* from, uint32_t bytes, char* to, uint32_t la
   const uint32_t lead = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(from)) % kLoadBytes;
   const char* first = reinterpret_cast<const char*>(from) - lead;
   if (lane * kLoadBytes < lead + bytes)
-    copy_block_async(to + lane * kLoadBytes, first + lane * kLoadBytes);
+    copy_async<kLoadBytes>(to + lane * kLoadBytes, first + lane * kLoadBytes);
   if (lane == 0 && lanes * kLoadBytes < lead + bytes)
-    copy_block_async(to + lanes * kLoadBytes, first + lanes * kLoadBytes);
+    copy_async<kLoadBytes>(to + lanes * kLoadBytes, first + lanes * kLoadBytes);
 }
 
 template <class T>
@@ -161,9 +161,9 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
         const char* from = blocks + turn * step;
 #pragma unroll
         for (int r = 0; r < kRows; ++r) {
-          if (mine) copy_block_async(to + lane * kLoadBytes + r * Own::kRowBytes, from);
+          if (mine) copy_async<kLoadBytes>(to + lane * kLoadBytes + r * Own::kRowBytes, from);
           if (one_more)
-            copy_block_async(to + kSegmentBytes + r * Own::kRowBytes, from + kSegmentBytes);
+            copy_async<kLoadBytes>(to + kSegmentBytes + r * Own::kRowBytes, from + kSegmentBytes);
           from += step;
         }
         if constexpr (Source::kMasked) {
@@ -176,10 +176,10 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
 #pragma unroll
           for (uint32_t r = 0; r < kRows; r += kMaskRows) {
             if (row < kMaskRows && block * kLoadBytes < end)
-              copy_block_async(to, reinterpret_cast<const char*>(mask));
+              copy_async<kLoadBytes>(to, reinterpret_cast<const char*>(mask));
             if (row < kMaskRows && block == 0 && kMaskLanes * kLoadBytes < end)
-              copy_block_async(to + kMaskLanes * kLoadBytes,
-                               reinterpret_cast<const char*>(mask) + kMaskLanes * kLoadBytes);
+              copy_async<kLoadBytes>(to + kMaskLanes * kLoadBytes,
+                                     reinterpret_cast<const char*>(mask) + kMaskLanes * kLoadBytes);
             to += kMaskRows * Own::kRowBytes;
             mask += kMaskRows * mask_step;
           }

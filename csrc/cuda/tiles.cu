@@ -26,7 +26,7 @@ struct Positions {
   Positions(const Dim* from, int n) : count(n) {
     for (int d = 0; d < n; ++d) {
       dims[d] = from[d];
-      by_size[d] = Divisor(from[d].size);
+      if (d + 1 < n) by_size[d] = Divisor(from[d].size);
     }
   }
   __device__ Place operator()(uint32_t position) const {

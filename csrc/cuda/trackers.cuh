@@ -105,8 +105,11 @@ class SlotTracker<Element> {
   __device__ void take(Element element, const uint32_t (&slots)[kRows], uint32_t turn) {
     uint32_t x[kRows], smallest = best_;
 #pragma unroll
+    for (int r = 0; r < kRows; ++r) x[r] = slots[r];
+    scale_pairs(element, x);
+#pragma unroll
     for (int r = 0; r < kRows; ++r) {
-      x[r] = ordered_pair(element, slots[r]);
+      x[r] = ordered_pair(of_values(element), x[r]);
       smallest = smaller_pair<Element>(smallest, x[r]);
     }
     if (smallest == best_) return;
@@ -156,6 +159,16 @@ class SlotTracker<Element> {
   uint32_t turn_[2] = {0, 0};
 };
 
+// Of 8-bit types: the keys of bytes kPair and kPair + 2 of a word, each above the turn.
+template <int kPair, class Element>
+__device__ uint32_t keys_and_turn(Element element, uint32_t word, uint32_t turn) {
+  if constexpr (kHasWordKeys<Element>) {
+    return __byte_perm(keys_of_word(element, word), turn, kPair ? 0x3414 : 0x2404);
+  } else {
+    return __byte_perm(pair_of_keys(element, word, kPair), turn, 0x3414);
+  }
+}
+
 // 8-bit types: a key and its turn in one 16-bit integer, whose minimum needs no branch. It has room
 // for so many turns; then the bests so far are put aside.
 template <class Element>
@@ -192,16 +205,6 @@ class SlotTracker<Element> {
   __device__ uint32_t turn(int e) const { return turn_[e]; }
 
  private:
-  // The keys of bytes kPair and kPair + 2, each above the turn.
-  template <int kPair>
-  static __device__ uint32_t keys_and_turn(Element element, uint32_t word, uint32_t turn) {
-    if constexpr (kHasWordKeys<Element>) {
-      return __byte_perm(keys_of_word(element, word), turn, kPair ? 0x3414 : 0x2404);
-    } else {
-      return __byte_perm(pair_of_keys(element, word, kPair), turn, 0x3414);
-    }
-  }
-
   uint32_t smallest_[2] = {0x7fff7fff, 0x7fff7fff};
   Key key_[4] = {127, 127, 127, 127};
   uint32_t turn_[4] = {0, 0, 0, 0};

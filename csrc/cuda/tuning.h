@@ -27,6 +27,8 @@ struct Tuning {
   int64_t work_bytes = 128 << 10;     // input of each
   int64_t short_row_bytes = 4 << 10;  // longest row that is taken in tiles of many
   int64_t small_group_bytes = 12 << 10;  // the same of a group of columns
+  int64_t copy_blocks = 4;               // of 16 bytes that a lane copies of a piece at least
+  int64_t tile_side = 32;                // results side by side that a tile stores at once
   int64_t exchange_bytes = 256;          // largest group of which the results are exchanged
   // Walks by plain loads.
   int64_t small_elements = 1 << 20;        // of the largest input that is taken as a small one
@@ -42,6 +44,7 @@ struct Tuning {
   int64_t whole_column = 8;                // elements of the longest column that is held so
   int64_t blocks_per_multiprocessor = 3;   // that fill it
   int64_t lane_loads = 4;                  // loads of a lane that shares a short row
+  int64_t run_loads = 8;                   // the same of a lane of one of several runs
   int64_t realigned = 1;                   // 0: columns that are not aligned are taken one by one
   int64_t column_loads = 4;                // fewest loads of a thread worth sharing a column for
   int64_t column_walk_8 = 512;             // elements of the shortest column that is read so where
@@ -49,13 +52,14 @@ struct Tuning {
   int64_t column_walk_32 = 32;
   int64_t column_walk_64 = 1024;
   int64_t column_row_bytes = 1 << 10;  // of the shortest row of columns there
-  int64_t column_rounds = 4;    // of blocks that large ones are cut into where no ring takes them,
-                                // for multiprocessors to have as much to do, and
-  int64_t round_loads = 64;     // the fewest loads of a thread worth more of them
-  int64_t staged_walk = 128;    // elements of the shortest column that warps copy ahead
-  int64_t part_loads = 4;       // fewest loads of a thread worth splitting off
-  int64_t split_loads = 32;     // fewest loads of a thread worth a second kernel, for columns
-  int64_t min_vector_run = 64;  // shortest run read in 16-byte loads where there are several
+  int64_t column_rounds = 4;  // of blocks that large ones are cut into where no ring takes them,
+                              // for multiprocessors to have as much to do, and
+  int64_t round_loads = 64;   // the fewest loads of a thread worth more of them
+  int64_t staged_walk = 128;  // elements of the shortest column that warps copy ahead
+  int64_t part_loads = 4;     // fewest loads of a thread worth splitting off
+  int64_t split_loads = 32;   // fewest loads of a thread worth a second kernel, for columns
+  int64_t packed_run_bytes = 256;  // longest of several runs whose packs are counted through
+  int64_t min_vector_run = 64;     // shortest run read in 16-byte loads where there are several
 };
 
 // What of a value is taken: the nearest from `least` to `most`, so that no value makes a plan
@@ -99,6 +103,9 @@ inline constexpr Tunable kTunables[] = {
     {"whole_column", &Tuning::whole_column},
     {"blocks_per_multiprocessor", &Tuning::blocks_per_multiprocessor, 1},
     {"lane_loads", &Tuning::lane_loads, 1},
+    {"run_loads", &Tuning::run_loads, 1},
+    {"copy_blocks", &Tuning::copy_blocks, 1, 64},
+    {"tile_side", &Tuning::tile_side, 1, 128},
     {"realigned", &Tuning::realigned},
     {"column_loads", &Tuning::column_loads},
     {"column_walk_8", &Tuning::column_walk_8},
@@ -111,6 +118,7 @@ inline constexpr Tunable kTunables[] = {
     {"staged_walk", &Tuning::staged_walk},
     {"part_loads", &Tuning::part_loads, 1},
     {"split_loads", &Tuning::split_loads},
+    {"packed_run_bytes", &Tuning::packed_run_bytes, 0, 1 << 20},
     {"min_vector_run", &Tuning::min_vector_run},
 };
 

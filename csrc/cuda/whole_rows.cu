@@ -5,12 +5,13 @@
 //
 // Mapped rows are several reduced dims that lie side by side in another order than the index counts
 // them (all dims of a permuted tensor, say). Among equal elements the first in memory need not have
-// the least index, so each thread maps all it has to their indices. Without them, such a row would
-// be read in runs of its innermost dim.
+// the least index, so each thread maps all it has to their indices, those of a batch as long as it
+// holds it. Without them, such a row would be read in runs of its innermost dim.
 //
 // Bound by reading memory: the registers are so few that a multiprocessor is full of threads, and
 // the chain of instructions before the loads and after them is short.
 #include "cuda/combine.cuh"
+#include "cuda/hand_in.cuh"
 #include "cuda/keys.cuh"
 
 namespace reduceops::cuda {
@@ -28,7 +29,7 @@ struct WholeRows {
   int axis_count, kept_count;
   bool in_order;  // the results follow each other as the rows do
   int64_t walk;
-  Candidates candidates;
+  HandIn hand_in;  // where a row has more parts than a cluster has blocks
   Dim axes[kWholeDims], kept[kWholeDims];
 
   WholeRows(const Problem& p, const Groups& groups)
@@ -48,7 +49,7 @@ struct WholeRows {
         kept_count(p.kept_count),
         in_order(p.in_order),
         walk(p.walk),
-        candidates(p.candidates) {
+        hand_in(p.candidates.workspace) {
     std::copy_n(groups.axes.dim, axis_count, axes);
     std::copy_n(p.dims, kept_count, kept);
   }
@@ -125,14 +126,14 @@ constexpr int whole_blocks(size_t bytes, bool aligned) {
 }
 
 // kAligned: rows are whole vectors, at their addresses. kBatches: a block to a part of a row, which
-// may have more loads.
+// may have more loads. (What is asked for last of the parameters must not lie far from the others,
+// for constants come from memory in lines; the dims at the end are rarely asked for.)
 template <int kLoads, bool kAligned, bool kBatches, class Rows, class Element>
 __global__ void __launch_bounds__(kWholeThreads, whole_blocks(sizeof(typename Element::Key),
                                                               kAligned && !kBatches))
-    whole_rows(const __grid_constant__ Rows p, const Element element) {
+    whole_rows(const Element element, const __grid_constant__ Rows p) {
   using Key = typename Element::Key;
   constexpr uint32_t kWidth = Vector<Key>::kWidth;
-  if (kBatches && p.candidates) let_next_launch();
   if (kBatches && p.cluster > 1) cluster_arrive();
   const uint32_t threads = p.threads;
   const uint32_t thread = kBatches ? threadIdx.x : threadIdx.x & (threads - 1);
@@ -165,28 +166,51 @@ __global__ void __launch_bounds__(kWholeThreads, whole_blocks(sizeof(typename El
       held[v] =
           Vector<Key>::load(reinterpret_cast<const Vector<Key>*>(first + head) + vector(from + v));
   };
+  const auto index_of = [&](uint32_t position) {
+    if constexpr (Rows::kMapped) return p.index_of(static_cast<uint32_t>(begin) + position);
+    return position;
+  };
+  // Of mapped rows, the least index of all elements held that have a key.
+  const auto least_of = [&](uint32_t from, Key key) {
+    uint32_t least = kNowhere;
+    if constexpr (Rows::kMapped) {
+      std::conditional_t<(kLoads * kWidth > 32), uint64_t, uint32_t> ties = 0;
+#pragma unroll
+      for (int l = 0; l < kLoads; ++l)
+        ties |= decltype(ties)(ties_of(element, held[l], key)) << (l * kWidth);
+#pragma unroll 1
+      for (uint32_t l = from; ties != 0; ++l, ties >>= kWidth) {
+        const uint32_t position = head + vector(l) * kWidth;
+        const auto here = static_cast<uint32_t>(ties) & ((1u << kWidth) - 1);
+        least = std::min(least, p.least_index(static_cast<uint32_t>(begin) + position, here));
+      }
+    }
+    return least;
+  };
   Key smallest = std::numeric_limits<Key>::max();
-  uint32_t from = 0;  // the vector of the thread with which the batch of the smallest begins,
-  uint32_t last = 0;  // and the last batch that has it too, for mapped rows
+  uint32_t from = 0;  // the vector of the thread with which the batch of the smallest begins
+  uint32_t least = kNowhere;  // of mapped rows, its least index
   if (kBatches) {
 #pragma unroll 1
     for (uint32_t v = 0; v * threads < vectors; v += kLoads) {
       hold(v);
       const Key key = smallest_of(element, held);
-      if (key < smallest) {
+      if constexpr (Rows::kMapped) {
+        // That of the warp, lest lanes be asked whose smallest is none of it.
+        const Key of_warp = warp_min(key);
+        if (of_warp > smallest) continue;
+        if (of_warp < smallest) least = kNowhere;
+        smallest = of_warp;
+        if (key == of_warp) least = std::min(least, least_of(v, key));
+      } else if (key < smallest) {
         smallest = key;
         from = v;
       }
-      if (Rows::kMapped && key == smallest) last = v;
     }
   } else {
     hold(0);
   }
 
-  const auto index_of = [&](uint32_t position) {
-    if constexpr (Rows::kMapped) return p.index_of(static_cast<uint32_t>(begin) + position);
-    return position;
-  };
   Near<Key> best;
   if (!kAligned) {
     if (thread < edges) best.take(element.key(at_edge), index_of(edge(thread)));
@@ -197,39 +221,9 @@ __global__ void __launch_bounds__(kWholeThreads, whole_blocks(sizeof(typename El
   const uint32_t lanes = std::min(threads, 32u);
   const Key key = warp_min(std::min(smallest, best.key), lanes);
   uint32_t index = best.key == key ? best.index : kNowhere;
-  bool look = smallest == key && (!kBatches || vectors > 0);
-  if constexpr (Rows::kMapped && kBatches) {
-    // Of equal elements in several batches, one may be among the first that the index counts.
-    if (warp_min(look && from < last ? 0u : 1u) == 0) {
-      const uint32_t i = threadIdx.x % 32;
-      const bool has = i < p.walk && element.key(first[p.position_of(i) - begin]) == key;
-      const uint32_t found = warp_min(has ? i : kNowhere);
-      if (found != kNowhere) {
-        index = found;
-        look = false;
-      }
-    }
-  }
-  if (look) {
+  if (smallest == key && (!kBatches || vectors > 0)) {
     if constexpr (Rows::kMapped) {
-      uint32_t least = kNowhere;
-#pragma unroll 1
-      for (uint32_t v = from; v <= last; v += kLoads) {
-        if (kBatches) hold(v);
-        std::conditional_t<(kLoads * kWidth > 32), uint64_t, uint32_t> ties = 0;
-#pragma unroll
-        for (int l = 0; l < kLoads; ++l)
-          ties |= decltype(ties)(ties_of(element, held[l], key)) << (l * kWidth);
-#pragma unroll 1
-        for (uint32_t l = v; ties != 0; ++l, ties >>= kWidth) {
-          const uint32_t position = head + vector(l) * kWidth;
-          const auto here = static_cast<uint32_t>(ties) & ((1u << kWidth) - 1);
-          least = std::min(least, p.least_index(static_cast<uint32_t>(begin) + position, here));
-        }
-      }
-      // Nobody has it any more where somebody writes to the input meanwhile.
-      if (kBatches && least == kNowhere) least = index_of(head + vector(from) * kWidth);
-      index = std::min(index, least);
+      index = std::min(index, kBatches ? least : least_of(0, key));
     } else {
       if (kBatches) hold(from);
       const uint32_t at = first_of(element, held, key);
@@ -240,10 +234,16 @@ __global__ void __launch_bounds__(kWholeThreads, whole_blocks(sizeof(typename El
   best = combine_warps(Near<Key>{key, warp_min(index, lanes)}, thread, threads, warps);
   Far<Key> result{best.key, Rows::kMapped ? best.index : begin + best.index};
   if constexpr (kBatches) {
-    if (p.candidates) {
-      result.index *= p.step;
-      if (thread == 0) put(p.candidates, blockIdx.x, result);
-      return;
+    if (p.hand_in.words) {
+      if (part + 1 < p.parts) {
+        if (thread == 0) p.hand_in.put(blockIdx.x, result);
+        return;
+      }
+      if (thread > 0) result = {};
+      for (uint32_t i = thread; i < part; i += threads)
+        merge(result, p.hand_in.template take<Key>(blockIdx.x - part + i));
+      __shared__ Far<Key> of_warps[kWholeThreads / 32];
+      result = block_combine(result, thread, threads, of_warps);
     }
     __shared__ Far<Key> parts[kCluster];
     if (p.cluster > 1 && !cluster_combine(result, part, p.cluster, parts)) return;
@@ -252,7 +252,7 @@ __global__ void __launch_bounds__(kWholeThreads, whole_blocks(sizeof(typename El
   p.out.put(p.result_of_row(row), result.index * p.step, [&] {
     int64_t at = result.index;
     if constexpr (Rows::kMapped) at = p.position_of(static_cast<uint32_t>(at));
-    return element.value(first[at]);
+    return element.value(first[at - begin]);
   });
 }
 
@@ -262,7 +262,7 @@ void launch_loads(const Reduction& r, const Problem& problem, Element element, v
   if constexpr (kLoads > 1) {
     if (!problem.plan.vector) kernel = whole_rows<kLoads, false, kBatches, WholeRows, Element>;
   }
-  launch(kernel, problem.plan, WholeRows(problem, r.groups), element, stream);
+  enqueue(kernel, problem.plan, stream, 0, element, WholeRows(problem, r.groups));
 }
 
 template <class Element>
@@ -271,7 +271,7 @@ void launch_mapped(const Reduction& r, const Problem& problem, Element element, 
   const auto kernel = problem.plan.batches > 0
                           ? whole_rows<kLoads, false, true, MappedRows, Element>
                           : whole_rows<kLoads, false, false, MappedRows, Element>;
-  launch(kernel, problem.plan, MappedRows(problem, r.groups), element, stream);
+  enqueue(kernel, problem.plan, stream, 0, element, MappedRows(problem, r.groups));
 }
 
 }  // namespace

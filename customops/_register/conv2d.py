@@ -222,6 +222,8 @@ def _register_autograd(op: str) -> None:
                groups=1, dim=1, keepdim=True):  # fmt: skip
         rest = (stride, padding, dilation, groups, dim, keepdim)
         if _may_need_gradient(input, weight, bias):
+            if of_subclass := autograd.of_subclass.get((op, type(input))):
+                return of_subclass(input, weight, bias, scale, *rest)
             if _is_one_kernel(input, weight, bias, dim):
                 return FusedExtreme.apply(largest, input, weight, bias, scale, *rest)[0]
             check(op, input, weight, bias, *rest[:-1])
@@ -303,7 +305,10 @@ def _register_vmap(op: str) -> None:
 
 
 def _register_autocast(op: str) -> None:
-    """The rule of conv2d: everything in the lower precision, but what is in float64."""
+    """The rule of conv2d: everything in the lower precision, but what is in float64.
+
+    Each call casts its parameters: torch offers the cache of its own casts to nobody else.
+    """
     overload = getattr(torch.ops.reduceops, op).default
 
     def register(device: str, key: str) -> None:

@@ -55,7 +55,8 @@ def measure(
         **{"mask": case.mask, "index": case.index, "mask_bytes": case.mask_bytes},
         **{"group": case.group, "threads": threads, "input_bytes": case.input_bytes},
     }
-    torch.compiler.reset()
+    if "torch._dynamo" in sys.modules:  # to import it takes seconds
+        torch.compiler.reset()
     if case.input_bytes * 2.5 > available_bytes(device):
         return row | {"skipped": "not enough memory", "contenders": {}}
     x = case.make_input(device)

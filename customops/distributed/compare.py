@@ -5,7 +5,6 @@ Where that does not fit, all ranks raise the same error, which says what differs
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
-from weakref import ref
 
 import torch
 import torch.distributed as dist
@@ -14,26 +13,13 @@ from torch.distributed.tensor import DTensor, Shard
 
 from .. import checks
 from .exchange import is_traced
+from .links import is_compared
 from .pairs import is_wide
-
-ranks: dict[ref, int] = {}  # of groups, for to ask torch in every call takes a microsecond
-
-
-def ranks_of(group: dist.ProcessGroup) -> int:
-    """How many; negative if the environment says, at the group's first call, that calls are to be
-    compared."""
-    count = -group.size() if _is_asked_for() else group.size()
-    ranks[ref(group, lambda gone: ranks.pop(gone, None))] = count
-    return count
 
 
 def is_capturing() -> bool:
     """Whether a CUDA graph is captured, which no object can be gathered in."""
     return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
-
-
-def _is_asked_for() -> bool:
-    return dist.get_debug_level() == dist.DebugLevel.DETAIL
 
 
 class ShardCall(NamedTuple):
@@ -124,7 +110,7 @@ def dtensors(
 ) -> None:
     """Raises where ranks differ, or one's check of the call, which gives (dims, index_dtype), or of
     its shard does."""
-    if not isinstance(x, DTensor) or not _is_asked_for() or is_capturing():
+    if not isinstance(x, DTensor) or not is_compared() or is_capturing():
         return
     mesh, local = x.device_mesh, x.to_local()
     if mesh.get_coordinate() is None or is_traced(local):

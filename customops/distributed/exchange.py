@@ -9,10 +9,10 @@ from torch import Tensor
 
 from .. import _torch_private
 from . import symmetric
+from .links import Link, link_of
 
 _is_compiling, _modes = torch.compiler.is_dynamo_compiling, _torch_private.dispatch_modes
 _PLAIN = (Tensor, torch.nn.Parameter)
-_all_gather = _torch_private.direct_all_gather()
 
 
 def is_traced(x: Tensor) -> bool:
@@ -79,7 +79,7 @@ def reduce_in_eager_mode(
     keepdim: bool,
     offset: int | None,
     group: dist.ProcessGroup,
-    ranks: int,
+    link: Link,
     largest: bool,
     indices_only: bool,
 ) -> tuple[Tensor | None, Tensor]:
@@ -89,6 +89,7 @@ def reduce_in_eager_mode(
         start = [] if offset is None else [offset]
         return reduce_shard(x, [dim], keepdim, start, [], [group], largest)
     exchange = symmetric.exchanges.get(group)
+    ranks, _, all_gathers = link
     room = ranks if exchange is None else 0
     if offset is None:
         words, gathered = _direct_pairs_dim(x, dim, largest, room)
@@ -99,7 +100,7 @@ def reduce_in_eager_mode(
             return exchange(words, x, [dim], largest, keepdim)
         gathered = _gathered(words, (group,), False)
     elif ranks > 1:
-        _all_gather(group, gathered, words)
+        all_gathers[words.is_cuda](gathered, words)
     else:
         gathered = words
     keep = (True,) if keepdim else ()
@@ -119,7 +120,7 @@ def _gathered(words: Tensor, groups: Sequence[dist.ProcessGroup], traced: bool) 
             continue
         rows, length = words.shape
         gathered = words.new_empty((ranks * rows, length))
-        _all_gather(group, gathered, words)
+        link_of(group).all_gather(gathered, words)
         words = gathered
     return words
 

@@ -4,6 +4,7 @@ import operator
 from functools import partial
 from weakref import ref
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.autograd import forward_ad
@@ -13,9 +14,11 @@ from .. import _torch_private, checks, ops
 from ..results import ValuesIndices
 from . import compare, symmetric
 from .exchange import is_traced, reduce_in_eager_mode, reduce_shard
+from .links import link_of, links
 from .pairs import check_place
 
-_ProcessGroup, _group = dist.ProcessGroup, dist.group
+_ProcessGroup, _member = dist.ProcessGroup, dist.GroupMember
+_is_compiling, _modes = torch.compiler.is_dynamo_compiling, _torch_private.dispatch_modes
 Group = _ProcessGroup | None
 
 
@@ -224,23 +227,16 @@ def _reduce(
 ) -> tuple[Tensor | None, Tensor]:
     """(values, indices); values may be None with `indices_only`. What it does in eager mode costs
     as much as the kernels, so one rank's own arguments are looked at when something went wrong."""
-    if is_traced(x):
-        if isinstance(x, DTensor):
-            return _reduce_dtensor(op, x, dim, keepdim, group, offset)
-        group = _check_group(op, group)
-        _check_call(op, x, dim, keepdim, offset, indices_only)
-        start = [] if offset is None else [offset]
-        return reduce_shard(x, [dim], keepdim, start, [], [group], largest, None, indices_only)
+    if (_is_compiling() or type(x) is not Tensor or _modes()) and is_traced(x):
+        return _reduce_traced(op, x, dim, keepdim, group, offset, largest, indices_only)
     if group is None:
-        group = _group.WORLD
+        group = _member.WORLD
     if not isinstance(group, _ProcessGroup):
         group = _check_group(op, group)
-    ranks = compare.ranks.get(ref(group)) or compare.ranks_of(group)
-    if ranks < 0:
-        ranks = -ranks
-        if not compare.is_capturing():
-            check = partial(_check_call, op, x, dim, keepdim, offset, indices_only)
-            compare.shards(op, x, dim, group, offset, check)
+    link = links.get(ref(group)) or link_of(group)
+    if link.is_compared and not compare.is_capturing():
+        check = partial(_check_call, op, x, dim, keepdim, offset, indices_only)
+        compare.shards(op, x, dim, group, offset, check)
     try:
         # What no operator sees before this rank has sent something.
         if (
@@ -249,10 +245,28 @@ def _reduce(
             or (not indices_only and _has_unknown_gradient(x))
         ):
             _check_call(op, x, dim, keepdim, offset, indices_only)
-        return reduce_in_eager_mode(x, dim, keepdim, offset, group, ranks, largest, indices_only)
+        return reduce_in_eager_mode(x, dim, keepdim, offset, group, link, largest, indices_only)
     except (RuntimeError, TypeError, AttributeError):
         _check_call(op, x, dim, keepdim, offset, indices_only)
         raise
+
+
+def _reduce_traced(
+    op: str,
+    x: Tensor,
+    dim: int,
+    keepdim: bool,
+    group: Group,
+    offset: int | None,
+    largest: bool,
+    indices_only: bool,
+) -> tuple[Tensor | None, Tensor]:
+    if isinstance(x, DTensor):
+        return _reduce_dtensor(op, x, dim, keepdim, group, offset)
+    group = _check_group(op, group)
+    _check_call(op, x, dim, keepdim, offset, indices_only)
+    start = [] if offset is None else [offset]
+    return reduce_shard(x, [dim], keepdim, start, [], [group], largest, None, indices_only)
 
 
 def _has_unknown_gradient(x: Tensor) -> bool:
@@ -275,7 +289,7 @@ def _reduce_dtensor(
 
 
 def _check_group(op: str, group: Group) -> dist.ProcessGroup:
-    world = _group.WORLD
+    world = _member.WORLD
     if world is None:
         raise RuntimeError(
             f"customops.distributed.{op}: torch.distributed.init_process_group() comes first"

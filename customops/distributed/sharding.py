@@ -14,10 +14,10 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
+from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
 
 from .. import _torch_private, checks
-from .._register import autograd
+from .._register import autograd, conv2d
 from . import compare
 from .exchange import reduce_shard, softmax_max_of_shard
 
@@ -191,6 +191,37 @@ def _softmax(op, func, x, dim, keepdim=False):
     return _reduce(op, x, dim, keepdim, local_op, _BOTH)
 
 
+def _conv2d(
+    op, func, input, weight, bias, scale, stride=(1, 1), padding=(0, 0), dilation=(1, 1), groups=1,
+    dim=1, keepdim=True,
+):  # fmt: skip
+    """A batch stays sharded; all else is replicated."""
+    tensors = [tensor for tensor in (input, weight, bias) if tensor is not None]
+    if not all(isinstance(tensor, DTensor) for tensor in tensors):
+        raise RuntimeError(f"reduceops::{op}: input, weight and bias must be DTensors, all or none")
+    mesh = input.device_mesh
+    if any(tensor.device_mesh != mesh for tensor in tensors):
+        raise RuntimeError(f"reduceops::{op}: input, weight and bias must be on one mesh")
+    shape = conv2d.check(op, input, weight, bias, stride, padding, dilation, groups, dim)
+    dims = checks.wrap_dims(op, len(shape), dim)
+    keeps_batch = len(shape) == 4 and 0 not in dims
+    shards = [0 if keeps_batch and shard == 0 else None for shard in _shards(input)]
+    placements = [Replicate() if shard is None else Shard(shard) for shard in shards]
+    everywhere = [Replicate()] * mesh.ndim
+    # Their gradients are those of this rank's part of the batch.
+    terms = [Replicate() if shard is None else Partial() for shard in shards]
+    local = _redistributed(input, placements).to_local()
+    weight, bias = (
+        t if t is None else t.redistribute(mesh, everywhere).to_local(grad_placements=terms)
+        for t in (weight, bias)
+    )
+    result = func(local, weight, bias, scale, stride, padding, dilation, groups, dim, keepdim)
+    shape = torch.Size(checks.reduced_shape(shape, dims, keepdim))
+    return DTensor.from_local(
+        result, mesh, placements, run_check=False, shape=shape, stride=_contiguous(shape)
+    )
+
+
 # By overload: the operator that errors name, and the rule.
 RULES = {
     "argmin": ("argmin", _arg),
@@ -210,6 +241,8 @@ RULES = {
     "scale_max": ("scale_max", _scaled),
     "_scale_min_indices": ("scale_min", _scaled),
     "_scale_max_indices": ("scale_max", _scaled),
+    "conv2d_scale_min": ("conv2d_scale_min", _conv2d),
+    "conv2d_scale_max": ("conv2d_scale_max", _conv2d),
 }
 
 

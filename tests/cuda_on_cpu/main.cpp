@@ -352,7 +352,7 @@ void run(const Case& c) {
     launch_fill(r, nullptr);
   } else {
     kLaunch[static_cast<int>(plan.walk)](r, problem, nullptr);
-    if (plan.split()) launch_combine(r, problem, true, nullptr);
+    if (plan.has_combine()) launch_combine(r, problem, true, nullptr);
     if (r.groups.copies > 1) launch_repeat(r, nullptr);
   }
   if (hides_groups) {
@@ -652,10 +652,14 @@ void check_finish() {
     const float worst = largest ? infinity : -infinity, sign = largest ? -1 : 1;
     // Filters give (sum, difference + 0.5) of the two channels.
     SmallConvolution c(largest, {worst, 1, 1, worst, 3, 2, -worst, 1, sign * most, 0});
-    const float left[] = {worst, worst, sign * 1.5f, sign * most, sign * most};
-    const float found[] = {0, 0, 1, infinity, infinity};
-    std::copy(left, left + 5, c.extremes);
-    std::copy(found, found + 5, c.channels);
+    const float left[] = {worst, worst, sign * 1.5f, sign * most};
+    const float found[] = {0, 0, 1, infinity};
+    set_undecided(c.left, nullptr);  // the last position's channel
+    c.left.operands.channels = nullptr;
+    set_undecided(c.left, nullptr);  // and extreme
+    c.left.operands.channels = c.channels;
+    std::copy(left, left + 4, c.extremes);
+    std::copy(found, found + 4, c.channels);
     const float expected[] = {worst, worst, sign * 1.5f, -worst, sign * most};
     const int64_t chosen[] = {0, 0, 1, 0, 0};
     float to[5];

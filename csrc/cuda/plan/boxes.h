@@ -26,6 +26,14 @@ inline bool without_gaps(int64_t pitch, int64_t bytes) {
   return pitch <= bytes + std::max<int64_t>(32, bytes / 4);
 }
 
+// Lanes that copy each of so many pieces: each copies some blocks of 16 bytes. But no thread of the
+// block shall be without a piece, and neighbours ask for whole sectors, and several, at a time.
+inline int lanes_to_copy(int64_t blocks, int64_t pieces, int64_t blocks_of_lane) {
+  const int64_t wanted =
+      std::max({ceil_div(blocks, blocks_of_lane), kGroupThreads / pieces, int64_t(4)});
+  return static_cast<int>(ceil_pow2(std::min({wanted, blocks, int64_t(32)})));
+}
+
 // Lanes to each of so many outputs, or slots of them: those with which a block is done first. A
 // round of outputs takes each lane some time besides its elements.
 inline int lanes_for(int64_t items, int64_t walk) {
@@ -60,7 +68,7 @@ inline int64_t bytes_of_group(const Dims& reduced, int64_t bytes, int64_t run, i
 // The box of groups, `bytes` per element; none where a group is larger than `most` bytes. A block
 // copies some `tile_bytes`.
 inline std::optional<Box> make_box(const Groups& groups, int64_t bytes, bool rows, int64_t most,
-                                   int64_t tile_bytes) {
+                                   int64_t tile_bytes, int64_t copy_blocks) {
   using namespace box;
   most = std::min(most, kMostBytes);
   tile_bytes = std::clamp(tile_bytes, most, kMostBytes);
@@ -102,7 +110,7 @@ inline std::optional<Box> make_box(const Groups& groups, int64_t bytes, bool row
     if (room % 32 == 0) room += kLoadBytes;
     plan.group_pitch = static_cast<int>(room);
     plan.tile = std::clamp<int64_t>(tile_bytes / room, 1, count);
-    plan.copy_lanes = static_cast<int>(std::min<int64_t>(32, ceil_pow2(group / kLoadBytes + 1)));
+    plan.copy_lanes = lanes_to_copy(group / kLoadBytes + 1, plan.tile, copy_blocks);
   }
   const int64_t slot = std::max<int64_t>(4, bytes), slots = ceil_div(plan.columns * bytes, slot);
   plan.lanes = 1;
@@ -152,7 +160,8 @@ struct BoxesPlan {
   static bool make(const PlanInput& in, Plan& plan) {
     const bool is_row = in.rows && in.groups.reduced.count == 1;
     const int64_t most = is_row ? in.tuning.short_row_bytes : in.tuning.small_group_bytes;
-    const auto box = make_box(in.groups, in.bytes, in.rows, most, in.tile_bytes());
+    const auto box =
+        make_box(in.groups, in.bytes, in.rows, most, in.tile_bytes(), in.tuning.copy_blocks);
     if (!box) return false;
     plan = in.empty_plan(Walk::kBoxes);
     keep_whole(plan, in);
@@ -171,16 +180,19 @@ struct BoxesPlan {
         traffic.outputs / static_cast<double>(box.columns) *
         (box.pieces ? box.group_bytes + kLoadBytes : std::max(box.group_pitch, box.group_bytes));
     const PerBytes of_element = in.rows ? price::kBoxRow : price::kBoxColumn;
-    // Lanes that copy a piece find it first.
+    // What copies a piece finds it first.
+    const auto lanes =
+        static_cast<double>(std::min<int64_t>(32, ceil_pow2(box.group_bytes / kLoadBytes + 1)));
     const double copies =
-        box.pieces ? 80 * box.copy_lanes * traffic.outputs / static_cast<double>(box.columns) : 0;
+        box.pieces ? 80 * lanes * traffic.outputs / static_cast<double>(box.columns) : 0;
     const double slots = traffic.bytes / static_cast<double>(in.slot_bytes());
     return {.read = std::max(traffic.read, box.pieces ? 0 : copied),
             .sectors = copied,
             .instructions = of_bytes(of_element, in.bytes) * traffic.elements +
                             75 * traffic.outputs + 12 * copied / kLoadBytes + copies +
                             price::kConflict * (conflicts(in, box) - 1) * slots,
-            .extra = 0.8};
+            .extra = 0.8,
+            .share = in.bytes == 1 && box.reading == 0 ? 1.4 : 1};  // as measured
   }
 
  private:

@@ -47,14 +47,12 @@ class BulkColumnsPlan {
     if (!plan.contiguous && copy < in.tuning.full_segment_bytes)
       use *= kSlow * std::min(1., static_cast<double>(copy) / 1024);
     const double shares = traffic.outputs * static_cast<double>(plan.shares * plan.parts);
-    const bool one_by_one = plan.shares == 1 && plan.parts == 1 && in.bytes <= 2 && in.stores > 1;
-    const double values = one_by_one ? price::kBulkValue * traffic.outputs : 0;
     // Of small types, clusters whose candidates a second kernel combines.
     const double both = in.bytes <= 2 && plan.cluster > 1 && plan.split() ? 3 : 0;
     return {.read = 0.96 * traffic.read / use,
             .sectors = traffic.bytes,
             .instructions = of_bytes(price::kColumn, in.bytes) * traffic.elements +
-                            90 * shares / static_cast<double>(slots_per_reader(in.bytes)) + values,
+                            90 * shares / static_cast<double>(slots_per_reader(in.bytes)),
             .extra = 0.5 + price::kItem * rounds + both};
   }
 

@@ -42,29 +42,48 @@ struct ColumnsPlan {
     const auto few = [&](int64_t blocks) {
       return outer * across * lanes * shares < blocks * kThreads;
     };
+    // Fewer lanes than a warp's, whose packs still fill a line: worth it where so many more blocks
+    // spare a second kernel, and for small types, which combine fast.
+    const int64_t of_line = kLineBytes / kLoadBytes;
+    const bool narrow = packs && in.task == Task::kExtreme && in.bytes <= 4 &&
+                        (in.bytes <= 2 || outer * ceil_div(columns, of_line) >= in.multiprocessors);
+    const int64_t resident = in.multiprocessors * packed_blocks(plan.realigned);
     for (; few(rounds ? in.tuning.column_rounds * full : full) ||
            (along_mask && shares < kSectorBytes);
          shares *= 2) {
       const int64_t least =
           few(full) || along_mask ? in.tuning.column_loads : in.tuning.round_loads;
       if (in.walk < least * shares * 2) break;
+      int64_t halved = lanes;
       if (lanes * shares * 2 > kThreads) {
-        if (lanes <= 32) break;
-        lanes = round_up(lanes / 2, 32);
-        across = ceil_div(columns, lanes);
-        if (lanes * shares * 2 > kThreads) break;
+        halved = lanes > 32 ? round_up(lanes / 2, 32) : ceil_div(lanes, 2);
+        if (halved < (narrow ? of_line : 32)) break;
       }
+      // A few blocks more than find room at once would run by themselves in the end.
+      const int64_t tiles = outer * ceil_div(columns, halved);
+      const int64_t blocks = ceil_div(tiles, kThreads / (halved * shares * 2));
+      const bool limited =
+          in.bytes <= 2 ? halved >= of_line : halved < std::min<int64_t>(lanes, 32);
+      if (narrow && limited && blocks > resident) break;
+      lanes = halved;
+      across = ceil_div(columns, lanes);
     }
     plan.across = across;
     plan.tiles = outer * across;
     if (plan.staged)  // no warp without a segment
       plan.threads = static_cast<int>(kThreads / (lanes * shares) * (lanes * shares));
     const int64_t units = ceil_div(plan.tiles, plan.threads / (lanes * shares));
-    // A second launch pays only where one leaves multiprocessors without a block, and much to do.
+    // A second launch pays only where one leaves multiprocessors without a block, or most of memory
+    // waiting, and much to do.
     int64_t wanted = 1;
     const int64_t loads = ceil_div(in.walk, shares);
-    if (units < in.multiprocessors && loads >= in.tuning.split_loads)
-      wanted = std::min(ceil_div(full, units), loads / in.tuning.part_loads);
+    const auto bytes = static_cast<double>(in.total) * 1e-6;
+    const double in_flight = static_cast<double>(units * kThreads * 4 * kLoadBytes) * 1e-6;
+    const bool waits =
+        units < full && in.task == Task::kExtreme && inner.stride == 1 &&
+        bytes * (price::kLatency / in_flight - 1 / price::kMemory) > price::kWorkspace;
+    if ((units < in.multiprocessors || waits) && loads >= in.tuning.split_loads)
+      wanted = std::min({ceil_div(full, units), resident / units, loads / in.tuning.part_loads});
     cut(plan, in, wanted, 1);
     plan.lanes = static_cast<int>(lanes);
     plan.shares = static_cast<int>(shares);
@@ -99,9 +118,13 @@ struct ColumnsPlan {
   }
 
   static Work work(const PlanInput& in, const Plan& plan, const Traffic& traffic) {
-    const double resident = column_blocks(in.bytes, plan.vector);
-    const int64_t loads = std::min<int64_t>(column_loads(in.bytes, plan.vector),
-                                            ceil_div(plan.part_extent, plan.shares));
+    const bool packed = in.task == Task::kExtreme && in.bytes <= 2 &&
+                        is_packed(plan, in.groups.reduced.count, in.bytes);
+    const double resident =
+        packed ? packed_blocks(plan.realigned) : column_blocks(in.bytes, plan.vector);
+    const int64_t loads =
+        std::min<int64_t>(packed ? kPackedLoads : column_loads(in.bytes, plan.vector),
+                          ceil_div(plan.part_extent, plan.shares));
     const double shares = traffic.outputs * static_cast<double>(plan.shares * plan.parts);
     // The last blocks leave multiprocessors idle.
     const double waves =
@@ -111,10 +134,28 @@ struct ColumnsPlan {
     const double rounds = plan.shares == 1 && 2 * loads < extent && extent <= 64 ? 1.08 : 1;
     const double read = traffic.read * (1 + 0.03 / std::max(1., waves)) * rounds;
     const double extra = plan.shares > 1 ? 2 : 1;
-    const bool one_by_one = plan.shares == 1 && plan.parts == 1 && in.bytes <= 2 && in.stores > 1 &&
-                            in.large() && in_order(in.groups);
-    const double values = one_by_one ? price::kColumnValue * traffic.outputs : 0;
-    const double results = of_bytes(price::kColumnResult, in.bytes) * shares + values;
+    const double results = of_bytes(price::kColumnResult, in.bytes) * shares;
+    if (packed) {
+      const double width = static_cast<double>(in.elements_of_load());
+      const auto columns = static_cast<double>(in.inner().size);
+      const double packs = std::ceil(columns / width) / columns;  // for a column
+      const double joining = plan.realigned ? price::kRealigning : 0;
+      // A ring is faster, for its price, on long columns of large inputs: of 8 bits, and of 16
+      // where many threads share a column.
+      const bool many = in.bytes == 1 || (plan.shares >= 16 && plan.parts == 1);
+      const bool long_columns = plan.realigned && many && in.walk >= price::kLongColumn &&
+                                in.total >= in.bytes * price::kLongColumns;
+      return {.read = read,
+              .sectors =
+                  traffic.bytes + (plan.realigned ? traffic.elements / columns * kSectorBytes : 0),
+              .instructions = (of_bytes(price::kPackedColumn, in.bytes) * width + joining) * packs *
+                                  traffic.elements +
+                              price::kPackedShare * packs * shares +
+                              price::kPackedResult * traffic.outputs,
+              .in_flight = in_flight(in, plan, resident, loads * kLoadBytes),
+              .extra = extra,
+              .share = long_columns ? 1.2 : 1};
+    }
     if (plan.vector)
       return {.read = read,
               .sectors = traffic.bytes,

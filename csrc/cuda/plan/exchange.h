@@ -8,7 +8,7 @@ namespace reduceops::cuda {
 // The tiles of groups over one reduced dim; none where results of a tile are not side by side. A
 // column has at most `most` bytes, a tile some `tile_bytes`.
 inline std::optional<Exchange> make_exchange(const Groups& groups, int64_t bytes, int64_t most,
-                                             int64_t tile_bytes) {
+                                             int64_t tile_bytes, int64_t copy_blocks) {
   using E = Exchange;
   if (groups.reduced.count != 1 || groups.kept.count < 2 || groups.kept.count > kBoxDims) return {};
   const Dim along = groups.reduced.dim[0], inner = groups.kept.dim[0];
@@ -60,8 +60,10 @@ inline std::optional<Exchange> make_exchange(const Groups& groups, int64_t bytes
   }
   // Where there are few groups, a tile is as large with more columns.
   const int64_t times = tile_bytes / (plan.groups * plan.group_pitch);
-  if (plan.groups == group_count && times > 1 && !cut(std::min(inner.size, times * plan.columns)))
-    return {};
+  if (plan.groups == group_count && times > 1) {
+    const Exchange before = plan;
+    if (!cut(std::min(inner.size, times * plan.columns))) plan = before;
+  }
   if (plan.groups < std::min(group_count, E::kLeastNeighbours)) return {};
   // Neighbouring columns continue where groups end.
   const int64_t side_by_side = neighbours <= plan.groups && inner.step == neighbours
@@ -69,8 +71,8 @@ inline std::optional<Exchange> make_exchange(const Groups& groups, int64_t bytes
                                    : std::min(neighbours, plan.groups);
   if (side_by_side < E::kLeastNeighbours) return {};
 
-  plan.copy_lanes =
-      static_cast<int>(std::min<int64_t>(32, ceil_pow2(plan.piece_bytes / kLoadBytes + 1)));
+  // The lanes of a group copy all of its pieces.
+  plan.copy_lanes = box::lanes_to_copy(plan.piece_bytes / kLoadBytes + 1, plan.groups, copy_blocks);
   plan.lead_bytes = static_cast<int>(round_up(E::kLeadBytes * plan.groups, kLineBytes));
   plan.stage_bytes = static_cast<int>(
       round_up(plan.groups * plan.group_pitch + kLoadBytes + box::kSlack, kLineBytes));
@@ -89,8 +91,8 @@ struct ExchangePlan {
   static bool usual(const PlanInput&) { return false; }  // its price says so
 
   static bool make(const PlanInput& in, Plan& plan) {
-    const auto found =
-        make_exchange(in.groups, in.bytes, in.tuning.exchange_bytes, in.tuning.tile_bytes);
+    const auto found = make_exchange(in.groups, in.bytes, in.tuning.exchange_bytes,
+                                     in.tuning.tile_bytes, in.tuning.copy_blocks);
     if (!found) return false;
     plan = in.empty_plan(Walk::kExchange);
     keep_whole(plan, in);
@@ -117,7 +119,8 @@ struct ExchangePlan {
             .sectors = traffic.outputs * pieces * (e.piece_bytes + (aligned ? 0 : 24)),
             .instructions = of_output * traffic.outputs,
             .in_order = true,
-            .extra = 1};
+            .extra = 1,
+            .share = in.walk * in.bytes > 112 ? 1.5 : 1};  // few groups fit a tile
   }
 };
 

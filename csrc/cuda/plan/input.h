@@ -98,7 +98,9 @@ inline void keep_whole(Plan& plan, const PlanInput& in) {
   plan.part_extent = in.walk;
 }
 
-// Cuts the reduced extent in at most `wanted` parts, as the workspace allows.
+// Cuts the reduced extent in at most `wanted` parts, as the workspace allows. (Groups of more than
+// kMaxPartExtent positions have parts in any case. So many that their candidates take more than the
+// workspace's size can only be groups that overlap in memory.)
 inline void cut(Plan& plan, const PlanInput& in, int64_t wanted, int64_t multiple) {
   if (wanted <= 1 && in.walk <= kMaxPartExtent) return keep_whole(plan, in);
   const int64_t fits = kWorkspaceBytes / (plan.candidate_bytes * in.groups.outputs);

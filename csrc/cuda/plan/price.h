@@ -1,5 +1,5 @@
 // What a plan would cost, in microseconds on an H200: enough to compare walks, not to predict a
-// time. The machine's constants and most instruction counts were fitted to 1 105 measured random
+// time. The machine's constants and most instruction counts were fitted to 1 749 measured random
 // layouts; those of rows, small and bulk_columns, of which there were too few, were set so that the
 // walks measured to be best stay the cheapest. Measured times of the sweep are 0.74 to 0.99 of
 // these, so a difference of a few percent means nothing.
@@ -30,12 +30,13 @@ inline double of_bytes(const PerBytes& values, int64_t bytes) {
 namespace price {
 
 constexpr double kMultiprocessors = 132;
-constexpr double kMemory = 4.55, kL2 = 6.5;         // MB in a microsecond
-constexpr double kInstructions = 23.4;              // millions of a lane: 3/4 of what is issued
-constexpr double kLatency = 0.9;                    // of a load from memory
-constexpr double kInFlight = 64e-3;                 // MB of loads of a multiprocessor, at most
-constexpr double kOverlap = 0.15;                   // of what is done meanwhile
-constexpr double kCluster = 1.5, kWorkspace = 3.5;  // of combining parts
+constexpr double kMemory = 4.55, kL2 = 6.5;  // MB in a microsecond
+constexpr double kInstructions = 23.4;       // millions of a lane: 3/4 of what is issued
+constexpr double kLatency = 0.9;             // of a load from memory
+constexpr double kInFlight = 64e-3;          // MB of loads of a multiprocessor, at most
+constexpr double kOverlap = 0.15;            // of what is done meanwhile
+// Of combining parts: in a cluster, in a second kernel, by their last block.
+constexpr double kCluster = 1.5, kWorkspace = 3.5, kHandIn = 1.5;
 constexpr double kItem =
     1.3;  // of a tile that comes through a ring, before its block takes the next
 constexpr double kBurst = 64;       // bytes that memory delivers at once
@@ -51,11 +52,13 @@ constexpr double kValue = 15;  // to have its value
 constexpr PerBytes kHeldRow = {2, 1.4, 2, 4};     // 16-byte loads that are held
 constexpr PerBytes kLoopedRow = {3, 2.1, 3, 5};   // in rounds
 constexpr PerBytes kColumn = {5, 3.4, 3.6, 5.5};  // 16-byte loads of neighbouring columns
+// The same where key and position are one integer; more for each share of a pack of columns, and
+// for each result.
+constexpr PerBytes kPackedColumn = {1.4, 4.0, 0, 0};
+constexpr double kPackedShare = 150, kPackedResult = 45;
+constexpr int64_t kLongColumn = 24, kLongColumns = 60 << 20;  // elements; bytes of 8-bit ones
 // More for each share of a column: its first rows all win.
 constexpr PerBytes kColumnResult = {120, 60, 20, 15};
-// More for each result with a value of 8 or 16 bits: a thread has several neighbouring ones, and
-// each of its stores touches a sector.
-constexpr double kColumnValue = 200, kBulkValue = 50;
 constexpr PerBytes kBoxRow = {4.5, 5.5, 7, 10};  // from shared memory
 constexpr PerBytes kBoxColumn = {4.5, 4.5, 6, 9};
 constexpr double kFlatDim = 25;     // of finding an element over one dim more
@@ -153,7 +156,7 @@ inline double microseconds(const PlanInput& in, const Plan& plan, const Traffic&
   const double hidden = std::min(bytes, instructions);
   const double share = kMultiprocessors / static_cast<double>(in.multiprocessors);
   double extra = work.extra;
-  if (plan.split()) extra += kWorkspace;
+  if (plan.split()) extra += plan.has_combine() ? kWorkspace : kHandIn;
   if (plan.cluster > 1) extra += price::kCluster;
   return work.share * (traffic.start + (longest + kOverlap * hidden) * share + extra);
 }

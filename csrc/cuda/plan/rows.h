@@ -15,7 +15,9 @@ struct RowsPlan {
     plan.threads = kThreads;
     const auto& reduced = in.groups.reduced;
     const int64_t width = in.elements_of_load(), outputs = in.groups.outputs;
-    const bool long_runs = reduced.count == 1 || in.along().size >= in.tuning.min_vector_run;
+    const bool packed = is_packed(in);
+    const bool long_runs =
+        reduced.count == 1 || packed || in.along().size >= in.tuning.min_vector_run;
     plan.spaced = reduced.count > 0 && in.along().stride == 2 && long_runs && in.bytes <= 4 &&
                   in.task == Task::kExtreme;
     plan.vector = plan.spaced || (reduced.count > 0 && in.along().stride == 1 && long_runs);
@@ -40,19 +42,24 @@ struct RowsPlan {
       if (in.bulk && whole_block && plan.vector && units * kCluster * 2 > in.multiprocessors)
         wanted = std::min(wanted, kCluster);
     }
-    cut(plan, in, wanted, plan.vector ? 2048 / in.bytes : 1);
+    cut(plan, in, wanted, packed ? in.along().size : plan.vector ? 2048 / in.bytes : 1);
     if (in.bulk && whole_block && plan.parts <= kCluster)
       plan.cluster = static_cast<int>(plan.parts);
     // Runs that are shorter than what the lanes load at once would leave them waiting.
-    plan.flat = !plan.vector && in.has_flat_positions() && in.along().size < plan.lanes * kFewLoads;
+    plan.flat = packed || (!plan.vector && in.has_flat_positions() &&
+                           in.along().size < plan.lanes * kFewLoads);
+    plan.realigned = packed && !runs_aligned(in);
+    bool short_runs = false;  // of which a lane has all loads in flight at once
     if (reduced.count > 1 && !plan.flat) {
       const int64_t of_run = plan.vector ? ceil_div(in.along().size, width) : in.along().size;
       const int64_t most = of_run > 32 * kManyLoads ? plan.lanes : std::min(plan.lanes, 32);
-      const int64_t lanes = std::min(most, ceil_pow2(ceil_div(of_run, in.tuning.lane_loads)));
+      const int64_t lanes = std::min(most, ceil_pow2(ceil_div(of_run, in.tuning.run_loads)));
       plan.runs = static_cast<int>(plan.lanes / lanes);
+      short_runs = of_run <= kFewLoads * lanes;
     }
     const int64_t loads_of_part = plan.vector ? ceil_div(plan.part_extent, width) : 0;
-    plan.loads = loads_of_part >= 2 * kManyLoads * plan.lanes ? kManyLoads : kFewLoads;
+    const bool many = loads_of_part >= 2 * kManyLoads * plan.lanes && !short_runs;
+    plan.loads = many ? kManyLoads : kFewLoads;
     plan.blocks = units * plan.parts;
     return true;
   }
@@ -62,12 +69,38 @@ struct RowsPlan {
            is_mask_sparse(in.along()) && in.inner().mask_stride == 1;
   }
 
+  // Several runs, each of a pack at least, but so short that the lanes would wait for each.
+  static bool is_packed(const PlanInput& in) {
+    if (in.task != Task::kExtreme || !in.has_flat_positions() || in.walk > kMaxPartExtent)
+      return false;
+    const bool aligned = runs_aligned(in);
+    const int64_t run = in.along().size * in.bytes;
+    if (in.along().stride != 1 || run < kLoadBytes || (in.bytes == 8 && !aligned)) return false;
+    return run <= in.tuning.packed_run_bytes * (aligned && in.bytes >= 4 ? 16 : 1);
+  }
+  // Whether each run begins and ends where loads of 16 bytes do.
+  static bool runs_aligned(const PlanInput& in) {
+    return in.address_aligned(kLoadBytes) && in.along().size * in.bytes % kLoadBytes == 0 &&
+           in.strides_aligned(in.groups.axes, 0, kLoadBytes) &&
+           in.strides_aligned(in.groups.reduced, 1, kLoadBytes);
+  }
+
   static Work work(const PlanInput& in, const Plan& plan, const Traffic& traffic) {
     const double threads = traffic.outputs * static_cast<double>(plan.lanes * plan.parts);
     const Dim run = in.groups.reduced.count > 0 ? in.along() : Dim{1, 0, 0, 0};
     const double runs = traffic.elements / static_cast<double>(run.size);
     const double resident = static_cast<double>(kRowLoads) / (kThreads * plan.loads);
     const double overhead = 200 * threads + (plan.flat ? 0 : 60 * runs * plan.lanes / plan.runs);
+    if (plan.vector && plan.flat) {
+      const double packs = runs * std::ceil(static_cast<double>(run.size) /
+                                            static_cast<double>(in.elements_of_load()));
+      return {.read = 1.04 * traffic.read,
+              .sectors = packs * kLoadBytes * (plan.realigned ? 2 : 1),
+              .instructions = of_bytes(price::kLoopedRow, in.bytes) * traffic.elements +
+                              packs * (plan.realigned ? 50 : 30) + overhead,
+              .in_flight = in_flight(in, plan, 4, 4 * kLoadBytes),
+              .extra = 0.6};
+    }
     if (plan.vector)
       return {.read = 1.04 * traffic.read,  // each round of loads waits for the last
               .sectors = traffic.bytes * (plan.spaced ? 2 : 1) + runs * kSectorBytes,

@@ -12,7 +12,8 @@ class TilesMaker {
 
   // A group has at most `most` bytes, a tile some `tile_bytes`; all offsets of elements are
   // multiples of `element`, but where the input begins is one of `address`.
-  TilesMaker(const Groups& groups, int64_t bytes, int64_t address, int64_t most, int64_t tile_bytes)
+  TilesMaker(const Groups& groups, int64_t bytes, int64_t address, int64_t most, int64_t tile_bytes,
+             int64_t side, int64_t copy_blocks)
       : groups_(groups),
         kept_(by_stride(groups.kept)),
         reduced_(by_stride(groups.reduced)),
@@ -20,7 +21,9 @@ class TilesMaker {
         address_(address),
         walk_(walk_extent(groups.reduced)),
         most_(most),
-        tile_bytes_(tile_bytes) {}
+        tile_bytes_(tile_bytes),
+        side_(side),
+        copy_blocks_(copy_blocks) {}
 
   std::optional<E> make() {
     if (kept_.count == 0 || kept_.count > kBoxDims || reduced_.count == 0 ||
@@ -155,9 +158,7 @@ class TilesMaker {
     plan_.tiles = ceil_div(count, plan_.groups);
     // A piece that begins anywhere may touch one block more.
     const int64_t blocks = ceil_div(run, kLoadBytes) + (is_aligned ? 0 : 1);
-    plan_.copy_lanes = static_cast<int>(std::min<int64_t>(32, ceil_pow2(blocks)));
-    if (plan_.copy_lanes > 1 && blocks <= plan_.copy_lanes / 2 + plan_.copy_lanes / 8)
-      plan_.copy_lanes /= 2;
+    plan_.copy_lanes = box::lanes_to_copy(blocks, plan_.groups * plan_.outer_rows, copy_blocks_);
     return true;
   }
 
@@ -185,7 +186,7 @@ class TilesMaker {
     // leave the others a column each.
     const int64_t units = kGroupThreads / plan_.lanes;
     int64_t side = std::max<int64_t>(1, units / ceil_pow2(across));
-    if (!columns_follow_) side = std::max(side, std::min<int64_t>(units, 8));
+    if (!columns_follow_) side = std::max(side, std::min<int64_t>(units, ceil_pow2(side_)));
     plan_.side = static_cast<int>(std::min(side, ceil_pow2(plan_.groups)));
 
     plan_.table_bytes = static_cast<int>(round_up(TileTables(plan_, walk_).end, kLineBytes));
@@ -201,7 +202,7 @@ class TilesMaker {
   const Groups& groups_;
   bool columns_follow_ = false;  // the results of some columns follow each other
   const Dims kept_, reduced_;
-  const int64_t bytes_, address_, walk_, most_, tile_bytes_;
+  const int64_t bytes_, address_, walk_, most_, tile_bytes_, side_, copy_blocks_;
   E plan_{};
 };
 
@@ -220,15 +221,16 @@ struct TilesPlan {
   static bool make(const PlanInput& in, Plan& plan) {
     const bool several = in.groups.reduced.count > 1;
     const int64_t most = several ? in.tuning.small_group_bytes : in.tuning.exchange_bytes;
-    TilesMaker maker(in.groups, in.bytes, in.address, most, in.tile_bytes());
+    TilesMaker maker(in.groups, in.bytes, in.address, most, in.tile_bytes(), in.tuning.tile_side,
+                     in.tuning.copy_blocks);
     const auto found = maker.make();
     if (!found) return false;
-    // Of one reduced dim, what exchange.cu reads as fast: pieces apart of one dim of columns.
-    // And rows that fill more than a sector are read as fast by boxes.
+    // Of one reduced dim, what exchange.cu reads as fast: pieces apart of one dim of columns, whose
+    // results are apart. And rows that fill more than a sector are read as fast by boxes.
     const bool wide = in.rows && in.bytes >= 4 && in.walk * in.bytes > kSectorBytes;
     if (!several && !asked_for(in) &&
-        ((found->outer_rows > 1 && found->column_dims < 2) || found->groups == 1 || wide ||
-         found->reading == Tiles::kScattered))
+        ((found->outer_rows > 1 && found->column_dims < 2 && in.groups.kept.dim[0].step > 1) ||
+         found->groups == 1 || wide || found->reading == Tiles::kScattered))
       return false;
     plan = in.empty_plan(Walk::kTiles);
     keep_whole(plan, in);

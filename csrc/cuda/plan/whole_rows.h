@@ -40,6 +40,7 @@ struct WholeRowsPlan {
     int64_t wanted = std::min(full / outputs, ceil_div(vectors, batch(in)));
     // A cluster combines its parts without a second kernel.
     if (in.bulk && wanted > kCluster && outputs * kCluster * 2 > full) wanted = kCluster;
+    if (in.task == Task::kExtreme) plan.candidate_bytes = kHandInBytes;
     cut(plan, in, wanted, kLineBytes / in.bytes);
     if (in.bulk && plan.parts <= kCluster) plan.cluster = static_cast<int>(plan.parts);
     if (is_held(in)) {

@@ -1,0 +1,123 @@
+// What each walk would take for a reduction, so that the plan is the cheapest.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "cpu/limits.h"
+#include "make_groups.h"
+
+namespace reduceops::cpu {
+
+// Whether memory's order of the reduced dims is the index's: what comes first in it wins a tie.
+inline bool is_ordered(const Dims& reduced) {
+  for (int d = 1; d < reduced.count; ++d)
+    if (reduced.dim[d].step < reduced.dim[d - 1].step) return false;
+  return true;
+}
+
+// What the walks cost on one core, in nanoseconds for inputs in cache: memory costs all of them the
+// same. Fitted to the times of 970 random cases with every walk they may take
+// (AVX-512); only ratios matter.
+namespace price {
+
+constexpr double kLine = 1.5;                                     // 64 bytes of rows
+constexpr double kRow = 3.5, kCopiedRow = 7.6, kSoftmaxRow = 60;  // combining the lanes of one
+constexpr double kRun = 35;                                       // reduced by itself
+constexpr double kCopiedRun = 3.4, kCopiedLine = 1;
+constexpr double kStepped = 0.1, kNear = 0.35, kFar = 0.45;  // elements, by their distance
+constexpr double kGathered = 0.3, kGatheredLine = 4, kGatheredRun = 1, kGatheredElement = 0.5,
+                 kGatheredFar = 1.6;
+constexpr double kApart = 0.7, kRowApart = 1.5;  // what is not read in memory's order
+constexpr double kTile = 32, kColumn = 0.3, kColumnRow = 3.8, kColumnLine = 1.4,
+                 kFoldedColumn = 2.7, kNarrowRow = 9.8;
+constexpr double kScatteredRow = 3.5, kScattered = 0.6, kScatteredColumn = 1.1;  // results
+constexpr double kSlice = 2500, kCandidate = 4, kCombined = 7;                   // of crossed dims
+
+// Of a square of 16 bytes that is transposed.
+constexpr double square(int64_t bytes) {
+  return bytes == 1 ? 11 : bytes == 2 ? 6 : bytes == 4 ? 1.6 : 0.7;
+}
+
+// Of an element that is copied by itself.
+constexpr double element(int64_t stride, int64_t bytes) {
+  return stride <= 4 ? kStepped : stride * bytes < kCopyBytes ? kNear : kFar;
+}
+
+// Whether lines are left out between one run of neighbours and whatever comes next.
+inline bool apart(const Groups& groups, Dim inner, int64_t bytes) {
+  int64_t next = groups.reduced.dim[0].stride;
+  if (groups.axes.count > 1) next = std::min(next, groups.axes.dim[1].stride);
+  return (next - inner.size) * bytes >= 2 * kCopyBytes;
+}
+
+// Rows read run by run, or as copies without gaps.
+struct Rows {
+  double in_runs, copied;
+};
+inline Rows rows(const Groups& groups, int64_t walk, int64_t bytes, bool softmax) {
+  const double elements = static_cast<double>(groups.outputs) * walk, lines = elements * bytes / 64;
+  const Dim inner = groups.reduced.dim[0];
+  const bool ordered = is_ordered(groups.reduced);
+  const Dim copied = ordered ? inner : by_step(groups.reduced).dim[0];
+  const bool whole = groups.reduced.count == 1 && inner.stride == 1;
+  const double read = lines * kLine + groups.outputs * ((in_order(groups) ? 0 : kScatteredRow) +
+                                                        (softmax && !whole ? kSoftmaxRow : 0));
+  const auto gaps = [&](Dim dim) {
+    return dim.stride == 1 ? lines * kCopiedLine : elements * element(dim.stride, bytes);
+  };
+  Rows price{read, read + groups.outputs * kCopiedRow + elements / copied.size * kCopiedRun +
+                       gaps(copied)};
+  if (whole) {
+    price.in_runs += groups.outputs * kRow;
+  } else if (ordered && inner.stride != 1) {
+    price.in_runs = price.copied;
+  } else {
+    price.in_runs += elements / inner.size * kRun + (inner.stride == 1 ? 0 : gaps(inner));
+  }
+  return price;
+}
+
+inline double gather(const Groups& groups, int64_t walk, int64_t bytes) {
+  const double columns = groups.outputs, elements = columns * walk;
+  const Dim inner = groups.axes.dim[0], down = groups.reduced.dim[0];
+  const int64_t side = 16 / bytes, lanes = kCopyBytes / bytes;
+  double price = columns * (kGathered + (in_order(groups) ? 0 : kScattered)) +
+                 std::max<double>(columns, lanes) * walk * bytes / 64 * kGatheredLine;
+  if (inner.stride == 1) {
+    price += elements / inner.size * (kGatheredRun + (apart(groups, inner, bytes) ? kApart : 0));
+  } else if (inner.size >= 32 && inner.stride <= 4) {
+    price += elements * kStepped;
+  } else if (down.stride == 1 && down.stride < inner.stride && columns >= side) {
+    price += columns / side * (static_cast<double>(walk) / down.size) *
+             ((down.size + side - 1) / side) * square(bytes);
+  } else {
+    const bool near = down.stride < inner.stride || inner.stride * bytes < kCopyBytes;
+    price += elements * (near ? kGatheredElement : kGatheredFar);
+  }
+  return price;
+}
+
+// Of neighbours.
+inline double columns(const Groups& groups, int64_t walk, int64_t bytes) {
+  const Dim inner = groups.axes.dim[0];
+  const int64_t lanes = kCopyBytes / bytes, tile = std::min(kTileBytes / bytes, inner.size);
+  const double tiles = static_cast<double>(groups.outputs) / tile;
+  const bool dense = groups.reduced.count == 1 && groups.reduced.dim[0].stride == inner.size;
+  const bool follow = groups.kept.dim[0].step == 1 || in_order(groups);
+  const double price = tiles * kTile + groups.outputs * (kColumn + (follow ? 0 : kScatteredColumn));
+  const auto lines = [&](int64_t columns) { return static_cast<double>(ceil_div(columns, lanes)); };
+  if (!dense || tile * bytes >= kPlainBytes) {
+    if (tile < lanes) return price + tiles * walk * kNarrowRow;
+    const bool gaps = tile * bytes < kPlainBytes && apart(groups, inner, bytes);
+    return price + tiles * walk * (kColumnRow + lines(tile) * kColumnLine + (gaps ? kRowApart : 0));
+  }
+  const int64_t wide = std::max(tile * walk / 256, lanes);
+  const int64_t fold = std::clamp<int64_t>(std::max(wide / tile, ceil_div(lanes, tile)), 1, walk);
+  return price + (fold > 1 ? groups.outputs * fold * kFoldedColumn : 0) +
+         tiles * walk / fold * (kColumnRow + lines(tile * fold) * kColumnLine);
+}
+
+}  // namespace price
+
+}  // namespace reduceops::cpu

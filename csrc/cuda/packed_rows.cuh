@@ -1,0 +1,81 @@
+// Rows of several short runs, whose packs are counted through all of them: which run a pack is of
+// costs a thread a few instructions, where run by run the lanes would wait for each. The last pack
+// of a run ends where the run does, so elements may come twice, and packs begin anywhere.
+//
+// Bound by memory; 8- and 16-bit types by instructions.
+#pragma once
+
+#include "cuda/rows.cuh"
+
+namespace reduceops::cuda {
+
+constexpr int kPackedLoads = 4, kPackedBlocks = 4;
+
+// The state of this lane of reduced positions [j, stop), which are whole runs, of the group at
+// `base`. Packs need not come in the order of the result's indices, so those are compared.
+template <class Source>
+__device__ Near<typename Source::Key> scan_packs(const Problem& p, const Source& source,
+                                                 typename Source::At base, int64_t j, int64_t stop,
+                                                 uint32_t lane, uint32_t lanes) {
+  using Key = typename Source::Key;
+  constexpr uint32_t kWidth = Vector<Key>::kWidth;
+  const Dim inner = p.reduced()[0];
+  const auto size = static_cast<uint32_t>(inner.size), step = static_cast<uint32_t>(inner.step);
+  const uint32_t packs = (size + kWidth - 1) / kWidth;  // of a run
+  const uint32_t first = static_cast<uint32_t>(j) / size * packs;
+  const uint32_t n = static_cast<uint32_t>(stop) / size * packs - first;
+  Near<Key> best;
+  for (uint32_t i = lane; i < n; i += kPackedLoads * lanes) {
+    typename Source::At at[kPackedLoads];
+    uint32_t rest[kPackedLoads], index[kPackedLoads];
+#pragma unroll
+    for (int u = 0; u < kPackedLoads; ++u) {
+      // Past the end there is the last pack again.
+      const uint32_t pack = first + std::min(i + u * lanes, n - 1);
+      rest[u] = p.by_size[0].quotient(pack);
+      const uint32_t from = std::min((pack - rest[u] * packs) * kWidth, size - kWidth);
+      at[u] = source.along(base, inner, from);
+      index[u] = from * step;
+    }
+    REDUCEOPS_ROLLED
+    for (int d = 1; d < p.reduced_count; ++d) {
+      const Dim dim = p.reduced()[d];
+#pragma unroll
+      for (int u = 0; u < kPackedLoads; ++u) {
+        const uint32_t over = p.by_size[d].quotient(rest[u]);
+        const uint32_t digit = rest[u] - over * static_cast<uint32_t>(dim.size);
+        at[u] = source.along(at[u], dim, digit);
+        index[u] += digit * static_cast<uint32_t>(dim.step);
+        rest[u] = over;
+      }
+    }
+    typename Source::Pack held[kPackedLoads];
+#pragma unroll
+    for (int u = 0; u < kPackedLoads; ++u) held[u] = source.pack(at[u], inner);
+    Key keys[kPackedLoads], least = std::numeric_limits<Key>::max();
+#pragma unroll
+    for (int u = 0; u < kPackedLoads; ++u) {
+      keys[u] = smallest_of(source.element, {source.bits(held[u])});
+      least = std::min(least, keys[u]);
+    }
+    if (least > best.key) continue;
+#pragma unroll
+    for (int u = 0; u < kPackedLoads; ++u) {
+      if (keys[u] == least)
+        best.take(least, index[u] + first_of(source.element, {source.bits(held[u])}, least) * step);
+    }
+  }
+  return best;
+}
+
+template <class Source>
+__global__ void __launch_bounds__(kThreads, kPackedBlocks)
+    packed_rows(const __grid_constant__ Problem p, const Source source) {
+  using State = Far<typename Source::Key>;
+  take_rows(p, source, Extreme(), [&](auto base, int64_t j, int64_t stop, int lane) {
+    const auto found = scan_packs(p, source, base, j, stop, lane, p.plan.lanes);
+    return found.none() ? State() : widen(found, found.index);
+  });
+}
+
+}  // namespace reduceops::cuda
