@@ -9,7 +9,8 @@
 
 namespace reduceops::cuda {
 
-constexpr int kPackedLoads = 4, kPackedBlocks = 4;
+// Of a thread in flight, and blocks that shall find room in a multiprocessor beside them.
+constexpr int kRunLoads = 4, kRunBlocks = 4;
 
 // The state of this lane of reduced positions [j, stop), which are whole runs, of the group at
 // `base`. Packs need not come in the order of the result's indices, so those are compared.
@@ -25,11 +26,11 @@ __device__ Near<typename Source::Key> scan_packs(const Problem& p, const Source&
   const uint32_t first = static_cast<uint32_t>(j) / size * packs;
   const uint32_t n = static_cast<uint32_t>(stop) / size * packs - first;
   Near<Key> best;
-  for (uint32_t i = lane; i < n; i += kPackedLoads * lanes) {
-    typename Source::At at[kPackedLoads];
-    uint32_t rest[kPackedLoads], index[kPackedLoads];
+  for (uint32_t i = lane; i < n; i += kRunLoads * lanes) {
+    typename Source::At at[kRunLoads];
+    uint32_t rest[kRunLoads], index[kRunLoads];
 #pragma unroll
-    for (int u = 0; u < kPackedLoads; ++u) {
+    for (int u = 0; u < kRunLoads; ++u) {
       // Past the end there is the last pack again.
       const uint32_t pack = first + std::min(i + u * lanes, n - 1);
       rest[u] = p.by_size[0].quotient(pack);
@@ -41,7 +42,7 @@ __device__ Near<typename Source::Key> scan_packs(const Problem& p, const Source&
     for (int d = 1; d < p.reduced_count; ++d) {
       const Dim dim = p.reduced()[d];
 #pragma unroll
-      for (int u = 0; u < kPackedLoads; ++u) {
+      for (int u = 0; u < kRunLoads; ++u) {
         const uint32_t over = p.by_size[d].quotient(rest[u]);
         const uint32_t digit = rest[u] - over * static_cast<uint32_t>(dim.size);
         at[u] = source.along(at[u], dim, digit);
@@ -49,18 +50,18 @@ __device__ Near<typename Source::Key> scan_packs(const Problem& p, const Source&
         rest[u] = over;
       }
     }
-    typename Source::Pack held[kPackedLoads];
+    typename Source::Pack held[kRunLoads];
 #pragma unroll
-    for (int u = 0; u < kPackedLoads; ++u) held[u] = source.pack(at[u], inner);
-    Key keys[kPackedLoads], least = std::numeric_limits<Key>::max();
+    for (int u = 0; u < kRunLoads; ++u) held[u] = source.pack(at[u], inner);
+    Key keys[kRunLoads], least = std::numeric_limits<Key>::max();
 #pragma unroll
-    for (int u = 0; u < kPackedLoads; ++u) {
+    for (int u = 0; u < kRunLoads; ++u) {
       keys[u] = smallest_of(source.element, {source.bits(held[u])});
       least = std::min(least, keys[u]);
     }
     if (least > best.key) continue;
 #pragma unroll
-    for (int u = 0; u < kPackedLoads; ++u) {
+    for (int u = 0; u < kRunLoads; ++u) {
       if (keys[u] == least)
         best.take(least, index[u] + first_of(source.element, {source.bits(held[u])}, least) * step);
     }
@@ -69,7 +70,7 @@ __device__ Near<typename Source::Key> scan_packs(const Problem& p, const Source&
 }
 
 template <class Source>
-__global__ void __launch_bounds__(kThreads, kPackedBlocks)
+__global__ void __launch_bounds__(kThreads, kRunBlocks)
     packed_rows(const __grid_constant__ Problem p, const Source source) {
   using State = Far<typename Source::Key>;
   take_rows(p, source, Extreme(), [&](auto base, int64_t j, int64_t stop, int lane) {
