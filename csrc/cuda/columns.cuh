@@ -4,8 +4,8 @@
 //
 // Bound by reading memory. Where rows of columns of 8- and 16-bit types are not aligned, what is
 // loaded is joined (Realigned); other types are loaded element by element then, bound by the number
-// of loads in flight. What is done for a sum takes registers that loads would have: those go by way
-// of shared memory, so that some are always in flight.
+// of loads in flight. What is done for an element under a mask or for a sum takes registers that
+// loads would have: those go by way of shared memory, so that some are always in flight.
 #pragma once
 
 #include "cuda/mask_groups.h"
@@ -245,15 +245,24 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
             asked += kLoads;
             next = next + 1 < kStages ? next + 1 : 0;
           };
+          typename Source::Ahead ahead[kLoads];
+          const auto load_ahead = [&](uint32_t turn) {
+            typename Source::At from[kLoads];
+#pragma unroll
+            for (int r = 0; r < kLoads; ++r) from[r] = row_of(turn + r);
+            source.load_ahead(from, inner, ahead);
+          };
 #pragma unroll
           for (int i = 1; i < kStages; ++i) ask();
+          if (turns > 0) load_ahead(0);
 #pragma unroll 1
           for (; turn < turns; turn += kLoads) {
             Load loads[kLoads];
             ask();
             wait_for_copies<kStages - 1>();
 #pragma unroll
-            for (int r = 0; r < kLoads; ++r) loads[r] = source.copied(row(stage, r));
+            for (int r = 0; r < kLoads; ++r) loads[r] = source.copied(row(stage, r), ahead[r]);
+            load_ahead(turn + kLoads);
             if (turn + kLoads > turns) fill_past_end(loads, turn);
             use(loads, turn);
             stage = stage + 1 < kStages ? stage + 1 : 0;

@@ -12,14 +12,14 @@ void launch_masked_columns(const Reduction& r, const Problem& problem, void* str
       if constexpr (sizeof(typename Element::Key) == 4)
         launch_staged_columns_of(problem, masked<MaskOf::kApart>(r, element), Extreme(), stream);
     });
-  } else if ((!plan.vector && !plan.realigned) || inner.mask_stride > 1) {
-    launch_columns_of_masks_apart(r, problem, stream);
   } else if (plan.vector &&
              (inner.mask_stride == 0 ||
               lies_in_blocks(r, inner, std::min(int64_t(4), kLoadBytes / r.dtype->bytes)))) {
     launch_columns_of_masks_in_words(r, problem, stream);
-  } else {
+  } else if (r.dtype->bytes == 1 && (plan.vector || plan.realigned) && inner.mask_stride <= 1) {
     launch_realigned_columns_of_masks(r, problem, stream);
+  } else {
+    launch_columns_of_masks_apart(r, problem, stream);
   }
 }
 

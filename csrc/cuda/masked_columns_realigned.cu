@@ -1,4 +1,4 @@
-// Columns that begin anywhere, as does their mask, or with a byte for all.
+// Columns of 8-bit types that begin anywhere, as does their mask, or with a byte for all.
 #include "cuda/columns.cuh"
 #include "cuda/masked.cuh"
 
@@ -6,9 +6,11 @@ namespace reduceops::cuda {
 
 void launch_realigned_columns_of_masks(const Reduction& r, const Problem& problem, void* stream) {
   visit_masked(r, [&]<class Element>(Element element) {
-    const auto words = masked<MaskOf::kWords>(r, element);
-    const RealignedMasked<Element> anywhere{words, problem.end, end_of_mask(r)};
-    launch_columns_of<true>(problem, anywhere, Extreme(), stream);
+    if constexpr (sizeof(typename Element::Key) == 1) {
+      const auto words = masked<MaskOf::kWords>(r, element);
+      const RealignedMasked<Element> anywhere{words, problem.end, end_of_mask(r)};
+      launch_columns_of<true>(problem, anywhere, Extreme(), stream);
+    }
   });
 }
 

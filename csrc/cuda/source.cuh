@@ -77,11 +77,15 @@ struct Stored {
   template <class Load>
   static __device__ void see(const Load&, Seen&) {}
 
-  // A pack by way of a row of shared memory, which has 16 bytes for each thread.
+  // A pack by way of a row of shared memory, which has 16 bytes for each thread, and what of it
+  // does not go that way but ahead.
+  struct Ahead {};
   static __device__ void copy(At at, char* row) {
     copy_async<kLoadBytes>(row + threadIdx.x * kLoadBytes, at.input);
   }
-  static __device__ Pack copied(const char* row) {
+  template <int kCount>
+  static __device__ void load_ahead(const At (&)[kCount], const Dim&, Ahead (&)[kCount]) {}
+  static __device__ Pack copied(const char* row, Ahead) {
     return Pack::load(reinterpret_cast<const Pack*>(row) + threadIdx.x);
   }
   __device__ Pack bits(const Pack& pack) const { return pack; }
@@ -325,6 +329,24 @@ struct Masked {
     return at;
   }
 
+  struct Ahead {
+    Words mask;
+  };
+  static __device__ void copy(At at, char* row) {
+    copy_async<kLoadBytes>(row + threadIdx.x * kLoadBytes, at.input);
+  }
+  template <int kCount>
+  static __device__ void load_ahead(const At (&at)[kCount], const Dim& dim,
+                                    Ahead (&ahead)[kCount]) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) ahead[i].mask = load_mask(at[i].mask, dim.mask_stride);
+  }
+  static __device__ Pack copied(const char* row, const Ahead& ahead) {
+    Pack pack;
+    pack.vector = Vector<Key>::load(reinterpret_cast<const Vector<Key>*>(row) + threadIdx.x);
+    pack.mask = ahead.mask;
+    return pack;
+  }
   static __device__ uint32_t past_block(At at) {
     return static_cast<uint32_t>(reinterpret_cast<uintptr_t>(at.input) / sizeof(Key));
   }
@@ -408,7 +430,7 @@ struct Masked {
   }
   static constexpr Room column_room(bool vector) {
     if (!vector) return {sizeof(Key) == 8 ? 8 : 16, 4};
-    if (sizeof(Key) == 1) return {kMask == MaskOf::kApart ? 4 : 8, 2};
+    if (sizeof(Key) == 1) return {4, 2, kMask == MaskOf::kApart ? 0 : 3};
     return {4, 4};
   }
   static constexpr int held_blocks() {
@@ -489,7 +511,7 @@ struct Masked {
 };
 
 // The same in packs of columns that begin anywhere, as do the bytes of their mask, or which have
-// one and the same byte.
+// one and the same byte. Of types of 1 byte: of others more is in flight without packs.
 template <class E>
 struct RealignedMasked : Masked<E, MaskOf::kWords> {
   using Base = Masked<E, MaskOf::kWords>;
@@ -539,7 +561,7 @@ struct RealignedMasked : Masked<E, MaskOf::kWords> {
   __device__ Vector<Key> bits(const Pack& pack) const { return Base::bits(whole(pack)); }
   __device__ void see(const Pack& pack, Seen& seen) const { Base::see(whole(pack), seen); }
 
-  static constexpr Room column_room(bool) { return {4, sizeof(Key) == 1 ? 2 : 3}; }
+  static constexpr Room column_room(bool) { return {4, 2}; }
 };
 
 }  // namespace reduceops::cuda

@@ -113,7 +113,8 @@ struct ColumnsPlan {
   static bool is_realigned(const PlanInput& in) {
     const Dim& inner = in.inner();
     return inner.stride == 1 && inner.mask_stride <= 1 &&
-           (in.task == Task::kExtreme ? in.bytes <= 2 : in.task == Task::kMasked) &&
+           (in.task == Task::kExtreme ? in.bytes <= 2
+                                      : in.task == Task::kMasked && in.bytes == 1) &&
            in.tuning.realigned != 0 && (inner.size * in.bytes > kSectorBytes || in.walk <= 4);
   }
 
