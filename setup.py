@@ -45,6 +45,7 @@ ISAS = {
     "avx2": ["-march=x86-64-v3"],
     "avx512": ["-march=x86-64-v4", "-mprefer-vector-width=512"],
 }
+RARELY_RUN = {"autograd", "conv2d", "explain", "torch_private"}  # sources to make small, not fast
 if platform.machine() not in ("x86_64", "AMD64"):
     ISAS = {"baseline": []}
 
@@ -249,18 +250,21 @@ def write_cpu(ninja, flags: list[str], libs: list[str], sanitize: str, release: 
         flags += ["-Wno-unknown-warning-option"]
     compiler = find_compiler()
     library = Library(ninja, "libreduceops", compiler, compiler, [] if release else None)
-    kernels = [ROOT / "csrc/cpu/kernels.cpp", ROOT / "csrc/cpu/softmax.cpp"]
-    for source in sorted([*ROOT.glob("csrc/*.cpp"), *ROOT.glob("csrc/cpu/*.cpp")]):
-        if source not in kernels:
-            library.compile(source, flags)
+    kernels = ROOT / "csrc/cpu/kernels.cpp"
+    sources = {*ROOT.glob("csrc/*.cpp"), *ROOT.glob("csrc/cpu/*.cpp")} - {kernels}
+    # The linker keeps an inline function's first copy, for all users: not one that is made small,
+    # nor one for an instruction set that the machine may lack.
+    small = {source for source in sources if source.stem in RARELY_RUN}
+    for source in sorted(sources - small) + sorted(small):
+        library.compile(source, [*flags, "-Os"] if source in small and not sanitize else flags)
     # GCC's own headers of vector instructions make it warn of what they leave undefined on purpose.
     flags += ["-Wno-uninitialized", "-Wno-maybe-uninitialized"]
     # Loads stay in the order of the source, which is that of memory: hardware prefetches no other.
     flags += ["-fno-schedule-insns2"]
-    # Oldest instruction set first: the linker keeps an inline function's first copy, for all users.
-    for isa, march in ISAS.items():
-        for source in kernels:
-            library.compile(source, [*flags, f"-DREDUCEOPS_ISA={isa}", *march], f".{isa}")
+    # They throw nothing: the tables that say how to unwind them would be a twentieth of the bytes.
+    flags += ["-fno-exceptions", "-fno-asynchronous-unwind-tables"]
+    for isa, march in ISAS.items():  # the oldest first, for the same reason
+        library.compile(kernels, [*flags, f"-DREDUCEOPS_ISA={isa}", *march], f".{isa}")
     library.link(libs)
 
 

@@ -5,10 +5,7 @@
 // and the columns that are really one are combined at the end.
 #pragma once
 
-#include <new>
-
 #include "cpu/column_sources.h"
-#include "cpu/scratch.h"
 
 namespace reduceops::cpu {
 namespace {
@@ -92,7 +89,6 @@ struct Columns : Walk<Element> {
     Key values[kTile];
     typename Source::Scratch source;
   };
-  static_assert(alignof(Scratch) <= kScratchAlignment);
 
   const Kernel kernel;
 
@@ -216,8 +212,7 @@ struct Columns : Walk<Element> {
     // Whether the results of a tile follow each other.
     const bool follow =
         kept.dim[0].step == 1 && (in_order(r.groups) || (!gathers && kept.dim[0].size == columns));
-    auto& [bests, local, narrowed, local_values, source_scratch] =
-        *new (scratch(sizeof(Scratch))) Scratch;
+    auto& [bests, local, narrowed, local_values, source_scratch] = in_scratch<Scratch>();
     Source source(*this, source_scratch);
     for (int64_t item = begin; item < end; ++item) {
       const int64_t unit_number = item / plan.parts, part = item % plan.parts;

@@ -17,6 +17,7 @@
 #include "cpu/parallel.h"
 #include "cpu/repeat.h"
 #include "cpu/results.h"
+#include "cpu/scratch.h"
 #include "cpu/settings.h"
 #include "distributed.h"
 #include "operators.h"
@@ -82,8 +83,10 @@ Reduction slice(const Reduction& reduction, int d, int64_t begin, int64_t size) 
 }
 
 void run_items(const Kernels& kernels, const Job& job) {
-  in_parallel(job.plan.units * job.plan.parts, job.plan.grain,
-              [&](int64_t begin, int64_t end) { kernels.run(job, begin, end); });
+  in_parallel(job.plan.units * job.plan.parts, job.plan.grain, [&](int64_t begin, int64_t end) {
+    make_scratch();
+    kernels.run(job, begin, end);
+  });
 }
 
 void combine(const Kernels& kernels, const Job& job) {
@@ -190,8 +193,7 @@ void repeat(void* data, int bytes, const Dims& repeats, int64_t results) {
 void run(Reduction& reduction) {
   if (!settings.error.empty()) [[unlikely]]
     throw std::runtime_error("reduceops: " + settings.error);
-  const Variant& variant = *settings.variant;
-  const Kernels& kernels = reduction.softmax ? *variant.softmax : *variant.kernels;
+  const Kernels& kernels = *settings.variant->kernels;
   const Groups& groups = reduction.groups;
   const int64_t results = groups.outputs * groups.copies;
   const Memory indices = prepare(reduction.indices, results * reduction.index_bytes);

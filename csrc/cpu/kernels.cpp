@@ -6,6 +6,9 @@
 #include "cpu/combine.h"
 #include "cpu/fill.h"
 #include "cpu/rows.h"
+#include "cpu/softmax_columns.h"
+#include "cpu/softmax_fill.h"
+#include "cpu/softmax_rows.h"
 
 namespace reduceops::cpu {
 namespace {
@@ -23,7 +26,27 @@ void visit(const Reduction& r, F&& f) {
   });
 }
 
+template <class F>
+void visit_format(const Reduction& r, F&& f) {
+  switch (r.dtype->bytes) {
+    case 2:
+      return r.dtype->max_magnitude == 0x7c00 ? f(Float16()) : f(BFloat16());
+    case 4:
+      return f(Float32());
+    default:
+      return f(Float64());
+  }
+}
+
+void run_softmax(const Job& job, int64_t begin, int64_t end) {
+  visit_format(job.reduction, [&]<class Format>(Format) {
+    job.plan.walk == Walks::kRows ? SoftmaxRows<Format>(job)(begin, end)
+                                  : SoftmaxColumns<Format>(job)(begin, end);
+  });
+}
+
 void run(const Job& job, int64_t begin, int64_t end) {
+  if (job.reduction.softmax) return run_softmax(job, begin, end);
   visit(job.reduction, [&]<class Element>(Element element, auto masked) {
     using Key = typename Element::Key;
     constexpr bool kBools = std::is_same_v<Element, MarkedBool>;
@@ -36,12 +59,22 @@ void run(const Job& job, int64_t begin, int64_t end) {
 }
 
 void combine(const Job& job, int64_t begin, int64_t end) {
+  if (job.reduction.softmax) {
+    return visit_format(
+        job.reduction, [&]<class Format>(Format) { SoftmaxWalk<Format>(job).combine(begin, end); });
+  }
   visit(job.reduction, [&]<class Element>(Element element, auto masked) {
     Combine<Element, masked>(job, element)(begin, end);
   });
 }
 
 void fill(const Job& job, int64_t begin, int64_t end) {
+  if (job.reduction.softmax) {
+    return visit_format(job.reduction, [&]<class Format>(Format) {
+      const SoftmaxFill<Format> fill_range(job);
+      fill_range(begin, end);
+    });
+  }
   visit(job.reduction, [&]<class Element>(Element element, auto masked) {
     Fill<Element, masked>(job, element)(begin, end);
   });

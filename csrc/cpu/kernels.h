@@ -1,4 +1,5 @@
-// The CPU kernels: one set per instruction set, all compiled from kernels.cpp.
+// The CPU kernels: one set per instruction set, all compiled from kernels.cpp, without exceptions.
+// Whoever calls them makes the thread's scratch first (scratch.h).
 #pragma once
 
 #include <atomic>
@@ -41,10 +42,9 @@ struct Kernels {
   uint64_t (*read)(const uint64_t* words, int64_t n);
 };
 
-// `softmax`: those of softmax_max; they have no `read`.
-extern const Kernels kernels_baseline, softmax_baseline;
+extern const Kernels kernels_baseline;
 #ifdef __x86_64__
-extern const Kernels kernels_avx2, kernels_avx512, softmax_avx2, softmax_avx512;
+extern const Kernels kernels_avx2, kernels_avx512;
 #endif
 
 }  // namespace reduceops::cpu

@@ -7,7 +7,6 @@
 
 #include "cpu/mask.h"
 #include "cpu/row_kernel.h"
-#include "cpu/scratch.h"
 
 namespace reduceops::cpu {
 namespace {
@@ -116,7 +115,7 @@ class MaskedRows {
         reduction_(walk.r),
         input_(walk.input),
         groups_(walk.r.groups),
-        scratch_(*new (cpu::scratch(sizeof(Scratch))) Scratch) {
+        scratch_(in_scratch<Scratch>()) {
     const Dims& reduced = groups_.reduced;
     mark_stride_ = walk.job.plan.copies ? 1 : reduced.count ? reduced.dim[0].mask_stride : 0;
     if (mark_stride_ || reduced.count != 1) return;

@@ -6,9 +6,11 @@
 namespace reduceops::cpu {
 
 constexpr size_t kScratchAlignment = 64;
+constexpr size_t kScratchBytes = 1 << 20;  // pages that a walk does not use cost nothing
 
-// At least so many bytes, uninitialised. They belong to the calling thread, for its next call too,
-// and are freed when it ends.
-void* scratch(size_t bytes);
+// Allocates the calling thread's, which it keeps until it ends.
+void make_scratch();
+// That of the calling thread, for which it was made.
+void* scratch() noexcept;
 
 }  // namespace reduceops::cpu

@@ -36,10 +36,10 @@ bool has_avx512() {
 // Best first.
 const Variant variants[] = {
 #ifdef __x86_64__
-    {"avx512", &kernels_avx512, &softmax_avx512, has_avx512()},
-    {"avx2", &kernels_avx2, &softmax_avx2, has_avx2()},
+    {"avx512", &kernels_avx512, has_avx512()},
+    {"avx2", &kernels_avx2, has_avx2()},
 #endif
-    {"baseline", &kernels_baseline, &softmax_baseline, true},
+    {"baseline", &kernels_baseline, true},
 };
 
 std::string names(bool runnable, const char* separator) {

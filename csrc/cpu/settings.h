@@ -10,7 +10,7 @@ namespace reduceops::cpu {
 // The kernels of one instruction set.
 struct Variant {
   const char* name;
-  const Kernels *kernels, *softmax;
+  const Kernels* kernels;
   bool runs_here;
 };
 

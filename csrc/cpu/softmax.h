@@ -1,7 +1,7 @@
 // What softmax_max computes of a group: its largest element, where that is, and the sum of
 // exp(x - largest) over all of it. Unlike a minimum, a sum must not take an element twice.
 //
-// Included by softmax.cpp only, as walk.h is by kernels.cpp.
+// Included by kernels.cpp only, as walk.h is.
 #pragma once
 
 #include <algorithm>

@@ -7,8 +7,6 @@
 // the end. Bound by memory with wide vectors, by exp() with narrow ones.
 #pragma once
 
-#include <new>
-
 #include "cpu/columns.h"
 #include "cpu/softmax.h"
 
@@ -53,7 +51,6 @@ struct SoftmaxColumns : SoftmaxWalk<Format> {
     Key values[kTile];
     typename Stored::Scratch stored;
   };
-  static_assert(alignof(Scratch) <= kScratchAlignment);
 
   const Plainly plainly;  // finds the first NaNs
 
@@ -255,8 +252,7 @@ struct SoftmaxColumns : SoftmaxWalk<Format> {
     const int64_t walk = walk_extent(reduced);
     const int64_t rows =
         gathers || plan.tile < columns ? 1 : plainly.fold(least(walk, plan.part_extent));
-    auto& [states, bests, positions, nan_positions, values, stored_scratch] =
-        *new (scratch(sizeof(Scratch))) Scratch;
+    auto& [states, bests, positions, nan_positions, values, stored_scratch] = in_scratch<Scratch>();
     Stored stored(*this, stored_scratch);
     for (int64_t item = begin; item < end; ++item) {
       const int64_t unit_number = item / plan.parts, part = item % plan.parts;

@@ -2,7 +2,7 @@
 // every intrinsic of the CPU kernels.
 //
 // Vectors are the compiler's own types, which are loads, minima and blends on every architecture; a
-// comparison is a vector of 0 and -1. Included by kernels.cpp and softmax.cpp only, as walk.h is.
+// comparison is a vector of 0 and -1. Included by kernels.cpp only, as walk.h is.
 #pragma once
 
 #ifdef __x86_64__
@@ -18,7 +18,11 @@
 namespace reduceops::cpu {
 namespace {
 
+#ifdef __OPTIMIZE_SIZE__
+#define REDUCEOPS_INLINED
+#else
 #define REDUCEOPS_INLINED __attribute__((always_inline))  // of a lambda
+#endif
 #define REDUCEOPS_INLINE inline REDUCEOPS_INLINED
 // For what is called once for many elements, so that it is there once for all its callers; and for
 // what only calls such functions, and so may be as small as possible. A function that always calls

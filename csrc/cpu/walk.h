@@ -1,14 +1,16 @@
 // What the walks over memory share: reading elements, stepping through positions, writing results.
 //
-// Included by kernels.cpp and softmax.cpp only. Everything here is inlined into them, so that no
-// code of one instruction set is shared with another.
+// Included by kernels.cpp only. Everything here is its own, so that no code of one instruction set
+// is shared with another.
 #pragma once
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 
 #include "cpu/kernels.h"
 #include "cpu/results.h"
+#include "cpu/scratch.h"
 #include "cpu/vector.h"
 #include "element.h"
 
@@ -18,6 +20,13 @@ namespace {
 template <class T>
 constexpr __attribute__((always_inline)) T least(T a, T b) {
   return b < a ? b : a;
+}
+
+// A walk's own T, uninitialised, in the memory of the calling thread.
+template <class T>
+T& in_scratch() {
+  static_assert(sizeof(T) <= kScratchBytes && alignof(T) <= kScratchAlignment);
+  return *new (scratch()) T;
 }
 
 // Steps through the positions of dims, from the `first` of them on, without a division per step.
