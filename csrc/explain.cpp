@@ -117,11 +117,19 @@ REDUCEOPS_EXPORT const char* reduceops_cuda_plan(int64_t ndim, const int64_t* si
   using namespace reduceops::cuda;
   Tuning tuning;
   for (const auto& tunable : kTunables) set(tuning, tunable, *constants++);
-  const Task task = mask_strides ? Task::kMasked : softmax ? Task::kSoftmax : Task::kExtreme;
+  Task task = mask_strides ? Task::kMasked : softmax ? Task::kSoftmax : Task::kExtreme;
   auto groups = groups_of(ndim, sizes, strides, reduced_mask, mask_strides);
   arrange(groups, bytes);
+  order_by_mask(groups);
   const Limits limits{multiprocessors, bulk != 0};
-  const Plan plan = make_plan(groups, bytes, address, limits, tuning, task, stores);
+  Plan plan = make_plan(groups, bytes, address, limits, tuning, task, stores);
+  // As entry.cu does.
+  if (mask_strides && plan.walk != Walk::kSmall && is_mask_of_groups(groups)) {
+    groups = without_mask(groups);
+    arrange(groups, bytes);
+    task = Task::kExtreme;
+    plan = make_plan(groups, bytes, address, limits, tuning, task, stores);
+  }
   out = write(kCudaFields, plan, out);
   const PlanInput in(groups, bytes, address, limits, tuning, task, stores);
   FittingWalks walks(in);

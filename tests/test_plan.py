@@ -53,7 +53,8 @@ def test_cuda_plans_keep_what_they_promise():
         except BrokenPlan as error:
             raise AssertionError(f"seed {seed}: {case}") from error
         taken.add((plan.walk, parts(plan)))
-        if case.mask is not None or case.softmax:
+        reduced = [d for d in case.dims or range(len(case.sizes)) if case.sizes[d] > 1]
+        if case.softmax or (case.mask and any(case.mask[d] for d in reduced)):
             assert plan.walk in OF_OPTIONS
     assert taken == set(WALKS)
 
@@ -303,10 +304,9 @@ def test_few_rows_of_a_vocabulary_are_combined_by_clusters():
     [
         ((64, 151936), None, 1, Walk.WHOLE_ROWS),
         ((128, 4096, 4095), None, 1, Walk.COLUMNS),
-        ((16, 21, 512, 512), (0, 0, 512, 1), 1, Walk.COLUMNS),  # a mask without channels
+        ((16, 21, 512, 512), (0, 1, 0, 0), 1, Walk.COLUMNS),  # a mask of channels
         ((64, 151936), (0, 1), 1, Walk.WHOLE_ROWS),  # one mask for all rows
         ((4096, 1, 8), None, 1, Walk.SMALL),  # nothing to reduce
-        ((1 << 22, 1, 8), None, 1, Walk.ROWS),
         ((), None, None, Walk.SMALL),
     ],
 )
@@ -317,6 +317,38 @@ def test_cuda_plan_of_masks_and_of_softmax_max(shape, strides, dim, walk):
         mask = torch.empty_strided(shape, strides, device="meta", dtype=torch.bool)
     assert cuda_plan(x, dim, mask=mask).walk == walk
     assert cuda_plan(x, dim, softmax=True).walk == walk
+
+
+@pytest.mark.parametrize(
+    "shape, strides, dim",
+    [
+        ((16, 21, 512, 512), (262144, 0, 512, 1), 1),  # one of pixels
+        ((65536, 1000), (1, 0), 1),
+        ((64, 151936), (0, 0), 1),
+        ((1 << 22, 1, 8), (8, 8, 1), 1),  # nothing to reduce
+    ],
+)
+def test_a_mask_of_whole_groups_leaves_the_walk_as_it_is(shape, strides, dim):
+    x, mask = empty(*shape), torch.empty_strided(shape, strides, device="meta", dtype=torch.bool)
+    assert cuda_plan(x, dim, mask=mask) == cuda_plan(x, dim)
+
+
+@pytest.mark.parametrize(
+    "shape, strides, dim",
+    [
+        ((65536, 1000), (1, 65536), 1),
+        ((8, 1024, 4096), (1, 8, 8192), 2),
+        ((32, 1024, 4096), (1, 32, 32768), 1),
+        ((16384, 8192), (1, 16384), 0),
+    ],
+)
+def test_a_mask_in_another_order_than_its_input_is_read_in_whole_sectors(shape, strides, dim):
+    """Threads of a block lie side by side along the dim that the mask has innermost."""
+    mask = torch.empty_strided(shape, strides, device="meta", dtype=torch.bool)
+    plan = cuda_plan(empty(*shape), dim, mask=mask)
+    beside = plan.threads // plan.lanes // (1 if plan.walk == Walk.ROWS else plan.shares)
+    along = plan.shares if strides[dim] == 1 else beside
+    assert plan.walk in {Walk.ROWS, Walk.COLUMNS} and min(along, shape[strides.index(1)]) >= 8
 
 
 def test_an_input_that_only_its_mask_tells_apart_is_walked_along_memory():
@@ -378,9 +410,9 @@ def test_cpu_plan_crosses_reduced_dims_that_memory_has_in_another_order():
     plan = cpu_plan(x, [0, 2])
     assert plan.columns == 64 and not plan.rows
     assert cpu_plan(x, [0, 2], mask=empty(64, 16, 222, dtype=torch.bool)).columns == 64
-    assert cpu_plan(x, [0]).columns == cpu_plan(empty(222, 16, 64), [0, 2]).columns == 1
-    in_slices = cpu_plan(empty(16385, 100, 4).permute(0, 2, 1), [1, 2])
-    assert in_slices.columns == 4 and in_slices.slices == 2 and in_slices.gathers
+    assert cpu_plan(x, [0]).columns == cpu_plan(empty(222, 16, 6400), [0, 2]).columns == 1
+    in_slices = cpu_plan(empty(1025, 100, 64).permute(0, 2, 1), [1, 2])
+    assert in_slices.columns == 64 and in_slices.slices == 2
     in_slices = cpu_plan(empty(3, 100, 70000, 4).permute(0, 2, 3, 1), [2, 3])
     assert in_slices.slices == 3 * 5 and in_slices.units * in_slices.tile <= WORKSPACE // 16
 

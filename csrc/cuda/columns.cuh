@@ -8,6 +8,7 @@
 // loads would have: those go by way of shared memory, so that some are always in flight.
 #pragma once
 
+#include "cuda/mask_groups.h"
 #include "cuda/reducer.cuh"
 #include "cuda/results.cuh"
 
@@ -18,6 +19,20 @@ constexpr int kPitch = kThreads + 1;  // of states in shared memory; odd, for it
 // Whether each thread has all of its columns, and writes their results itself.
 __host__ __device__ inline bool alone(const Problem& p) {
   return p.plan.shares == 1 && p.reduced_count == 1;
+}
+
+// Of which columns a tile is.
+struct TileOfColumns {
+  int64_t outer, across;
+};
+template <class Source>
+__device__ TileOfColumns tile_of_columns(const Problem& p, int64_t tile) {
+  if (Source::kMasked && is_mask_across(p.axes(), p.axis_count)) {
+    const auto [across, outer] = split(tile, p.plan.tiles / p.plan.across);
+    return {outer, across};
+  }
+  const auto [outer, across] = split(tile, p.plan.across);
+  return {outer, across};
 }
 
 // Where a reduced position is, by divisors that the host knows.
@@ -52,7 +67,7 @@ __device__ void combine_shares(const Problem& p, const Source& source, const Red
         states + here % kWidth * kPitch + here / kWidth + group * shares * lanes;
     const State state = merge_slots(of_column, group < groups ? shares : 0, lanes, taker, takers);
     const int64_t tile = unit * groups + group;
-    const auto [outer, across] = split(tile, p.plan.across);
+    const auto [outer, across] = tile_of_columns<Source>(p, tile);
     const int64_t column = across * columns + here;
     if (taker > 0 || group >= groups || tile >= p.plan.tiles || column >= inner.size) continue;
     const int64_t offset =
@@ -130,7 +145,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   for (int64_t block = blockIdx.x; block < p.plan.blocks; block += gridDim.x) {
     const auto [unit, part] = split(block, p.plan.parts);
     const int64_t tile = unit * groups + group;
-    const auto [outer, across] = split(tile, p.plan.across);
+    const auto [outer, across] = tile_of_columns<Source>(p, tile);
     const int64_t column = (across * lanes + lane) * kWidth;
     const bool inside = group < groups && tile < p.plan.tiles && column < inner.size;
     const int64_t begin = part * p.plan.part_extent,
@@ -157,6 +172,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
         });
       }
     };
+    typename Source::Seen seen;
     // Past the end there is the last turn again, which must not count twice.
     if (inside) {
       with_turns([&](auto at) {
@@ -184,6 +200,8 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
         };
         const auto use = [&]<int kTaken>(const Load(&loads)[kTaken], uint32_t turn) {
           constexpr int kRows = std::min<int>(kTaken, rows_at_once(sizeof(Key)));
+#pragma unroll
+          for (int r = 0; r < kTaken; ++r) source.see(loads[r], seen);
 #pragma unroll
           for (int from = 0; from < kTaken; from += kRows) {
             typename S::Slot slots[kSlots][kRows];
@@ -264,17 +282,10 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
       });
     }
     tracker.finish();
-    // As if each thread had a column; those that have none do not use it. Where the mask is the
-    // same along a column, its first byte tells as much as all.
-    uint32_t searched = inside ? turns : 0;
-    if constexpr (Source::kMasked) {
-      bool same = true;
-      for (int d = 0; d < p.reduced_count; ++d) same &= p.reduced()[d].mask_stride == 0;
-      if (same) searched = std::min(searched, 1u);
-    }
+    // As if each thread had a column; those that have none do not use it.
     State found[kWidth];
     tracker.states(
-        source, searched,
+        source, seen, inside ? turns : 0,
         [&](uint32_t turn, int c) {
           const int64_t position = begin + share + int64_t(turn) * shares;
           const auto at = source.along(base, inner, c);

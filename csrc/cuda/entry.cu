@@ -190,6 +190,7 @@ Task task_of(const Reduction& r) {
 
 Plan plan_of(Reduction& r, int64_t stores) {
   arrange(r.groups, r.dtype->bytes);
+  order_by_mask(r.groups);
   return make_plan(r.groups, r.dtype->bytes, reinterpret_cast<int64_t>(r.input),
                    device_of(r.device_index).limits, tuning(), task_of(r), stores);
 }
@@ -218,10 +219,22 @@ void launch(const Reduction& r, const Plan& plan, const Words& pairs, void* stre
   if (r.groups.copies > 1 && plan.walk != Walk::kFill) launch_repeat(r, stream);
 }
 
+// Results by a plan for the reduction, or by a better one: where a mask hides whole groups, they
+// are reduced without it, and it is looked at afterwards.
+void launch_results(const Reduction& r, const Plan& plan, int64_t stores, void* stream) {
+  if (!r.mask || plan.walk == Walk::kSmall || !is_mask_of_groups(r.groups))
+    return launch(r, plan, {}, stream);
+  Reduction all = r;
+  all.mask = nullptr;
+  all.groups = without_mask(r.groups);
+  launch(all, plan_of(all, stores), {}, stream);
+  launch_hide(r, stream);
+}
+
 void run(Reduction& r) {
   const DeviceGuard guard(r.device_index);
-  const Plan plan = plan_of(r, (r.indices != nullptr) + (r.values != nullptr));
-  launch(r, plan, {}, current_stream(r.device_index));
+  const int64_t stores = (r.indices != nullptr) + (r.values != nullptr);
+  launch_results(r, plan_of(r, stores), stores, current_stream(r.device_index));
 }
 
 // What a walk could not store as pairs, what a mask may hide, and what is not yet the index in all
@@ -245,7 +258,7 @@ void run_pairs(Reduction& r, Packing& p) {
   r.indices = static_cast<char*>(r.values) + value_bytes;
   p.indices = static_cast<const int64_t*>(r.indices);
   r.index_bytes = sizeof(int64_t);
-  launch(r, plan, {}, stream);
+  launch_results(r, plan, 2, stream);
   launch_pack(p, *r.dtype, stream);
 }
 

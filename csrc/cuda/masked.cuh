@@ -33,35 +33,32 @@ inline bool lies_in_blocks(const Reduction& r, const Dim& along, int64_t width) 
   return true;
 }
 
-inline const char* whole_blocks_of_mask(const Reduction& r) {
+inline const char* end_of_mask(const Reduction& r) {
   const char* end = static_cast<const char*>(r.mask) + 1;
   for (const Dims* dims : {&r.groups.kept, &r.groups.reduced}) {
     for (int d = 0; d < dims->count; ++d) end += (dims->dim[d].size - 1) * dims->dim[d].mask_stride;
   }
-  return end - reinterpret_cast<uintptr_t>(end) % kLoadBytes;
+  return end;
 }
 
-// The Sources of an element type, by how the mask lies.
-template <class Element>
-struct MaskedBy {
-  Masked<Element, MaskOf::kBlocks> blocks;
-  Masked<Element, MaskOf::kWords> words;
-  Masked<Element, MaskOf::kNeighbors> neighbors;
-  Masked<Element, MaskOf::kApart> apart;
-};
+template <MaskOf kMask, class Element>
+Masked<Element, kMask> masked(const Reduction& r, Element element) {
+  const char* end = end_of_mask(r);
+  return {element, absent_bits(element), end - reinterpret_cast<uintptr_t>(end) % kLoadBytes};
+}
 
+// Parts of launch_masked, which take long to compile.
+void launch_masked_whole_rows(const Reduction& r, const Problem& problem, void* stream);
+void launch_columns_of_masks_apart(const Reduction& r, const Problem& problem, void* stream);
+void launch_columns_of_masks_in_words(const Reduction& r, const Problem& problem, void* stream);
+void launch_realigned_columns_of_masks(const Reduction& r, const Problem& problem, void* stream);
+
+// Calls f with the element of a reduction that may be masked.
 template <class F>
 void visit_masked(const Reduction& r, F&& f) {
   visit_device_element(r, [&](auto element) {
     using Element = decltype(element);
-    if constexpr (kIsPlain<Element> || std::is_same_v<Element, Bool>) {
-      const auto none = absent_bits(element);
-      const char* whole = whole_blocks_of_mask(r);
-      f(MaskedBy<Element>{{element, none, whole},
-                          {element, none, whole},
-                          {element, none, whole},
-                          {element, none, whole}});
-    }
+    if constexpr (kIsPlain<Element> || std::is_same_v<Element, Bool>) f(element);
   });
 }
 

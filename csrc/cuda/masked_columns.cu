@@ -1,5 +1,4 @@
 // Columns of the elements that a mask lets through.
-#include "cuda/columns.cuh"
 #include "cuda/masked.cuh"
 #include "cuda/staged_columns.cuh"
 
@@ -7,19 +6,21 @@ namespace reduceops::cuda {
 
 void launch_masked_columns(const Reduction& r, const Problem& problem, void* stream) {
   const Plan& plan = problem.plan;
-  visit_masked(r, [&]<class Element>(const MaskedBy<Element>& masked) {
-    constexpr int64_t kBytes = sizeof(typename Element::Key);
-    if constexpr (kBytes == 4) {
-      if (plan.staged) return launch_staged_columns_of(problem, masked.apart, Extreme(), stream);
-    }
-    if (!plan.vector) {
-      launch_columns_of<false>(problem, masked.apart, Extreme(), stream);
-    } else if (lies_in_blocks(r, r.groups.axes.dim[0], std::min(int64_t(4), kLoadBytes / kBytes))) {
-      launch_columns_of<true>(problem, masked.words, Extreme(), stream);
-    } else {
-      launch_columns_of<true>(problem, masked.apart, Extreme(), stream);
-    }
-  });
+  const Dim& inner = r.groups.axes.dim[0];
+  if (plan.staged) {
+    visit_masked(r, [&]<class Element>(Element element) {
+      if constexpr (sizeof(typename Element::Key) == 4)
+        launch_staged_columns_of(problem, masked<MaskOf::kApart>(r, element), Extreme(), stream);
+    });
+  } else if (plan.vector &&
+             (inner.mask_stride == 0 ||
+              lies_in_blocks(r, inner, std::min(int64_t(4), kLoadBytes / r.dtype->bytes)))) {
+    launch_columns_of_masks_in_words(r, problem, stream);
+  } else if (r.dtype->bytes == 1 && (plan.vector || plan.realigned) && inner.mask_stride <= 1) {
+    launch_realigned_columns_of_masks(r, problem, stream);
+  } else {
+    launch_columns_of_masks_apart(r, problem, stream);
+  }
 }
 
 }  // namespace reduceops::cuda

@@ -15,6 +15,9 @@ constexpr int64_t held_full(int64_t loads, int64_t bytes, bool joined) {
   return loads - held_loads(bytes) / 4 - 1 - joined;
 }
 
+// rows.cuh: lanes of a row, at most, where the mask lies across the rows: two read a sector of it.
+constexpr int kLanesAcross = 2;
+
 // staged_columns.cuh: bytes of a row that a warp takes.
 constexpr int64_t kSegmentBytes = 512;
 

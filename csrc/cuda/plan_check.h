@@ -259,7 +259,9 @@ class PlanCheck {
                           (inner().mask_stride == 0 || inner().mask_stride == 1)),
             "segments lie side by side, and so does their mask");
     const int64_t columns = p.vector || p.realigned || p.staged ? width_ : 1;
-    require(!p.realigned || (task_ == Task::kExtreme && bytes_ <= 2 && inner().stride == 1),
+    require(!p.realigned ||
+                (inner().stride == 1 && inner().mask_stride <= 1 &&
+                 (task_ == Task::kExtreme ? bytes_ <= 2 : task_ == Task::kMasked && bytes_ == 1)),
             "there is a kernel that realigns");
     require(
         !p.vector || (inner().stride == 1 && inner().size % columns == 0 &&

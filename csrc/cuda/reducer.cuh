@@ -211,7 +211,7 @@ struct Extreme {
     }
     // Of each column; `turns` have been taken, of elements `at(turn, c)`.
     template <int kWidth, class At>
-    __device__ void states(const Source& source, uint32_t turns, At at,
+    __device__ void states(const Source& source, typename Source::Seen seen, uint32_t turns, At at,
                            Near<Key> (&states)[kWidth]) const {
 #pragma unroll
       for (int c = 0; c < kWidth; ++c) states[c] = state(source, c / kElements, c % kElements);
@@ -219,14 +219,19 @@ struct Extreme {
         uint32_t unsure = 0;  // a bit to a column
 #pragma unroll
         for (int c = 0; c < kWidth; ++c) {
-          if (states[c].key == source.element.key(source.absent())) unsure |= 1u << c;
+          if (!seen.of(c)) {
+            states[c] = {};
+          } else if (states[c].key == source.element.key(source.absent())) {
+            unsure |= 1u << c;
+          }
         }
         if (unsure) find_present(unsure, turns, at, states);
       }
     }
 
    private:
-    // Where all that are present equal absent ones. (Rare, so it may read the mask once more.)
+    // Where all that are present, of which there is one, equal absent ones. (Rare, so it may read
+    // the mask once more.)
     template <int kWidth, class At>
     static __device__ void find_present(uint32_t unsure, uint32_t turns, At at,
                                         Near<Key> (&states)[kWidth]) {
@@ -251,7 +256,8 @@ struct Extreme {
 #pragma unroll
       for (int c = 0; c < kWidth; ++c) {
         if (!(unsure >> c & 1)) continue;
-        states[c] = first[c] == kNowhere ? Near<Key>() : Near<Key>{states[c].key, first[c]};
+        // Should somebody have written to the mask meanwhile, it is the last one.
+        states[c].index = std::min(first[c], turns - 1);
       }
     }
 
@@ -633,7 +639,7 @@ struct SoftmaxMax {
     }
     __device__ void finish() {}
     template <int kWidth, class At>
-    __device__ void states(const Source& source, uint32_t, At,
+    __device__ void states(const Source& source, typename Source::Seen, uint32_t, At,
                            Summed<F, uint32_t> (&states)[kWidth]) const {
 #pragma unroll
       for (int c = 0; c < kWidth; ++c) {

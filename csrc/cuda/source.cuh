@@ -70,6 +70,13 @@ struct Stored {
   static __device__ Item item(At at) { return *at.input; }
   static __device__ At for_packs(At at, const Dim&) { return at; }
 
+  // Which elements of some packs, or items, have taken part.
+  struct Seen {
+    __device__ bool of(int) const { return true; }
+  };
+  template <class Load>
+  static __device__ void see(const Load&, Seen&) {}
+
   // A pack by way of a row of shared memory, which has 16 bytes for each thread, and what of it
   // does not go that way but ahead.
   struct Ahead {};
@@ -121,8 +128,44 @@ __device__ void join(uint32_t (&words)[2 * kWords], uint32_t from) {
   for (int i = 0; i < kWords; ++i) words[i] = __funnelshift_r(words[i], words[i + 1], 8 * from);
 }
 
-// The input alone, in packs that begin anywhere: of each the two blocks of 16 bytes are loaded in
-// which it lies, and joined when it is looked at. (The second comes from L1: a neighbour has it.)
+// 16 bytes of elements that begin anywhere: the two blocks in which they lie are loaded, and joined
+// when they are looked at. (The second comes from L1: a neighbour has it.)
+template <class Key>
+struct Anywhere {
+  uint4 low, high;
+  uint32_t at;  // bytes of `low` before them
+
+  // Elements past the end of the input are zeros.
+  static __device__ Anywhere load(const Key* elements, const char* end) {
+    const auto address = reinterpret_cast<uintptr_t>(elements), first = address / kLoadBytes;
+    const auto last = reinterpret_cast<uintptr_t>(end) / kLoadBytes;  // blocks before it are whole
+    const char* begin = reinterpret_cast<const char*>(elements) - address % kLoadBytes;
+    const auto* blocks = reinterpret_cast<const uint4*>(begin);
+    if (first + 1 < last) return {blocks[0], blocks[1], uint32_t(address % kLoadBytes)};
+    uint32_t words[kLoadBytes / 4] = {};
+#pragma unroll
+    for (int i = 0; i < Vector<Key>::kWidth; ++i) {
+      if (reinterpret_cast<const char*>(elements + i) >= end) continue;
+      if constexpr (sizeof(Key) >= 4) {
+        memcpy(words + i * sizeof(Key) / 4, elements + i, sizeof(Key));
+      } else {
+        const auto bits = static_cast<std::make_unsigned_t<Key>>(elements[i]);
+        words[i * sizeof(Key) / 4] |= uint32_t(bits) << (8 * (i * sizeof(Key) % 4));
+      }
+    }
+    return {{words[0], words[1], words[2], words[3]}, {}, 0};
+  }
+  __device__ Vector<Key> joined() const {
+    uint32_t words[2 * kLoadBytes / 4] = {low.x,  low.y,  low.z,  low.w,
+                                          high.x, high.y, high.z, high.w};
+    join<kLoadBytes / 4>(words, at);
+    Vector<Key> vector;
+    memcpy(&vector, words, kLoadBytes);
+    return vector;
+  }
+};
+
+// The input alone, in packs that begin anywhere.
 template <class E>
 struct Realigned : Stored<E> {
   using typename Stored<E>::Key;
@@ -132,46 +175,9 @@ struct Realigned : Stored<E> {
   using Stored<E>::fill;
   const char* end;  // of the input
 
-  struct Pack {
-    uint4 low, high;
-    uint32_t at;  // bytes of `low` before it
-  };
-
-  // Elements past the end of the input are zeros.
-  __device__ Pack pack(At at, const Dim&) const {
-    const auto address = reinterpret_cast<uintptr_t>(at.input), first = address / kLoadBytes;
-    const auto last = reinterpret_cast<uintptr_t>(end) / kLoadBytes;  // blocks before it are whole
-    const char* begin = reinterpret_cast<const char*>(at.input) - address % kLoadBytes;
-    const auto* blocks = reinterpret_cast<const uint4*>(begin);
-    Pack pack;
-    pack.at = address % kLoadBytes;
-    if (first + 1 < last) {
-      pack.low = blocks[0];
-      pack.high = blocks[1];
-    } else {
-      constexpr int kWords = kLoadBytes / 4, kParts = (sizeof(Key) + 3) / 4;  // of an element
-      uint32_t words[kWords] = {};
-#pragma unroll
-      for (int i = 0; i < Vector<Key>::kWidth; ++i) {
-        if (reinterpret_cast<const char*>(at.input + i) >= end) continue;
-        const auto bits = static_cast<std::make_unsigned_t<Key>>(at.input[i]);
-#pragma unroll
-        for (int part = 0; part < kParts; ++part)
-          words[i * sizeof(Key) / 4 + part] |= static_cast<uint32_t>(bits >> (32 * part))
-                                               << (8 * (i * sizeof(Key) % 4));
-      }
-      pack = {{words[0], words[1], words[2], words[3]}, {}, 0};
-    }
-    return pack;
-  }
-  __device__ Vector<Key> bits(const Pack& pack) const {
-    uint32_t words[2 * kLoadBytes / 4] = {pack.low.x,  pack.low.y,  pack.low.z,  pack.low.w,
-                                          pack.high.x, pack.high.y, pack.high.z, pack.high.w};
-    join<kLoadBytes / 4>(words, pack.at);
-    Vector<Key> vector;
-    memcpy(&vector, words, kLoadBytes);
-    return vector;
-  }
+  using Pack = Anywhere<Key>;
+  __device__ Pack pack(At at, const Dim&) const { return Pack::load(at.input, end); }
+  __device__ Vector<Key> bits(const Pack& pack) const { return pack.joined(); }
 
   static constexpr Room column_room(bool) { return {4, sizeof(Key) == 1 ? 2 : 3}; }
 };
@@ -242,7 +248,7 @@ alignas(kLoadBytes) __device__ const uint8_t kAllAbsent[16] = {};
 // How the bytes of a mask for a pack of elements lie.
 enum class MaskOf {
   kBlocks,     // as an aligned block, or the same for all packs along a dim
-  kWords,      // as aligned words of up to 4 bytes
+  kWords,      // as aligned words of up to 4 bytes, or one byte for all of a pack
   kNeighbors,  // side by side, beginning anywhere: two blocks are loaded, and joined when looked at
   kApart,      // anywhere: each is loaded by itself
 };
@@ -332,19 +338,8 @@ struct Masked {
   template <int kCount>
   static __device__ void load_ahead(const At (&at)[kCount], const Dim& dim,
                                     Ahead (&ahead)[kCount]) {
-    if (kMask == MaskOf::kApart && dim.mask_stride == 0) {  // of classes, say: one byte for all
 #pragma unroll
-      for (int i = 0; i < kCount; ++i) ahead[i].mask.at[0] = load_global(at[i].mask);
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) {
-#pragma unroll
-        for (int w = kMaskWords - 1; w >= 0; --w)
-          ahead[i].mask.at[w] = ahead[i].mask.at[0] * 0x1010101u;
-      }
-    } else {
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) ahead[i].mask = load_mask(at[i].mask, dim.mask_stride);
-    }
+    for (int i = 0; i < kCount; ++i) ahead[i].mask = load_mask(at[i].mask, dim.mask_stride);
   }
   static __device__ Pack copied(const char* row, const Ahead& ahead) {
     Pack pack;
@@ -360,6 +355,17 @@ struct Masked {
     const uint32_t past = kJoined ? past_mask_block(at) : 0;
     return past ? kWidth - past : 0;
   }
+
+  struct Seen {
+    Words any{};
+    __device__ bool of(int i) const { return byte_of(any, i); }
+  };
+  static __device__ void see(const Pack& pack, Seen& seen) {
+    const Words mask = mask_of(pack);
+#pragma unroll
+    for (int w = 0; w < kMaskWords; ++w) seen.any.at[w] |= mask.at[w];
+  }
+  static __device__ void see(Item item, Seen& seen) { seen.any.at[0] |= item.mask; }
 
   static __device__ bool present(Item item) { return item.mask != 0; }
   static __device__ bool any_present(const Pack& pack) {
@@ -419,20 +425,19 @@ struct Masked {
 
   // Fewer than of Stored, for there is more to each of them.
   static constexpr Room row_room(bool) {
-    if (kMask == MaskOf::kApart && sizeof(Key) == 1) return {2, 4};
+    if (kMask == MaskOf::kApart) return {sizeof(Key) == 1 ? 4 : 8, 2};
     return {4, 3};
   }
   static constexpr Room column_room(bool vector) {
     if (!vector) return {sizeof(Key) == 8 ? 8 : 16, 4};
-    if (sizeof(Key) == 1) return {4, 2, 3};
-    return {4, 3, 4};
+    if (sizeof(Key) == 1) return {4, 2, kMask == MaskOf::kApart ? 0 : 3};
+    return {4, 4};
   }
   static constexpr int held_blocks() {
     if (kMask == MaskOf::kApart) return sizeof(Key) == 2 || sizeof(Key) == 8 ? 3 : 2;
     return kJoined ? 3 : 4;
   }
 
- private:
   static __device__ Words block(const uint8_t* from) {
     Words words;
     if constexpr (kWidth == 16) {
@@ -448,15 +453,32 @@ struct Masked {
     }
     return words;
   }
+  // What remains of two blocks, one behind the other, from byte number `from` on.
+  static __device__ Words joined(const Words& low, const Words& high, uint32_t from) {
+    if constexpr (kWidth == 2) {
+      return {{(low.at[0] | high.at[0] << 16) >> (8 * from) & 0xffff}};
+    } else {
+      uint32_t words[2 * kMaskWords];
+      memcpy(words, &low, sizeof(Words));
+      memcpy(words + kMaskWords, &high, sizeof(Words));
+      join<kMaskWords>(words, from);
+      Words mask;
+      memcpy(&mask, words, sizeof(Words));
+      return mask;
+    }
+  }
+
+ private:
   // Of a pack, whose bytes are `step` apart.
   static __device__ Words load_mask(const uint8_t* from, int64_t step) {
     if constexpr (kMask == MaskOf::kBlocks) return block(from);
     Words mask;
     if constexpr (kMask == MaskOf::kWords) {
       using Word = std::conditional_t<kWidth == 2, uint16_t, uint32_t>;
+      const uint32_t all = step == 0 ? load_global(from) * 0x1010101u : 0;
 #pragma unroll
       for (int w = 0; w < kMaskWords; ++w)
-        mask.at[w] = load_global(reinterpret_cast<const Word*>(from) + w);
+        mask.at[w] = step == 0 ? all : load_global(reinterpret_cast<const Word*>(from) + w);
     } else {
       uint32_t bytes[4 * kMaskWords]{};
 #pragma unroll
@@ -473,18 +495,10 @@ struct Masked {
     return static_cast<uint32_t>(reinterpret_cast<uintptr_t>(at.mask)) % kWidth;
   }
   static __device__ Words mask_of(const Pack& pack) {
-    if constexpr (!kJoined) {
-      return pack.mask;
-    } else if constexpr (kWidth == 2) {
-      return {{(pack.mask.at[0] | pack.high.at[0] << 16) >> (8 * pack.from) & 0xffff}};
+    if constexpr (kJoined) {
+      return joined(pack.mask, pack.high, pack.from);
     } else {
-      uint32_t words[2 * kMaskWords];
-      memcpy(words, &pack.mask, sizeof(Words));
-      memcpy(words + kMaskWords, &pack.high, sizeof(Words));
-      join<kMaskWords>(words, pack.from);
-      Words mask;
-      memcpy(&mask, words, sizeof(Words));
-      return mask;
+      return pack.mask;
     }
   }
   static __device__ bool byte_of(const Words& mask, int i) {
@@ -494,6 +508,60 @@ struct Masked {
   static __device__ uint32_t any_in_bytes(uint32_t x) {
     return ((x & 0x7f7f7f7fu) + 0x7f7f7f7fu) | x;
   }
+};
+
+// The same in packs of columns that begin anywhere, as do the bytes of their mask, or which have
+// one and the same byte. Of types of 1 byte: of others more is in flight without packs.
+template <class E>
+struct RealignedMasked : Masked<E, MaskOf::kWords> {
+  using Base = Masked<E, MaskOf::kWords>;
+  using Base::bits;
+  using Base::kWidth;
+  using Base::see;
+  using typename Base::At;
+  using typename Base::Item;
+  using typename Base::Key;
+  using typename Base::Seen;
+  using typename Base::Words;
+  const char *end, *mask_end;
+
+  struct Pack {
+    Anywhere<Key> elements;
+    Words mask, high;  // two blocks, and where the mask begins in them
+    uint32_t from;
+  };
+
+  __device__ Pack pack(At at, const Dim& dim) const {
+    Pack pack;
+    pack.elements = Anywhere<Key>::load(at.input, end);
+    pack.from = 0;
+    pack.mask = pack.high = {};
+    if (dim.mask_stride == 0) {
+      const uint32_t all = load_global(at.mask) * 0x1010101u;
+      for (uint32_t& word : pack.mask.at) word = all;
+    } else if (reinterpret_cast<const char*>(at.mask) + 2 * kWidth <= mask_end) {
+      pack.from = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(at.mask)) % kWidth;
+      pack.mask = Base::block(at.mask - pack.from);
+      pack.high = Base::block(at.mask - pack.from + (pack.from ? kWidth : 0));
+    } else {
+#pragma unroll
+      for (int i = 0; i < kWidth; ++i) {
+        if (reinterpret_cast<const char*>(at.mask) + i < mask_end)
+          pack.mask.at[i / 4] |= uint32_t(at.mask[i]) << (8 * (i % 4));
+      }
+    }
+    return pack;
+  }
+  __device__ typename Base::Pack whole(const Pack& pack) const {
+    typename Base::Pack all;
+    all.vector = pack.elements.joined();
+    all.mask = Base::joined(pack.mask, pack.high, pack.from);
+    return all;
+  }
+  __device__ Vector<Key> bits(const Pack& pack) const { return Base::bits(whole(pack)); }
+  __device__ void see(const Pack& pack, Seen& seen) const { Base::see(whole(pack), seen); }
+
+  static constexpr Room column_room(bool) { return {4, 2}; }
 };
 
 }  // namespace reduceops::cuda

@@ -5,8 +5,8 @@
 // and the reduced extent is cut into parts as well.
 //
 // Bound by reading memory and the mask: 1.17 times the time of reading both, of 32 bits in columns
-// of 1024. Without it each thread copies its own 16 bytes ahead and waits for its bytes of the mask
-// (columns.cuh), which takes a tenth more; and columns at other pitches are read one by one.
+// of 1024. Without it each thread loads its own 16 bytes and the mask of these (columns.cuh), which
+// takes a tenth more; and columns at other pitches are read one by one.
 #pragma once
 
 #include "cuda/option_policy.h"

@@ -124,7 +124,7 @@ struct Case {
 std::mt19937_64 random_bits(1);
 int taken[10], in_batches, in_parts, in_clusters, in_subtiles, mapped, mapped_batches,
     pairs_written;
-int mapped_columns, scattered, staged, wrong;
+int mapped_columns, scattered, staged, groups_hidden, wrong;
 struct Counts {
   int taken[10], in_parts, in_clusters;
 } with_mask, of_softmax;
@@ -287,18 +287,30 @@ void run(const Case& c) {
   r.mask = c.mask.given ? mask.get() + c.mask.offset : nullptr;
   make_groups(kDims, c.sizes, strides, c.reduced, r.groups, r.mask ? c.mask.strides : nullptr);
   arrange(r.groups, bytes);
+  order_by_mask(r.groups);
   const auto address = reinterpret_cast<int64_t>(r.input);
   const Limits limits{c.multiprocessors, c.bulk};
-  const Task task = r.mask ? Task::kMasked : r.softmax ? Task::kSoftmax : Task::kExtreme;
-  const Plan plan =
-      make_plan(r.groups, bytes, address, limits, c.tuning, task, c.indices + c.values);
+  Task task = r.mask ? Task::kMasked : r.softmax ? Task::kSoftmax : Task::kExtreme;
+  const auto plan_of = [&] {
+    return make_plan(r.groups, bytes, address, limits, c.tuning, task, c.indices + c.values);
+  };
+  Plan plan = plan_of();
+  const bool hides_groups = r.mask && plan.walk != Walk::kSmall && is_mask_of_groups(r.groups);
+  const Reduction masked = r;
+  if (hides_groups) {
+    r.groups = without_mask(r.groups);
+    arrange(r.groups, bytes);
+    task = Task::kExtreme;
+    plan = plan_of();
+    ++groups_hidden;
+  }
   if (const char* promise = broken_promise(plan, r.groups, bytes, address, limits, task)) {
     std::printf("a plan breaks '%s'\n", promise);
     ++wrong;
     return;
   }
   if (task != Task::kExtreme) {
-    Counts& counts = r.mask ? with_mask : of_softmax;
+    Counts& counts = task == Task::kMasked ? with_mask : of_softmax;
     ++counts.taken[static_cast<int>(plan.walk)];
     counts.in_parts += plan.split();
     counts.in_clusters += plan.cluster > 1;
@@ -325,7 +337,7 @@ void run(const Case& c) {
   std::vector<int64_t> words(1 + 2 * results, -1);
   const Words pairs{words.data(), 17, results, bytes == 8 || results % 3 == 0};
   const bool in_pairs = c.indices && c.values && elements % 2 == 0 && task == Task::kExtreme &&
-                        stores_pairs(plan.walk) && r.groups.copies == 1;
+                        !r.mask && stores_pairs(plan.walk) && r.groups.copies == 1;
   if (in_pairs) {
     problem.out.pairs = pairs;
     problem.out.indices = nullptr;
@@ -334,7 +346,7 @@ void run(const Case& c) {
       launch_rows,          launch_columns, launch_boxes, launch_bulk_columns, launch_whole_rows,
       launch_whole_columns, launch_small,   nullptr,      launch_exchange,     launch_tiles};
   if (task != Task::kExtreme) {
-    (r.mask ? launch_masked : launch_softmax)(r, problem, true, nullptr);
+    (task == Task::kMasked ? launch_masked : launch_softmax)(r, problem, true, nullptr);
     if (r.groups.copies > 1) launch_repeat(r, nullptr);
   } else if (plan.walk == Walk::kFill) {
     launch_fill(r, nullptr);
@@ -342,6 +354,10 @@ void run(const Case& c) {
     kLaunch[static_cast<int>(plan.walk)](r, problem, nullptr);
     if (plan.has_combine()) launch_combine(r, problem, true, nullptr);
     if (r.groups.copies > 1) launch_repeat(r, nullptr);
+  }
+  if (hides_groups) {
+    r.groups = masked.groups;
+    launch_hide(r, nullptr);
   }
   visit_element(r, [&](auto element) {
     if (in_pairs) take_apart<typename decltype(element)::Key>(pairs, r);
@@ -699,7 +715,7 @@ int main(int count, char** arguments) {
   }
   for (int count : taken) std::printf("%d ", count);
   for (int count : {in_batches, in_parts, in_clusters, mapped, mapped_batches, scattered,
-                    mapped_columns, pairs_written, staged, in_subtiles})
+                    mapped_columns, pairs_written, staged, groups_hidden, in_subtiles})
     std::printf("%d ", count);
   std::puts("");
   for (const Counts& counts : {with_mask, of_softmax}) {

@@ -16,7 +16,7 @@ struct ColumnsPlan {
     const Dim& inner = in.inner();
     plan.staged = is_staged(in);
     plan.vector = !plan.staged && in.columns_aligned(kLoadBytes);
-    plan.realigned = !plan.vector && is_realigned(in);
+    plan.realigned = !plan.staged && !plan.vector && is_realigned(in);
     plan.flat = in.has_flat_positions();
     const bool packs = plan.vector || plan.realigned;
     const int64_t full = in.multiprocessors * in.tuning.blocks_per_multiprocessor;
@@ -26,11 +26,19 @@ struct ColumnsPlan {
     // Whole warps of neighbouring columns, evenly cut.
     int64_t lanes = columns;
     if (columns > kThreads) lanes = round_up(ceil_div(columns, ceil_div(columns, kThreads)), 32);
+    // Where neighbouring columns have no neighbouring bytes of the mask, but the next columns of
+    // other groups do, or other elements, those are read together, with a line of columns each.
+    const bool masked = in.task == Task::kMasked;
+    const bool along_mask =
+        masked && is_mask_sparse(inner) && in.groups.reduced.dim[0].mask_stride == 1;
+    const bool in_lines =
+        along_mask || (masked && is_mask_across(in.groups.axes.dim, in.groups.axes.count));
+    if (in_lines) lanes = std::min(lanes, kLineBytes / (plan.vector ? kLoadBytes : in.bytes));
     // Too few columns to fill the GPU: threads share a column, if need be fewer columns side by
     // side.
     int64_t across = ceil_div(columns, lanes), shares = 1;
     // Where no ring takes large ones, several rounds of blocks even out what multiprocessors do.
-    const bool rounds = in.task != Task::kExtreme && in.total >= in.tuning.bulk_bytes;
+    const bool rounds = in.task != Task::kExtreme && !in_lines && in.total >= in.tuning.bulk_bytes;
     const auto few = [&](int64_t blocks) {
       return outer * across * lanes * shares < blocks * kThreads;
     };
@@ -40,8 +48,11 @@ struct ColumnsPlan {
     const bool narrow = packs && in.task == Task::kExtreme && in.bytes <= 4 &&
                         (in.bytes <= 2 || outer * ceil_div(columns, of_line) >= in.multiprocessors);
     const int64_t resident = in.multiprocessors * packed_blocks(plan.realigned);
-    for (; few(rounds ? in.tuning.column_rounds * full : full); shares *= 2) {
-      const int64_t least = few(full) ? in.tuning.column_loads : in.tuning.round_loads;
+    for (; few(rounds ? in.tuning.column_rounds * full : full) ||
+           (along_mask && shares < kSectorBytes);
+         shares *= 2) {
+      const int64_t least =
+          few(full) || along_mask ? in.tuning.column_loads : in.tuning.round_loads;
       if (in.walk < least * shares * 2) break;
       int64_t halved = lanes;
       if (lanes * shares * 2 > kThreads) {
@@ -80,13 +91,12 @@ struct ColumnsPlan {
     return true;
   }
 
-  // Long columns of 32 bits under a mask whose bytes lie as they do, or are the same for all; of
-  // other types and of shorter ones this is slower. The last block of the mask is copied byte by
-  // byte if it is not whole, which may be one that many rows need.
+  // Long columns of 32 bits under a mask whose bytes lie as they do; of other types and of shorter
+  // ones this is slower. The last block of the mask is copied byte by byte if it is not whole,
+  // which may be one that many rows need.
   static bool is_staged(const PlanInput& in) {
     const Dim& inner = in.inner();
-    if (in.task != Task::kMasked || in.bytes != 4 || inner.stride != 1 ||
-        (inner.mask_stride != 0 && inner.mask_stride != 1))
+    if (in.task != Task::kMasked || in.bytes != 4 || inner.stride != 1 || inner.mask_stride != 1)
       return false;
     int64_t mask_bytes = 1;
     for (const Dims* dims : {&in.groups.axes, &in.groups.reduced}) {
@@ -98,10 +108,14 @@ struct ColumnsPlan {
   }
 
   // Packs of neighbouring columns that begin anywhere: of small types, for a load of four bytes by
-  // each lane is as good. Of long narrow columns packs would be nearly empty.
+  // each lane is as good, if that is all it loads and does. Of long narrow columns packs would be
+  // nearly empty.
   static bool is_realigned(const PlanInput& in) {
-    return in.task == Task::kExtreme && in.inner().stride == 1 && in.bytes <= 2 &&
-           in.tuning.realigned != 0 && (in.inner().size * in.bytes > kSectorBytes || in.walk <= 4);
+    const Dim& inner = in.inner();
+    return inner.stride == 1 && inner.mask_stride <= 1 &&
+           (in.task == Task::kExtreme ? in.bytes <= 2
+                                      : in.task == Task::kMasked && in.bytes == 1) &&
+           in.tuning.realigned != 0 && (inner.size * in.bytes > kSectorBytes || in.walk <= 4);
   }
 
   static Work work(const PlanInput& in, const Plan& plan, const Traffic& traffic) {

@@ -1,6 +1,7 @@
 // What a plan is made from, with what several walks ask about it.
 #pragma once
 
+#include "cuda/mask_groups.h"
 #include "cuda/option_policy.h"
 #include "cuda/plan.h"
 #include "cuda/tuning.h"

@@ -28,19 +28,23 @@ struct RowsPlan {
       const int64_t rows_at_once = in.multiprocessors * kRowLoads / (kFewLoads * lanes);
       return ceil_div(outputs, rows_at_once) * ceil_div(loads, lanes * kFewLoads);
     };
+    // Neighbouring threads read a mask that lies across the rows in neighbouring rows.
+    const bool across = is_mask_across(in) && in.walk <= kMaxPartExtent;
     // A row of several parts has a block to each: only such are combined by clusters.
-    const bool whole_block = in.walk > kMaxPartExtent || rounds(kThreads) < rounds(32);
+    const bool whole_block = in.walk > kMaxPartExtent || (!across && rounds(kThreads) < rounds(32));
     plan.lanes = whole_block ? kThreads : in.lanes_of(loads);
+    if (across) plan.lanes = std::min(plan.lanes, kLanesAcross);
     const int64_t units = ceil_div(outputs, kThreads / plan.lanes);
     int64_t wanted = 1;
-    if (units < full && whole_block) {
-      wanted = std::min(ceil_div(full, units), loads / (kThreads * in.tuning.part_loads));
+    if (units < full && (whole_block || across)) {
+      wanted = std::min(ceil_div(full, units), loads / (plan.lanes * in.tuning.part_loads));
       // A cluster combines its parts without a second kernel.
-      if (in.bulk && plan.vector && units * kCluster * 2 > in.multiprocessors)
+      if (in.bulk && whole_block && plan.vector && units * kCluster * 2 > in.multiprocessors)
         wanted = std::min(wanted, kCluster);
     }
     cut(plan, in, wanted, packed ? in.along().size : plan.vector ? 2048 / in.bytes : 1);
-    if (in.bulk && plan.parts <= kCluster) plan.cluster = static_cast<int>(plan.parts);
+    if (in.bulk && whole_block && plan.parts <= kCluster)
+      plan.cluster = static_cast<int>(plan.parts);
     // Runs that are shorter than what the lanes load at once would leave them waiting.
     plan.flat = packed || (!plan.vector && in.has_flat_positions() &&
                            in.along().size < plan.lanes * kFewLoads);
@@ -58,6 +62,11 @@ struct RowsPlan {
     plan.loads = many ? kManyLoads : kFewLoads;
     plan.blocks = units * plan.parts;
     return true;
+  }
+
+  static bool is_mask_across(const PlanInput& in) {
+    return in.groups.axes.count > 0 && in.groups.reduced.count > 0 && in.task == Task::kMasked &&
+           is_mask_sparse(in.along()) && in.inner().mask_stride == 1;
   }
 
   // Several runs, each of a pack at least, but so short that the lanes would wait for each.

@@ -14,6 +14,7 @@ struct WholeRowsPlan {
     // Of other tasks there are kernels for rows that most loads of a thread are needed for.
     if (in.task != Task::kExtreme && (is_mapped(in) || 2 * vectors_of_row(in) <= loads(in)))
       return false;
+    if (in.task == Task::kMasked && is_mask_sparse(in.along())) return false;
     if (is_mapped(in) && (groups.reduced.count > kMappedDims || groups.extent >> 32 != 0))
       return false;
     // From two vectors on, one is within the row wherever it begins; with its mask from three on.

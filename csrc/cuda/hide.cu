@@ -1,0 +1,94 @@
+// Results of groups that a mask hides altogether. Where it is the same for all elements of a group,
+// the groups are reduced without it, on the walks for the input alone; what is hidden is stored
+// over the results afterwards.
+//
+// Bound by reading the mask, of which there is a byte to a result.
+#include "cuda/device.cuh"
+#include "cuda/mask_groups.h"
+
+namespace reduceops::cuda {
+namespace {
+
+constexpr int kAtOnce = 4;             // bytes of the mask that a thread reads before it looks
+constexpr int64_t kMostBlocks = 8192;  // enough to fill any GPU a few times
+
+// Indices or values; null if they are not wanted.
+struct Hidden {
+  char* results;
+  int bytes;
+  int64_t bits;
+
+  __device__ void put(int64_t i) const {
+    if (!results) return;
+    switch (bytes) {
+      case 1:
+        reinterpret_cast<int8_t*>(results)[i] = static_cast<int8_t>(bits);
+        break;
+      case 2:
+        reinterpret_cast<int16_t*>(results)[i] = static_cast<int16_t>(bits);
+        break;
+      case 4:
+        reinterpret_cast<int32_t*>(results)[i] = static_cast<int32_t>(bits);
+        break;
+      default:
+        reinterpret_cast<int64_t*>(results)[i] = bits;
+    }
+  }
+};
+
+// Of each result a byte of the mask, by the strides of its dims.
+struct MaskOfResults {
+  const uint8_t* mask;
+  int64_t count;
+  int dim_count;
+  Dim dims[kMaxDims];
+
+  __device__ uint8_t operator()(int64_t i) const {
+    return mask[dim_count ? place(dims, dim_count, i).offset : 0];
+  }
+};
+
+__global__ void __launch_bounds__(kThreads)
+    hide(const __grid_constant__ MaskOfResults mask, const Hidden index, const Hidden value) {
+  const int64_t threads = int64_t(gridDim.x) * kThreads;
+  int64_t i = blockIdx.x * kThreads + threadIdx.x;
+  for (; i < mask.count; i += threads * kAtOnce) {
+    uint8_t present[kAtOnce];
+#pragma unroll
+    for (int u = 0; u < kAtOnce; ++u) present[u] = mask(std::min(i + u * threads, mask.count - 1));
+#pragma unroll
+    for (int u = 0; u < kAtOnce; ++u) {
+      if (present[u] || i + u * threads >= mask.count) continue;
+      index.put(i + u * threads);
+      value.put(i + u * threads);
+    }
+  }
+}
+
+}  // namespace
+
+void launch_hide(const Reduction& r, void* stream) {
+  Dims dims = result_dims(r.groups);
+  for (int d = 0; d < dims.count; ++d) dims.dim[d].stride = dims.dim[d].mask_stride;
+  merge(dims);
+  MaskOfResults mask;
+  mask.mask = static_cast<const uint8_t*>(r.mask);
+  mask.count = r.groups.outputs * r.groups.copies;
+  mask.dim_count = dims.count;
+  std::copy_n(dims.dim, dims.count, mask.dims);
+  Hidden value{static_cast<char*>(r.values), r.dtype->bytes, 0};
+  visit_element(r, [&](auto element) {
+    typename decltype(element)::Key bits;
+    element.value_of_key(std::numeric_limits<decltype(bits)>::max(), bits);
+    value.bits = bits;
+  });
+  const Hidden index{static_cast<char*>(r.indices), r.index_bytes, 0};
+  cudaLaunchConfig_t config{};
+  config.gridDim =
+      static_cast<unsigned>(std::min(ceil_div(mask.count, kThreads * kAtOnce), kMostBlocks));
+  config.blockDim = kThreads;
+  config.stream = static_cast<cudaStream_t>(stream);
+  check(cudaLaunchKernelEx(&config, hide, mask, index, value));
+}
+
+}  // namespace reduceops::cuda

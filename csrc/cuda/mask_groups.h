@@ -1,0 +1,71 @@
+// What a mask makes of groups: in which order walks go over them, and which it hides altogether.
+#pragma once
+
+#include <algorithm>
+
+#include "cuda/sizes.h"
+#include "make_groups.h"
+#include "reduction.h"
+
+namespace reduceops::cuda {
+
+// Whether the bytes of the mask lie so far apart along a dim that each is in a sector of its own.
+REDUCEOPS_HD bool is_mask_sparse(const Dim& dim) { return dim.mask_stride >= kSectorBytes; }
+
+// Whether neighbouring columns have no neighbouring bytes of the mask, but the same columns of the
+// next group of them do: those are read together.
+REDUCEOPS_HD bool is_mask_across(const Dim* axes, int count) {
+  return count > 1 && is_mask_sparse(axes[0]) && axes[1].mask_stride == 1;
+}
+
+// Puts the kept dim along which the bytes of such a mask are neighbours first of all, or of all but
+// the columns.
+inline void order_by_mask(Groups& groups) {
+  if (groups.axes.count != groups.kept.count || groups.reduced.count == 0) return;
+  const bool rows = is_rows(groups);
+  if (!is_mask_sparse(rows ? groups.reduced.dim[0] : groups.axes.dim[0])) return;
+  const int first = rows ? 0 : 1;
+  for (Dims* dims : {&groups.kept, &groups.axes}) {
+    for (int d = first + 1; d < dims->count; ++d) {
+      if (dims->dim[d].mask_stride == 1)
+        std::rotate(dims->dim + first, dims->dim + d, dims->dim + d + 1);
+    }
+  }
+}
+
+// Whether the mask is the same for all elements of a group: it hides the group, or nothing of it.
+inline bool is_mask_of_groups(const Groups& groups) {
+  for (int d = 0; d < groups.reduced.count; ++d) {
+    if (groups.reduced.dim[d].mask_stride != 0) return false;
+  }
+  return true;
+}
+
+// The groups as they are without such a mask.
+inline Groups without_mask(const Groups& masked) {
+  Groups groups = masked;
+  groups.reduced = by_stride(masked.reduced);
+  groups.kept.count = 0;
+  for (int d = 0; d < masked.kept.count; ++d) {
+    Dim dim = masked.kept.dim[d];
+    dim.mask_stride = 0;
+    if (dim.stride != 0) {
+      insert(groups.kept, dim);
+      continue;
+    }
+    insert(groups.repeats, dim, &Dim::step);
+    groups.copies *= dim.size;
+    groups.outputs /= dim.size;
+  }
+  merge(groups.kept);
+  merge(groups.repeats);
+  groups.axes = groups.kept;
+  merge(groups.axes, true);
+  if (groups.axes.count > kMaxAxes) groups.axes = groups.kept;
+  return groups;
+}
+
+// Stores the results of groups that such a mask hides over those found without it.
+void launch_hide(const Reduction& r, void* stream);
+
+}  // namespace reduceops::cuda
