@@ -8,7 +8,8 @@
 // would touch a sector of its own.
 //
 // Bound by memory; by instructions per result where columns are very short. Without it columns of
-// 16 bits take 1.0 to 1.8 times as long (median 1.25), those of 2 to 5 rows with values 1.4 to 1.8.
+// 16 bits take 1.2 times as long, those of a few rows with values 1.4 times (medians of random
+// layouts on an H200).
 #include "cuda/combine.cuh"
 #include "cuda/source.cuh"
 #include "cuda/trackers.cuh"
