@@ -329,7 +329,7 @@ def on_gpu(channels):
 
 @NO_CUDA
 @each_name
-def test_tf32_and_the_memory_of_one_kernel(name):
+def test_tf32_and_the_memory_of_one_cuda_kernel(name):
     x, w, b = on_gpu(64)
     call, exact = getattr(customops, name), exact_of(name, x, w, b)
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
@@ -347,7 +347,7 @@ def test_tf32_and_the_memory_of_one_kernel(name):
 @NO_CUDA
 @each_name
 @pytest.mark.parametrize("first", [True, False], ids=["first call", "second call"])
-def test_a_captured_call(name, first):
+def test_a_captured_cuda_call(name, first):
     x, w, b = on_gpu(12 if first else 16)
     call = getattr(customops, name)
     if first:  # of this convolution; torch's have to be set up before
@@ -365,8 +365,8 @@ def test_a_captured_call(name, first):
 
 @NO_CUDA
 @each_name
-@pytest.mark.parametrize("shape, filters", [((1, 64, 32, 32), 128), ((2, 16, 40, 41), 320)])
-def test_what_was_in_memory_before_is_no_part_of_a_result(name, shape, filters):
+@pytest.mark.parametrize("shape, filters", [((3, 64, 32, 32), 128), ((2, 16, 40, 41), 320)])
+def test_what_was_in_cuda_memory_before_is_no_part_of_a_result(name, shape, filters):
     """Of results that are there in turn, in the same memory."""
     x, w, b = make(shape, (filters, shape[1], 3, 3), "cuda", layout=torch.channels_last)
     for factor in (8, -8, 1, 0.5):
@@ -379,7 +379,7 @@ def test_what_was_in_memory_before_is_no_part_of_a_result(name, shape, filters):
 
 @NO_CUDA
 @each_name
-def test_threads_with_streams_of_their_own(name):
+def test_threads_with_cuda_streams_of_their_own(name):
     """All make the first call."""
     x, w, b = on_gpu(20)
     expected = exact_of(name, x, w, b)
@@ -624,7 +624,7 @@ def test_inductor_rewrites_unmodified_models(kind, device, monkeypatch):
     if device == "cpu" or not FUSED:  # whether it is faster is a question to a GPU
         monkeypatch.setattr(convolution, "_is_faster", lambda node: True)
     module, before = Unmodified(reduce).to(device), len(inductor.rewrites())
-    x = torch.randn(2, 64, 20, 20, device=device)
+    x = torch.randn(2, 64, 40, 40, device=device)
     options = customops.inductor_options(fx_graph_cache=False)
     run = torch.compile(module, fullgraph=True, options=options)
     with torch.no_grad():

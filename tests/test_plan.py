@@ -410,9 +410,9 @@ def test_cpu_plan_crosses_reduced_dims_that_memory_has_in_another_order():
     plan = cpu_plan(x, [0, 2])
     assert plan.columns == 64 and not plan.rows
     assert cpu_plan(x, [0, 2], mask=empty(64, 16, 222, dtype=torch.bool)).columns == 64
-    assert cpu_plan(x, [0]).columns == cpu_plan(empty(222, 16, 64), [0, 2]).columns == 1
-    in_slices = cpu_plan(empty(16385, 100, 4).permute(0, 2, 1), [1, 2])
-    assert in_slices.columns == 4 and in_slices.slices == 2 and in_slices.gathers
+    assert cpu_plan(x, [0]).columns == cpu_plan(empty(222, 16, 6400), [0, 2]).columns == 1
+    in_slices = cpu_plan(empty(1025, 100, 64).permute(0, 2, 1), [1, 2])
+    assert in_slices.columns == 64 and in_slices.slices == 2
     in_slices = cpu_plan(empty(3, 100, 70000, 4).permute(0, 2, 3, 1), [2, 3])
     assert in_slices.slices == 3 * 5 and in_slices.units * in_slices.tile <= WORKSPACE // 16
 

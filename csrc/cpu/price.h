@@ -26,11 +26,11 @@ constexpr double kRow = 3.5, kCopiedRow = 7.6, kSoftmaxRow = 60;  // combining t
 constexpr double kRun = 35;                                       // reduced by itself
 constexpr double kCopiedRun = 3.4, kCopiedLine = 1;
 constexpr double kStepped = 0.1, kNear = 0.35, kFar = 0.45;  // elements, by their distance
-constexpr double kGathered = 0.3, kGatheredLine = 4, kGatheredRun = 1, kGatheredElement = 0.5,
-                 kGatheredFar = 1.6;
+constexpr double kGathered = 0.3, kGatheredLine = 4, kGatheredRun = 1, kGatheredNear = 0.5,
+                 kGatheredAlong = 1.2, kGatheredFar = 1.6;
 constexpr double kApart = 0.7, kRowApart = 1.5;  // what is not read in memory's order
-constexpr double kTile = 32, kColumn = 0.3, kColumnRow = 3.8, kColumnLine = 1.4,
-                 kFoldedColumn = 2.7, kNarrowRow = 9.8;
+constexpr double kTile = 32, kColumn = 0.3, kColumnLine = 1.4, kFoldedColumn = 2.7;
+constexpr double kDenseRow = 2.5, kColumnRow = 3.8, kNarrowRow = 9.8;
 constexpr double kScatteredRow = 3.5, kScattered = 0.6, kScatteredColumn = 1.1;  // results
 constexpr double kSlice = 2500, kCandidate = 4, kCombined = 7;                   // of crossed dims
 
@@ -80,7 +80,7 @@ inline Rows rows(const Groups& groups, int64_t walk, int64_t bytes, bool softmax
 
 inline double gather(const Groups& groups, int64_t walk, int64_t bytes) {
   const double columns = groups.outputs, elements = columns * walk;
-  const Dim inner = groups.axes.dim[0], down = groups.reduced.dim[0];
+  const Dim inner = groups.axes.dim[0], down = by_step(groups.reduced).dim[0];
   const int64_t side = 16 / bytes, lanes = kCopyBytes / bytes;
   double price = columns * (kGathered + (in_order(groups) ? 0 : kScattered)) +
                  std::max<double>(columns, lanes) * walk * bytes / 64 * kGatheredLine;
@@ -92,8 +92,8 @@ inline double gather(const Groups& groups, int64_t walk, int64_t bytes) {
     price += columns / side * (static_cast<double>(walk) / down.size) *
              ((down.size + side - 1) / side) * square(bytes);
   } else {
-    const bool near = down.stride < inner.stride || inner.stride * bytes < kCopyBytes;
-    price += elements * (near ? kGatheredElement : kGatheredFar);
+    const bool along = down.stride < inner.stride, near = inner.stride * bytes < kCopyBytes;
+    price += elements * (along ? kGatheredAlong : near ? kGatheredNear : kGatheredFar);
   }
   return price;
 }
@@ -115,7 +115,7 @@ inline double columns(const Groups& groups, int64_t walk, int64_t bytes) {
   const int64_t wide = std::max(tile * walk / 256, lanes);
   const int64_t fold = std::clamp<int64_t>(std::max(wide / tile, ceil_div(lanes, tile)), 1, walk);
   return price + (fold > 1 ? groups.outputs * fold * kFoldedColumn : 0) +
-         tiles * walk / fold * (kColumnRow + lines(tile * fold) * kColumnLine);
+         tiles * walk / fold * (kDenseRow + lines(tile * fold) * kColumnLine);
 }
 
 }  // namespace price

@@ -173,7 +173,7 @@ struct Size {
 
 // Why a convolution over all channels of an input is not one kernel, null where it is.
 const char* why_unfused(const Size& size, const Settings& settings) {
-  constexpr int64_t kTile = 128, kFewTiles = 64, kLongSum = 2048;
+  constexpr int64_t kTile = 128, kLeastTiles = 16, kFewTiles = 64, kLongSum = 2048;
   if (const char* why = why_not_fused()) return why;
   if (!settings.enabled) return "torch does not use cuDNN";
   if (size.bytes > 4) return "cuDNN has no kernel for the dtype";
@@ -182,6 +182,7 @@ const char* why_unfused(const Size& size, const Settings& settings) {
     return "the kernel is slow where it cannot load several channels at once";
   const int64_t sum = size.channels * size.height * size.width;
   const int64_t tiles = ceil_div(size.positions, kTile) * ceil_div(size.filters, kTile);
+  if (tiles < kLeastTiles) return "the kernel has too little to do";
   if (tiles < kFewTiles && sum >= kLongSum)
     return "the kernel does not share long sums among multiprocessors that have nothing to do";
   return nullptr;

@@ -16,7 +16,7 @@ from .._torch_private import are_transforms_active
 from . import autograd, unsupported
 from .scale import take_no_numbers
 
-_library = torch.library.Library("reduceops", "IMPL")
+_library, _ops = torch.library.Library("reduceops", "IMPL"), torch.ops.reduceops
 OPERATORS = ("conv2d_scale_min", "conv2d_scale_max")
 _DEFAULTS = ([1, 1], [0, 0], [1, 1], 1, 1, True)
 
@@ -141,7 +141,7 @@ class FusedExtreme(autograd.OneLevel):
 
     @staticmethod
     def forward(largest, input, weight, bias, scale, *rest):
-        op = functools.partial(torch.ops.reduceops._conv2d_scale_extreme, largest=largest)
+        op = functools.partial(_ops._conv2d_scale_extreme, largest=largest)
         return autograd.OneLevel.call(op, input, weight, bias, scale, *without_defaults(rest))
 
     @staticmethod
@@ -162,7 +162,7 @@ class FusedExtreme(autograd.OneLevel):
         channels = kept
         if kept.dtype != torch.int64:
             channels = autograd.below_autograd(
-                torch.ops.reduceops._conv2d_scale_channels,
+                _ops._conv2d_scale_channels,
                 *(input.detach(), weight.detach(), bias if bias is None else bias.detach()),
                 *(ctx.scale, *ctx.rest, kept),
                 largest=ctx.largest,

@@ -13,7 +13,6 @@ class Facts:
     groups: int
     extent: int
     itemsize: int
-    floating: bool
     stored: bool  # the input is in memory, as a kernel needs it
     written: bool  # else: it will be, for others read it there
     indices: bool  # positions are wanted, and not the value alone
@@ -55,7 +54,7 @@ DEVICES = {
         call=3e-6,
         write=0.25e-12,
         kernel={1: 0.25e-12, 2: 0.5e-12, 4: 1e-12, 8: 2e-12},
-        loop={1: 0.3e-12, 2: 0.3e-12, 4: 0.6e-12, 8: 0.9e-12},
+        loop={1: 0.2e-12, 2: 0.2e-12, 4: 0.4e-12, 8: 0.9e-12},
     ),
 }
 # A value alone is Inductor's own minimum and a sign.
@@ -78,9 +77,6 @@ def choose(facts: Facts, prefer: str = "auto") -> Choice:
         return Choice(prefer == "loop", f"preferred: {prefer!r}")
     if facts.stored:
         return Choice(False, "its input is in memory")
-    known = facts.floating and (facts.itemsize in (2, 4) or not facts.indices)
-    if facts.device == "cuda" and not known:
-        return Choice(False, "on a GPU, loops are of float16, bfloat16 and float32")
     loop, kernel = seconds(facts)
     if loop <= kernel:
         return Choice(True, f"{1e6 * loop:.1f} us; a kernel {1e6 * kernel:.1f}")

@@ -54,8 +54,17 @@ def rounded(value, dtype: torch.dtype):
     return ops.to_dtype_bitcast(bits, dtype, torch.int16)
 
 
+class _InWord:
+    """What is computed in integers of `word`."""
+
+    word: torch.dtype
+
+    def _constant(self, value: int):
+        return constant(value, self.word)
+
+
 @dataclass(frozen=True)
-class Order:
+class Order(_InWord):
     """Of the elements of `dtype`; with `largest` the largest comes first."""
 
     dtype: torch.dtype
@@ -74,9 +83,6 @@ class Order:
     def word(self) -> torch.dtype:
         """The integers that keys are computed in."""
         return INT64 if self.width == 64 or self.dtype == torch.uint32 else INT32
-
-    def _constant(self, value: int):
-        return constant(value, self.word)
 
     def _bits(self, value):
         """Of a floating-point number, with its sign extended."""
@@ -100,6 +106,26 @@ class Order:
         is_nan = ops.gt(magnitude, self._constant(largest))
         return ops.where(is_nan, self._constant(-largest - 1), key), sign
 
+    @property
+    def compared(self) -> torch.dtype:
+        """What `comparable` gives: a float, or else a key."""
+        if not self.floating:
+            return self.word
+        return FLOAT32 if self.dtype.itemsize == 1 else self.dtype
+
+    def comparable(self, value):
+        if not self.floating:
+            return self.key(value)[0]
+        return rounded(ops.to_dtype(value, self.compared), self.dtype)
+
+    def comes_before(self, one, other):
+        """Whether one is chosen though it comes later, both as `comparable` gives them."""
+        if not self.floating:
+            return ops.lt(one, other)
+        # Unordered, too: that is, unless the other is a NaN, if one is.
+        not_later = ops.le(one, other) if self.largest else ops.ge(one, other)
+        return ops.logical_and(ops.logical_not(not_later), ops.eq(other, other))
+
     def value(self, key, negative_zero=None):
         """The element whose key this is; of a NaN, any."""
         if not self.floating:
@@ -120,6 +146,14 @@ class Order:
         bits = bits if integer == self.word else ops.to_dtype(bits, integer)
         return ops.to_dtype_bitcast(bits, self.dtype, integer)
 
+    def element(self, compared):
+        """What was made comparable."""
+        return ops.to_dtype(compared, self.dtype) if self.floating else self.value(compared)
+
+    def key_of(self, compared):
+        """As `key`, of what `comparable` gives."""
+        return self.key(self.element(compared)) if self.floating else (compared, None)
+
     @property
     def last(self) -> int:
         """The largest key."""
@@ -129,7 +163,7 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Packed:
+class Packed(_InWord):
     """(key, position) in one integer: the key above, and below it the position and, where the
     value of a float is wanted, whether it is a negative zero."""
 
@@ -154,9 +188,6 @@ class Packed:
     def _shift(self):
         return constant(8 * self.word.itemsize - self.order.width, self.word)
 
-    def _constant(self, value: int):
-        return constant(value, self.word)
-
     def none(self):
         """That of an element that does not take part: more than any other."""
         return self._constant((1 << 8 * self.word.itemsize - 1) - 1)
@@ -164,11 +195,10 @@ class Packed:
     def is_none(self, packed):
         return ops.eq(packed, self.none())
 
-    def pack(self, value, position):
-        """`position` is an expression of Inductor's indices."""
-        key, sign = self.order.key(value)
+    def pack(self, key, sign, position):
+        """What `Order.key` gives, and an integer of `word`."""
+        below = position
         key = key if self.order.word == self.word else ops.to_dtype(key, self.word)
-        below = index(position, self.word)
         if self.with_sign:
             sign = ops.bitwise_and(sign, constant(1, self.order.word))
             sign = sign if self.order.word == self.word else ops.to_dtype(sign, self.word)
@@ -198,7 +228,7 @@ class Packed:
 
 
 @dataclass(frozen=True)
-class Zeros:
+class Zeros(_InWord):
     """A float32 or float64 alone as an integer of its width: NaNs, what is less than zero, zeros by
     their position, what is greater. So a zero has the sign of the first, and the rest needs no room
     for positions. Integers must wrap around, as they do on a GPU."""
@@ -220,10 +250,8 @@ class Zeros:
     def fits(self) -> bool:
         return self._base >= 0
 
-    def _constant(self, value: int):
-        return constant(value, self.word)
-
-    def pack(self, value, position):
+    def pack(self, value, at):
+        """`at` is an integer of `word`."""
         width = 8 * self.dtype.itemsize
         bits = ops.to_dtype_bitcast(value, self.word, self.dtype)
         if self.largest:  # (Triton's negative of a zero is 0.0.)
@@ -233,7 +261,6 @@ class Zeros:
         number = ops.sub(ops.bitwise_xor(magnitude, sign), sign)
         gap = ops.bitwise_and(ops.bitwise_not(sign), self._constant(2 * self.extent))
         key = ops.add(ops.add(number, gap), self._constant(self._base))
-        at = index(position, self.word)
         zero = ops.add(ops.sub(ops.add(at, at), sign), self._constant(self._base))
         is_zero = ops.eq(value, ops.constant(0.0, self.dtype))
         return ops.where(is_zero, zero, key)
@@ -254,6 +281,14 @@ class Zeros:
         is_nan = ops.lt(key, self._constant(self._base - _LARGEST[self.dtype]))
         bits = ops.where(is_nan, self._constant((1 << width - 1) - 1), bits)
         return ops.to_dtype_bitcast(bits, self.dtype, self.word)
+
+
+def sign(value, dtype: torch.dtype, word: torch.dtype):
+    """1 of what has its sign set, else 0: of float32 or float64, in `word`."""
+    integer = _INTEGER[dtype.itemsize]
+    bits = ops.to_dtype_bitcast(value, integer, dtype)
+    below_zero = ops.lt(bits, constant(0, integer))
+    return ops.where(below_zero, constant(1, word), constant(0, word))
 
 
 def sign_of_zeros(value, position, dtype: torch.dtype, largest_zero: int = 0):

@@ -1,6 +1,7 @@
 """A reduction as a loop of Inductor's, fused with what comes before and after it."""
 
 import ctypes
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -8,12 +9,16 @@ from typing import Any
 import sympy
 import torch
 from torch._inductor import config, ir, lowering
+from torch._inductor.runtime.hints import ReductionHint
 from torch._inductor.virtualized import V, ops
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from .. import checks, libraries
+from . import coarsening, keys
 from .choice import Choice, Facts, choose
+from .coarsening import Coarsening, Reads, plan, reads_along
+from .inline import inlined, is_computed
 from .keys import (
     FLOAT32,
     FLOAT64,
@@ -31,6 +36,9 @@ from .keys import (
 from .signs import may_be_negative_zero
 
 _BACKENDS = {"cpu": "cpp", "cuda": "triton"}
+_NO_POSITION = (1 << 31) - 1
+# Inductor reduces as many elements in one go, the first number where they are strided in memory.
+_IN_REGISTERS = (64, 1024)
 
 
 class NoLoop(Exception):
@@ -89,6 +97,8 @@ class Loop:
         self.x, self.scale, self.mask = x, scale, mask
         self.keepdim, self.values, self.indices = keepdim, values, indices
         self.index_dtype = index_dtype or INT64
+        self.inlined = False  # what else is read of buffers that Inductor computes
+        self.parts = 1  # that a dim is cut into, each reduced by itself
         self.device, self.size = x.get_device(), [sympy.sympify(n) for n in x.get_size()]
         kind = self.device.type
         if kind not in _BACKENDS or getattr(config, f"{kind}_backend", None) != _BACKENDS[kind]:
@@ -99,6 +109,8 @@ class Loop:
             raise NoLoop(f"no loop for {x.get_dtype()}")
         if not self.size:
             raise NoLoop("it has no dims")
+        if kind == "cpu" and x.get_dtype() == torch.bool and _reads_bools(x):
+            raise NoLoop("in memory any byte of a bool but zero is true")
         self.dims = checks.wrap_dims(op._opname, len(self.size), dim)
         self.order = Order(x.get_dtype(), largest)
         self.extent = sympy.prod([self.size[d] for d in self.dims])
@@ -107,23 +119,50 @@ class Loop:
         if index_dtype not in (None, INT64) and not self._is_at_most(limit):
             raise NoLoop("its extent may not fit the index_dtype")
 
+    @property
+    def for_threads(self) -> bool:
+        """Whether it takes the forms for a GPU."""
+        return self.device.type == "cuda"
+
     def choose(self, preference: str) -> Choice:
         return choose(self._facts(), preference)
 
     def results(self) -> tuple[Any, Any]:
         """The values and the indices, of which one may be None."""
-        if self.indices:
-            return self._packed()
-        if not self._may_be_negative_zero():
+        if not self.for_threads:
+            if self.indices:
+                return self._packed(None)
+            zeros = self._may_be_negative_zero()
+            if zeros or self.order.width == 16:  # for to round each is slow
+                return self._product_of_the_extreme(zeros), None
             return self._value_alone(), None
-        if self.device.type == "cpu":
-            return self._product_of_the_extreme(), None
-        return self._value_with_zeros(), None
+        dim = max(self.dims, key=lambda d: _hint(self.size[d]))
+        reads, cut = self._reads_along(dim), None
+        if self.extent.is_number and len(self.dims) == 1 and reads.neighbours:
+            width = self.order.dtype.itemsize
+            self.parts = coarsening.parts(int(self.extent), width, _hint(self.groups))
+        if not self.indices and not self._may_be_negative_zero():
+            return self._value_alone(), None
+        free = self.mask is None and self.parts == 1 and not _is_written(V.graph.current_node)
+        if free and self.size[dim].is_number:  # (What is written is written in its own order.)
+            many = _hint(self.groups) >= 1 << 12
+            cut = plan(int(self.size[dim]), dim, reads, many)
+        if cut is not None and self.extent == self.size[dim] and cut.rest == 1:
+            return self._in_one_thread(cut)
+        if not self.indices and (zeros := self._zeros()):
+            # In rows it has little to gain from taking elements in turn.
+            return self._value_with_zeros(zeros, None if reads.neighbours else cut), None
+        wide = self.order.width == 64  # and no integer holds a key and a position
+        left = cut.rest * self.extent / self.size[dim] if cut else self.extent
+        in_registers = self._is_in_registers(left, reads.neighbours)
+        if (wide or cut is None) and in_registers and self.mask is None:
+            return self._in_two_steps(cut)
+        return self._packed(cut)
 
     # What is reduced.
 
     def _load(self) -> Callable:
-        load = self.x.make_loader()
+        load = inlined(self.x.make_loader()) if self.inlined else self.x.make_loader()
         if self.scale is None:
             return load
         return lambda index: self._product(load(index))
@@ -131,10 +170,8 @@ class Loop:
     def _product(self, value):
         dtype = self.order.dtype
         wide = FLOAT64 if dtype == FLOAT64 else FLOAT32
-        return ops.mul(rounded(value, dtype), number(self.scale, wide))
-
-    def _rounded_product(self, value):
-        return rounded(self._product(value), self.order.dtype)
+        product = ops.mul(rounded(value, dtype), number(self.scale, wide))
+        return rounded(product, dtype)
 
     def _position(self, index):
         """Into the reduced dims, flattened in ascending order."""
@@ -142,6 +179,31 @@ class Loop:
         for d in self.dims:
             position = position * self.size[d] + index[d]
         return position
+
+    def _best(self, cut: Coarsening | None, word: torch.dtype) -> Callable:
+        """Of an index: an element, comparable, and its position, of `word`; the best of those that
+        one thread takes."""
+        load = self._load()
+        if cut is None:
+            return lambda index: (
+                self.order.comparable(load(index)),
+                keys.index(self._position(index), word),
+            )
+        step = cut.rest * sympy.prod([self.size[d] for d in self.dims if d > cut.dim])
+
+        def best(index):
+            element, at = cut.best(self.order, load, index)
+            at = ops.mul(ops.to_dtype(at, word), keys.index(step, word))
+            return element, ops.add(at, keys.index(self._position(index), word))
+
+        return best
+
+    def _left(self, cut: Coarsening | None) -> list[sympy.Expr]:
+        """The sizes of what threads leave to be reduced."""
+        left = [*self.size]
+        if cut is not None:
+            left[cut.dim] = sympy.Integer(cut.rest)
+        return left
 
     def _may_be_negative_zero(self) -> bool:
         return may_be_negative_zero(self.x.make_loader(), self.size, self.scale, self.order.dtype)
@@ -151,50 +213,129 @@ class Loop:
     def _value_alone(self) -> ir.TensorBox:
         """Inductor's own minimum of what has zeros of one sign only."""
         own = "max" if self.order.largest else "min"
-        load = self.x.make_loader()
-        load_value, size = self._reduce(
-            lambda index: self._rounded_product(load(index)), self.order.dtype, own
-        )
-        return self._result(size, load_value)
+        return self._reduce(self._load(), self.size, self.order.dtype, own)[0]
 
-    def _packed(self) -> tuple[Any, Any]:
+    def _packed(self, cut: Coarsening | None) -> tuple[Any, Any]:
         """The minimum of integers that hold a key and a position."""
         masked, load = self.mask is not None, self._load()
         form = Packed.of(self.order, self._bound(), self.values, masked)
         if form is None:
             raise NoLoop("no integer holds its elements and their positions")
         mask = lowering.expand(self.mask, [*self.size]).make_loader() if masked else None
+        best = self._best(cut, form.word)
 
         def packed(index):
-            packed = form.pack(load(index), self._position(index))
+            if cut is not None:
+                element, position = best(index)
+                return form.pack(*self.order.key_of(element), position)
+            position = keys.index(self._position(index), form.word)
+            packed = form.pack(*self.order.key(load(index)), position)
             return ops.where(mask(index), packed, form.none()) if masked else packed
 
-        load_least, size = self._reduce(packed, form.word, "min")
+        hint = cut and cut.hint
+        least, size = self._reduce(packed, self._left(cut), form.word, "min", hint=hint)
+        load_least = least.make_loader()
         return (
             self._result(size, lambda index: form.value(load_least(index), masked)),
-            self._indices(size, lambda index: form.position(load_least(index), masked)),
+            self._indices(size, lambda index: form.position(load_least(index), masked), form.word),
         )
 
-    def _value_with_zeros(self) -> ir.TensorBox:
+    def _in_one_thread(self, cut: Coarsening) -> tuple[Any, Any]:
+        best, size = self._best(cut, INT64), self._size_of_results()
+
+        def of_group(index):
+            index = [*index]
+            for d in () if self.keepdim else self.dims:
+                index.insert(d, sympy.Integer(0))
+            return best(index)
+
+        values = self._result(size, lambda index: self.order.element(of_group(index)[0]))
+        indices = self._indices(size, lambda index: of_group(index)[1], INT64)
+        for result in filter(None, (values, indices)):
+            result.realize()  # or whoever reads it would compute it anew
+        return values, indices
+
+    def _in_two_steps(self, cut: Coarsening | None) -> tuple[Any, Any]:
+        """Inductor's own minimum or maximum, then the first position of what equals it. (Elements
+        are in registers; the first step alone takes a third of a minimum of integers.)"""
+        best, order, hint = self._best(cut, INT32), self.order, cut and cut.hint
+        signed = self.values and order.floating
+        own, left = "max" if order.floating and order.largest else "min", self._left(cut)
+        extremes, _ = self._reduce(
+            lambda index: best(index)[0], left, order.compared, own, hint=hint
+        )
+        load_extreme = extremes.make_loader()
+        kept = [d for d in range(len(self.size)) if d not in self.dims]
+
+        def position(index):
+            element, at = best(index)
+            group = [sympy.Integer(0) if d in self.dims else i for d, i in enumerate(index)]
+            extreme = load_extreme(group if self.keepdim else [index[d] for d in kept])
+            equal = ops.eq(element, extreme)
+            if order.floating:  # a NaN is the extreme one, if there is one
+                equal = ops.logical_or(equal, ops.ne(element, element))
+            at = self._signed(element, at, INT32) if signed else at
+            return ops.where(equal, at, ops.constant(_NO_POSITION, INT32))
+
+        positions, size = self._reduce(position, left, INT32, "min", hint=hint)
+        load_position = positions.make_loader()
+        return self._results(size, load_extreme, load_position, INT32 if signed else None)
+
+    def _signed(self, element, at, word):
+        """A position and, below it, the sign of a float."""
+        wide = self.order.compared
+        wide = FLOAT64 if wide == FLOAT64 else FLOAT32
+        sign = keys.sign(ops.to_dtype(element, wide), wide, word)
+        return ops.add(ops.add(at, at), sign)
+
+    def _results(self, size, load_extreme, load_position, signed: torch.dtype | None):
+        """With `signed` positions are those integers, and have a sign below."""
+
+        def constant(value):
+            return ops.constant(value, signed)
+
+        def position(index):
+            position = load_position(index)
+            return position if signed is None else ops.bitwise_right_shift(position, constant(1))
+
+        def value(index):
+            extreme = load_extreme(index)
+            if signed is None:
+                return self.order.element(extreme)
+            dtype = self.order.compared
+            negative = ops.ne(ops.bitwise_and(load_position(index), constant(1)), constant(0))
+            zero = ops.where(negative, _zero(-0.0, dtype), _zero(0.0, dtype))
+            is_zero = ops.eq(extreme, ops.constant(0.0, dtype))
+            return self.order.element(ops.where(is_zero, zero, extreme))
+
+        return self._result(size, value), self._indices(size, position, INT32)
+
+    def _zeros(self) -> Zeros | None:
+        """An order of floats with room for the positions of zeros."""
+        wide = FLOAT64 if self.order.dtype == FLOAT64 else FLOAT32
+        if not self.extent.is_number:
+            return None
+        zeros = Zeros(wide, self.order.largest, int(self.extent))
+        return zeros if zeros.fits else None
+
+    def _value_with_zeros(self, form: Zeros, cut: Coarsening | None) -> ir.TensorBox:
         """The values alone, by one minimum of integers."""
-        load, dtype = self.x.make_loader(), self.order.dtype
-        wide = FLOAT64 if dtype == FLOAT64 else FLOAT32
-        form = Zeros(wide, self.order.largest, self.extent)
-        if not self.extent.is_number or not form.fits:
-            raise NoLoop("its extent may be too large")
+        best, dtype = self._best(cut, form.word), self.order.dtype
 
         def packed(index):
-            product = self._rounded_product(load(index))
-            return form.pack(ops.to_dtype(product, wide), self._position(index))
+            product, at = best(index)
+            return form.pack(ops.to_dtype(product, form.dtype), at)
 
-        load_least, size = self._reduce(packed, form.word, "min")
+        hint = cut and cut.hint
+        least, size = self._reduce(packed, self._left(cut), form.word, "min", hint=hint)
+        load_least = least.make_loader()
         return self._result(size, lambda index: ops.to_dtype(form.value(load_least(index)), dtype))
 
-    def _product_of_the_extreme(self) -> ir.TensorBox:
+    def _product_of_the_extreme(self, zeros: bool) -> ir.TensorBox:
         """The values alone, as Inductor's own minimum of floats, which vectorizes better than one
         of integers. The order of products is that of the numbers multiplied, so these are
-        compared, and the extreme one is rounded and multiplied. Besides, the sign of the first
-        zero, which that minimum does not give."""
+        compared, and the extreme one is rounded and multiplied. Besides, with `zeros`, the sign of
+        the first, which that minimum does not give."""
         load, dtype = self.x.make_loader(), self.order.dtype
         if not _keeps_order(self.scale, dtype):
             raise NoLoop("products with this scale are not in the order of what is multiplied")
@@ -212,15 +353,24 @@ class Loop:
         if not self._fits(1 << 30):
             raise NoLoop("its extent may be too large")
         own = "max" if self.order.largest != turned else "min"
-        load_value, size = self._reduce(number_of, wide, own)
-        load_sign, _ = self._reduce(sign, word, "min")
+        extremes, size = self._reduce(number_of, self.size, wide, own)
+        load_extreme = extremes.make_loader()
+
+        def product_of(index):
+            return self._product(ops.to_dtype(load_extreme(index), dtype))
+
+        if not zeros:
+            return self._result(size, product_of)
+        load_sign = self._reduce(sign, self.size, word, "min")[0].make_loader()
 
         def value(index):
-            product = self._rounded_product(ops.to_dtype(load_value(index), dtype))
+            product = product_of(index)
             one, odd = ops.constant(1, word), ops.constant(0 if turned else 1, word)
             negative = ops.eq(ops.bitwise_and(load_sign(index), one), odd)
             zero = ops.where(negative, number(-0.0, wide), number(0.0, wide))
-            is_zero = ops.eq(product, ops.constant(0.0, dtype))
+            # Where denormals count as zeros, none may have been found.
+            found = ops.lt(load_sign(index), ops.constant(0, word))
+            is_zero = ops.logical_and(ops.eq(product, ops.constant(0.0, dtype)), found)
             return ops.where(is_zero, ops.to_dtype(zero, dtype), product)
 
         return self._result(size, value)
@@ -233,10 +383,19 @@ class Loop:
     def _result(self, size, value) -> ir.TensorBox | None:
         return self._pointwise(self.order.dtype, value, size) if self.values else None
 
-    def _indices(self, size, position) -> ir.TensorBox | None:
+    def _indices(self, size, position, word) -> ir.TensorBox | None:
+        """Of positions that are integers of `word`."""
         if not self.indices:
             return None
-        cast = lambda index: ops.to_dtype(position(index), self.index_dtype)  # noqa: E731
+
+        def cast(index):
+            at = position(index)
+            if self.for_threads:
+                # Threads without a group have any number, and Inductor asserts of what is an index
+                # of a tensor that it is none out of range.
+                at = ops.minimum(at, keys.index(self.extent - 1, word))
+            return ops.to_dtype(at, self.index_dtype)
+
         return self._pointwise(self.index_dtype, cast, size)
 
     def _size_of_results(self) -> list[sympy.Expr]:
@@ -247,25 +406,46 @@ class Loop:
             if self.keepdim or d not in self.dims
         ]
 
-    def _reduce(self, load, dtype, kind):
-        """What gives the result for a group's index, and the sizes of all results."""
-        kept = [d for d in range(len(self.size)) if d not in self.dims]
+    def _reduce(self, load, size, dtype, kind, *, hint=None):
+        """The results, and their sizes."""
+        kept = [d for d in range(len(size)) if d not in self.dims]
+        results, reduced = self._size_of_results(), [size[d] for d in self.dims]
 
         def element(index, reduced):
             if self.keepdim:
                 index = [index[d] for d in kept]
             place = dict(zip((*kept, *self.dims), (*index, *reduced), strict=True))
-            return load([place[d] for d in range(len(self.size))])
+            return load([place[d] for d in range(len(size))])
 
-        results = self._size_of_results()
+        if self.parts == 1:
+            return self._reduction(element, results, reduced, dtype, kind, hint), results
+        part = reduced[0] // self.parts
+
+        def element_of_part(index, reduced):
+            return element(index[:-1], [index[-1] * part + reduced[0]])
+
+        load_part = self._reduction(
+            element_of_part, [*results, self.parts], [part], dtype, kind, ReductionHint.INNER
+        ).make_loader()
+        least = self._reduction(
+            lambda index, reduced: load_part([*index, *reduced]),
+            results,
+            [sympy.Integer(self.parts)],
+            dtype,
+            kind,
+        )
+        return least, results
+
+    def _reduction(self, load, size, reduced, dtype, kind, hint=None) -> ir.TensorBox:
         least = ir.Reduction.create(
             device=self.device,
             dst_dtype=dtype,
             src_dtype=dtype,
-            inner_fn=element,
-            ranges=results,
-            reduction_ranges=[self.size[d] for d in self.dims],
+            inner_fn=load,
+            ranges=size,
+            reduction_ranges=reduced,
             reduction_type=kind,
+            reduction_hint=hint or ReductionHint.DEFAULT,
         )
         if isinstance(least.data.data, ir.Reduction):  # and not code for each of few elements
             least.realize()
@@ -273,20 +453,28 @@ class Loop:
             # contiguous a loop is that never writes it.
             with config.patch(comprehensive_padding=False):
                 ir.as_storage_and_layout(least, freeze=True)
-        return least.make_loader(), results
+        return least
 
     # What is known of it.
+
+    def _reads_along(self, dim: int) -> Reads:
+        reads = reads_along(self._load(), self.size, dim)
+        few = self.size[dim].is_number and self.size[dim] <= 64
+        if reads.fused and few and len(self.dims) == 1:
+            self.inlined = True
+            inline = reads_along(self._load(), self.size, dim)
+            if not inline.fused and not inline.neighbours:
+                return dataclasses.replace(inline, inlined=True)
+            self.inlined = False
+        return reads
 
     def _is_at_most(self, limit: int) -> bool:
         return V.graph.sizevars.statically_known_leq(self.extent, limit)
 
     def _fits(self, limit: int) -> bool:
-        """Whether the extent is at most as large. If it is a symbol, a guard makes sure of it; on
-        a GPU that is not tested."""
+        """Whether the extent is at most as large. If it is a symbol, a guard makes sure of it."""
         if self._is_at_most(limit):
             return True
-        if self.device.type != "cpu":
-            return False
         symbols = self.extent.free_symbols
         if not symbols or free_unbacked_symbols(self.extent) or _hint(self.extent) > limit:
             return False
@@ -299,19 +487,31 @@ class Loop:
         known = next(filter(self._is_at_most, bounds), None)
         return known or next((1 << n for n in (31, 32) if self._fits(1 << n)), None)
 
+    def _is_in_registers(self, left: sympy.Expr, neighbours: bool) -> bool:
+        """Whether Inductor is likely to hold a group in registers, so that two steps read it
+        once; and has so many groups that it does not cut them."""
+        limit = _IN_REGISTERS[neighbours]
+        return left.is_number and left <= limit and _hint(self.groups) >= 1 << 10
+
     def _facts(self) -> Facts:
         inner = self.x.data
         while isinstance(inner, (ir.BaseView, ir.MutableBox)):
             inner = inner.data
-        # What Inductor has made a buffer of is fused with what reads it, if it is a loop.
-        computed = isinstance(inner, ir.ComputedBuffer) and isinstance(inner.data, ir.Pointwise)
         return Facts(
             device=self.device.type,
             groups=_hint(self.groups),
             extent=_hint(self.extent),
             itemsize=self.order.dtype.itemsize,
-            floating=self.order.floating,
-            stored=not computed and not isinstance(inner, ir.Pointwise),
+            stored=not is_computed(inner) and not isinstance(inner, ir.Pointwise),
             written=_is_written(V.graph.current_node),
             indices=self.indices,
         )
+
+
+def _reads_bools(x: ir.TensorBox) -> bool:
+    return any(V.graph.get_dtype(name) == torch.bool for name in x.get_read_names())
+
+
+def _zero(value: float, dtype: torch.dtype):
+    wide = FLOAT64 if dtype == FLOAT64 else FLOAT32
+    return ops.to_dtype(number(value, wide), dtype)

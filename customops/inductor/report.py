@@ -28,10 +28,7 @@ def recorded(*kinds: str) -> list[str]:
     return [line for line, count in found for _ in range(count)]
 
 
-def kind_of(dtype, size, device, dims=None) -> str:
-    return f"{str(dtype).removeprefix('torch.')}[{', '.join(map(str, size))}] on {device}"
-
-
 def chosen(op, x, what: str) -> None:
-    kind = kind_of(x.get_dtype(), x.get_size(), x.get_device().type)
+    dtype, size = str(x.get_dtype()).removeprefix("torch."), ", ".join(map(str, x.get_size()))
+    kind = f"{dtype}[{size}] on {x.get_device().type}"
     record(CHOSEN, f"{str(op).removesuffix('.default')}({kind}) -> {what}")

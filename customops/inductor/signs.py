@@ -79,6 +79,14 @@ class _Signs(DefaultHandler):
 
     exp2 = sigmoid = abs = square = exp
 
+    def relu(self, x):
+        """Of a zero and a negative one eager mode and Inductor may take either, here and below."""
+        return UNSIGNED
+
+    def maximum(self, a, b):
+        a, b = _of(a), _of(b)
+        return UNSIGNED if a.unsigned or b.unsigned else May(a.below and b.below, a.zero or b.zero)
+
     def add(self, a, b):
         a, b = _of(a), _of(b)
         return May(a.below or b.below, a.zero and b.zero)  # opposites add up to 0.0

@@ -55,7 +55,7 @@ struct RowsPlan {
       const int64_t most = of_run > 32 * kManyLoads ? plan.lanes : std::min(plan.lanes, 32);
       const int64_t lanes = std::min(most, ceil_pow2(ceil_div(of_run, in.tuning.run_loads)));
       plan.runs = static_cast<int>(plan.lanes / lanes);
-      short_runs = of_run <= kFewLoads * lanes;
+      short_runs = of_run < kFewLoads * lanes;
     }
     const int64_t loads_of_part = plan.vector ? ceil_div(plan.part_extent, width) : 0;
     const bool many = loads_of_part >= 2 * kManyLoads * plan.lanes && !short_runs;
@@ -76,7 +76,7 @@ struct RowsPlan {
     const bool aligned = runs_aligned(in);
     const int64_t run = in.along().size * in.bytes;
     if (in.along().stride != 1 || run < kLoadBytes || (in.bytes == 8 && !aligned)) return false;
-    return run <= in.tuning.packed_run_bytes * (aligned && in.bytes >= 4 ? 16 : 1);
+    return run <= in.tuning.packed_run_bytes * (aligned && in.bytes >= 4 ? 4 : 1);
   }
   // Whether each run begins and ends where loads of 16 bytes do.
   static bool runs_aligned(const PlanInput& in) {
