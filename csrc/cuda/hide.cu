@@ -3,14 +3,11 @@
 // over the results afterwards.
 //
 // Bound by reading the mask, of which there is a byte to a result.
-#include "cuda/device.cuh"
+#include "cuda/each.cuh"
 #include "cuda/mask_groups.h"
 
 namespace reduceops::cuda {
 namespace {
-
-constexpr int kAtOnce = 4;             // bytes of the mask that a thread reads before it looks
-constexpr int64_t kMostBlocks = 8192;  // enough to fill any GPU a few times
 
 // Indices or values; null if they are not wanted.
 struct Hidden {
@@ -50,19 +47,13 @@ struct MaskOfResults {
 
 __global__ void __launch_bounds__(kThreads)
     hide(const __grid_constant__ MaskOfResults mask, const Hidden index, const Hidden value) {
-  const int64_t threads = int64_t(gridDim.x) * kThreads;
-  int64_t i = blockIdx.x * kThreads + threadIdx.x;
-  for (; i < mask.count; i += threads * kAtOnce) {
-    uint8_t present[kAtOnce];
-#pragma unroll
-    for (int u = 0; u < kAtOnce; ++u) present[u] = mask(std::min(i + u * threads, mask.count - 1));
-#pragma unroll
-    for (int u = 0; u < kAtOnce; ++u) {
-      if (present[u] || i + u * threads >= mask.count) continue;
-      index.put(i + u * threads);
-      value.put(i + u * threads);
-    }
-  }
+  each(
+      mask.count, [&](int64_t i) { return mask(i); },
+      [&](int64_t i, uint8_t present) {
+        if (present) return;
+        index.put(i);
+        value.put(i);
+      });
 }
 
 }  // namespace
@@ -83,12 +74,7 @@ void launch_hide(const Reduction& r, void* stream) {
     value.bits = bits;
   });
   const Hidden index{static_cast<char*>(r.indices), r.index_bytes, 0};
-  cudaLaunchConfig_t config{};
-  config.gridDim =
-      static_cast<unsigned>(std::min(ceil_div(mask.count, kThreads * kAtOnce), kMostBlocks));
-  config.blockDim = kThreads;
-  config.stream = static_cast<cudaStream_t>(stream);
-  check(cudaLaunchKernelEx(&config, hide, mask, index, value));
+  launch_over(mask.count, stream, hide, mask, index, value);
 }
 
 }  // namespace reduceops::cuda
