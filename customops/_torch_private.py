@@ -80,6 +80,10 @@ are_transforms_active = _find(
     *("torch._C", "_are_functorch_transforms_active", lambda: True),
     "a call with a gradient takes some us more, and gradients are contiguous",
 )
+active_dispatch_modes = _find(
+    *("torch._C", "_len_torch_dispatch_stack", lambda: 1),
+    "a convolution with a gradient is never one kernel",
+)
 is_transformed = _find(
     *("torch._C", "_functorch.is_functorch_wrapped_tensor", lambda _: False),
     "customops.distributed under torch.func gets an error of torch",

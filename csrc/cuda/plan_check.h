@@ -273,7 +273,7 @@ class PlanCheck {
     require_cover(p.blocks / p.parts, p.threads / (p.lanes * p.shares), p.tiles,
                   "the blocks cover the tiles once");
     require(p.blocks % p.parts == 0, "each tile has all parts");
-    require(p.shares > 1 || p.across == 1 || 2 * p.lanes > kThreads,
+    require(task_ != Task::kExtreme || p.shares > 1 || p.across == 1 || 2 * p.lanes > kThreads,
             "the results of a block's columns follow each other");
     require(!p.flat || (groups_.reduced.count <= kFlatDims && groups_.extent >> 32 == 0),
             "positions over several dims are found by divisions of 32 bits");

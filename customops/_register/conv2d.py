@@ -185,10 +185,12 @@ class FusedExtreme(autograd.OneLevel):
 
 
 def _is_one_kernel(input: Tensor, weight: Tensor, bias: Tensor | None, dim: int) -> bool:
-    """Whether it may be. Graphs and subclasses see two operators, of which they know more."""
+    """Whether it may be. Graphs, modes and subclasses see two operators and know more of them."""
     if not (input.is_cuda and libraries.cuda.loaded and input.dim() == 4 and dim in (1, -3)):
         return False
     if _torch_private.is_forward_mode() or are_transforms_active():
+        return False
+    if _torch_private.active_dispatch_modes():
         return False
     kinds = {type(x) for x in (input, weight, bias) if x is not None}
     return kinds <= {Tensor, torch.nn.Parameter}
