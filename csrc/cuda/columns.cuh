@@ -288,7 +288,8 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
         source, seen, inside ? turns : 0,
         [&](uint32_t turn, int c) {
           const int64_t position = begin + share + int64_t(turn) * shares;
-          const auto at = source.along(base, inner, c);
+          // Of a load's columns past the last one, whose states nobody uses, that one is read.
+          const auto at = source.along(base, inner, std::min<int64_t>(c, inner.size - 1 - column));
           return source.move(at, p.reduced(), p.reduced_count, position).at;
         },
         found);

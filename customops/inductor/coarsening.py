@@ -77,7 +77,6 @@ class Reads:
     neighbours: bool  # elements side by side in memory
     fused: bool  # what Inductor may compute in the loop that reads it
     light: bool  # little is computed
-    inlined: bool = False  # for the reduction alone
 
 
 def reads_along(load: Callable, size: Sequence[sympy.Expr], dim: int) -> Reads:
@@ -130,9 +129,8 @@ def plan(extent: int, dim: int, reads: Reads, many: bool) -> Coarsening | None:
         return None  # a thread has to take the elements that it has computed
     if reads.neighbours:
         return _plan_rows(extent, dim, reads.light)
-    if extent <= 64 and (reads.light or reads.inlined):
-        copies = 8 if reads.light else 4  # the rest of the code grows with them, too
-        rest = max(8, _power_of_two(-(-extent // copies)))
+    if extent <= 64 and reads.light:
+        rest = max(8, _power_of_two(-(-extent // 8)))
         return Coarsening(dim, extent, rest, ReductionHint.OUTER)
     return None  # Inductor's tiles are wide then, as memory likes it
 

@@ -1,7 +1,6 @@
 """A reduction as a loop of Inductor's, fused with what comes before and after it."""
 
 import ctypes
-import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,8 +16,7 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from .. import checks, libraries
 from . import coarsening, keys
 from .choice import Choice, Facts, choose
-from .coarsening import Coarsening, Reads, plan, reads_along
-from .inline import inlined, is_computed
+from .coarsening import Coarsening, plan, reads_along
 from .keys import (
     FLOAT32,
     FLOAT64,
@@ -66,6 +64,11 @@ def is_view(target: Any) -> bool:
     return any(r.alias_info is not None and not r.alias_info.is_write for r in returns)
 
 
+def _is_computed(buffer: Any) -> bool:
+    """Whether it is a loop, which Inductor fuses with what reads it."""
+    return isinstance(buffer, ir.ComputedBuffer) and isinstance(buffer.data, ir.Pointwise)
+
+
 def _is_written(node: torch.fx.Node) -> bool:
     """Whether the input of a reduction is a result of the graph, or read by a library."""
     others = [user for user in node.args[0].users if user is not node]
@@ -97,7 +100,6 @@ class Loop:
         self.x, self.scale, self.mask = x, scale, mask
         self.keepdim, self.values, self.indices = keepdim, values, indices
         self.index_dtype = index_dtype or INT64
-        self.inlined = False  # what else is read of buffers that Inductor computes
         self.parts = 1  # that a dim is cut into, each reduced by itself
         self.device, self.size = x.get_device(), [sympy.sympify(n) for n in x.get_size()]
         kind = self.device.type
@@ -137,7 +139,7 @@ class Loop:
                 return self._product_of_the_extreme(zeros), None
             return self._value_alone(), None
         dim = max(self.dims, key=lambda d: _hint(self.size[d]))
-        reads, cut = self._reads_along(dim), None
+        reads, cut = reads_along(self._load(), self.size, dim), None
         if self.extent.is_number and len(self.dims) == 1 and reads.neighbours:
             width = self.order.dtype.itemsize
             self.parts = coarsening.parts(int(self.extent), width, _hint(self.groups))
@@ -162,7 +164,7 @@ class Loop:
     # What is reduced.
 
     def _load(self) -> Callable:
-        load = inlined(self.x.make_loader()) if self.inlined else self.x.make_loader()
+        load = self.x.make_loader()
         if self.scale is None:
             return load
         return lambda index: self._product(load(index))
@@ -457,17 +459,6 @@ class Loop:
 
     # What is known of it.
 
-    def _reads_along(self, dim: int) -> Reads:
-        reads = reads_along(self._load(), self.size, dim)
-        few = self.size[dim].is_number and self.size[dim] <= 64
-        if reads.fused and few and len(self.dims) == 1:
-            self.inlined = True
-            inline = reads_along(self._load(), self.size, dim)
-            if not inline.fused and not inline.neighbours:
-                return dataclasses.replace(inline, inlined=True)
-            self.inlined = False
-        return reads
-
     def _is_at_most(self, limit: int) -> bool:
         return V.graph.sizevars.statically_known_leq(self.extent, limit)
 
@@ -502,7 +493,7 @@ class Loop:
             groups=_hint(self.groups),
             extent=_hint(self.extent),
             itemsize=self.order.dtype.itemsize,
-            stored=not is_computed(inner) and not isinstance(inner, ir.Pointwise),
+            stored=not _is_computed(inner) and not isinstance(inner, ir.Pointwise),
             written=_is_written(V.graph.current_node),
             indices=self.indices,
         )
