@@ -253,8 +253,22 @@ def test_between_other_operations(device):
 
     inputs = operands((3, 40, 17), device, "smooth")
     result, calls_ours, kernels = compile_and_run(function, *inputs)
-    assert not calls_ours and kernels == 1
+    assert not calls_ours and kernels <= (1 if device == "cpu" else 2)
     opspec.assert_same(result, function(*inputs))
+
+
+def test_what_has_been_written_to_since(device):
+    """What a buffer was made from says nothing of it then."""
+
+    def function(x, y):
+        z = x.abs().scatter(1, torch.zeros_like(x[:, :1], dtype=torch.int64), y[:, :1])
+        return customops.scale_min(z, 2.0), customops.argmin(z, 1)
+
+    x, y = torch.ones((3, 40, 17), device=device), torch.full((3, 40, 17), -0.0, device=device)
+    x[:, 1] = 0.0
+    result, *_ = compile_and_run(function, x, y)
+    assert result[0].signbit().all()
+    opspec.assert_same(result, function(x, y))
 
 
 CALLED = {
@@ -293,7 +307,8 @@ def test_dtypes(dtype, device):
     mask = torch.rand((3, 1, 17), device=device) < 0.3
     result, calls_ours, _ = compile_and_run(function, x, mask)
     bools = dtype == torch.bool and device == "cpu"  # whose bytes in memory may be any
-    in_kernel = dtype.itemsize == 8 or bools
+    float8 = dtype.is_floating_point and dtype.itemsize == 1 and device == "cuda"
+    in_kernel = dtype.itemsize == 8 or bools or float8
     assert calls_ours == in_kernel
     expected = function(x.cpu(), mask.cpu())  # CUDA does not roll every dtype
     expected = tuple(tensor.to(device) for tensor in expected)

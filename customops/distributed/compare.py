@@ -93,7 +93,7 @@ class DTensorCall(NamedTuple):
     placements: str = ""
     dim: Sequence[int] = ()
     keepdim: bool = False
-    scale: Any = None
+    scale: str = ""
     mask: str = ""
     index_dtype: str = ""
     error: str = ""
@@ -122,7 +122,7 @@ def dtensors(
             check_shard(local, dims)
         call = DTensorCall(
             *(op, _name(x.dtype), list(x.shape), str(x.placements), list(dims), bool(keepdim)),
-            *(scale, _described(mask), _name(index_dtype)),
+            *(str(scale), _described(mask), _name(index_dtype)),  # a NaN differs from itself
         )
     except Exception as error:
         call = DTensorCall(error=_text(error))

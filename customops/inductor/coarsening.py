@@ -75,6 +75,7 @@ class Reads:
     """What an expression reads along a dim, and what it computes of it."""
 
     neighbours: bool  # elements side by side in memory
+    rows: bool  # such elements alone
     fused: bool  # what Inductor may compute in the loop that reads it
     light: bool  # little is computed
 
@@ -92,20 +93,24 @@ def reads_along(load: Callable, size: Sequence[sympy.Expr], dim: int) -> Reads:
         with V.set_ops_handler(counter):
             load(symbols)
     counted = counter.getvalue()
-    neighbours = fused = False
+    neighbours = fused = scattered = False
     for read in found.reads:
         if not isinstance(read, dependencies.MemoryDep):
             continue
         along = symbols[dim] in read.index.free_symbols
         if along:
             step = read.index.subs(symbols[dim], symbols[dim] + 1) - read.index
-            neighbours = neighbours or sympy.simplify(step) == 1
+            if sympy.simplify(step) == 1:
+                neighbours = True
+            else:
+                scattered = True
         buffer = V.graph.try_get_buffer(read.name)
         if isinstance(buffer, ir.ComputedBuffer):
             # A pointwise one has the same elements, a reduction perhaps the same groups.
             fused = fused or along != isinstance(buffer.data, ir.Reduction)
+            scattered = scattered or along  # what it reads is not known here
     light = counted.num_ops <= _FEW and set(counted.used_ops) <= _LIGHT
-    return Reads(neighbours, fused, light)
+    return Reads(neighbours, neighbours and not scattered, fused, light)
 
 
 def parts(extent: int, itemsize: int, groups: int) -> int:
@@ -114,7 +119,7 @@ def parts(extent: int, itemsize: int, groups: int) -> int:
     pack = 16 // itemsize
     if extent < 8 * _TILE or groups >= _BLOCKS // 2 or extent % pack:
         return 1
-    most = min(_BLOCKS // groups, extent // (2 * _TILE), _TILE)
+    most = min(_BLOCKS // max(groups, 1), extent // (2 * _TILE), _TILE)
     found = next((n for n in range(most, 0, -1) if extent % (n * pack) == 0), 1)
     return found if 2 * found > most else 1
 

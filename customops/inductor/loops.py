@@ -35,7 +35,7 @@ from .signs import may_be_negative_zero
 
 _BACKENDS = {"cpu": "cpp", "cuda": "triton"}
 _NO_POSITION = (1 << 31) - 1
-# Inductor reduces as many elements in one go, the first number where they are strided in memory.
+# Inductor reduces as many elements in one go, the second number where it reads rows alone.
 _IN_REGISTERS = (64, 1024)
 
 
@@ -109,6 +109,9 @@ class Loop:
             raise NoLoop("the CUDA library is not loaded")
         if x.get_dtype() not in SUPPORTED:
             raise NoLoop(f"no loop for {x.get_dtype()}")
+        dtype = x.get_dtype()
+        if kind == "cuda" and dtype.is_floating_point and dtype.itemsize == 1:
+            raise NoLoop("Triton does not keep every NaN of eight bits, and not every GPU has them")
         if not self.size:
             raise NoLoop("it has no dims")
         if kind == "cpu" and x.get_dtype() == torch.bool and _reads_bools(x):
@@ -156,7 +159,7 @@ class Loop:
             return self._value_with_zeros(zeros, None if reads.neighbours else cut), None
         wide = self.order.width == 64  # and no integer holds a key and a position
         left = cut.rest * self.extent / self.size[dim] if cut else self.extent
-        in_registers = self._is_in_registers(left, reads.neighbours)
+        in_registers = self._is_in_registers(left, reads.rows)
         if (wide or cut is None) and in_registers and self.mask is None:
             return self._in_two_steps(cut)
         return self._packed(cut)
@@ -478,11 +481,13 @@ class Loop:
         known = next(filter(self._is_at_most, bounds), None)
         return known or next((1 << n for n in (31, 32) if self._fits(1 << n)), None)
 
-    def _is_in_registers(self, left: sympy.Expr, neighbours: bool) -> bool:
-        """Whether Inductor is likely to hold a group in registers, so that two steps read it
-        once; and has so many groups that it does not cut them."""
-        limit = _IN_REGISTERS[neighbours]
-        return left.is_number and left <= limit and _hint(self.groups) >= 1 << 10
+    def _is_in_registers(self, left: sympy.Expr, rows: bool) -> bool:
+        """Whether Inductor holds a group in registers, so that two steps see the same values (in
+        two loops a product and a sum may be rounded once in one of them and twice in the other);
+        and has so many groups that it does not cut them."""
+        if not config.triton.persistent_reductions:
+            return False
+        return left.is_number and left <= _IN_REGISTERS[rows] and _hint(self.groups) >= 1 << 10
 
     def _facts(self) -> Facts:
         inner = self.x.data

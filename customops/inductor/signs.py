@@ -46,10 +46,20 @@ def _of(x: Any) -> May:
 class _Signs(DefaultHandler):
     """Computes with what is known of signs. Operations that are not listed give anything."""
 
+    def __init__(self) -> None:
+        self._loaded: dict[str, May] = {}
+
     def _default(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return ANY
 
     def load(self, name: str, index: sympy.Expr) -> May:
+        if name not in self._loaded:
+            self._loaded[name] = self._load(name)
+        return self._loaded[name]
+
+    def _load(self, name: str) -> May:
+        if name in V.graph.mutated_buffers:  # there is something else in it by now
+            return ANY
         data = getattr(V.graph.try_get_buffer(name), "data", None)
         kind = getattr(data, "reduction_type", None)
         if kind == "online_softmax_reduce":
