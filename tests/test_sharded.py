@@ -710,6 +710,21 @@ def check_dtensor_of_some_ranks(rank, world, device):
     assert [r.shape for r in result] == [(3,), (3,)]
     if rank < world - 1:
         assert_same([r.to_local() for r in result], REFERENCES["max"](x, 1))
+    images, filters = torch.ones(4, 2, 3, 3, device=device), torch.ones(5, 2, 1, 1, device=device)
+    images = distribute_tensor(images, mesh, [Shard(0)])
+    result = customops.conv2d_scale_min(images, distribute_tensor(filters, mesh), None, 2.0)
+    assert result.shape == (4, 1, 3, 3) and (result.to_local() == 4.0).all()
+
+
+def check_dtensor_of_a_wrong_shard(rank, world, device):
+    """Also in a dim that is kept, or ranks would send words of different sizes."""
+    mesh = mesh_of(device, (1, world))
+    x = torch.ones(2, 8 // world, device=device)
+    wrong = DTensor.from_local(
+        x, mesh, [Shard(0), Shard(1)], run_check=False, shape=torch.Size((3, 8)), stride=(8, 1)
+    )
+    with pytest.raises(RuntimeError, match="this rank's shard has size 2 in dim 0"):
+        customops.max(wrong, 1)
 
 
 @contextmanager

@@ -102,9 +102,10 @@ def _check(
 
 
 def _start(op: str, x: DTensor, local: Tensor, dims: Sequence[int]) -> list[int]:
-    """Where this rank's shard begins in each of `dims`."""
+    """Where this rank's shard begins in each of `dims`. (Ranks exchange words of one size, so the
+    others must be as expected, too.)"""
     start = []
-    for d in dims:
+    for d in range(x.dim()):
         begin, extent = _part(x.shape[d], d, _shards(x), x.device_mesh)
         if _torch_private.statically_known_true(local.shape[d] != extent):
             raise RuntimeError(
@@ -112,7 +113,7 @@ def _start(op: str, x: DTensor, local: Tensor, dims: Sequence[int]) -> list[int]
                 f"{x.placements} over {x.device_mesh} give it {extent} of {x.shape[d]}"
             )
         start.append(begin)
-    return start
+    return [start[d] for d in dims]
 
 
 def _shards(x: DTensor) -> list[int | None]:
@@ -215,7 +216,10 @@ def _conv2d(
         t if t is None else t.redistribute(mesh, everywhere).to_local(grad_placements=terms)
         for t in (weight, bias)
     )
-    result = func(local, weight, bias, scale, stride, padding, dilation, groups, dim, keepdim)
+    if mesh.get_coordinate() is None:  # this rank has no part in it
+        result = local.new_empty((0,))
+    else:
+        result = func(local, weight, bias, scale, stride, padding, dilation, groups, dim, keepdim)
     shape = torch.Size(checks.reduced_shape(shape, dims, keepdim))
     return DTensor.from_local(
         result, mesh, placements, run_check=False, shape=shape, stride=_contiguous(shape)
