@@ -21,6 +21,7 @@ struct ColumnLimits {
   static constexpr int64_t kTile = least<int64_t>(kTileBytes / sizeof(Key), kTileColumns);
   static constexpr int kRows = 8;      // to a pass
   static constexpr int kAhead = 1024;  // bytes in each row of a pass
+  static constexpr int64_t kMostPitch = 1 << 20;
   // Rows to a block, so that their numbers fit.
   static constexpr int64_t kBlock =
       sizeof(Key) <= 2 ? (int64_t(1) << 8 * sizeof(Key)) - kRows : int64_t(1) << 31;
@@ -37,7 +38,7 @@ struct ColumnKernel : Lanes<Element>, ColumnLimits<typename Element::Key> {
   using Vectors::element, Vectors::kFloats, Vectors::kLanes;
 
   using Limits = ColumnLimits<Key>;
-  using Limits::kAhead, Limits::kBlock, Limits::kRows, Limits::kTile;
+  using Limits::kAhead, Limits::kBlock, Limits::kMostPitch, Limits::kRows, Limits::kTile;
   static constexpr int kRowAhead = 6 << 10;  // bytes in a row by itself
   static constexpr int kGroup = 4;           // vectors of a row that are compared at once
   static constexpr int64_t kCalm = 4;        // where fewer than one in so many ask
@@ -68,10 +69,11 @@ struct ColumnKernel : Lanes<Element>, ColumnLimits<typename Element::Key> {
   REDUCEOPS_NOINLINE bool pass(const Key* const* row, Number number, int64_t width, Part bests,
                                int64_t& asked) const {
     bool settled = kFloats;
-    // In narrow rows, what is read next is eight rows on.
+    // In narrow rows, what is read next is eight rows on. (Rows hidden by a mask lie elsewhere.)
     const int64_t bytes = width * sizeof(Key);
-    const int64_t pitch = n > 1 ? (row[1] - row[0]) * sizeof(Key) : 0;
-    const int64_t ahead = bytes < kAhead ? pitch * kRows : kAhead;
+    const int64_t pitch = n > 1 ? (row[1] - row[0]) * int64_t(sizeof(Key)) : 0;
+    const bool narrow = bytes < kAhead && pitch >= 0 && pitch <= kMostPitch;
+    const int64_t ahead = narrow ? pitch * kRows : kAhead;
     for (int64_t next = 0; next < width; next += kLanes) {
       // The last vector overlaps the one before: what it does twice changes nothing.
       const int64_t c = least(next, width - kLanes);
@@ -222,20 +224,25 @@ struct ColumnKernel : Lanes<Element>, ColumnLimits<typename Element::Key> {
         }
         changed |= asked > 0;
       }
-      if (changed && results) this->results(rows, start, width, bests, results, start == j);
+      if (changed && results) {
+        const auto last = static_cast<Number>(block);
+        this->results(rows, start, last, width, bests, results, start == j);
+      }
     }
   }
 
-  // The results of a block that begins at position `start`; those of columns whose best is in it,
-  // or of all.
+  // The results of a block that begins at position `start` and has rows up to number `last`; those
+  // of columns whose best is in it, or of all. (Where somebody writes to the input meanwhile, a row
+  // that was read again may have won with a later number.)
   template <class Rows>
-  REDUCEOPS_NOINLINE void results(const Rows& rows, int64_t start, int64_t width,
+  REDUCEOPS_NOINLINE void results(const Rows& rows, int64_t start, Number last, int64_t width,
                                   const Bests& bests, int64_t* results, bool all) const {
     const auto of = rows.results(start);  // a copy, which no store changes
+    const auto at = [&](int64_t c) { return of(std::min(bests.at[c], last)); };
     if (all) {
-      for (int64_t c = 0; c < width; ++c) results[c] = of(bests.at[c]);
+      for (int64_t c = 0; c < width; ++c) results[c] = at(c);
     } else {
-      for (int64_t c = 0; c < width; ++c) results[c] = bests.at[c] ? of(bests.at[c]) : results[c];
+      for (int64_t c = 0; c < width; ++c) results[c] = bests.at[c] ? at(c) : results[c];
     }
   }
 };

@@ -164,7 +164,8 @@ struct Columns : Walk<Element> {
     kernel.tile(rows, width, j, stop, bests, waits ? nullptr : results);
     if (!waits) return true;
     if (!unsure(width, bests)) return false;
-    kernel.results(rows, j, width, bests, results, true);
+    kernel.results(rows, j, static_cast<typename Kernel::Number>(stop - j), width, bests, results,
+                   true);
     return true;
   }
 

@@ -108,6 +108,38 @@ inline Walks choose_crossed_walk(const Groups& groups, int64_t walk, int64_t byt
   return chosen == Walks::kRows ? Walks::kGather : chosen;
 }
 
+// Leaves `size` positions of kept dim d.
+inline void shorten(Groups& groups, int d, int64_t size) {
+  Dims& kept = groups.kept;
+  groups.outputs = groups.outputs / kept.dim[d].size * size;
+  kept.dim[d].size = size;
+  if (size == 1) std::copy(kept.dim + d + 1, kept.dim + kept.count--, kept.dim + d);
+  groups.axes = kept;
+  merge(groups.axes, true);
+}
+
+// Of how many positions of the outermost kept dim, at least one, all candidates have room at once,
+// where the innermost `crossed` reduced dims are crossed.
+inline int64_t crossed_slice(const Groups& groups, int crossed) {
+  const int64_t size = groups.kept.dim[groups.kept.count - 1].size;
+  int64_t candidates = groups.outputs / size;
+  for (int d = 0; d < crossed; ++d) candidates *= groups.reduced.dim[d].size;
+  return std::clamp<int64_t>(kMostCrossed / candidates, 1, size);
+}
+
+// Whether slices of what lies between the columns would each read all of it.
+inline bool are_slices_interleaved(Groups groups, int crossed) {
+  const Dim last = groups.reduced.dim[crossed - 1];
+  while (groups.kept.count > 0) {
+    const Dim outer = groups.kept.dim[groups.kept.count - 1];
+    const int64_t most = crossed_slice(groups, crossed);
+    if (most == outer.size) return false;
+    if (outer.stride < last.stride * last.size) return true;
+    shorten(groups, groups.kept.count - 1, most);
+  }
+  return false;
+}
+
 // How many of the reduced dims are crossed, the innermost first.
 inline int crossed_dims(const Groups& groups, int64_t bytes) {
   const Dims& reduced = groups.reduced;
@@ -121,12 +153,7 @@ inline int crossed_dims(const Groups& groups, int64_t bytes) {
     const int64_t walk = extent / columns;
     if (columns > kMostCrossed || walk < kCrossedWalk) break;
     const Groups crossed = crossed_groups(groups, count);
-    // Slices of what lies between the columns would each read all of it.
-    const Dim last = reduced.dim[count - 1];
-    if (crossed.outputs > kMostCrossed &&
-        (groups.kept.count == 0 ||
-         groups.kept.dim[groups.kept.count - 1].stride < last.stride * last.size))
-      break;
+    if (are_slices_interleaved(groups, count)) break;
     const Choice choice = choose(crossed, walk, bytes, false);
     if (choice.walk == Walks::kRows) continue;
     const double candidates = static_cast<double>(crossed.outputs);
@@ -245,25 +272,6 @@ inline Plan make_plan(const Groups& groups, Walks chosen, int64_t walk, int64_t 
   const int64_t item_elements = std::max<int64_t>(1, elements / (plan.units * plan.parts));
   plan.grain = std::max<int64_t>(1, grain / item_elements);
   return plan;
-}
-
-// Leaves `size` positions of kept dim d.
-inline void shorten(Groups& groups, int d, int64_t size) {
-  Dims& kept = groups.kept;
-  groups.outputs = groups.outputs / kept.dim[d].size * size;
-  kept.dim[d].size = size;
-  if (size == 1) std::copy(kept.dim + d + 1, kept.dim + kept.count--, kept.dim + d);
-  groups.axes = kept;
-  merge(groups.axes, true);
-}
-
-// Of how many positions of the outermost kept dim, at least one, all candidates have room at once,
-// where the innermost `crossed` reduced dims are crossed.
-inline int64_t crossed_slice(const Groups& groups, int crossed) {
-  const int64_t size = groups.kept.dim[groups.kept.count - 1].size;
-  int64_t candidates = groups.outputs / size;
-  for (int d = 0; d < crossed; ++d) candidates *= groups.reduced.dim[d].size;
-  return std::clamp<int64_t>(kMostCrossed / candidates, 1, size);
 }
 
 // The plan of a call, or of the first of the slices in which it is carried out.

@@ -26,6 +26,8 @@ constexpr double kRow = 3.5, kCopiedRow = 7.6, kSoftmaxRow = 60;  // combining t
 constexpr double kRun = 35;                                       // reduced by itself
 constexpr double kCopiedRun = 3.4, kCopiedLine = 1;
 constexpr double kStepped = 0.1, kNear = 0.35, kFar = 0.45;  // elements, by their distance
+constexpr double kAcross = 1;  // elements of rows whose lines are gone before the next row is read
+constexpr int64_t kLinesKept = 1024;
 constexpr double kGathered = 0.3, kGatheredLine = 4, kGatheredRun = 1, kGatheredNear = 0.5,
                  kGatheredAlong = 1.2, kGatheredFar = 1.6;
 constexpr double kApart = 0.7, kRowApart = 1.5;  // what is not read in memory's order
@@ -74,6 +76,12 @@ inline Rows rows(const Groups& groups, int64_t walk, int64_t bytes, bool softmax
     price.in_runs = price.copied;
   } else {
     price.in_runs += elements / inner.size * kRun + (inner.stride == 1 ? 0 : gaps(inner));
+  }
+  const bool across = inner.stride * bytes >= kCopyBytes && groups.kept.count > 0 &&
+                      groups.kept.dim[0].stride * bytes < kCopyBytes;
+  if (across && walk > kLinesKept) {
+    price.in_runs += elements * kAcross;
+    price.copied += elements * kAcross;
   }
   return price;
 }

@@ -11,7 +11,10 @@ constexpr std::align_val_t kAlignment{kScratchAlignment};
 
 thread_local struct Buffer {
   void* memory = nullptr;
-  ~Buffer() { operator delete(memory, kAlignment); }
+  ~Buffer() {
+    operator delete(memory, kAlignment);
+    const_cast<void* volatile&>(memory) = nullptr;  // for calls of destructors that come later
+  }
 } buffer;
 
 }  // namespace
