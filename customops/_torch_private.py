@@ -183,9 +183,7 @@ def direct_all_gather(group: Any, device_type: str) -> Callable[[torch.Tensor, t
         backend = None
     method = getattr(backend, "_allgather_base", None)
     options = getattr(distributed.distributed_c10d, "AllgatherOptions", None)
-    # gloo's threads end badly where its backend outlives the group, as `method` would have it.
-    is_gloo = device_type == "cpu"
-    if is_gloo or method is None or options is None or not hasattr(options, "asyncOp"):
+    if method is None or options is None or not hasattr(options, "asyncOp"):
         public = getattr(distributed, "all_gather_single", None)
         public = public or distributed.all_gather_into_tensor
         weak = weakref.ref(group)

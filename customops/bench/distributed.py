@@ -24,7 +24,7 @@ from typing import NamedTuple
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Shard
 
 import customops
@@ -264,7 +264,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace, modes: list[str], device, arguments: list[str]) -> int:
     world, first = dist.get_world_size(), dist.get_rank() == 0
-    mesh = init_device_mesh(device.type, (world,))
+    # DTensor keeps its group for good. A group that is there at exit ends the process badly where a
+    # thread of gloo still holds a tensor (torch 2.13), so what comes last goes through another.
+    mesh = DeviceMesh.from_group(dist.new_group(), device.type)
     direct = dist.new_group() if device.type == "cuda" else None
     if direct is not None and not distributed.enable_symmetric_memory(direct, timeout=60):
         direct = None
