@@ -128,7 +128,7 @@ def argmin(
         if (keepdim is FALSE or keepdim is False) and not options:
             op = _argmin if _traced() else _direct_argmin
             if type(dim) is int:
-                if (dim == 0 or dim == -1) and input.ndim == 1:
+                if (dim == 0 or dim == -1) and getattr(input, "ndim", 0) == 1:
                     return op(input)
                 return op(input, dim)
             if dim is None or isinstance(dim, Default):
@@ -168,7 +168,7 @@ def argmax(
         if (keepdim is FALSE or keepdim is False) and not options:
             op = _argmax if _traced() else _direct_argmax
             if type(dim) is int:
-                if (dim == 0 or dim == -1) and input.ndim == 1:
+                if (dim == 0 or dim == -1) and getattr(input, "ndim", 0) == 1:
                     return op(input)
                 return op(input, dim)
             if dim is None or isinstance(dim, Default):

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 import traceback
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
@@ -31,6 +31,7 @@ from reference import bits
 from torch.autograd import forward_ad
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+from torch.utils.flop_counter import FlopCounterMode
 
 import customops
 from customops import _torch_private, distributed, libraries
@@ -1043,9 +1044,42 @@ def fail_dtensors_in_detail(rank):
         ((x, x), {"dim": 1 + rank}, "rank 1: .*dim 2 is out of range"),
         ((x, shard(1)), {}, "rank 1: .*shard has size 1 in dim 1"),
         ((x, x), {"mask": (None, x == 0)[rank]}, "differ in mask: none on rank 0, bool"),
+        ((x, x.to_local()), {"mask": x == 0}, "rank 1: .*must be DTensors, both or none"),
     ):
         with pytest.raises(RuntimeError, match=text):
             customops.max(given[rank], **{"dim": 1} | keywords)
+    images = torch.ones(4, 2, 3, 3)
+    whole, filters, bias = (
+        distribute_tensor(local, mesh) for local in (images, torch.ones(5, 2, 1, 1), torch.ones(5))
+    )
+    sharded, wrong = (
+        DTensor.from_local(images[:n], mesh, [Shard(0)], shape=(4, 2, 3, 3), stride=(18, 9, 3, 1))
+        for n in (2, 2 - rank)
+    )
+    for given, keywords, text in (
+        ((sharded, sharded.half()), {}, "rank 1: .*weight must have the dtype of input"),
+        ((sharded, whole), {}, "differ in placements"),
+        ((sharded, images), {}, "rank 1: .*must be DTensors, all or none"),
+        ((sharded, sharded), {"bias": (None, bias)[rank]}, "differ in bias: none on rank 0"),
+        ((sharded, sharded), {"stride": (1 + rank, 1)}, r"stride: \[1, 1\] on rank 0, \[2, 1\]"),
+        ((wrong, wrong), {}, "rank 1: .*shard has size 1 in dim 0"),
+    ):
+        with pytest.raises(RuntimeError, match=text):
+            keywords = {"bias": None, "scale": 2.0} | keywords
+            customops.conv2d_scale_min(given[rank], filters, **keywords)
+
+
+def watch_one_rank_in_detail(rank, x):
+    """A mode that only this rank has neither hides its call from the others nor stops them."""
+    mesh, half = mesh_of(torch.device("cpu"), (2,)), x[:, 2 * rank : 2 * rank + 2]
+    sharded = DTensor.from_local(half, mesh, [Shard(1)])
+    with FlopCounterMode(display=False) if rank == 0 else nullcontext():
+        assert torch.equal(distributed.max(half, 1)[0], x[:, 3])
+        assert torch.equal(customops.max(sharded, 1)[0].to_local(), x[:, 3])
+        with pytest.raises(RuntimeError, match="differ in dtype: float32 on rank 0, float16"):
+            distributed.max((half, half.half())[rank], 1)
+        with pytest.raises(RuntimeError, match="rank 0: .*dim 2 is out of range"):
+            customops.argmax(sharded, 2 - rank)
 
 
 def fails_in_detail(rank, folder):
@@ -1074,6 +1108,7 @@ def fails_in_detail(rank, folder):
         with pytest.raises(RuntimeError, match=text):
             distributed.max(shards[rank], 1, **keywords)
     fail_dtensors_in_detail(rank)
+    watch_one_rank_in_detail(rank, x)
     with (  # nothing can be compared while a CUDA graph is captured
         mock.patch.object(torch.cuda, "is_initialized", lambda: True),
         mock.patch.object(torch.cuda, "is_current_stream_capturing", lambda: True),

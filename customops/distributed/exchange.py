@@ -115,7 +115,7 @@ def _gathered(words: Tensor, groups: Sequence[dist.ProcessGroup], traced: bool) 
         ranks = group.size()
         if ranks == 1:
             continue
-        if traced:
+        if traced and not _is_checked(words, group):
             words = _torch_private.functional_all_gather(words, group)
             continue
         rows, length = words.shape
@@ -123,6 +123,11 @@ def _gathered(words: Tensor, groups: Sequence[dist.ProcessGroup], traced: bool) 
         link_of(group).all_gather(gathered, words)
         words = gathered
     return words
+
+
+def _is_checked(words: Tensor, group: dist.ProcessGroup) -> bool:
+    """Whether torch would wait for ever where only this rank's collective is a functional one."""
+    return not _is_compiling() and link_of(group).is_compared and _torch_private.is_real(words)
 
 
 class _Select(torch.autograd.Function):

@@ -18,7 +18,7 @@ from .links import link_of, links
 from .pairs import check_place
 
 _ProcessGroup, _member = dist.ProcessGroup, dist.GroupMember
-_is_compiling, _modes = torch.compiler.is_dynamo_compiling, _torch_private.dispatch_modes
+_is_compiling = torch.compiler.is_dynamo_compiling
 Group = _ProcessGroup | None
 
 
@@ -227,16 +227,15 @@ def _reduce(
 ) -> tuple[Tensor | None, Tensor]:
     """(values, indices); values may be None with `indices_only`. What it does in eager mode costs
     as much as the kernels, so one rank's own arguments are looked at when something went wrong."""
-    if (_is_compiling() or type(x) is not Tensor or _modes()) and is_traced(x):
+    if is_traced(x):
         return _reduce_traced(op, x, dim, keepdim, group, offset, largest, indices_only)
     if group is None:
         group = _member.WORLD
     if not isinstance(group, _ProcessGroup):
         group = _check_group(op, group)
     link = links.get(ref(group)) or link_of(group)
-    if link.is_compared and not compare.is_capturing():
-        check = partial(_check_call, op, x, dim, keepdim, offset, indices_only)
-        compare.shards(op, x, dim, group, offset, check)
+    if link.is_compared:
+        _compare(op, x, dim, keepdim, group, offset, indices_only)
     try:
         # What no operator sees before this rank has sent something.
         if (
@@ -264,9 +263,25 @@ def _reduce_traced(
     if isinstance(x, DTensor):
         return _reduce_dtensor(op, x, dim, keepdim, group, offset)
     group = _check_group(op, group)
+    if not _is_compiling() and link_of(group).is_compared:
+        _compare(op, x, dim, keepdim, group, offset, indices_only)
     _check_call(op, x, dim, keepdim, offset, indices_only)
     start = [] if offset is None else [offset]
     return reduce_shard(x, [dim], keepdim, start, [], [group], largest, None, indices_only)
+
+
+def _compare(
+    op: str,
+    x: Tensor,
+    dim: int,
+    keepdim: bool,
+    group: dist.ProcessGroup,
+    offset: int | None,
+    indices_only: bool,
+) -> None:
+    if compare.is_possible(x):
+        check = partial(_check_call, op, x, dim, keepdim, offset, indices_only)
+        compare.shards(op, x, dim, group, offset, check)
 
 
 def _has_unknown_gradient(x: Tensor) -> bool:
