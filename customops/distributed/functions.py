@@ -2,6 +2,7 @@
 
 import operator
 from functools import partial
+from typing import Any
 from weakref import ref
 
 import torch
@@ -18,7 +19,10 @@ from .links import link_of, links
 from .pairs import check_place
 
 _ProcessGroup, _member = dist.ProcessGroup, dist.GroupMember
-_is_compiling = torch.compiler.is_dynamo_compiling
+_is_compiling, is_transformed = (
+    torch.compiler.is_dynamo_compiling,
+    _torch_private.is_transformed,
+)
 Group = _ProcessGroup | None
 
 
@@ -49,9 +53,9 @@ def argmin(
         TypeError: An argument is of another type; `input`, for one, is no tensor.
         IndexError: `dim` is out of range.
         RuntimeError: A dtype, layout or device is not supported; `offset` is negative; there is no
-            process group, or this rank is not in it; a value is asked for of a tensor with a
-            tangent or under a transform of torch.func. With TORCH_DISTRIBUTED_DEBUG=DETAIL, on
-            all ranks: their calls do not fit each other.
+            process group, or this rank is not in it; `input` is under a transform of torch.func,
+            or a value is asked for of one with a tangent. With TORCH_DISTRIBUTED_DEBUG=DETAIL, on
+            all ranks: their calls do not fit each other, or any of these errors is one's.
 
     Example:
         >>> shard = torch.tensor([[3.0, 1.0], [0.0, 5.0]])  # of the only rank
@@ -240,8 +244,10 @@ def _reduce(
         # What no operator sees before this rank has sent something.
         if (
             (keepdim is not True and keepdim is not False)
-            or (offset is not None and offset < 0)
-            or (not indices_only and _has_unknown_gradient(x))
+            or type(dim) is not int
+            or (offset is not None and (type(offset) is not int or offset < 0))
+            or is_transformed(x)
+            or (not indices_only and _has_tangent(x))
         ):
             _check_call(op, x, dim, keepdim, offset, indices_only)
         return reduce_in_eager_mode(x, dim, keepdim, offset, group, link, largest, indices_only)
@@ -284,11 +290,8 @@ def _compare(
         compare.shards(op, x, dim, group, offset, check)
 
 
-def _has_unknown_gradient(x: Tensor) -> bool:
-    """Whether a value would silently lose a derivative: only backward() is known here."""
-    if _torch_private.is_forward_mode() and forward_ad.unpack_dual(x).tangent is not None:
-        return True
-    return _torch_private.is_transformed(x)
+def _has_tangent(x: Tensor) -> bool:
+    return _torch_private.is_forward_mode() and forward_ad.unpack_dual(x).tangent is not None
 
 
 def _reduce_dtensor(
@@ -334,16 +337,30 @@ def _check_call(
         )
     check_place(x)
     checks.check_dtype(op, x.dtype)
-    checks.wrap_dims(op, x.dim(), operator.index(dim))
-    if not hasattr(type(keepdim), "__bool__"):
+    checks.wrap_dims(op, x.dim(), _as_int(op, "dim", dim))
+    if not isinstance(keepdim, bool):
         raise TypeError(
             f"customops.distributed.{op}: keepdim must be a bool, got {type(keepdim).__name__}"
         )
-    if not indices_only and not is_traced(x) and _has_unknown_gradient(x):
-        raise RuntimeError(
-            f"customops.distributed.{op}: the values have a gradient by backward() alone, and "
-            "input has a tangent or is under a transform of torch.func (arg reductions and "
-            "input.detach() need none)"
-        )
-    if offset is not None and operator.index(offset) < 0:
+    if not is_traced(x):
+        # The collectives know neither, and a derivative would be lost in silence.
+        if is_transformed(x):
+            raise RuntimeError(
+                f"customops.distributed.{op}: input is under a transform of torch.func, which has "
+                "no rule for it: call it outside of that"
+            )
+        if not indices_only and _has_tangent(x):
+            raise RuntimeError(
+                f"customops.distributed.{op}: the values have a gradient by backward() alone, and "
+                "input has a tangent (arg reductions and input.detach() need none)"
+            )
+    if offset is not None and _as_int(op, "offset", offset) < 0:
         raise RuntimeError(f"customops.distributed.{op}: offset is {offset}, below 0")
+
+
+def _as_int(op: str, name: str, number: Any) -> int:
+    if isinstance(number, bool) or not hasattr(type(number), "__index__"):
+        raise TypeError(
+            f"customops.distributed.{op}: {name} must be an int, got {type(number).__name__}"
+        )
+    return operator.index(number)
