@@ -136,6 +136,7 @@ def _call(
         dim, keepdim = arguments.as_dim(name, dim), arguments.as_keepdim(name, keepdim)
     stride = arguments.as_ints(name, "stride", stride)
     dilation = arguments.as_ints(name, "dilation", dilation)
+    groups = arguments.as_int(name, "groups", groups)
     if isinstance(padding, str):
         tensors, padding = _pad(name, tensors, stride, padding, dilation)
     else:
@@ -172,7 +173,7 @@ def _raise(
     try:
         register.check(name, *tensors, *how[:-1])
     except Exception as found:
-        if isinstance(found, IndexError) and str(found) == str(error):
+        if isinstance(found, IndexError) and (str(found) == str(error) or not arguments.fit(how[4])):
             raise found from error
     raise error
 

@@ -432,6 +432,6 @@ def _raise(
         dims = arguments.as_dim(op, arguments.one_of(op, "dim", dim, "axis", dict(options)))
         checks.check_not_empty(op, input.shape, checks.wrap_dims(op, input.dim(), dims))
     except Exception as found:
-        if isinstance(found, IndexError) and str(found) == str(error):
+        if isinstance(found, IndexError) and (str(found) == str(error) or not arguments.fit(dims)):
             raise found from error
     raise error

@@ -506,6 +506,15 @@ def test_the_table_of_candidates_says_which_is_taken():
     assert first.startswith("bulk_columns") and first.endswith("taken, usual") and len(rest) == 1
 
 
+@pytest.mark.parametrize("plan", [explain, cuda_plan, cpu_plan])
+def test_arguments_of_a_wrong_type(plan):
+    with pytest.raises(TypeError, match="^reduceops::explain: self must be a Tensor, got tuple"):
+        plan((3, 4), 1)
+    for dim in ("1", 1.5, True):
+        with pytest.raises(TypeError, match="^reduceops::explain: dim must be an int, a sequence"):
+            plan(empty(3, 4), dim)
+
+
 def test_the_table_of_candidates_is_printed(capsys):
     main(["64", "1000", "--strides", "2000", "2", "--dim", "1", "--dtype", "bfloat16"])
     x = empty(64, 2000, dtype=torch.bfloat16)[:, ::2]

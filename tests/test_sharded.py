@@ -425,13 +425,18 @@ def check_errors(rank, world, device):
         distributed.min(x.to(torch.complex64), 1)
     with pytest.raises(RuntimeError, match="offset is -1"):
         distributed.min(x, 1, offset=-1)
-    with pytest.raises(TypeError):
-        distributed.min(x, 1, offset=1.5)
+    for name, wrong, takes in (
+        *(("dim", wrong, "an int") for wrong in (1.5, True, None, [1], torch.tensor(0.5))),
+        *(("offset", wrong, "an int") for wrong in (1.5, True, "1")),
+        *(("keepdim", wrong, "a bool") for wrong in ("a", 1, None)),
+    ):
+        with pytest.raises(TypeError, match=f"^reduceops::max: {name} must be {takes}, got "):
+            distributed.max(x, **{"dim": 1, name: wrong})
+    with pytest.raises(RuntimeError, match="offset does not fit into 64 bits"):
+        distributed.argmin(x, 1, offset=1 << 63)
     for wrong, name in (([1, 2], "list"), (x.cpu().numpy(), "ndarray")):
         with pytest.raises(TypeError, match=f"input must be a tensor, got {name}"):
             distributed.max(wrong, 0)
-    with pytest.raises(TypeError, match="argmax: keepdim must be a bool, got str"):
-        distributed.argmax(x, 1, "a")
     for wrong in (x.to("meta"), x.to_sparse(), torch.nested.nested_tensor([x, x])):
         with pytest.raises(RuntimeError, match="supported: strided tensors on cpu and cuda"):
             distributed.argmax(wrong, 1)

@@ -1,6 +1,5 @@
 """The public functions, for a shard of each rank; what one rank can see is wrong."""
 
-import operator
 from functools import partial
 from weakref import ref
 
@@ -10,7 +9,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.distributed.tensor import DTensor
 
-from .. import _torch_private, checks, ops
+from .. import _torch_private, arguments, checks, ops
 from ..results import ValuesIndices
 from . import compare, symmetric
 from .exchange import is_traced, reduce_in_eager_mode, reduce_shard
@@ -240,8 +239,9 @@ def _reduce(
     try:
         # What no operator sees before this rank has sent something.
         if (
-            (keepdim is not True and keepdim is not False)
-            or (offset is not None and offset < 0)
+            type(dim) is not int
+            or (keepdim is not True and keepdim is not False)
+            or (offset is not None and (type(offset) is not int or offset < 0))
             or (not indices_only and _has_unknown_gradient(x))
         ):
             _check_call(op, x, dim, keepdim, offset, indices_only)
@@ -296,7 +296,7 @@ def _check_group(op: str, group: Group) -> dist.ProcessGroup:
         )
     if group is None:
         return world
-    outside = group == dist.GroupMember.NON_GROUP_MEMBER
+    outside = isinstance(group, int) and group == dist.GroupMember.NON_GROUP_MEMBER
     if not outside and not isinstance(group, _ProcessGroup):
         raise TypeError(
             f"customops.distributed.{op}: group must be a ProcessGroup, got {type(group).__name__}"
@@ -319,16 +319,16 @@ def _check_call(
         )
     check_place(x)
     checks.check_dtype(op, x.dtype)
-    checks.wrap_dims(op, x.dim(), operator.index(dim))
-    if not hasattr(type(keepdim), "__bool__"):
-        raise TypeError(
-            f"customops.distributed.{op}: keepdim must be a bool, got {type(keepdim).__name__}"
-        )
+    dim = arguments.as_int(op, "dim", dim)
+    checks.wrap_dims(op, x.dim(), dim)
+    arguments.as_keepdim(op, keepdim)
     if not indices_only and not is_traced(x) and _has_unknown_gradient(x):
         raise RuntimeError(
             f"customops.distributed.{op}: the values have a gradient by backward() alone, and "
             "input has a tangent or is under a transform of torch.func (arg reductions and "
             "input.detach() need none)"
         )
-    if offset is not None and operator.index(offset) < 0:
-        raise RuntimeError(f"customops.distributed.{op}: offset is {offset}, below 0")
+    if offset is not None:
+        arguments.check_ints(op, "offset", arguments.as_int(op, "offset", offset))
+        if offset < 0:
+            raise RuntimeError(f"customops.distributed.{op}: offset is {offset}, below 0")
