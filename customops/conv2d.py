@@ -173,7 +173,8 @@ def _raise(
     try:
         register.check(name, *tensors, *how[:-1])
     except Exception as found:
-        if isinstance(found, IndexError) and (str(found) == str(error) or not arguments.fit(how[4])):
+        unfit = not arguments.fit(how[4])  # which is no error of an operator's
+        if isinstance(found, IndexError) and (unfit or str(found) == str(error)):
             raise found from error
     raise error
 
