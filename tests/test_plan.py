@@ -46,7 +46,7 @@ def cases(draw):
 def test_cuda_plans_keep_what_they_promise():
     """Of random layouts, GPUs and constants; csrc/cuda/plan_check.h says what is promised."""
     taken = set()
-    for seed in range(int(os.environ.get("EXAMPLES", 10_000))):
+    for seed in range(int(os.environ.get("REDUCEOPS_TEST_EXAMPLES", 10_000))):
         case = random_case(seed)
         try:
             plan = case.plan()
