@@ -13,7 +13,9 @@ def test_what_is_required_is_not_skipped(what, value, ends, request, monkeypatch
     if value is not None:
         monkeypatch.setenv(f"REDUCEOPS_REQUIRE_{what}", value)
     if ends:
-        with pytest.raises(pytest.UsageError, match=f"REDUCEOPS_REQUIRE_{what} is set, and there is none"):
+        with pytest.raises(
+            pytest.UsageError, match=f"REDUCEOPS_REQUIRE_{what} is set, and there is none"
+        ):
             conftest.pytest_configure(request.config)
     else:
         conftest.pytest_configure(request.config)
