@@ -137,6 +137,7 @@ def _call(
         dim, keepdim = arguments.as_dim(name, dim), arguments.as_keepdim(name, keepdim)
     stride = arguments.as_ints(name, "stride", stride)
     dilation = arguments.as_ints(name, "dilation", dilation)
+    groups = arguments.as_int(name, "groups", groups)
     if isinstance(padding, str):
         tensors, padding = _pad(name, tensors, stride, padding, dilation)
     else:
@@ -173,7 +174,8 @@ def _raise(
     try:
         register.check(name, *tensors, *how[:-1])
     except Exception as found:
-        if isinstance(found, IndexError) and str(found) == str(error):
+        unfit = not arguments.fit(how[4])  # which is no error of an operator's
+        if isinstance(found, IndexError) and (unfit or str(found) == str(error)):
             raise found from error
     raise error
 

@@ -269,7 +269,8 @@ def test_a_scale_that_is_a_tensor(name, backend, device):
 def test_errors_of_arguments_that_are_no_tensors(name, device):
     x, w, b = make((2, 4, 8, 8), (6, 4, 3, 3), device)
     call = getattr(customops, name)
-    with pytest.raises(TypeError, match=f"reduceops::{name}: scale must be a number, got str"):
+    text = f"reduceops::{name}: scale must be a number or a 0-d tensor, got"
+    with pytest.raises(TypeError, match=f"{text} str"):
         call(x, w, b, "2")
     with pytest.raises(TypeError, match=f"reduceops::{name}: weight must be a Tensor, got list"):
         call(x, [1.0], b, 2.0)
@@ -281,6 +282,9 @@ def test_errors_of_arguments_that_are_no_tensors(name, device):
         ({"dilation": [1, 2.5], "padding": "same"}, "dilation must be ints in a sequence, got"),
         ({"padding": None}, "padding must be an int, a sequence of ints, 'valid' or 'same', got"),
         ({"groups": 1.0}, "groups must be an int, got float"),
+        ({"groups": [1]}, "groups must be an int, got list"),
+        ({"groups": True}, "groups must be an int, got bool"),
+        ({"groups": torch.tensor(1.5)}, "groups must be an int, got torch.Tensor"),
         ({"dim": None}, "dim must be an int, got None"),
         ({"keepdim": 0}, "keepdim must be a bool, got int"),
         ({"dim": 2, "axis": 2}, "dim and axis are one argument, and both are given"),
@@ -288,6 +292,13 @@ def test_errors_of_arguments_that_are_no_tensors(name, device):
     ):
         with pytest.raises(TypeError, match=f"reduceops::{name}: {text}"):
             call(x, w, b, 2.0, **wrong)
+    for argument in ("stride", "padding", "dilation", "groups"):
+        with pytest.raises(RuntimeError, match=f"^reduceops::{name}: {argument} does not fit into"):
+            call(x, w, b, 2.0, **{argument: 10**30})
+    with pytest.raises(IndexError, match=f"^reduceops::{name}: dim {10**30} is out of range"):
+        call(x, w, b, 2.0, dim=10**30)
+    with pytest.raises(RuntimeError, match=f"^reduceops::{name}: scale is too large for a float$"):
+        call(x, w, b, 10**400)
     with pytest.raises(RuntimeError, match="padding must be numbers, 'valid' or 'same', got 'no'"):
         call(x, w, b, 2.0, padding="no")
     with pytest.raises(RuntimeError, match="padding='same' needs a stride of 1"):

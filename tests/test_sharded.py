@@ -426,17 +426,18 @@ def check_errors(rank, world, device):
         distributed.min(x.to(torch.complex64), 1)
     with pytest.raises(RuntimeError, match="offset is -1"):
         distributed.min(x, 1, offset=-1)
-    for wrong, name in (([1], "list"), (None, "NoneType"), (1.0, "float"), (True, "bool")):
-        with pytest.raises(TypeError, match=f"argmin: dim must be an int, got {name}"):
-            distributed.argmin(x, wrong)
-    with pytest.raises(TypeError, match="min: offset must be an int, got float"):
-        distributed.min(x, 1, offset=1.5)
+    for name, wrong, takes in (
+        *(("dim", wrong, "an int") for wrong in (1.5, True, None, [1], torch.tensor(0.5))),
+        *(("offset", wrong, "an int") for wrong in (1.5, True, "1")),
+        *(("keepdim", wrong, "a bool") for wrong in ("a", 1, None)),
+    ):
+        with pytest.raises(TypeError, match=f"^reduceops::max: {name} must be {takes}, got "):
+            distributed.max(x, **{"dim": 1, name: wrong})
+    with pytest.raises(RuntimeError, match="offset does not fit into 64 bits"):
+        distributed.argmin(x, 1, offset=1 << 63)
     for wrong, name in (([1, 2], "list"), (x.cpu().numpy(), "ndarray")):
         with pytest.raises(TypeError, match=f"input must be a tensor, got {name}"):
             distributed.max(wrong, 0)
-    for wrong, name in (("a", "str"), (None, "NoneType"), (1, "int")):
-        with pytest.raises(TypeError, match=f"argmax: keepdim must be a bool, got {name}"):
-            distributed.argmax(x, 1, wrong)
     for wrong in (x.to("meta"), x.to_sparse(), torch.nested.nested_tensor([x, x])):
         with pytest.raises(RuntimeError, match="supported: strided tensors on cpu and cuda"):
             distributed.argmax(wrong, 1)

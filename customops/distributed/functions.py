@@ -1,8 +1,6 @@
 """The public functions, for a shard of each rank; what one rank can see is wrong."""
 
-import operator
 from functools import partial
-from typing import Any
 from weakref import ref
 
 import torch
@@ -11,7 +9,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.distributed.tensor import DTensor
 
-from .. import _torch_private, checks, ops
+from .. import _torch_private, arguments, checks, ops
 from ..results import ValuesIndices
 from . import compare, symmetric
 from .exchange import is_traced, reduce_in_eager_mode, reduce_shard
@@ -314,7 +312,7 @@ def _check_group(op: str, group: Group) -> dist.ProcessGroup:
         )
     if group is None:
         return world
-    outside = group == dist.GroupMember.NON_GROUP_MEMBER
+    outside = isinstance(group, int) and group == dist.GroupMember.NON_GROUP_MEMBER
     if not outside and not isinstance(group, _ProcessGroup):
         raise TypeError(
             f"customops.distributed.{op}: group must be a ProcessGroup, got {type(group).__name__}"
@@ -337,11 +335,8 @@ def _check_call(
         )
     check_place(x)
     checks.check_dtype(op, x.dtype)
-    checks.wrap_dims(op, x.dim(), _as_int(op, "dim", dim))
-    if not isinstance(keepdim, bool):
-        raise TypeError(
-            f"customops.distributed.{op}: keepdim must be a bool, got {type(keepdim).__name__}"
-        )
+    checks.wrap_dims(op, x.dim(), arguments.as_int(op, "dim", dim))
+    arguments.as_keepdim(op, keepdim)
     if not is_traced(x):
         # The collectives know neither, and a derivative would be lost in silence.
         if is_transformed(x):
@@ -354,13 +349,7 @@ def _check_call(
                 f"customops.distributed.{op}: the values have a gradient by backward() alone, and "
                 "input has a tangent (arg reductions and input.detach() need none)"
             )
-    if offset is not None and _as_int(op, "offset", offset) < 0:
-        raise RuntimeError(f"customops.distributed.{op}: offset is {offset}, below 0")
-
-
-def _as_int(op: str, name: str, number: Any) -> int:
-    if isinstance(number, bool) or not hasattr(type(number), "__index__"):
-        raise TypeError(
-            f"customops.distributed.{op}: {name} must be an int, got {type(number).__name__}"
-        )
-    return operator.index(number)
+    if offset is not None:
+        arguments.check_ints(op, "offset", arguments.as_int(op, "offset", offset))
+        if offset < 0:
+            raise RuntimeError(f"customops.distributed.{op}: offset is {offset}, below 0")
