@@ -28,7 +28,7 @@ _missing: set[str] = set()
 
 def _find(module: str, name: str, fallback: Any, without: str) -> Any:
     path = f"{module}.{name}"
-    LOST[path] = without
+    LOST[path] = f"{LOST[path]}; {without}" if path in LOST else without
     try:
         if path in _hidden:
             raise AttributeError(path)

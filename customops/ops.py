@@ -432,6 +432,7 @@ def _raise(
         dims = arguments.as_dim(op, arguments.one_of(op, "dim", dim, "axis", dict(options)))
         checks.check_not_empty(op, input.shape, checks.wrap_dims(op, input.dim(), dims))
     except Exception as found:
-        if isinstance(found, IndexError) and str(found) == str(error):
+        unfit = not arguments.fit(dims)  # which is no error of an operator's
+        if isinstance(found, IndexError) and (unfit or str(found) == str(error)):
             raise found from error
     raise error

@@ -185,8 +185,12 @@ def test_unusual_tensors(spec, what):
 def test_scale_that_is_not_a_number(spec, scale):
     with pytest.raises(RuntimeError, match=f"{spec.name}.*argument 'scale'"):
         spec.op(torch.ones(2, 3), scale)
-    with pytest.raises(TypeError, match=f"^reduceops::{spec.name}: scale must be a number, got "):
+    text = f"^reduceops::{spec.name}: scale must be a number or a 0-d tensor, got "
+    with pytest.raises(TypeError, match=text):
         spec.function(torch.ones(2, 3), scale)
+    for options in ({}, {"axis": 0}):
+        with pytest.raises(RuntimeError, match=f"^reduceops::{spec.name}: scale is too large"):
+            spec.function(torch.ones(2, 3), 10**400, **options)
 
 
 @each_op
@@ -305,6 +309,18 @@ def test_a_call_leaves_dispatch_keys_excluded_that_were():
 def test_torch_ops_name_the_argument():
     with pytest.raises(RuntimeError, match="argmin.*argument 'dim'"):
         ops.argmin(torch.ones(3), "first")
+
+
+@each_op
+def test_dims_that_no_schema_takes(spec):
+    """Which has 64 bits for an int."""
+    for dim in (10**30, -(10**30)):
+        text = f"reduceops::{spec.name}: dim {dim} is out of range for a 2-d tensor"
+        for given in (dim, [0, dim])[: 1 + spec.dims]:
+            with pytest.raises(IndexError, match=f"^{text}"):
+                spec.function(torch.ones(2, 3), *spec.arguments(given, False))
+        with pytest.raises(IndexError, match=f"^{text}"):
+            spec.function(torch.ones(2, 3), *spec.leading, axis=dim)
 
 
 @each_op

@@ -17,7 +17,10 @@ from .pairs import is_wide
 
 
 def is_possible(x: Tensor) -> bool:
-    """Whether ranks can exchange objects: not where a graph is traced, or a CUDA graph captured."""
+    """Whether ranks can exchange objects: not where a graph is traced, a CUDA graph captured or a
+    function transformed."""
+    if isinstance(x, Tensor) and _torch_private.is_transformed(x):
+        return False
     capturing = torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
     return not capturing and _torch_private.is_real(x)
 

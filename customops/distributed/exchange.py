@@ -172,7 +172,9 @@ def softmax_max_of_shard(
     traced = is_traced(x)
     local = x.detach()
     if local.size(dim) > 0:
-        probability, index = _ops.softmax_max.default(local, dim, True)
+        # In float16 the probability within a shard may round to a denormal number, or to zero.
+        wide = local.float() if local.dtype == torch.float16 else local
+        probability, index = _ops.softmax_max.default(wide, dim, True)
         largest, index = local.gather(dim, index), index + start
     else:  # it loses against all others
         one = local.sum(dim, keepdim=True)
