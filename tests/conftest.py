@@ -1,7 +1,8 @@
 """The devices that tests run on, what tests need of a machine, and the marker of large ones.
 
 A test that needs a GPU or a compiler is skipped where there is none, unless the environment says
-that there is one: with REDUCEOPS_REQUIRE_GPU=1 or REDUCEOPS_REQUIRE_COMPILER=1 pytest then ends with an error.
+that there is one: with REDUCEOPS_REQUIRE_GPU=1 or REDUCEOPS_REQUIRE_COMPILER=1 pytest then ends
+with an error.
 """
 
 import os
