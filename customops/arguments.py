@@ -41,6 +41,11 @@ def check_input(op: str, input: Any, name: str = "input") -> None:
 
 
 def check_scale(op: str, scale: Any) -> None:
+    if isinstance(scale, Tensor) and scale.dim() > 0:
+        raise TypeError(
+            f"reduceops::{op}: scale must be a number or a 0-d tensor, got a tensor of shape "
+            f"{list(scale.shape)}"
+        )
     is_array = getattr(scale, "ndim", None) not in (None, 0)
     if not hasattr(scale, "__float__") or isinstance(scale, complex) or is_array:
         _refuse(op, "scale", "a number or a 0-d tensor", scale)

@@ -426,6 +426,20 @@ def test_an_input_that_is_no_tensor(spec, input, got):
     refuses(text, spec.function, input, *spec.leading, axis=0)
 
 
+class Stand:
+    """What stands for a tensor without being one."""
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        return cls
+
+
+@pytest.mark.parametrize("op", ["argmin", "argmax"])
+@pytest.mark.parametrize("dim", [0, -1, 1])
+def test_what_stands_for_a_tensor(op, dim):
+    assert getattr(customops, op)(Stand(), dim) is Stand
+
+
 @each_op
 def test_other_arguments_of_a_wrong_type(spec):
     x, name = torch.ones(2, 3), f"reduceops::{spec.name}"
