@@ -428,6 +428,7 @@ def _raise(
         raise found from error
     if "CUDA out of memory" in str(error):
         raise torch.OutOfMemoryError(str(error)) from error
+    dims: Any = None
     try:
         dims = arguments.as_dim(op, arguments.one_of(op, "dim", dim, "axis", dict(options)))
         checks.check_not_empty(op, input.shape, checks.wrap_dims(op, input.dim(), dims))
