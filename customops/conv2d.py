@@ -174,8 +174,8 @@ def _raise(
     try:
         register.check(name, *tensors, *how[:-1])
     except Exception as found:
-        unfit = not arguments.fit(how[4])  # which is no error of an operator's
-        if isinstance(found, IndexError) and (unfit or str(found) == str(error)):
+        same = str(found) == str(error)  # of ints that do not fit torch has an error
+        if isinstance(found, IndexError) and (same or not arguments.fit(how[4])):
             raise found from error
     raise error
 

@@ -428,11 +428,12 @@ def _raise(
         raise found from error
     if "CUDA out of memory" in str(error):
         raise torch.OutOfMemoryError(str(error)) from error
+    dims: Any = None
     try:
         dims = arguments.as_dim(op, arguments.one_of(op, "dim", dim, "axis", dict(options)))
         checks.check_not_empty(op, input.shape, checks.wrap_dims(op, input.dim(), dims))
     except Exception as found:
-        unfit = not arguments.fit(dims)  # which is no error of an operator's
-        if isinstance(found, IndexError) and (unfit or str(found) == str(error)):
+        same = str(found) == str(error)  # of ints that do not fit torch has an error
+        if isinstance(found, IndexError) and (same or not arguments.fit(dims)):
             raise found from error
     raise error
