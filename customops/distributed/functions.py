@@ -17,10 +17,8 @@ from .links import link_of, links
 from .pairs import check_place
 
 _ProcessGroup, _member = dist.ProcessGroup, dist.GroupMember
-_is_compiling, is_transformed = (
-    torch.compiler.is_dynamo_compiling,
-    _torch_private.is_transformed,
-)
+_is_compiling = torch.compiler.is_dynamo_compiling
+is_transformed = _torch_private.is_transformed
 Group = _ProcessGroup | None
 
 
