@@ -216,9 +216,9 @@ class Library:
         if archives is not None:
             archives = shlex.join(map(str, archives))
             order = f"{shlex.quote(sys.executable)} csrc/link_order.py $in > $out.ld && "
+            before, script = (order, "-T $out.ld ") if ordered else ("", "")
             link = (
-                f"{order if ordered else ''}ld -r {'-T $out.ld' if ordered else ''} "
-                f"$in {archives} -o $out.o && "
+                f"{before}ld -r {script}$in {archives} -o $out.o && "
                 "objcopy --redefine-syms=$builddir/older_symbols $out.o && "
                 f"{linker} $out.o -o $out -s $flags"
             )

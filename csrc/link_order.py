@@ -25,11 +25,11 @@ def template(name: str) -> str:
 
 
 def main(objects: list[str]) -> None:
-    found = zip(symbols(objects), symbols(objects, "--demangle"), strict=True)
-    order = sorted(
-        (template(text), int(size, 16), name) for (_, size, _, name), (*_, text) in found
-    )
-    sections = (f"*(.text*.{name})" for name in dict.fromkeys(name for *_, name in order))
+    order = {}
+    named = zip(symbols(objects), symbols(objects, "--demangle"), strict=True)
+    for (_, size, _, name), (*_, text) in named:
+        order.setdefault(name, (template(text), int(size, 16)))
+    sections = (f"*(.text*.{name})" for name in sorted(order, key=order.__getitem__))
     print("SECTIONS { .text.kernels : {", *sections, "} }", sep="\n")
 
 
