@@ -198,17 +198,27 @@ def gencode(architectures: list[str]) -> list[str]:
 
 class Library:
     """The rules and edges of one shared library in a build.ninja; in a release it is made for
-    RELEASE_GLIBC, with `archives` linked in."""
+    RELEASE_GLIBC, with `archives` linked in, and its functions may be `ordered` to be small."""
 
-    def __init__(self, ninja, name: str, compiler: str, linker: str, archives: list[Path] | None):
+    def __init__(
+        self,
+        ninja,
+        name: str,
+        compiler: str,
+        linker: str,
+        archives: list[Path] | None,
+        ordered: bool = False,
+    ):
         self.ninja, self.name, self.objects = ninja, name, []
         compile = f"{compiler} $flags -MD -MF $out.d -c $in -o $out"
         ninja.rule(f"{name}_compile", compile, "$out", depfile="$out.d", deps="gcc")
         link = f"{linker} $in -o $out $flags"
         if archives is not None:
             archives = shlex.join(map(str, archives))
+            order = f"{shlex.quote(sys.executable)} csrc/link_order.py $in > $out.ld && "
+            before, script = (order, "-T $out.ld ") if ordered else ("", "")
             link = (
-                f"ld -r $in {archives} -o $out.o && "
+                f"{before}ld -r {script}$in {archives} -o $out.o && "
                 "objcopy --redefine-syms=$builddir/older_symbols $out.o && "
                 f"{linker} $out.o -o $out -s $flags"
             )
@@ -249,7 +259,7 @@ def write_cpu(ninja, flags: list[str], libs: list[str], sanitize: str, release: 
         flags += ["-Wframe-larger-than=32768", "-Werror=frame-larger-than=32768"]
         flags += ["-Wno-unknown-warning-option"]
     compiler = find_compiler()
-    library = Library(ninja, "libreduceops", compiler, compiler, [] if release else None)
+    library = Library(ninja, "libreduceops", compiler, compiler, [] if release else None, True)
     kernels = ROOT / "csrc/cpu/kernels.cpp"
     sources = {*ROOT.glob("csrc/*.cpp"), *ROOT.glob("csrc/cpu/*.cpp")} - {kernels}
     # The linker keeps an inline function's first copy, for all users: not one that is made small,
@@ -265,6 +275,7 @@ def write_cpu(ninja, flags: list[str], libs: list[str], sanitize: str, release: 
     flags += ["-fno-exceptions", "-fno-asynchronous-unwind-tables"]
     # Only loops gain from where they begin.
     flags += ["-fno-align-functions", "-fno-align-jumps"]
+    flags += ["-ffunction-sections"] * release  # which csrc/link_order.py orders
     for isa, march in ISAS.items():  # the oldest first, for the same reason
         library.compile(kernels, [*flags, f"-DREDUCEOPS_ISA={isa}", *march], f".{isa}")
     library.link(libs)
