@@ -417,6 +417,14 @@ def test_cpu_plan_crosses_reduced_dims_that_memory_has_in_another_order():
     assert in_slices.slices == 3 * 5 and in_slices.units * in_slices.tile <= WORKSPACE // 16
 
 
+def test_cpu_plan_of_bools_may_end_before_all_are_read():
+    """Rows end where they find what no other beats, columns only where all of them do."""
+    x = empty(100_000, 1000, dtype=torch.int8)[:, :900]
+    assert cpu_plan(x).columns == 900
+    assert cpu_plan(x.view(torch.bool)).columns == 1
+    assert cpu_plan(empty(222, 16, 64, dtype=torch.bool).permute(2, 1, 0), [0, 2]).columns == 64
+
+
 def test_cpu_plan_is_the_cheapest_walk():
     short_runs = cpu_plan(empty(253, 64, 50, dtype=torch.int8), [0, 2])
     assert short_runs.columns == 50 and not short_runs.rows  # each along memory, then put together

@@ -18,8 +18,8 @@ namespace {
 // How many columns and rows the kernel takes at once.
 template <class Key>
 struct ColumnLimits {
-  static constexpr int64_t kTile = least<int64_t>(kTileBytes / sizeof(Key), kTileColumns);
-  static constexpr int kRows = 8;      // to a pass
+  static constexpr int64_t kTile = tile_of(sizeof(Key));
+  static constexpr int kRows = kPassRows;
   static constexpr int kAhead = 1024;  // bytes in each row of a pass
   static constexpr int64_t kMostPitch = 1 << 20;
   // Rows to a block, so that their numbers fit.

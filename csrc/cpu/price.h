@@ -53,7 +53,14 @@ inline bool apart(const Groups& groups, Dim inner, int64_t bytes) {
   return (next - inner.size) * bytes >= 2 * kCopyBytes;
 }
 
-// Rows read run by run, or as copies without gaps.
+// Whether rows of neighbouring columns follow each other without gaps.
+inline bool is_dense(const Groups& groups) {
+  const Dim inner = groups.axes.dim[0];
+  return inner.stride == 1 && groups.reduced.count == 1 &&
+         groups.reduced.dim[0].stride == inner.size;
+}
+
+// Rows read run by run, or as copies without gaps; both are equal where one is the other.
 struct Rows {
   double in_runs, copied;
 };
@@ -72,7 +79,7 @@ inline Rows rows(const Groups& groups, int64_t walk, int64_t bytes, bool softmax
                        gaps(copied)};
   if (whole) {
     price.in_runs += groups.outputs * kRow;
-  } else if (ordered && inner.stride != 1) {
+  } else if (ordered && inner.stride != 1) {  // runs would be copied, too
     price.in_runs = price.copied;
   } else {
     price.in_runs += elements / inner.size * kRun + (inner.stride == 1 ? 0 : gaps(inner));
@@ -109,21 +116,21 @@ inline double gather(const Groups& groups, int64_t walk, int64_t bytes) {
 // Of neighbours.
 inline double columns(const Groups& groups, int64_t walk, int64_t bytes) {
   const Dim inner = groups.axes.dim[0];
-  const int64_t lanes = kCopyBytes / bytes, tile = std::min(kTileBytes / bytes, inner.size);
+  const int64_t lanes = kCopyBytes / bytes, tile = std::min(tile_of(bytes), inner.size);
   const double tiles = static_cast<double>(groups.outputs) / tile;
-  const bool dense = groups.reduced.count == 1 && groups.reduced.dim[0].stride == inner.size;
+  const bool dense = is_dense(groups), wide = tile * bytes >= kPlainBytes;
   const bool follow = groups.kept.dim[0].step == 1 || in_order(groups);
   const double price = tiles * kTile + groups.outputs * (kColumn + (follow ? 0 : kScatteredColumn));
   const auto lines = [&](int64_t columns) { return static_cast<double>(ceil_div(columns, lanes)); };
-  if (!dense || tile * bytes >= kPlainBytes) {
-    if (tile < lanes) return price + tiles * walk * kNarrowRow;
-    const bool gaps = tile * bytes < kPlainBytes && apart(groups, inner, bytes);
-    return price + tiles * walk * (kColumnRow + lines(tile) * kColumnLine + (gaps ? kRowApart : 0));
+  const int64_t fold =
+      dense && tile == inner.size ? folded_rows(tile, walk, bytes, lanes) : int64_t(1);
+  if (fold > 1 || (dense && !wide)) {
+    return price + (fold > 1 ? groups.outputs * fold * kFoldedColumn : 0) +
+           tiles * walk / fold * (kDenseRow + lines(tile * fold) * kColumnLine);
   }
-  const int64_t wide = std::max(tile * walk / 256, lanes);
-  const int64_t fold = std::clamp<int64_t>(std::max(wide / tile, ceil_div(lanes, tile)), 1, walk);
-  return price + (fold > 1 ? groups.outputs * fold * kFoldedColumn : 0) +
-         tiles * walk / fold * (kDenseRow + lines(tile * fold) * kColumnLine);
+  if (tile < lanes) return price + tiles * walk * kNarrowRow;
+  const bool gaps = !wide && apart(groups, inner, bytes);
+  return price + tiles * walk * (kColumnRow + lines(tile) * kColumnLine + (gaps ? kRowApart : 0));
 }
 
 }  // namespace price

@@ -191,6 +191,7 @@ struct Rows : Walk<Element> {
     if (walk <= most && job.plan.parts == 1) return whole(source, begin, end, walk);
     const Dim inner = reduced.count ? reduced.dim[0] : Dim{1, 1, 0};
     const int64_t asked = job.decided ? kAsked : walk;
+    const bool ordered = is_ordered(reduced);
     Item item(job.plan, begin);
     Cursor kept(r.groups.kept, 0, item.unit);
     GroupMarks kept_marks(r, r.groups.kept, 0, item.unit);
@@ -215,6 +216,7 @@ struct Rows : Walk<Element> {
         const auto found = best_of(source, run.from(start), n);
         const Best<int64_t> here{found.key, run_at.step + (start + found.index) * inner.step};
         if (better(here, best)) best = here;
+        if (ordered && best.key == element.order.floor) break;  // nothing can be better
         j += n;
         start += n;
         if (start == inner.size) {
