@@ -25,11 +25,14 @@ constexpr double kLine = 1.5;                                     // 64 bytes of
 constexpr double kRow = 3.5, kCopiedRow = 7.6, kSoftmaxRow = 60;  // combining the lanes of one
 constexpr double kRun = 35;                                       // reduced by itself
 constexpr double kCopiedRun = 3.4, kCopiedLine = 1;
-constexpr double kStepped = 0.1, kNear = 0.35, kFar = 0.45;  // elements, by their distance
+constexpr double kStepped = 0.1, kNear = 0.35, kFar = 0.6;  // elements, by their distance
+constexpr double kPage = 0.5;  // of each of them that is in a page of its own
+constexpr int64_t kPageBytes = 4096;
 constexpr double kAcross = 1;  // elements of rows whose lines are gone before the next row is read
 constexpr int64_t kLinesKept = 1024;
 constexpr double kGathered = 0.3, kGatheredLine = 4, kGatheredRun = 1, kGatheredNear = 0.5,
-                 kGatheredAlong = 1.2, kGatheredFar = 1.6;
+                 kGatheredAlong = 1.2, kGatheredFar = 1.2, kGatheredFarRun = 0.8;
+constexpr int64_t kLongRun = 1000;               // of far elements, which hardware then prefetches
 constexpr double kApart = 0.7, kRowApart = 1.5;  // what is not read in memory's order
 constexpr double kTile = 32, kColumn = 0.3, kColumnLine = 1.4, kFoldedColumn = 2.7;
 constexpr double kDenseRow = 2.5, kColumnRow = 3.8, kNarrowRow = 9.8;
@@ -43,7 +46,8 @@ constexpr double square(int64_t bytes) {
 
 // Of an element that is copied by itself.
 constexpr double element(int64_t stride, int64_t bytes) {
-  return stride <= 4 ? kStepped : stride * bytes < kCopyBytes ? kNear : kFar;
+  if (stride <= 4) return kStepped;
+  return stride * bytes < kCopyBytes ? kNear : stride * bytes < kPageBytes ? kFar : kFar + kPage;
 }
 
 // Whether lines are left out between one run of neighbours and whatever comes next.
@@ -108,7 +112,11 @@ inline double gather(const Groups& groups, int64_t walk, int64_t bytes) {
              ((down.size + side - 1) / side) * square(bytes);
   } else {
     const bool along = down.stride < inner.stride, near = inner.stride * bytes < kCopyBytes;
-    price += elements * (along ? kGatheredAlong : near ? kGatheredNear : kGatheredFar);
+    const bool runs = inner.size >= kLongRun && inner.stride * bytes < kLongRunBytes;
+    price += elements * (along  ? kGatheredAlong
+                         : near ? kGatheredNear
+                         : runs ? kGatheredFarRun
+                                : kGatheredFar);
   }
   return price;
 }
