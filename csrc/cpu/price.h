@@ -32,7 +32,8 @@ constexpr double kAcross = 1;  // elements of rows whose lines are gone before t
 constexpr int64_t kLinesKept = 1024;
 constexpr double kGathered = 0.3, kGatheredLine = 4, kGatheredRun = 1, kGatheredNear = 0.5,
                  kGatheredAlong = 1.2, kGatheredFar = 1.2, kGatheredFarRun = 0.8;
-constexpr int64_t kLongRun = 1000;               // of far elements, which hardware then prefetches
+// Far elements that hardware prefetches: so many, and some to a page.
+constexpr int64_t kLongRun = 1000, kLongRunBytes = 512;
 constexpr double kApart = 0.7, kRowApart = 1.5;  // what is not read in memory's order
 constexpr double kTile = 32, kColumn = 0.3, kColumnLine = 1.4, kFoldedColumn = 2.7;
 constexpr double kDenseRow = 2.5, kColumnRow = 3.8, kNarrowRow = 9.8;
