@@ -171,9 +171,14 @@ struct ColumnKernel : Lanes<Element>, ColumnLimits<typename Element::Key> {
     };
     int64_t c = part(0, width - ahead, row + ahead);
     c = part(c, width, next - (width - ahead));
+    // Narrow rows: some further on. (Rows hidden by a mask lie elsewhere.)
+    const int64_t pitch = (next - row) * int64_t(sizeof(Key));
+    const bool narrow = width * int64_t(sizeof(Key)) < kAhead && pitch >= 0 && pitch <= kMostPitch;
     // The last vector overlaps the one before: what it does twice changes nothing.
-    for (; c < width; c += kLanes)
+    for (; c < width; c += kLanes) {
+      if (narrow) prefetch<kIntoL2>(row + c, 2 * kRows * pitch);
       asked += take<1>(lanes, row, least(c, width - kLanes), number, bests);
+    }
   }
 
   // The best of `width` columns over positions [j, stop) of a walk and, unless `results` is null,

@@ -209,7 +209,7 @@ struct Columns : Walk<Element> {
       int64_t* indices = in_place && !streams ? wide_indices(r, to) : nullptr;
       if (!indices) indices = local;
       const bool folds = rows > 1 && stop - j >= rows;
-      if (gathers || (!folds && width < kLanes)) {
+      if (gathers || (!folds && width < kLanes && !Source::kTakesNarrow)) {
         typename Source::Gathered gathered(source, first, width, kLanes);
         tile(gathered, width, j, stop, bests, indices);
       } else {

@@ -110,11 +110,14 @@ inline Choice choose(const Groups& groups, int64_t walk, int64_t bytes, bool sof
   return cheapest(groups, walk, bytes, softmax);
 }
 
-// The walk of crossed columns, or of a slice of them: never rows, which count no candidates of
-// theirs, however few there are.
+// The cheapest walk of crossed columns, or of a slice of them, of which rows are reduced one by
+// one.
 inline Choice choose_crossed(const Groups& groups, int64_t walk, int64_t bytes) {
-  const Choice chosen = choose(groups, walk, bytes, false);
-  return chosen.walk == Walks::kRows ? Choice{Walks::kGather, false, chosen.price} : chosen;
+  Choice chosen = cheapest(groups, walk, bytes, false);
+  if (chosen.walk != Walks::kRows) return chosen;
+  chosen.price += groups.outputs * price::kCrossedRow;
+  const double gather = price::gather(groups, walk, bytes);
+  return gather < chosen.price ? Choice{Walks::kGather, false, gather} : chosen;
 }
 
 // Leaves `size` positions of kept dim d.
@@ -173,8 +176,7 @@ inline int crossed_dims(const Groups& groups, int64_t bytes, bool bools, double 
     const Dim last = reduced.dim[count - 1];
     if (slices.count > 1 && groups.kept.dim[slices.dim].stride < last.stride * last.size) break;
     const Groups slice = first_slice(groups, slices), crossed = crossed_groups(slice, count);
-    const Choice choice = cheapest(crossed, walk, bytes, false);
-    if (choice.walk == Walks::kRows) continue;
+    const Choice choice = choose_crossed(crossed, walk, bytes);
     const double candidates = static_cast<double>(groups.outputs) * columns;
     const double crossing = choice.price / crossed.outputs * candidates +
                             candidates * price::kCandidate + groups.outputs * price::kCombined +

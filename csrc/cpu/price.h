@@ -29,16 +29,17 @@ constexpr double kStepped = 0.1, kNear = 0.35, kFar = 0.6;  // elements, by thei
 constexpr double kPage = 0.5;  // of each of them that is in a page of its own
 constexpr int64_t kPageBytes = 4096;
 constexpr double kAcross = 1;  // elements of rows whose lines are gone before the next row is read
-constexpr int64_t kLinesKept = 1024;
-constexpr double kGathered = 0.3, kGatheredLine = 4, kGatheredRun = 1, kGatheredNear = 0.5,
-                 kGatheredAlong = 1.2, kGatheredFar = 1.2, kGatheredFarRun = 0.8;
+constexpr int64_t kLinesKept = 1024, kLostBytes = 4 * kCopyBytes;  // so many, or closer ones
+constexpr double kGathered = 0.3, kGatheredRow = 4, kGatheredLine = 4, kGatheredRun = 1,
+                 kGatheredNear = 0.5, kGatheredAlong = 1.2, kGatheredFar = 1.2,
+                 kGatheredFarRun = 0.8;
 // Far elements that hardware prefetches: so many, and some to a page.
 constexpr int64_t kLongRun = 1000, kLongRunBytes = 512;
 constexpr double kApart = 0.7, kRowApart = 1.5;  // what is not read in memory's order
 constexpr double kTile = 32, kColumn = 0.3, kColumnLine = 1.4, kFoldedColumn = 2.7;
-constexpr double kDenseRow = 2.5, kColumnRow = 3.8, kNarrowRow = 9.8;
-constexpr double kScatteredRow = 3.5, kScattered = 0.6, kScatteredColumn = 1.1;  // results
-constexpr double kSlice = 2500, kCandidate = 4, kCombined = 7;                   // of crossed dims
+constexpr double kDenseRow = 2.5, kColumnRow = 3.8, kNarrowRow = 2;  // of fewer columns than lanes
+constexpr double kScatteredRow = 3.5, kScattered = 0.6, kScatteredColumn = 1.1;   // results
+constexpr double kSlice = 2500, kCandidate = 4, kCombined = 7, kCrossedRow = 70;  // of crossed dims
 
 // Of a square of 16 bytes that is transposed.
 constexpr double square(int64_t bytes) {
@@ -89,7 +90,7 @@ inline Rows rows(const Groups& groups, int64_t walk, int64_t bytes, bool softmax
   } else {
     price.in_runs += elements / inner.size * kRun + (inner.stride == 1 ? 0 : gaps(inner));
   }
-  const bool across = inner.stride * bytes >= kCopyBytes && groups.kept.count > 0 &&
+  const bool across = inner.stride * bytes >= kLostBytes && groups.kept.count > 0 &&
                       groups.kept.dim[0].stride * bytes < kCopyBytes;
   if (across && walk > kLinesKept) {
     price.in_runs += elements * kAcross;
@@ -103,7 +104,8 @@ inline double gather(const Groups& groups, int64_t walk, int64_t bytes) {
   const Dim inner = groups.axes.dim[0], down = by_step(groups.reduced).dim[0];
   const int64_t side = 16 / bytes, lanes = kCopyBytes / bytes;
   double price = columns * (kGathered + (in_order(groups) ? 0 : kScattered)) +
-                 std::max<double>(columns, lanes) * walk * bytes / 64 * kGatheredLine;
+                 std::max<double>(columns, lanes) * walk * bytes / 64 * kGatheredLine +
+                 std::max(columns / kGatherColumns, 1.0) * walk * kGatheredRow;
   if (inner.stride == 1) {
     price += elements / inner.size * (kGatheredRun + (apart(groups, inner, bytes) ? kApart : 0));
   } else if (inner.size >= 32 && inner.stride <= 4) {
@@ -137,9 +139,10 @@ inline double columns(const Groups& groups, int64_t walk, int64_t bytes) {
     return price + (fold > 1 ? groups.outputs * fold * kFoldedColumn : 0) +
            tiles * walk / fold * (kDenseRow + lines(tile * fold) * kColumnLine);
   }
-  if (tile < lanes) return price + tiles * walk * kNarrowRow;
   const bool gaps = !wide && apart(groups, inner, bytes);
-  return price + tiles * walk * (kColumnRow + lines(tile) * kColumnLine + (gaps ? kRowApart : 0));
+  return price + tiles * walk *
+                     (kColumnRow + lines(tile) * kColumnLine + (gaps ? kRowApart : 0) +
+                      (tile < lanes ? kNarrowRow : 0));
 }
 
 }  // namespace price

@@ -188,7 +188,7 @@ struct Rows : Walk<Element> {
     const int64_t most = job.plan.copies ? Source::kChunk
                          : in_place      ? Source::whole(Kernel::kRun)
                                          : 0;
-    if (walk <= most && job.plan.parts == 1) return whole(source, begin, end, walk);
+    if (walk <= most && !job.candidates) return whole(source, begin, end, walk);
     const Dim inner = reduced.count ? reduced.dim[0] : Dim{1, 1, 0};
     const int64_t asked = job.decided ? kAsked : walk;
     const bool ordered = is_ordered(reduced);
@@ -227,7 +227,8 @@ struct Rows : Walk<Element> {
       }
       if (job.decided && best.key == element.order.floor) decide(part);
       if (job.candidates) {
-        job.candidates[item.candidate()] = {best.key, best.index};
+        const int64_t number = job.crossed ? at.step : item.unit;  // steps count candidates there
+        job.candidates[number * job.plan.parts + part] = {best.key, best.index};
       } else if (!source.finished(at, marks, best.key)) {
         this->finish(at, best.index);
       }
