@@ -14,7 +14,7 @@ EXAMPLES ?= 20000
 BIN := .venv/bin
 # What a wheel with the CUDA library needs to fuse convolutions, unless REDUCEOPS_CUDNN says otherwise.
 NVCC := $(shell command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null)
-CUDNN := $(if $(REDUCEOPS_CUDNN),,$(if $(NVCC),build/cudnn))
+CUDNN := $(if $(REDUCEOPS_CUDNN)$(filter 0,$(REDUCEOPS_CUDA)),,$(if $(NVCC),build/cudnn))
 CSRC = find csrc tests compile_examples -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh'
 SANITIZED := build/sanitize-address-undefined/lib
 THREAD_SANITIZED := build/sanitize-thread/lib

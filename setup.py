@@ -263,6 +263,8 @@ def write_cpu(ninja, flags: list[str], libs: list[str], sanitize: str, release: 
     flags += ["-fno-schedule-insns2"]
     # They throw nothing: the tables that say how to unwind them would be a twentieth of the bytes.
     flags += ["-fno-exceptions", "-fno-asynchronous-unwind-tables"]
+    # Only loops gain from where they begin.
+    flags += ["-fno-align-functions", "-fno-align-jumps"]
     for isa, march in ISAS.items():  # the oldest first, for the same reason
         library.compile(kernels, [*flags, f"-DREDUCEOPS_ISA={isa}", *march], f".{isa}")
     library.link(libs)
@@ -347,7 +349,10 @@ class BuildLibraries(build_ext):
         self.install(folder, built)
 
     def run_ninja(self, folder: Path) -> None:
-        jobs = int(os.environ.get("MAX_JOBS") or os.cpu_count())
+        jobs = os.environ.get("MAX_JOBS") or str(os.cpu_count())
+        if not re.fullmatch(r"[1-9]\d*", jobs):
+            raise SetupError(f"MAX_JOBS is {jobs!r}; it takes a positive number")
+        jobs = int(jobs)
         command = [sys.executable, "-m", "ninja", "-f", str(folder / "build.ninja"), f"-j{jobs}"]
         # Cores that the files leave idle go to their architectures; through the environment, for
         # their number is no reason to compile again.

@@ -227,16 +227,34 @@ def five(*_: str) -> str:
         row = (f"{what}: `{name}`", ON[file], microseconds(ours), microseconds(torch), faster)
         rows.append([*row, share(ours)])
     figures = table(["what", "on", "ours, µs", "torch, µs", "faster", "of the limit"], rows)
-    runs = {on: load(file) for file, on in ON.items()}
-    said = (f"{on}: torch {run['versions']['torch']}, {run['date']}" for on, run in runs.items())
-    return f"{figures}\n{'; '.join(said)}.\n"
+    said = (f"{on}: {where(load(file))}." for file, on in ON.items())
+    return f"{figures}\n{chr(10).join(said)}\n"
+
+
+def where(run: dict) -> str:
+    """The conditions of a file in a line."""
+    machine = run["machine"]
+    versions = (f"{name} {run['versions'][name]}" for name in ("torch", "customops"))
+    processor = machine.get("gpu") or f"{machine['cpu']}, {machine['cpu_kernels']}"
+    return f"{processor}, {', '.join(versions)}, {run['date']}"
+
+
+def kernelbench_says(file: str) -> str:
+    """What KernelBench's harness says of one model, in a sentence."""
+    run = load(file)
+    (case,) = run["cases"]
+    times = ", ".join(f"{name} {1e3 * seconds:.3g} ms" for name, seconds in case["seconds"].items())
+    verdict = f"accepted {case['trials']}" if case["accepted"] else "not accepted"
+    tf32 = "with TF32" if run["tf32"] else "without TF32"
+    problem = f"`{case['name']}` of {case['level'].replace('level', 'level ')}"
+    return textwrap.fill(f"{problem}, {tf32}: {times}; {verdict}. {where(run)}.", 99) + "\n"
 
 
 TABLES = {
     made.__name__: made
     for made in (
         *(conditions, sweep, summary, model, ranks, quantiles, compiled, producers, five),
-        *(fused, kernelbench),
+        *(fused, kernelbench, kernelbench_says),
     )
 }
 

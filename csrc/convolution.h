@@ -125,7 +125,9 @@ inline std::array<int64_t, 4> check_shapes(const char* op, List x, List w,
     fail(op, "weight of shape ", w, " with groups=", groups, " needs an input of ",
          w.values[1] * groups, " channels, got ", size[0], " (input shape ", x, ")");
   }
-  if (size[0] == 0 || w.values[2] == 0 || w.values[3] == 0)
+  const bool is_empty_image = size[1] == 0 || size[2] == 0;
+  const bool is_empty_batch = x.count == 4 && x.values[0] == 0;
+  if (size[0] == 0 || w.values[2] == 0 || w.values[3] == 0 || (is_empty_image && !is_empty_batch))
     fail(op, "cannot convolve input of shape ", x, " with weight of shape ", w);
   if (bias && (bias->ndim() != 1 || bias->sizes()[0] != filters))
     fail(op, "bias must have the shape [", filters, "], got ", sizes_of(*bias));

@@ -28,7 +28,7 @@ _missing: set[str] = set()
 
 def _find(module: str, name: str, fallback: Any, without: str) -> Any:
     path = f"{module}.{name}"
-    LOST[path] = without
+    LOST[path] = f"{LOST[path]}; {without}" if path in LOST else without
     try:
         if path in _hidden:
             raise AttributeError(path)
@@ -122,6 +122,17 @@ dispatch_modes = _find(
     *("torch._C", "_len_torch_dispatch_stack", lambda: 0),
     "a TorchDispatchMode does not see the collectives of customops.distributed",
 )
+_dispatch_mode_stack = _find(
+    *("torch.utils._python_dispatch", "_get_current_dispatch_mode_stack", None),
+    "with TORCH_DISTRIBUTED_DEBUG=DETAIL nothing is compared under a TorchDispatchMode",
+)
+_TRACED = tuple(
+    _find(module, name, type(None), "with TORCH_DISTRIBUTED_DEBUG=DETAIL tracing waits for ranks")
+    for module, name in (
+        ("torch._subclasses.fake_tensor", "FakeTensor"),
+        ("torch._subclasses.functional_tensor", "FunctionalTensor"),
+    )
+)
 statically_known_true = _for_symbols(
     "statically_known_true",
     "a traced call with an index_dtype is compiled for one side of its limit",
@@ -156,6 +167,15 @@ _find(
     "a call that Python sees takes some us more",
 )
 _forward_ad = object() if "torch.autograd.forward_ad._current_level" in _missing else forward_ad
+
+
+def is_real(x: torch.Tensor) -> bool:
+    """Whether a call computes, though modes of Python may watch, and is not traced for a graph."""
+    if torch.compiler.is_dynamo_compiling() or isinstance(x, _TRACED):
+        return False
+    if _dispatch_mode_stack is None:
+        return dispatch_modes() == 0
+    return not any(mode.is_infra_mode() for mode in _dispatch_mode_stack())
 
 
 def is_forward_mode() -> bool:

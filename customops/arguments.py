@@ -2,6 +2,7 @@
 TypeErrors for all else, in words of this package. (`torch.ops` takes what a schema takes.)"""
 
 import operator
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -41,9 +42,21 @@ def check_input(op: str, input: Any, name: str = "input") -> None:
 
 
 def check_scale(op: str, scale: Any) -> None:
+    if isinstance(scale, Tensor) and scale.dim() > 0:
+        raise TypeError(
+            f"reduceops::{op}: scale must be a number or a 0-d tensor, got a tensor of shape "
+            f"{list(scale.shape)}"
+        )
+    if isinstance(scale, Tensor) and scale.dim() > 0:
+        raise TypeError(
+            f"reduceops::{op}: scale must be a number or a 0-d tensor, got a tensor of shape "
+            f"{list(scale.shape)}"
+        )
     is_array = getattr(scale, "ndim", None) not in (None, 0)
     if not hasattr(scale, "__float__") or isinstance(scale, complex) or is_array:
-        _refuse(op, "scale", "a number", scale)
+        _refuse(op, "scale", "a number or a 0-d tensor", scale)
+    if isinstance(scale, int) and abs(scale) > sys.float_info.max:
+        raise RuntimeError(f"reduceops::{op}: scale is too large for a float")
 
 
 def check_options(op: str, mask: Any, index_dtype: Any) -> None:
@@ -84,17 +97,28 @@ def one_of(op: str, name: str, given: Any, other: str, rest: dict[str, Any]) -> 
 def as_dim(op: str, dim: Any) -> Any:
     """An int, or for the operators that take several dims a list or None."""
     if op in SEVERAL:
-        if dim is None:
-            return None
-        if _is_sequence(dim):
-            return [_as_int(op, one, "ints in a sequence") for one in dim]
-        return _as_int(op, dim, "an int, a sequence of ints or None")
+        return as_dims(op, dim)
     several = ""
     if _is_sequence(dim):
         several = f" (of these operators {' and '.join(SEVERAL)} take several)"
     if op in ("min", "max") and isinstance(dim, Tensor):  # torch has an elementwise form
         _refuse(op, "dim", "an int", dim)
     return _as_int(op, dim, f"an int{several}")
+
+
+def as_dims(op: str, dim: Any) -> Any:
+    """An int, a list of them, or None."""
+    if dim is None:
+        return None
+    if _is_sequence(dim):
+        return [_as_int(op, one, "ints in a sequence") for one in dim]
+    return _as_int(op, dim, "an int, a sequence of ints or None")
+
+
+def fit(numbers: Any) -> bool:
+    """Whether these have the 64 bits that schemas have for an int."""
+    numbers = numbers if _is_sequence(numbers) else [numbers]
+    return all(-1 << 63 <= n < 1 << 63 for n in numbers if isinstance(n, int))
 
 
 def _as_int(op: str, number: Any, takes: str, name: str = "dim") -> Any:
@@ -125,12 +149,16 @@ def are_ints(numbers: Any) -> bool:
     return (kind is tuple or kind is list) and {*map(type, numbers)} <= _INT
 
 
+def as_int(op: str, name: str, number: Any) -> Any:
+    return number if type(number) is int else _as_int(op, number, "an int", name)
+
+
 def check_ints(op: str, name: str, numbers: Any) -> None:
-    if not _is_sequence(numbers):
-        _as_int(op, numbers, "an int", name)
-        return
-    for number in numbers:
+    """Of what `as_ints` and `as_int` return."""
+    for number in numbers if _is_sequence(numbers) else ():
         _as_int(op, number, "ints in a sequence", name)
+    if not fit(numbers):
+        raise RuntimeError(f"reduceops::{op}: {name} does not fit into 64 bits")
 
 
 def _is_sequence(numbers: Any) -> bool:

@@ -41,8 +41,9 @@ def conv2d_scale_min(
 ) -> Tensor:
     """``torch.min(torch.nn.functional.conv2d(...) * scale, dim, keepdim)[0]``, NaN included.
 
-    The gradient is that of the two operators it stands for; a backward needs `input`, `weight` and
-    the indices of the channels chosen.
+    The gradient is that of the two operators it stands for (from one kernel of a GPU, of channels
+    that are equal after rounding it is that of the most extreme before); a backward needs `input`,
+    `weight` and what names the channels chosen.
 
     Args:
         input: `(batch, channels, height, width)`, or without the batch; float16, bfloat16, float32
@@ -136,6 +137,7 @@ def _call(
         dim, keepdim = arguments.as_dim(name, dim), arguments.as_keepdim(name, keepdim)
     stride = arguments.as_ints(name, "stride", stride)
     dilation = arguments.as_ints(name, "dilation", dilation)
+    groups = arguments.as_int(name, "groups", groups)
     if isinstance(padding, str):
         tensors, padding = _pad(name, tensors, stride, padding, dilation)
     else:
@@ -172,7 +174,8 @@ def _raise(
     try:
         register.check(name, *tensors, *how[:-1])
     except Exception as found:
-        if isinstance(found, IndexError) and str(found) == str(error):
+        same = str(found) == str(error)  # of ints that do not fit torch has an error
+        if isinstance(found, IndexError) and (same or not arguments.fit(how[4])):
             raise found from error
     raise error
 
@@ -192,6 +195,8 @@ def _pad(
         raise RuntimeError(
             f"reduceops::{name}: padding must be numbers, 'valid' or 'same', got {padding!r}"
         )
+    for of, numbers in (("stride", stride), ("dilation", dilation)):
+        arguments.check_ints(name, of, numbers)
     if any(step != 1 for step in stride):
         raise RuntimeError(
             f"reduceops::{name}: padding='same' needs a stride of 1, got {list(stride)}"

@@ -128,7 +128,7 @@ def argmin(
         if (keepdim is FALSE or keepdim is False) and not options:
             op = _argmin if _traced() else _direct_argmin
             if type(dim) is int:
-                if (dim == 0 or dim == -1) and input.ndim == 1:
+                if (dim == 0 or dim == -1) and getattr(input, "ndim", 0) == 1:
                     return op(input)
                 return op(input, dim)
             if dim is None or isinstance(dim, Default):
@@ -168,7 +168,7 @@ def argmax(
         if (keepdim is FALSE or keepdim is False) and not options:
             op = _argmax if _traced() else _direct_argmax
             if type(dim) is int:
-                if (dim == 0 or dim == -1) and input.ndim == 1:
+                if (dim == 0 or dim == -1) and getattr(input, "ndim", 0) == 1:
                     return op(input)
                 return op(input, dim)
             if dim is None or isinstance(dim, Default):
@@ -441,10 +441,12 @@ def _raise(
         raise found from error
     if "CUDA out of memory" in str(error):
         raise torch.OutOfMemoryError(str(error)) from error
+    dims: Any = None
     try:
         dims = arguments.as_dim(op, arguments.one_of(op, "dim", dim, "axis", dict(options)))
         checks.check_not_empty(op, input.shape, checks.wrap_dims(op, input.dim(), dims))
     except Exception as found:
-        if isinstance(found, IndexError) and str(found) == str(error):
+        same = str(found) == str(error)  # of ints that do not fit torch has an error
+        if isinstance(found, IndexError) and (same or not arguments.fit(dims)):
             raise found from error
     raise error

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from . import checks, libraries
+from . import arguments, checks, libraries
 
 __all__ = ["Candidate", "CpuPlan", "CudaPlan", "cpu_plan", "cuda_constants", "cuda_plan", "explain"]
 
@@ -139,6 +139,7 @@ def cuda_plan(
         A :class:`CudaPlan`.
 
     Raises:
+        TypeError: `self` or `dim` is of another type.
         ValueError: The tensor is empty; a constant is not known, or out of range.
         IndexError: A dim is out of range.
         BrokenPlan: The kernel could not rely on the plan, which is a bug.
@@ -199,6 +200,7 @@ def explain(self: torch.Tensor, dim: int | Sequence[int] | None = None, **limits
         which is taken and which is the usual one for such inputs.
 
     Raises:
+        TypeError: `self` or `dim` is of another type.
         ValueError: The tensor is empty.
         IndexError: A dim is out of range.
 
@@ -267,6 +269,7 @@ def cpu_plan(
         A :class:`CpuPlan`.
 
     Raises:
+        TypeError: `self` or `dim` is of another type.
         ValueError: The tensor is empty.
         IndexError: A dim is out of range.
 
@@ -281,6 +284,8 @@ def cpu_plan(
 
 
 def _layout(self: torch.Tensor, dim: int | Sequence[int] | None) -> tuple[Any, ...]:
+    arguments.check_input("explain", self, "self")
+    dim = arguments.as_dims("explain", dim)
     if self.numel() == 0:
         raise ValueError(f"an empty tensor (shape {list(self.shape)}) has no plan: nothing runs")
     mask = sum(1 << d for d in checks.wrap_dims("explain", self.dim(), dim))

@@ -1,7 +1,8 @@
 """The devices that tests run on, what tests need of a machine, and the marker of large ones.
 
 A test that needs a GPU or a compiler is skipped where there is none, unless the environment says
-that there is one: with REQUIRE_GPU=1 or REQUIRE_COMPILER=1 pytest then ends with an error.
+that there is one: with REDUCEOPS_REQUIRE_GPU=1 or REDUCEOPS_REQUIRE_COMPILER=1 pytest then ends
+with an error.
 """
 
 import os
@@ -35,8 +36,8 @@ def pytest_configure(config):
         "markers", "large: needs gigabytes of memory; sizes depend on the device"
     )
     for what, missing in NEEDS.items():
-        if missing and os.environ.get(f"REQUIRE_{what}", "0") not in ("", "0"):
-            raise pytest.UsageError(f"REQUIRE_{what} is set, and {missing}")
+        if missing and os.environ.get(f"REDUCEOPS_REQUIRE_{what}", "0") not in ("", "0"):
+            raise pytest.UsageError(f"REDUCEOPS_REQUIRE_{what} is set, and {missing}")
 
 
 @pytest.fixture(params=DEVICES)

@@ -93,14 +93,22 @@ def extreme(extreme, x, dim, keepdim=False):
 
 
 def ranks(extreme, array):
-    """Of each element of a numpy array: from 1 on, the higher the more extreme."""
+    """Of each element of a numpy array a finite number: the higher, the more extreme."""
+    if array.dtype.itemsize < 8:  # float64 holds each, and has room beyond
+        with np.errstate(invalid="ignore"):  # signalling NaNs
+            rank = np.array(array, np.float64)
+        if extreme == "min":
+            np.negative(rank, out=rank)
+        if array.dtype.kind == "f":
+            np.nan_to_num(rank, copy=False, nan=2e300, posinf=1e300, neginf=-1e300)
+        return rank
     _, rank = np.unique(array, return_inverse=True)  # NaNs are the highest
     rank = rank.reshape(array.shape)
     if extreme == "min":
         rank = rank.max(initial=0) - rank
         if array.dtype.kind == "f":
             rank = np.where(np.isnan(array), array.size, rank)
-    return rank + 1
+    return rank
 
 
 def identity(extreme, dtype):
@@ -120,8 +128,8 @@ def arg_masked(extreme, x, mask, dim=None, keepdim=False):
 
 
 def _ranks_of_present(extreme, x, mask):
-    """0 for those that do not take part."""
-    rank = np.where(to_numpy(mask.expand(x.shape)), ranks(extreme, to_numpy(x)), 0)
+    """-inf for those that do not take part."""
+    rank = np.where(to_numpy(mask.expand(x.shape)), ranks(extreme, to_numpy(x)), -np.inf)
     return torch.from_numpy(np.asarray(rank)).to(x.device)
 
 
@@ -130,10 +138,10 @@ def extreme_masked(extreme, x, mask, dim, keepdim=False):
     index = arg_masked(extreme, x, mask, dim, keepdim=True)
     rank = _ranks_of_present(extreme, x, mask)
     if x.dim() == 0:
-        values, none = x, rank == 0
+        values, none = x, rank == -np.inf
     else:
         values = bits(x).gather(dim, index).view(x.dtype)
-        none = rank.gather(dim, index) == 0
+        none = rank.gather(dim, index) == -np.inf
     none_there = bits(identity(extreme, x.dtype).to(x.device))[0]
     values = torch.where(none, none_there, bits(values)).view(x.dtype)
     if keepdim or not x.dim():

@@ -130,8 +130,10 @@ def test_slices_of_a_large_call(name, padding, stride):
     calls = [((12, 2, 100, 101), 96, how), ((1, 2, 300, 303), 128, how)]
     if padding == 3:  # slices that are all padding
         calls.append(((1, 2, 64, 900), 96, {"padding": (60, 1)}))
+    if padding == 2:  # slices that are mostly what is around them
+        calls.append(((1, 1, 90, 2100), 96, {"padding": (30, 1), "dilation": (30, 1)}))
     for shape, filters, how in calls:
-        x, w, b = make((shape[0] + 1, *shape[1:]), (filters, 2, 3, 3), "cpu")
+        x, w, b = make((shape[0] + 1, *shape[1:]), (filters, shape[1], 3, 3), "cpu")
         x = x[1:]
         actual = getattr(customops, name)(x, w, b, SCALE, **how)
         assert_close(actual, exact_of(name, x, w, b, **how), x.dtype, (shape, how))
@@ -207,6 +209,15 @@ def bad_calls():
         "the kernel, 3 long, is larger than the padded input, 2 (input shape [2, 4, 2, 8], weight "
         "shape [6, 4, 3, 3])",
     )
+    for size in ((2, 4, 0, 900), (4, 900, 0)):
+        yield (
+            *((ones(size), ones(96, 4, 3, 3), None, 2.0), {"padding": 60}),
+            f"cannot convolve input of shape {list(size)} with weight of shape [96, 4, 3, 3]",
+        )
+    yield (
+        *((x, w, b, torch.tensor(2.0)), {"dim": 4}),
+        "dim 4 is out of range for a 4-d tensor (valid: -4 to 3)",
+    )
     yield (x, w, b, 2.0), {"stride": [1, 0]}, "stride must be at least 1, got [1, 0]"
     yield (x, w, b, 2.0), {"padding": [-1, 0]}, "padding must be at least 0, got [-1, 0]"
     yield (x, w, b, 2.0), {"dilation": [0, 0]}, "dilation must be at least 1, got [0, 0]"
@@ -258,17 +269,22 @@ def test_a_scale_that_is_a_tensor(name, backend, device):
 def test_errors_of_arguments_that_are_no_tensors(name, device):
     x, w, b = make((2, 4, 8, 8), (6, 4, 3, 3), device)
     call = getattr(customops, name)
-    with pytest.raises(TypeError, match=f"reduceops::{name}: scale must be a number, got str"):
+    text = f"reduceops::{name}: scale must be a number or a 0-d tensor, got"
+    with pytest.raises(TypeError, match=f"{text} str"):
         call(x, w, b, "2")
     with pytest.raises(TypeError, match=f"reduceops::{name}: weight must be a Tensor, got list"):
         call(x, [1.0], b, 2.0)
-    with pytest.raises(TypeError, match=f"reduceops::{name}: scale must be a number, got"):
-        call(x, w, b, torch.ones(2))
+    with pytest.raises(TypeError, match=r"number or a 0-d tensor, got a tensor of shape \[1\]"):
+        call(x, w, b, torch.ones(1))
     for wrong, text in (
         ({"stride": "2"}, "stride must be an int or a sequence of ints, got str"),
         ({"stride": [1, 2.5]}, "stride must be ints in a sequence, got float"),
+        ({"dilation": [1, 2.5], "padding": "same"}, "dilation must be ints in a sequence, got"),
         ({"padding": None}, "padding must be an int, a sequence of ints, 'valid' or 'same', got"),
         ({"groups": 1.0}, "groups must be an int, got float"),
+        ({"groups": [1]}, "groups must be an int, got list"),
+        ({"groups": True}, "groups must be an int, got bool"),
+        ({"groups": torch.tensor(1.5)}, "groups must be an int, got torch.Tensor"),
         ({"dim": None}, "dim must be an int, got None"),
         ({"keepdim": 0}, "keepdim must be a bool, got int"),
         ({"dim": 2, "axis": 2}, "dim and axis are one argument, and both are given"),
@@ -276,6 +292,13 @@ def test_errors_of_arguments_that_are_no_tensors(name, device):
     ):
         with pytest.raises(TypeError, match=f"reduceops::{name}: {text}"):
             call(x, w, b, 2.0, **wrong)
+    for argument in ("stride", "padding", "dilation", "groups"):
+        with pytest.raises(RuntimeError, match=f"^reduceops::{name}: {argument} does not fit into"):
+            call(x, w, b, 2.0, **{argument: 10**30})
+    with pytest.raises(IndexError, match=f"^reduceops::{name}: dim {10**30} is out of range"):
+        call(x, w, b, 2.0, dim=10**30)
+    with pytest.raises(RuntimeError, match=f"^reduceops::{name}: scale is too large for a float$"):
+        call(x, w, b, 10**400)
     with pytest.raises(RuntimeError, match="padding must be numbers, 'valid' or 'same', got 'no'"):
         call(x, w, b, 2.0, padding="no")
     with pytest.raises(RuntimeError, match="padding='same' needs a stride of 1"):
@@ -321,6 +344,16 @@ def test_gradients(name, device, as_one):
             expected_of(name, given[0], given[1][:4], given[2][:4], groups=2).sum(), leaf
         )[0]
         torch.testing.assert_close(grad, expected)
+
+
+@each_name
+def test_channels_have_a_shape_without_data(name):
+    """As a tracer asks for it that meets a backward."""
+    kept = torch.empty(2, 1, 6, 6, device="meta")
+    x, w, _ = make((2, 4, 8, 8), (6, 4, 3, 3), "meta", bias=False)
+    how = ([1, 1], [0, 0], [1, 1], 1, 1, True)
+    found = ops._conv2d_scale_channels(x, w, None, SCALE, *how, kept, largest=name[-3:] == "max")
+    assert (found.shape, found.dtype) == (kept.shape, torch.int64)
 
 
 def on_gpu(channels):
@@ -475,6 +508,8 @@ def test_vmap(name, device):
                     for t, d in zip(stacked, in_dims, strict=True)
                 ]
                 torch.testing.assert_close(actual[i], expected_of(name, *sample, **how))
+    images = torch.vmap(lambda x: getattr(customops, name)(x, w, b, SCALE, dim=-2))(x)
+    torch.testing.assert_close(images, expected_of(name, x, w, b, dim=2))
     none = torch.vmap(function, (0, 0, None))(x[None][:0], w[None][:0], b)
     assert none.shape == (0, *function(x, w, b).shape)
     grads = torch.func.vmap(torch.func.grad(lambda x, w: function(x, w, b).sum()), (0, None))
@@ -531,18 +566,47 @@ class SamePadding(Module):
     """With numbers that depend on the size, as in models that come from TensorFlow."""
 
     def forward(self, x):
-        rows, columns = (size // 4 for size in x.shape[2:])
+        rows, columns = (size // 4 - 2 for size in x.shape[2:])
         return self.function(x, self.conv.weight, self.conv.bias, SCALE, 1, [rows, columns])
 
 
+class NamedPadding(SamePadding):
+    def forward(self, x):
+        rows, columns = (size // 4 - 2 for size in x.shape[2:])
+        weight, bias = self.conv.weight, self.conv.bias
+        operator = getattr(ops, self.function.__name__)
+        return operator(x, weight, bias, SCALE, padding=[rows, columns])
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("cls", [SamePadding, NamedPadding])
 @pytest.mark.parametrize("name", NAMES[:1])
-def test_symbolic_numbers_stay_symbols(name):
-    module, shapes = SamePadding(name), ({2: Dim.DYNAMIC, 3: Dim.DYNAMIC},)
-    with torch.no_grad():
-        program = torch.export.export(module, (torch.ones(1, 4, 9, 8),), dynamic_shapes=shapes)
-    assert f"reduceops.{name}.default" in graphs.calls(program.graph_module)
-    x = torch.randn(1, 4, 16, 21)
-    torch.testing.assert_close(program.module()(x), module(x))
+def test_symbolic_numbers_stay_symbols(name, cls, strict):
+    module = cls(name)
+    shapes = ({2: Dim("rows", min=8), 3: Dim("columns", min=8)},)
+    for example in (torch.ones(1, 4, 12, 13), torch.ones(1, 4, 9, 8)):  # padded, and not
+        with torch.no_grad():
+            program = torch.export.export(module, (example,), dynamic_shapes=shapes, strict=strict)
+        assert f"reduceops.{name}.default" in graphs.calls(program.graph_module)
+        x = torch.randn(1, 4, 16, 21)
+        torch.testing.assert_close(program.module()(x), module(x))
+
+
+@each_name
+def test_symbolic_numbers_under_autocast(name):
+    x, w, b = make((1, 4, 12, 17), (6, 4, 3, 3), "cpu")
+    w.requires_grad_()
+
+    @torch.compile(backend="eager", fullgraph=True, dynamic=True)
+    def run(x):  # a scale from outside would be a symbol, too
+        return getattr(customops, name)(x, w, b, -1.5, 1, [x.shape[2] // 4, 1])
+
+    with torch.autocast("cpu", torch.bfloat16):
+        actual = run(x.bfloat16())
+        scale = torch.tensor(-1.5)
+        expected = getattr(customops, name)(x, w, b, scale, 1, [3, 1])
+    assert actual.dtype == expected.dtype == torch.bfloat16
+    torch.testing.assert_close(actual, expected)
 
 
 @each_name

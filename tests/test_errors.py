@@ -185,8 +185,12 @@ def test_unusual_tensors(spec, what):
 def test_scale_that_is_not_a_number(spec, scale):
     with pytest.raises(RuntimeError, match=f"{spec.name}.*argument 'scale'"):
         spec.op(torch.ones(2, 3), scale)
-    with pytest.raises(TypeError, match=f"^reduceops::{spec.name}: scale must be a number, got "):
+    text = f"^reduceops::{spec.name}: scale must be a number or a 0-d tensor, got "
+    with pytest.raises(TypeError, match=text):
         spec.function(torch.ones(2, 3), scale)
+    for options in ({}, {"axis": 0}):
+        with pytest.raises(RuntimeError, match=f"^reduceops::{spec.name}: scale is too large"):
+            spec.function(torch.ones(2, 3), 10**400, **options)
 
 
 @each_op
@@ -308,6 +312,18 @@ def test_torch_ops_name_the_argument():
 
 
 @each_op
+def test_dims_that_no_schema_takes(spec):
+    """Which has 64 bits for an int."""
+    for dim in (10**30, -(10**30)):
+        text = f"reduceops::{spec.name}: dim {dim} is out of range for a 2-d tensor"
+        for given in (dim, [0, dim])[: 1 + spec.dims]:
+            with pytest.raises(IndexError, match=f"^{text}"):
+                spec.function(torch.ones(2, 3), *spec.arguments(given, False))
+        with pytest.raises(IndexError, match=f"^{text}"):
+            spec.function(torch.ones(2, 3), *spec.leading, axis=dim)
+
+
+@each_op
 def test_an_index_error_keeps_its_cause(spec):
     with pytest.raises(IndexError) as raised:
         spec.function(torch.ones(2, 3), *spec.arguments(9, False))
@@ -408,6 +424,20 @@ def test_an_input_that_is_no_tensor(spec, input, got):
     text = f"reduceops::{spec.name}: input must be a Tensor, got {got}"
     refuses(text, spec.function, input, *spec.arguments(0, False))
     refuses(text, spec.function, input, *spec.leading, axis=0)
+
+
+class Stand:
+    """What stands for a tensor without being one."""
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        return cls
+
+
+@pytest.mark.parametrize("op", ["argmin", "argmax"])
+@pytest.mark.parametrize("dim", [0, -1, 1])
+def test_what_stands_for_a_tensor(op, dim):
+    assert getattr(customops, op)(Stand(), dim) is Stand
 
 
 @each_op

@@ -244,6 +244,37 @@ def test_what_may_be_a_negative_zero(device, monkeypatch):
     assert dict(zip(producers, found, strict=True)) == {k: v for k, (_, v) in producers.items()}
 
 
+SMALL = {
+    "a sum with a number": (lambda x: x + 1.0, ()),
+    "a product and a sum": (lambda x: x * 1.5 - 0.25, (torch.float16,)),
+    "a sum with a small number": (lambda x: x + 2.0**-40, (torch.float16, torch.bfloat16)),
+    "a sum of sums": (lambda x: (x + 1.0) + (x.flip(1) - 1.0), ()),
+    "a product of a sum": (lambda x: (x + 1.0) * 1.25, (torch.float16, torch.bfloat16)),
+}
+
+
+def test_what_is_rounded_to_a_negative_zero(monkeypatch):
+    """On a CPU, where it is known how small a sum with a number is, if it is no zero."""
+    found, may = [], loops.may_be_negative_zero
+    monkeypatch.setattr(
+        loops, "may_be_negative_zero", lambda *args: found.append(may(*args)) or found[-1]
+    )
+    # All numbers of both dtypes, with zeros and the smallest among them.
+    numbers = torch.arange(-(1 << 15), 1 << 15, dtype=torch.int16).view(256, 256)
+    dtypes = (torch.float16, torch.bfloat16)
+    inputs = [torch.where((x := numbers.view(d)).isfinite(), x, -1.0) for d in dtypes]
+
+    def function(*inputs):
+        return [customops.scale_min(make(x), 2.0) for x in inputs for make, _ in SMALL.values()]
+
+    results, expected = torch.compile(function)(*inputs), function(*(x.float() for x in inputs))
+    for a, e in zip(results, expected, strict=True):
+        e = e.to(a.dtype)
+        torch.testing.assert_close(a, e, rtol=0.02, atol=0.02)
+        assert torch.equal(a.signbit()[e == 0], e.signbit()[e == 0])
+    assert found == [dtype in among for dtype in dtypes for _, among in SMALL.values()]
+
+
 def test_between_other_operations(device):
     """Part of a larger loop, with another one over the same input."""
 
@@ -314,6 +345,19 @@ def test_dtypes(dtype, device):
     expected = tuple(tensor.to(device) for tensor in expected)
     # (A NaN is any NaN, as the docs say.)
     opspec.assert_same(tuple(result), expected, opspec.ANY_NAN)
+
+
+def test_16_bits_that_become_32(device):
+    """On a CPU a vector of 16 bits is several of 32, and more of 64."""
+
+    def function(x):
+        x = x.float() * 2
+        return *customops.max(x, 1), customops.argmin(x, 2), customops.argmin(x, [0, 1])
+
+    x = data.make((3, 40, 75), torch.bfloat16, "special").to(device)
+    result, calls_ours, _ = compile_and_run(function, x)
+    assert not calls_ours
+    opspec.assert_same(tuple(result), function(x), opspec.ANY_NAN)
 
 
 def test_the_last_of_as_many_as_positions_have_room_for(device):

@@ -46,7 +46,7 @@ def cases(draw):
 def test_cuda_plans_keep_what_they_promise():
     """Of random layouts, GPUs and constants; csrc/cuda/plan_check.h says what is promised."""
     taken = set()
-    for seed in range(int(os.environ.get("EXAMPLES", 10_000))):
+    for seed in range(int(os.environ.get("REDUCEOPS_TEST_EXAMPLES", 10_000))):
         case = random_case(seed)
         try:
             plan = case.plan()
@@ -518,6 +518,15 @@ def test_the_table_of_candidates_says_which_is_taken():
     header, first, *rest = explain(empty(128, 4096, 4095), 1).splitlines()
     assert header.split() == ["walk", "predicted", "blocks", "threads", "parts", "cluster"]
     assert first.startswith("bulk_columns") and first.endswith("taken, usual") and len(rest) == 1
+
+
+@pytest.mark.parametrize("plan", [explain, cuda_plan, cpu_plan])
+def test_arguments_of_a_wrong_type(plan):
+    with pytest.raises(TypeError, match="^reduceops::explain: self must be a Tensor, got tuple"):
+        plan((3, 4), 1)
+    for dim in ("1", 1.5, True):
+        with pytest.raises(TypeError, match="^reduceops::explain: dim must be an int, a sequence"):
+            plan(empty(3, 4), dim)
 
 
 def test_the_table_of_candidates_is_printed(capsys):

@@ -9,11 +9,13 @@ import pytest
 def test_what_is_required_is_not_skipped(what, value, ends, request, monkeypatch):
     monkeypatch.setitem(conftest.NEEDS, what, "there is none")
     for name in conftest.NEEDS:
-        monkeypatch.delenv(f"REQUIRE_{name}", raising=False)
+        monkeypatch.delenv(f"REDUCEOPS_REQUIRE_{name}", raising=False)
     if value is not None:
-        monkeypatch.setenv(f"REQUIRE_{what}", value)
+        monkeypatch.setenv(f"REDUCEOPS_REQUIRE_{what}", value)
     if ends:
-        with pytest.raises(pytest.UsageError, match=f"REQUIRE_{what} is set, and there is none"):
+        with pytest.raises(
+            pytest.UsageError, match=f"REDUCEOPS_REQUIRE_{what} is set, and there is none"
+        ):
             conftest.pytest_configure(request.config)
     else:
         conftest.pytest_configure(request.config)

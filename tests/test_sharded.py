@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 import traceback
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
@@ -31,6 +31,7 @@ from reference import bits
 from torch.autograd import forward_ad
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+from torch.utils.flop_counter import FlopCounterMode
 
 import customops
 from customops import _torch_private, distributed, libraries
@@ -425,13 +426,18 @@ def check_errors(rank, world, device):
         distributed.min(x.to(torch.complex64), 1)
     with pytest.raises(RuntimeError, match="offset is -1"):
         distributed.min(x, 1, offset=-1)
-    with pytest.raises(TypeError):
-        distributed.min(x, 1, offset=1.5)
+    for name, wrong, takes in (
+        *(("dim", wrong, "an int") for wrong in (1.5, True, None, [1], torch.tensor(0.5))),
+        *(("offset", wrong, "an int") for wrong in (1.5, True, "1")),
+        *(("keepdim", wrong, "a bool") for wrong in ("a", 1, None)),
+    ):
+        with pytest.raises(TypeError, match=f"^reduceops::max: {name} must be {takes}, got "):
+            distributed.max(x, **{"dim": 1, name: wrong})
+    with pytest.raises(RuntimeError, match="offset does not fit into 64 bits"):
+        distributed.argmin(x, 1, offset=1 << 63)
     for wrong, name in (([1, 2], "list"), (x.cpu().numpy(), "ndarray")):
         with pytest.raises(TypeError, match=f"input must be a tensor, got {name}"):
             distributed.max(wrong, 0)
-    with pytest.raises(TypeError, match="argmax: keepdim must be a bool, got str"):
-        distributed.argmax(x, 1, "a")
     for wrong in (x.to("meta"), x.to_sparse(), torch.nested.nested_tensor([x, x])):
         with pytest.raises(RuntimeError, match="supported: strided tensors on cpu and cuda"):
             distributed.argmax(wrong, 1)
@@ -444,8 +450,9 @@ def check_errors(rank, world, device):
         with pytest.raises(RuntimeError, match="input has a tangent"):
             distributed.max(dual, 1)
         distributed.argmax(dual, 1)
-    with pytest.raises(RuntimeError, match="under a transform of torch.func"):
-        torch.func.grad(lambda x: distributed.max(x, 1)[0].sum())(x)
+    for call in (lambda x: distributed.max(x, 1)[0], lambda x: distributed.argmax(x, 1)):
+        with pytest.raises(RuntimeError, match="under a transform of torch.func"):
+            torch.func.grad(lambda x, call=call: x.sum() + call(x.detach()).sum())(x)
     with pytest.raises(RuntimeError, match="neither group nor offset"):
         distributed.min(distribute_tensor(x, mesh, [Shard(1)]), 1, offset=0)
 
@@ -648,6 +655,12 @@ def check_dtensor_softmax(rank, world, device):
         result = customops.softmax_max(distribute_tensor(x, mesh, [Shard(1)]), 1)
         expected = reference.softmax_max(x, 1)
         assert_same(replicated(result), expected, Tolerance(any_nan=True, ulps=4), (dtype, columns))
+    # Within the shards before the last the probability is too small for float16.
+    x = torch.zeros(1, 1_500_000 * world, dtype=torch.float16, device=device)
+    x[0, -1] = 15.0
+    result = customops.softmax_max(distribute_tensor(x, mesh, [Shard(1)]), 1)
+    expected = reference.softmax_max(x, 1)
+    assert_same(replicated(result), expected, Tolerance(ulps=4), "float16")
 
 
 CONVOLUTIONS = ("conv2d_scale_min", "conv2d_scale_max")
@@ -1043,9 +1056,42 @@ def fail_dtensors_in_detail(rank):
         ((x, x), {"dim": 1 + rank}, "rank 1: .*dim 2 is out of range"),
         ((x, shard(1)), {}, "rank 1: .*shard has size 1 in dim 1"),
         ((x, x), {"mask": (None, x == 0)[rank]}, "differ in mask: none on rank 0, bool"),
+        ((x, x.to_local()), {"mask": x == 0}, "rank 1: .*must be DTensors, both or none"),
     ):
         with pytest.raises(RuntimeError, match=text):
             customops.max(given[rank], **{"dim": 1} | keywords)
+    images = torch.ones(4, 2, 3, 3)
+    whole, filters, bias = (
+        distribute_tensor(local, mesh) for local in (images, torch.ones(5, 2, 1, 1), torch.ones(5))
+    )
+    sharded, wrong = (
+        DTensor.from_local(images[:n], mesh, [Shard(0)], shape=(4, 2, 3, 3), stride=(18, 9, 3, 1))
+        for n in (2, 2 - rank)
+    )
+    for given, keywords, text in (
+        ((sharded, sharded.half()), {}, "rank 1: .*weight must have the dtype of input"),
+        ((sharded, whole), {}, "differ in placements"),
+        ((sharded, images), {}, "rank 1: .*must be DTensors, all or none"),
+        ((sharded, sharded), {"bias": (None, bias)[rank]}, "differ in bias: none on rank 0"),
+        ((sharded, sharded), {"stride": (1 + rank, 1)}, r"stride: \[1, 1\] on rank 0, \[2, 1\]"),
+        ((wrong, wrong), {}, "rank 1: .*shard has size 1 in dim 0"),
+    ):
+        with pytest.raises(RuntimeError, match=text):
+            keywords = {"bias": None, "scale": 2.0} | keywords
+            customops.conv2d_scale_min(given[rank], filters, **keywords)
+
+
+def watch_one_rank_in_detail(rank, x):
+    """A mode that only this rank has neither hides its call from the others nor stops them."""
+    mesh, half = mesh_of(torch.device("cpu"), (2,)), x[:, 2 * rank : 2 * rank + 2]
+    sharded = DTensor.from_local(half, mesh, [Shard(1)])
+    with FlopCounterMode(display=False) if rank == 0 else nullcontext():
+        assert torch.equal(distributed.max(half, 1)[0], x[:, 3])
+        assert torch.equal(customops.max(sharded, 1)[0].to_local(), x[:, 3])
+        with pytest.raises(RuntimeError, match="differ in dtype: float32 on rank 0, float16"):
+            distributed.max((half, half.half())[rank], 1)
+        with pytest.raises(RuntimeError, match="rank 0: .*dim 2 is out of range"):
+            customops.argmax(sharded, 2 - rank)
 
 
 def fails_in_detail(rank, folder):
@@ -1074,6 +1120,7 @@ def fails_in_detail(rank, folder):
         with pytest.raises(RuntimeError, match=text):
             distributed.max(shards[rank], 1, **keywords)
     fail_dtensors_in_detail(rank)
+    watch_one_rank_in_detail(rank, x)
     with (  # nothing can be compared while a CUDA graph is captured
         mock.patch.object(torch.cuda, "is_initialized", lambda: True),
         mock.patch.object(torch.cuda, "is_current_stream_capturing", lambda: True),

@@ -131,6 +131,7 @@ class MaskedColumns {
   using Key = K;
   using Limits = ColumnLimits<Key>;
   static constexpr bool kTakesNarrow = false;
+  using Mark = int8_t;  // as elements of a byte have, whose copying is there already
   static constexpr int64_t kLanes = kVectorBytes / sizeof(Key);
   static constexpr int64_t kSegment = 2048 / sizeof(Key);  // of each row of a pass
   static constexpr int64_t kPitch = kSegment + 2 * kLanes;
@@ -141,7 +142,7 @@ class MaskedColumns {
 
   struct Scratch {
     typename Gather<Key>::Scratch gathered;
-    typename Gather<uint8_t>::Scratch gathered_marks;
+    typename Gather<Mark>::Scratch gathered_marks;
     alignas(kVectorBytes) Key copied[Limits::kRows * kPitch];
     alignas(kVectorBytes) Key absent[Limits::kTile + kLanes];
     uint8_t padded_marks[kSplat + kSingle + kLanes + kSplat];
@@ -158,7 +159,8 @@ class MaskedColumns {
         reduced_(of_mask(groups_.reduced)),
         searched_(searched(groups_.reduced)),
         gather_(walk.input, groups_.axes, groups_.reduced, scratch.gathered),
-        mark_gather_(marks_, axes_, reduced_, scratch.gathered_marks),
+        mark_gather_(reinterpret_cast<const Mark*>(marks_), axes_, reduced_,
+                     scratch.gathered_marks),
         scratch_(scratch) {
     // One mark decides a whole row only where it is that of all columns.
     if (axes_.dim[0].stride == 0)
@@ -299,7 +301,8 @@ class MaskedColumns {
       source_.mark_gather_.begin(start, count);
       for (int64_t u = 0; u < count; ++u) {
         Key* row = source_.gather_.row(u);
-        source_.masking_.blend(row, row, source_.mark_gather_.row(u), lanes_);
+        const Mark* marks = source_.mark_gather_.row(u);
+        source_.masking_.blend(row, row, reinterpret_cast<const uint8_t*>(marks), lanes_);
       }
     }
     const Key* next() { return source_.gather_.next(); }
@@ -394,7 +397,7 @@ class MaskedColumns {
   const Dims axes_, reduced_;  // of the mask
   const Dims searched_;
   Gather<Key> gather_;
-  Gather<uint8_t> mark_gather_;
+  Gather<Mark> mark_gather_;
   Scratch& scratch_;
 };
 

@@ -6,6 +6,8 @@
 
 #include <cstring>
 
+#include "cpu/limits.h"
+
 namespace reduceops::cpu {
 namespace {
 
@@ -14,6 +16,9 @@ namespace {
 constexpr int64_t kSliceBytes = int64_t(32) << 20;
 // Smaller results are not worth a copy of the input.
 constexpr int64_t kLeastBytes = int64_t(1) << 20;
+
+// Of a slice's rows, in those that it computes or reads without having to.
+constexpr int64_t kLeastSlice = 4;
 
 struct Slice {
   int64_t image, images;
@@ -62,7 +67,11 @@ Tensor convolve_slice(const char* op, const Conv2d& call, const Slice& slice) {
 Tensor run_conv2d(Run run, const char* op, const Conv2d& call) {
   const auto [images, channels, rows, columns] = call.shape;
   const int64_t row_bytes = std::max<int64_t>(channels * columns * call.dtype->bytes, 1);
-  const int64_t rows_at_once = std::max<int64_t>(kSliceBytes / row_bytes, 1);
+  // A slice reads the rows around it, too, and at an image's edges convolves its padding.
+  const int64_t around =
+      std::max(call.dilation[0] * (call.weight.sizes()[2] - 1), 2 * call.padding[0]);
+  const int64_t least_rows = kLeastSlice * ceil_div(around, call.stride[0]);
+  const int64_t rows_at_once = std::max({kSliceBytes / row_bytes, least_rows, int64_t(1)});
   const int64_t images_at_once = std::max<int64_t>(rows_at_once / rows, 1);
   if (call.dim != 1 || call.dtype->bytes > 4 || images * rows * row_bytes < kLeastBytes)
     return run_unfused(run, op, aoti_torch_cpu_convolution, call);

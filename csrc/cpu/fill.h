@@ -23,7 +23,9 @@ struct Fill : Walk<Element> {
   // Values of units [begin, end).
   REDUCEOPS_NOINLINE void operator()(int64_t begin, int64_t end) const {
     const Filling& filling = *job.filling;
-    if (filling.across) return blocks(filling, begin, end);
+    if constexpr (!kMasked) {
+      if (filling.across) return blocks(filling, begin, end);
+    }
     const Dims& dims = filling.dims;
     const Dim inner = dims.count ? dims.dim[0] : Dim{1, 1, 1};
     const auto masking = masking_of(element);
@@ -51,6 +53,7 @@ struct Fill : Walk<Element> {
 
  private:
   // Units are chunks of blocks of the innermost dim in memory, which are columns of the results.
+  // There is no mask.
   REDUCEOPS_NOINLINE void blocks(const Filling& filling, int64_t begin, int64_t end) const {
     const Dim along = filling.dims.dim[0], across = filling.dims.dim[1];
     const int64_t count = filling.blocks;

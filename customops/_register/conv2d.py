@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from .. import _torch_private, checks, libraries
+from .. import _torch_private, arguments, checks, libraries
 from .._torch_private import are_transforms_active
 from . import autograd, unsupported
 from .scale import take_no_numbers
@@ -31,9 +31,9 @@ def without_defaults(how: Sequence) -> Sequence:
 
 
 def _is(number, default) -> bool:
-    """Also of the same type, for others are refused."""
+    """Also of the same type: others are refused, and to compare a symbol fixes its value."""
     if type(number) is list:
-        return number == default and type(number[0]) is type(number[1]) is int
+        return all(type(one) is int for one in number) and number == default
     return type(number) is type(default) and number == default
 
 
@@ -42,8 +42,8 @@ def _check(condition, text: Callable[[], str]) -> None:
         _torch_private.check(condition, text)
 
 
-def pair(op: str, name: str, given: Sequence[int], least: int) -> list[int]:
-    given = list(given)
+def pair(op: str, name: str, given: int | Sequence[int], least: int) -> list[int]:
+    given = [given] if isinstance(given, (int, torch.SymInt)) else list(given)
     if len(given) not in (1, 2):
         raise RuntimeError(f"reduceops::{op}: {name} must be one number or two, got {given}")
     for number in given:
@@ -103,9 +103,13 @@ def check(op, input, weight, bias, stride, padding, dilation, groups, dim) -> li
             f"got {channels} (input shape {x})"
         ),
     )
-    for size in (channels, *w[2:]):
+    empty_batch = x[0] == 0 if len(x) == 4 else False
+    for has_elements in (
+        *(size != 0 for size in (channels, *w[2:])),
+        *((size != 0) | empty_batch for size in x[-2:]),
+    ):
         fail_unless(
-            size != 0, lambda: f"cannot convolve input of shape {x} with weight of shape {w}"
+            has_elements, lambda: f"cannot convolve input of shape {x} with weight of shape {w}"
         )
     if bias is not None:
         fail_unless(
@@ -216,6 +220,38 @@ def _may_need_gradient(*tensors: Tensor | None) -> bool:
     return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
 
 
+_AUTOCAST = {"cpu": "AutocastCPU", "cuda": "AutocastCUDA"}
+
+
+def _autocast(call: Callable, input, weight, bias, *rest, **keywords):
+    """The rule of conv2d: everything in the lower precision, but what is in float64.
+
+    Each call casts its parameters: torch offers the cache of its own casts to nobody else.
+    """
+    device = input.device.type
+    if device not in _AUTOCAST or not torch.is_autocast_enabled(device):
+        return call(input, weight, bias, *rest, **keywords)
+    dtype = torch.get_autocast_dtype(device)
+
+    def lowered(x):
+        is_cast = (
+            isinstance(x, Tensor)
+            and x.device.type == device
+            and x.is_floating_point()
+            and x.dtype != torch.float64
+        )
+        return x.to(dtype) if is_cast else x
+
+    with torch.autocast(device, enabled=False):
+        return call(*map(lowered, (input, weight, bias)), *rest, **keywords)
+
+
+def _register_autocast(op: str) -> None:
+    kernel = functools.partial(_autocast, getattr(torch.ops.reduceops, op).default)
+    for key in _AUTOCAST.values():
+        _library.impl(op, kernel, key)
+
+
 def _register_autograd(op: str) -> None:
     packet = getattr(torch.ops.reduceops, op)
     call, largest = packet.default._op, op.endswith("max")
@@ -242,11 +278,13 @@ def _register_autograd(op: str) -> None:
     if not libraries.cuda.loaded:  # see unsupported.py
         _library.impl(op, decide, "AutogradCUDA")
 
-    # The C++ Autograd kernel would make numbers of symbols, and a graph that holds for these only.
+    # torch's parser and the C++ Autograd kernel would make numbers of symbols, and a graph that
+    # holds for these only.
     def keep_symbols(otherwise):
         def choose(*args, **keywords):
-            decided = decide if _has_symbols(args[4:8]) else otherwise
-            return decided(*args, **keywords)
+            if _has_symbols((*args[4:8], *keywords.values())):
+                return _autocast(decide, *args, **keywords)
+            return otherwise(*args, **keywords)
 
         return choose
 
@@ -255,7 +293,7 @@ def _register_autograd(op: str) -> None:
 
 
 def _has_symbols(arguments) -> bool:
-    """Of stride, padding, dilation and groups, whether one is a number that a graph leaves open."""
+    """Whether one is a number that a graph leaves open, or has one."""
     return any(
         type(number) is torch.SymInt
         for numbers in arguments
@@ -274,6 +312,9 @@ def _register_vmap(op: str) -> None:
         rest = (stride, padding, dilation, groups, dim, keepdim)
         of_input, *of_others = in_dims[:3]
         sample = [size for d, size in enumerate(input.shape) if d != of_input]
+        if of_others == [None, None] and len(sample) == 3:  # a batch
+            rest = (*rest[:4], checks.wrap_dim(op, 3, dim) + 1, keepdim)
+            return packet(input.movedim(of_input, 0), weight, bias, scale, *rest), 0
         if of_others == [None, None] and len(sample) == 4 and dim % 4 != 0:
             # One larger batch.
             batches = input.movedim(of_input, 0)
@@ -306,35 +347,6 @@ def _register_vmap(op: str) -> None:
     torch.library.register_vmap(f"reduceops::{op}", rule)
 
 
-def _register_autocast(op: str) -> None:
-    """The rule of conv2d: everything in the lower precision, but what is in float64.
-
-    Each call casts its parameters: torch offers the cache of its own casts to nobody else.
-    """
-    overload = getattr(torch.ops.reduceops, op).default
-
-    def register(device: str, key: str) -> None:
-        def kernel(*args):
-            dtype = torch.get_autocast_dtype(device)
-
-            def lowered(x):
-                is_cast = (
-                    isinstance(x, Tensor)
-                    and x.device.type == device
-                    and x.is_floating_point()
-                    and x.dtype != torch.float64
-                )
-                return x.to(dtype) if is_cast else x
-
-            with torch.autocast(device, enabled=False):
-                return overload(*map(lowered, args))
-
-        _library.impl(op, kernel, key)
-
-    register("cpu", "AutocastCPU")
-    register("cuda", "AutocastCUDA")
-
-
 def _is_strided(x: Tensor) -> bool:
     return x.layout == torch.strided and not (x.is_nested or x.is_quantized)
 
@@ -362,6 +374,15 @@ def _take_scales_that_are_no_numbers(op: str) -> None:
     def scaled(
         input, weight, bias, scale, stride=1, padding=0, dilation=1, groups=1, dim=1, keepdim=True
     ):
+        for name, tensor in (("input", input), ("weight", weight)):
+            arguments.check_input(op, tensor, name)
+        return _autocast(
+            *(of_tensors, input, weight, bias, scale, stride, padding, dilation, groups, dim),
+            keepdim,
+        )
+
+    def of_tensors(input, weight, bias, scale, stride, padding, dilation, groups, dim, keepdim):
+        check(op, input, weight, bias, stride, padding, dilation, groups, dim)
         if isinstance(scale, Tensor):
             checks.as_scale(op, scale, input)
         convolved = torch.conv2d(input, weight, bias, stride, padding, dilation, groups)
@@ -371,7 +392,7 @@ def _take_scales_that_are_no_numbers(op: str) -> None:
 
 
 @torch.library.register_fake("reduceops::_conv2d_scale_channels")
-def _fake_channels(input, *args):
+def _fake_channels(input, *args, largest):
     *_, kept = args
     return torch.empty_like(kept, dtype=torch.int64)
 

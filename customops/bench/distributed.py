@@ -3,7 +3,7 @@
     torchrun --nproc-per-node 2 -m customops.bench.distributed --device cuda
 
 Every rank checks every answer. The times are of the slowest rank; on a GPU of calls queued by
-Python (eager) and of a CUDA graph's replays, on a CPU of single calls. The exit status is 1 if a
+Python (eager) and of a CUDA graph's replays, on a CPU of a few calls. The exit status is 1 if a
 result of ours is wrong.
 
 The JSON has what the figures depend on and a row for each batch, vocabulary and mode: for each

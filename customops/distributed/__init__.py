@@ -3,7 +3,7 @@
 Each rank has a shard of one tensor, cut along `dim`. All of them call the same function and get the
 same answer, that of one device for the whole tensor: the lowest index on ties, the first NaN,
 values with their bits. A rank reduces its shard, one all-gather exchanges an element and an index
-for each output (8 bytes, or 16 where elements have 8), and every rank takes the best of them.
+for each output (8 bytes, or 16 where both do not fit), and every rank takes the best of them.
 
     values, tokens = customops.distributed.max(logits, -1)  # logits: of this rank's vocabulary
 

@@ -9,17 +9,20 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.tensor import DTensor, Shard
+from torch.distributed.tensor import DTensor
 
-from .. import checks
-from .exchange import is_traced
+from .. import _torch_private, checks
 from .links import is_compared
 from .pairs import is_wide
 
 
-def is_capturing() -> bool:
-    """Whether a CUDA graph is captured, which no object can be gathered in."""
-    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+def is_possible(x: Tensor) -> bool:
+    """Whether ranks can exchange objects: not where a graph is traced, a CUDA graph captured or a
+    function transformed."""
+    if isinstance(x, Tensor) and _torch_private.is_transformed(x):
+        return False
+    capturing = torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+    return not capturing and _torch_private.is_real(x)
 
 
 class ShardCall(NamedTuple):
@@ -51,7 +54,7 @@ def shards(
         shape = list(x.shape)
         extent = shape.pop(at) if shape else 1
         pair_bytes = 16 if is_wide(x.dtype, extent) else 8
-        dtype, device = _name(x.dtype), x.device.type
+        dtype, device = checks.dtype_name(x.dtype), x.device.type
         call = ShardCall(op, dtype, device, at, shape, pair_bytes, extent, offset)
     except Exception as error:  # of whatever kind: the others wait for this rank's word
         call = ShardCall(error=_text(error))
@@ -62,7 +65,8 @@ def shards(
 
 def shards_problem(calls: Sequence[ShardCall]) -> str:
     """Why the calls of the ranks do not fit each other; empty if they do."""
-    if problem := _difference(calls, ShardCall._fields[:6], range(len(calls))):
+    same = ShardCall._fields[: ShardCall._fields.index("extent")]
+    if problem := _difference([call._asdict() for call in calls], same, range(len(calls))):
         return problem
     if not any(call.extent for call in calls):
         return f"cannot reduce over dim {calls[0].dim}, which is empty on all ranks"
@@ -84,70 +88,33 @@ def shards_problem(calls: Sequence[ShardCall]) -> str:
     return ""
 
 
-class DTensorCall(NamedTuple):
-    """What a rank calls with; all of it is the same on all ranks."""
-
-    op: str = ""
-    dtype: str = ""
-    shape: Sequence[int] = ()
-    placements: str = ""
-    dim: Sequence[int] = ()
-    keepdim: bool = False
-    scale: str = ""
-    mask: str = ""
-    index_dtype: str = ""
-    error: str = ""
-
-
 def dtensors(
-    op: str,
-    x: DTensor,
-    keepdim: bool,
-    scale: Any,
-    mask: DTensor | None,
-    check: Callable[[], tuple[Sequence[int], torch.dtype]],
-    check_shard: Callable[[Tensor, Sequence[int]], Any],
+    op: str, tensors: Iterable[Tensor | None], describe: Callable[[], dict[str, Any]]
 ) -> None:
-    """Raises where ranks differ, or one's check of the call, which gives (dims, index_dtype), or of
-    its shard does."""
-    if not isinstance(x, DTensor) or not is_compared() or is_capturing():
+    """Raises where ranks differ in what `describe` gives of the call with these tensors, its
+    arguments by name, or where one's raises."""
+    sharded = next((x for x in tensors if isinstance(x, DTensor)), None)
+    if sharded is None or not is_compared():
         return
-    mesh, local = x.device_mesh, x.to_local()
-    if mesh.get_coordinate() is None or is_traced(local):
+    mesh = sharded.device_mesh
+    if mesh.get_coordinate() is None or not is_possible(sharded.to_local()):
         return
     try:
-        dims, index_dtype = check()
-        # What is sharded in another way is replicated first.
-        if all(type(p) is Shard or p.is_replicate() or p.is_partial() for p in x.placements):
-            check_shard(local, dims)
-        call = DTensorCall(
-            *(op, _name(x.dtype), list(x.shape), str(x.placements), list(dims), bool(keepdim)),
-            *(str(scale), _described(mask), _name(index_dtype)),  # a NaN differs from itself
-        )
+        call = {"op": op, **describe()}
     except Exception as error:
-        call = DTensorCall(error=_text(error))
+        call = {"error": _text(error)}
     # The last dim of the mesh first, so that calls come in the order of the mesh's ranks.
     groups = [mesh.get_group(d) for d in reversed(range(mesh.ndim))]
-    calls = [DTensorCall(*other) for other in _gathered(tuple(call), groups)]
-    if problem := _difference(calls, DTensorCall._fields[:-1], mesh.mesh.flatten().tolist()):
+    calls = _gathered(call, groups)
+    if problem := _difference(calls, calls[0], mesh.mesh.flatten().tolist()):
         raise RuntimeError(f"reduceops::{op}: {problem}")
-
-
-def _described(mask: DTensor | None) -> str:
-    if mask is None:
-        return "none"
-    return f"{_name(mask.dtype)} {list(mask.shape)} {mask.placements}"
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
 
 
 def _text(error: Exception) -> str:
     return str(error) or repr(error)
 
 
-def _gathered(call: tuple, groups: Iterable[dist.ProcessGroup]) -> list[tuple]:
+def _gathered(call: Any, groups: Iterable[dist.ProcessGroup]) -> list:
     calls = [call]
     for group in groups:
         of_ranks: list = [None] * dist.get_world_size(group)
@@ -156,16 +123,16 @@ def _gathered(call: tuple, groups: Iterable[dist.ProcessGroup]) -> list[tuple]:
     return calls
 
 
-def _difference(calls: Sequence, fields: Iterable[str], ranks: Sequence[int]) -> str:
-    """An error of a rank, or the first of the fields in which ranks differ."""
+def _difference(calls: Sequence[dict[str, Any]], names: Iterable[str], ranks: Sequence[int]) -> str:
+    """An error of a rank, or the first of the names in which ranks differ."""
     for rank, call in zip(ranks, calls, strict=True):
-        if call.error:
-            return f"rank {rank}: {call.error}"
-    for field in fields:
-        first = getattr(calls[0], field)
+        if error := call.get("error"):
+            return f"rank {rank}: {error}"
+    for name in names:
+        first = calls[0][name]
         for rank, call in zip(ranks, calls, strict=True):
-            if (other := getattr(call, field)) != first:
-                what = field.replace("_", " ")
+            if (other := call[name]) != first:
+                what = name.replace("_", " ")
                 return (
                     f"the ranks differ in {what}: {first} on rank {ranks[0]}, "
                     f"{other} on rank {rank}"

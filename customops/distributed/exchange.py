@@ -115,7 +115,7 @@ def _gathered(words: Tensor, groups: Sequence[dist.ProcessGroup], traced: bool) 
         ranks = group.size()
         if ranks == 1:
             continue
-        if traced:
+        if traced and not _is_checked(words, group):
             words = _torch_private.functional_all_gather(words, group)
             continue
         rows, length = words.shape
@@ -123,6 +123,11 @@ def _gathered(words: Tensor, groups: Sequence[dist.ProcessGroup], traced: bool) 
         link_of(group).all_gather(gathered, words)
         words = gathered
     return words
+
+
+def _is_checked(words: Tensor, group: dist.ProcessGroup) -> bool:
+    """Whether torch would wait for ever where only this rank's collective is a functional one."""
+    return not _is_compiling() and link_of(group).is_compared and _torch_private.is_real(words)
 
 
 class _Select(torch.autograd.Function):
@@ -167,7 +172,9 @@ def softmax_max_of_shard(
     traced = is_traced(x)
     local = x.detach()
     if local.size(dim) > 0:
-        probability, index = _ops.softmax_max.default(local, dim, True)
+        # In float16 the probability within a shard may round to a denormal number, or to zero.
+        wide = local.float() if local.dtype == torch.float16 else local
+        probability, index = _ops.softmax_max.default(wide, dim, True)
         largest, index = local.gather(dim, index), index + start
     else:  # it loses against all others
         one = local.sum(dim, keepdim=True)

@@ -1,6 +1,5 @@
 """The public functions, for a shard of each rank; what one rank can see is wrong."""
 
-import operator
 from functools import partial
 from weakref import ref
 
@@ -10,7 +9,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.distributed.tensor import DTensor
 
-from .. import _torch_private, checks, ops
+from .. import _torch_private, arguments, checks, ops
 from ..results import ValuesIndices
 from . import compare, symmetric
 from .exchange import is_traced, reduce_in_eager_mode, reduce_shard
@@ -18,7 +17,8 @@ from .links import link_of, links
 from .pairs import check_place
 
 _ProcessGroup, _member = dist.ProcessGroup, dist.GroupMember
-_is_compiling, _modes = torch.compiler.is_dynamo_compiling, _torch_private.dispatch_modes
+_is_compiling = torch.compiler.is_dynamo_compiling
+is_transformed = _torch_private.is_transformed
 Group = _ProcessGroup | None
 
 
@@ -49,9 +49,9 @@ def argmin(
         TypeError: An argument is of another type; `input`, for one, is no tensor.
         IndexError: `dim` is out of range.
         RuntimeError: A dtype, layout or device is not supported; `offset` is negative; there is no
-            process group, or this rank is not in it; a value is asked for of a tensor with a
-            tangent or under a transform of torch.func. With TORCH_DISTRIBUTED_DEBUG=DETAIL, on
-            all ranks: their calls do not fit each other.
+            process group, or this rank is not in it; `input` is under a transform of torch.func,
+            or a value is asked for of one with a tangent. With TORCH_DISTRIBUTED_DEBUG=DETAIL, on
+            all ranks: their calls do not fit each other, or any of these errors is one's.
 
     Example:
         >>> shard = torch.tensor([[3.0, 1.0], [0.0, 5.0]])  # of the only rank
@@ -227,22 +227,23 @@ def _reduce(
 ) -> tuple[Tensor | None, Tensor]:
     """(values, indices); values may be None with `indices_only`. What it does in eager mode costs
     as much as the kernels, so one rank's own arguments are looked at when something went wrong."""
-    if (_is_compiling() or type(x) is not Tensor or _modes()) and is_traced(x):
+    if is_traced(x):
         return _reduce_traced(op, x, dim, keepdim, group, offset, largest, indices_only)
     if group is None:
         group = _member.WORLD
     if not isinstance(group, _ProcessGroup):
         group = _check_group(op, group)
     link = links.get(ref(group)) or link_of(group)
-    if link.is_compared and not compare.is_capturing():
-        check = partial(_check_call, op, x, dim, keepdim, offset, indices_only)
-        compare.shards(op, x, dim, group, offset, check)
+    if link.is_compared:
+        _compare(op, x, dim, keepdim, group, offset, indices_only)
     try:
         # What no operator sees before this rank has sent something.
         if (
             (keepdim is not True and keepdim is not False)
-            or (offset is not None and offset < 0)
-            or (not indices_only and _has_unknown_gradient(x))
+            or type(dim) is not int
+            or (offset is not None and (type(offset) is not int or offset < 0))
+            or is_transformed(x)
+            or (not indices_only and _has_tangent(x))
         ):
             _check_call(op, x, dim, keepdim, offset, indices_only)
         return reduce_in_eager_mode(x, dim, keepdim, offset, group, link, largest, indices_only)
@@ -264,16 +265,29 @@ def _reduce_traced(
     if isinstance(x, DTensor):
         return _reduce_dtensor(op, x, dim, keepdim, group, offset)
     group = _check_group(op, group)
+    if not _is_compiling() and link_of(group).is_compared:
+        _compare(op, x, dim, keepdim, group, offset, indices_only)
     _check_call(op, x, dim, keepdim, offset, indices_only)
     start = [] if offset is None else [offset]
     return reduce_shard(x, [dim], keepdim, start, [], [group], largest, None, indices_only)
 
 
-def _has_unknown_gradient(x: Tensor) -> bool:
-    """Whether a value would silently lose a derivative: only backward() is known here."""
-    if _torch_private.is_forward_mode() and forward_ad.unpack_dual(x).tangent is not None:
-        return True
-    return _torch_private.is_transformed(x)
+def _compare(
+    op: str,
+    x: Tensor,
+    dim: int,
+    keepdim: bool,
+    group: dist.ProcessGroup,
+    offset: int | None,
+    indices_only: bool,
+) -> None:
+    if compare.is_possible(x):
+        check = partial(_check_call, op, x, dim, keepdim, offset, indices_only)
+        compare.shards(op, x, dim, group, offset, check)
+
+
+def _has_tangent(x: Tensor) -> bool:
+    return _torch_private.is_forward_mode() and forward_ad.unpack_dual(x).tangent is not None
 
 
 def _reduce_dtensor(
@@ -296,7 +310,7 @@ def _check_group(op: str, group: Group) -> dist.ProcessGroup:
         )
     if group is None:
         return world
-    outside = group == dist.GroupMember.NON_GROUP_MEMBER
+    outside = isinstance(group, int) and group == dist.GroupMember.NON_GROUP_MEMBER
     if not outside and not isinstance(group, _ProcessGroup):
         raise TypeError(
             f"customops.distributed.{op}: group must be a ProcessGroup, got {type(group).__name__}"
@@ -319,16 +333,21 @@ def _check_call(
         )
     check_place(x)
     checks.check_dtype(op, x.dtype)
-    checks.wrap_dims(op, x.dim(), operator.index(dim))
-    if not hasattr(type(keepdim), "__bool__"):
-        raise TypeError(
-            f"customops.distributed.{op}: keepdim must be a bool, got {type(keepdim).__name__}"
-        )
-    if not indices_only and not is_traced(x) and _has_unknown_gradient(x):
-        raise RuntimeError(
-            f"customops.distributed.{op}: the values have a gradient by backward() alone, and "
-            "input has a tangent or is under a transform of torch.func (arg reductions and "
-            "input.detach() need none)"
-        )
-    if offset is not None and operator.index(offset) < 0:
-        raise RuntimeError(f"customops.distributed.{op}: offset is {offset}, below 0")
+    checks.wrap_dims(op, x.dim(), arguments.as_int(op, "dim", dim))
+    arguments.as_keepdim(op, keepdim)
+    if not is_traced(x):
+        # The collectives know neither, and a derivative would be lost in silence.
+        if is_transformed(x):
+            raise RuntimeError(
+                f"customops.distributed.{op}: input is under a transform of torch.func, which has "
+                "no rule for it: call it outside of that"
+            )
+        if not indices_only and _has_tangent(x):
+            raise RuntimeError(
+                f"customops.distributed.{op}: the values have a gradient by backward() alone, and "
+                "input has a tangent (arg reductions and input.detach() need none)"
+            )
+    if offset is not None:
+        arguments.check_ints(op, "offset", arguments.as_int(op, "offset", offset))
+        if offset < 0:
+            raise RuntimeError(f"customops.distributed.{op}: offset is {offset}, below 0")

@@ -6,7 +6,7 @@ from typing import NoReturn
 import torch
 from torch import Tensor
 
-from .. import checks
+from .. import checks, libraries
 from .._torch_private import guard_or_false
 from . import symmetric
 
@@ -48,6 +48,11 @@ def check_place(x: Tensor) -> None:
 
 def _refuse(self: Tensor, *_: object) -> NoReturn:
     check_place(self)
+    if self.is_cuda and not libraries.cuda.loaded:
+        raise RuntimeError(
+            f"customops.distributed: got a tensor on {self.device}, but the CUDA library is not "
+            f"loaded: {libraries.cuda.reason}"
+        )
     raise RuntimeError(f"customops.distributed: got a tensor on {self.device} that it cannot read")
 
 

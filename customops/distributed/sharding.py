@@ -10,6 +10,7 @@ Registered when torch.distributed.tensor is imported: to import it takes half a 
 import functools
 from collections.abc import Callable, Sequence
 from itertools import accumulate
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -37,7 +38,16 @@ def _reduce(
     """`outputs` of (values, indices) as DTensors. `local_op` computes them, of the shard and that
     of the mask, where no reduced dim is sharded."""
     check = functools.partial(_check, op, x, dim, mask, index_dtype)
-    compare.dtensors(op, x, keepdim, scale, mask, check, functools.partial(_start, op, x))
+
+    def describe():
+        dims, index_dtype = check()
+        return {
+            **_described(op, x, mask=mask),
+            **{"dim": list(dims), "keepdim": bool(keepdim)},
+            **{"scale": str(scale), "index_dtype": str(index_dtype)},
+        }
+
+    compare.dtensors(op, (x, mask), describe)
     dims, index_dtype = check()
     mesh = x.device_mesh
     shards = _shards(x)
@@ -99,6 +109,25 @@ def _check(
                 f"got {mesh} and {mask.device_mesh}"
             )
     return dims, index_dtype
+
+
+def _described(op: str, x: DTensor, **operands: DTensor | None) -> dict[str, Any]:
+    """What is the same of them on all ranks. Raises where this rank's shard is not as expected."""
+    given = {name: other for name, other in operands.items() if other is not None}
+    for tensor in (x, *given.values()):
+        # What is sharded in another way is replicated first.
+        if all(type(p) is Shard or p.is_replicate() or p.is_partial() for p in tensor.placements):
+            _start(op, tensor, tensor.to_local(), ())
+    return {
+        "dtype": checks.dtype_name(x.dtype),
+        "shape": list(x.shape),
+        "placements": str(x.placements),
+        **dict.fromkeys(operands, "none"),
+        **{
+            name: f"{checks.dtype_name(other.dtype)} {list(other.shape)} {other.placements}"
+            for name, other in given.items()
+        },
+    }
 
 
 def _start(op: str, x: DTensor, local: Tensor, dims: Sequence[int]) -> list[int]:
@@ -192,18 +221,35 @@ def _softmax(op, func, x, dim, keepdim=False):
     return _reduce(op, x, dim, keepdim, local_op, _BOTH)
 
 
+def _check_conv2d(op, input, weight, bias, *how) -> list[int]:
+    """The shape of the convolution's result."""
+    tensors = [tensor for tensor in (input, weight, bias) if tensor is not None]
+    if not all(isinstance(tensor, DTensor) for tensor in tensors):
+        raise RuntimeError(f"reduceops::{op}: input, weight and bias must be DTensors, all or none")
+    if any(tensor.device_mesh != input.device_mesh for tensor in tensors):
+        raise RuntimeError(f"reduceops::{op}: input, weight and bias must be on one mesh")
+    return conv2d.check(op, input, weight, bias, *how)
+
+
 def _conv2d(
     op, func, input, weight, bias, scale, stride=(1, 1), padding=(0, 0), dilation=(1, 1), groups=1,
     dim=1, keepdim=True,
 ):  # fmt: skip
     """A batch stays sharded; all else is replicated."""
-    tensors = [tensor for tensor in (input, weight, bias) if tensor is not None]
-    if not all(isinstance(tensor, DTensor) for tensor in tensors):
-        raise RuntimeError(f"reduceops::{op}: input, weight and bias must be DTensors, all or none")
-    mesh = input.device_mesh
-    if any(tensor.device_mesh != mesh for tensor in tensors):
-        raise RuntimeError(f"reduceops::{op}: input, weight and bias must be on one mesh")
-    shape = conv2d.check(op, input, weight, bias, stride, padding, dilation, groups, dim)
+    how = (stride, padding, dilation, groups, dim)
+    check = functools.partial(_check_conv2d, op, input, weight, bias, *how)
+
+    def describe():
+        rank, pairs = len(check()), {"stride": stride, "padding": padding, "dilation": dilation}
+        return {
+            **_described(op, input, weight=weight, bias=bias),
+            **{name: conv2d.pair(op, name, given, 0) for name, given in pairs.items()},
+            **{"groups": groups, "dim": checks.wrap_dim(op, rank, dim)},
+            **{"keepdim": bool(keepdim), "scale": str(scale)},
+        }
+
+    compare.dtensors(op, (input, weight, bias), describe)
+    shape, mesh = check(), input.device_mesh
     dims = checks.wrap_dims(op, len(shape), dim)
     keeps_batch = len(shape) == 4 and 0 not in dims
     shards = [0 if keeps_batch and shard == 0 else None for shard in _shards(input)]

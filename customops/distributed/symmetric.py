@@ -1,9 +1,9 @@
 """One kernel in place of the collective and what follows it, between GPUs of one host.
 
 The GPUs write into each other's memory, which torch's symmetric memory makes possible; NVLink
-multicast is not needed. Calls that are too large for the buffers take the collective, as do those
-in a graph of torch.compile. What decides has to be the same on all ranks, or they wait for each
-other: so whether a tensor requires a gradient does not.
+multicast is not needed. Calls that are too large for the buffers take the collective. What decides
+has to be the same on all ranks, or they wait for each other: so neither whether a tensor requires a
+gradient nor whether the call is part of a graph does.
 """
 
 import socket

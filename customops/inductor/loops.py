@@ -211,7 +211,8 @@ class Loop:
         return left
 
     def _may_be_negative_zero(self) -> bool:
-        return may_be_negative_zero(self.x.make_loader(), self.size, self.scale, self.order.dtype)
+        load, dtype = self.x.make_loader(), self.order.dtype
+        return may_be_negative_zero(load, self.size, self.scale, dtype, not self.for_threads)
 
     # The forms of the loop.
 

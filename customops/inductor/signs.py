@@ -6,7 +6,7 @@ negative zero it gives the first.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
 
@@ -19,10 +19,12 @@ from torch._inductor.virtualized import OpsValue, V
 
 @dataclass(frozen=True)
 class May:
-    """What an expression may be: below zero, a negative zero."""
+    """What an expression may be: below zero, a negative zero. All it may be are multiples of a
+    power of two, or it is 0 if none is known."""
 
     below: bool
     zero: bool
+    multiple: float = 0.0
 
     @property
     def unsigned(self) -> bool:
@@ -30,6 +32,13 @@ class May:
 
 
 ANY, WHOLE, UNSIGNED = May(True, True), May(True, False), May(False, False)
+# What is as large is rounded to no zero, even where denormals count as zeros.
+_LEAST = {
+    torch.float16: 2.0**-24,  # (not counted so by the instructions that round to it)
+    **{dtype: torch.finfo(dtype).tiny for dtype in (torch.bfloat16, torch.float32, torch.float64)},
+}
+# Of the elements in memory. Those of float32 and float64 may be denormals.
+_MULTIPLES = {torch.float16: 2.0**-24, torch.bfloat16: 2.0**-133}
 
 
 class _Constant(float):
@@ -43,11 +52,26 @@ def _of(x: Any) -> May:
     return x
 
 
-class _Signs(DefaultHandler):
-    """Computes with what is known of signs. Operations that are not listed give anything."""
+def _multiple(number: float) -> float:
+    """The largest power of two that it is a multiple of."""
+    if number == 0 or not math.isfinite(number):
+        return math.inf if number == 0 else 0.0
+    numerator, denominator = number.as_integer_ratio()
+    return (numerator & -numerator) / denominator
 
-    def __init__(self) -> None:
+
+def _is_no_zero(may: May, dtype: torch.dtype) -> bool:
+    """Of what is not zero, rounded to `dtype`."""
+    return may.multiple >= _LEAST.get(dtype, math.inf)
+
+
+class _Signs(DefaultHandler):
+    """Computes with what is known of signs. Operations that are not listed give anything. With
+    `multiples` also what numbers are multiples of, which nobody has looked into on GPUs."""
+
+    def __init__(self, multiples: bool) -> None:
         self._loaded: dict[str, May] = {}
+        self._multiples = multiples
 
     def _default(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return ANY
@@ -66,7 +90,9 @@ class _Signs(DefaultHandler):
             return UNSIGNED if data.output_index == 1 else ANY  # the sum of exponentials
         if kind == "sum" or isinstance(data, ir.Pointwise):
             return _of(data.inner_fn(*data.inner_fn_args()))
-        return ANY if V.graph.get_dtype(name).is_floating_point else WHOLE
+        dtype = V.graph.get_dtype(name)
+        multiple = _MULTIPLES.get(dtype, 0.0) if self._multiples else 0.0
+        return May(True, True, multiple) if dtype.is_floating_point else WHOLE
 
     def indirect_indexing(self, *args: Any, **kwargs: Any) -> sympy.Expr:
         return sympy.Integer(0)
@@ -82,7 +108,8 @@ class _Signs(DefaultHandler):
         if known and (src_dtype.itemsize <= dtype.itemsize or not src_dtype.is_floating_point):
             return x
         may = _of(x)
-        return May(may.below, may.zero or may.below)  # what is small may be rounded to zero
+        # What is small may be rounded to zero.
+        return replace(may, zero=may.zero or may.below and not _is_no_zero(may, dtype))
 
     def exp(self, x):
         return UNSIGNED
@@ -98,17 +125,32 @@ class _Signs(DefaultHandler):
         return UNSIGNED if a.unsigned or b.unsigned else May(a.below and b.below, a.zero or b.zero)
 
     def add(self, a, b):
+        multiple = self._multiple_of_sum(a, b)
         a, b = _of(a), _of(b)
-        return May(a.below or b.below, a.zero and b.zero)  # opposites add up to 0.0
+        return May(a.below or b.below, a.zero and b.zero, multiple)  # opposites add up to 0.0
 
     def sub(self, a, b):
-        return self.add(a, _Constant(-b)) if isinstance(b, _Constant) else May(True, _of(a).zero)
+        if isinstance(b, _Constant):
+            return self.add(a, _Constant(-b))
+        return May(True, _of(a).zero, self._multiple_of_sum(a, b))
+
+    def _multiple_of_sum(self, a, b) -> float:
+        if not self._multiples:
+            return 0.0
+        found, least = math.inf, 0.0
+        for x in (a, b):
+            constant = isinstance(x, _Constant)
+            found = min(found, _multiple(x) if constant else _of(x).multiple)
+            if constant and x != 0 and math.isfinite(x):
+                # What is near its opposite has at most twice as many digits, if it is a product.
+                least = 2.0 ** (math.frexp(x)[1] - 108)
+        return max(found, least)
 
     def mul(self, a, b):
         if isinstance(a, _Constant):
             a, b = b, a
         if isinstance(b, _Constant) and b >= 1:  # no product is too small
-            return _of(a)
+            return replace(_of(a), multiple=0.0)
         return UNSIGNED if _of(a).unsigned and _of(b).unsigned else ANY
 
     def truediv(self, a, b):
@@ -116,11 +158,14 @@ class _Signs(DefaultHandler):
 
 
 def may_be_negative_zero(
-    load: Callable, size: Sequence[sympy.Expr], scale: float, dtype: torch.dtype
+    load: Callable, size: Sequence[sympy.Expr], scale: float, dtype: torch.dtype, multiples: bool
 ) -> bool:
     """Whether a product of an expression with `scale` may be one, in `dtype`."""
     index = [sympy.Symbol(f"i{d}", integer=True, nonnegative=True) for d in range(len(size))]
-    with V.set_ops_handler(_Signs()), patch.object(ir.FlexibleLayout, "allow_indexing", True):
+    signs = _Signs(multiples)
+    with V.set_ops_handler(signs), patch.object(ir.FlexibleLayout, "allow_indexing", True):
         may = _of(load(index))
     rounds = scale < 1 or dtype.itemsize < 4
+    if rounds and scale > 0 and may.multiple:  # the element is rounded, too
+        rounds = not _is_no_zero(replace(may, multiple=may.multiple * min(scale, 1.0)), dtype)
     return not scale > 0 or may.zero or may.below and rounds

@@ -1,12 +1,14 @@
-"""Two operations of Inductor's C++ code, done in a register.
+"""Three operations of Inductor's C++ code, done in a register.
 
-Inductor casts the bits of a vector element by element, through memory, and waits for that; and it
-makes a vector of positions anew for each, element by element. Both take several times as long as
-the rest of a loop that packs keys and positions.
+Inductor casts the bits of a vector element by element, through memory, and waits for that; it makes
+a vector of positions anew for each, element by element; and where there are 16-bit numbers in a
+loop, so that one of their vectors is several of 32 bits, it widens these through memory, too. Each
+takes several times as long as the rest of a loop that packs keys and positions.
 """
 
 import functools
 
+import torch
 from torch._inductor.codegen import cpp
 from torch._inductor.virtualized import V
 
@@ -16,6 +18,7 @@ def improve() -> None:
     cast = _to_dtype_bitcast(cpp.CppVecOverrides.to_dtype_bitcast)
     arange = _arange(cpp.CppVecKernel.arange)
     cpp.CppVecOverrides.to_dtype_bitcast, cpp.CppVecKernel.arange = staticmethod(cast), arange
+    cpp.CppVecKernel.get_to_dtype_expr = _widen(cpp.CppVecKernel.get_to_dtype_expr)
 
 
 def _to_dtype_bitcast(original):
@@ -46,3 +49,21 @@ def _arange(original):
         return found
 
     return arange
+
+
+def _widen(original):
+    """Of int32 to int64: each vector to two, for which there is an instruction."""
+
+    def get_to_dtype_expr(self, src, dtype, src_dtype, *options, **keywords):
+        widens = src.is_vec and src_dtype == torch.int32 and dtype == torch.int64
+        count = self._get_num_vectors(src_dtype) if widens else 1
+        if count == 1 or self._get_num_vectors(dtype) != 2 * count:
+            return original(self, src, dtype, src_dtype, *options, **keywords)
+        return (
+            f"[&]() {{ at::vec::VectorizedN<int64_t, {2 * count}> wide; "
+            f"for (int i = 0; i < {count}; i++) {{ "
+            f"auto two = at::vec::convert<int64_t, 2, int32_t, 1>({src}[i]); "
+            "wide[2 * i] = two[0]; wide[2 * i + 1] = two[1]; } return wide; }()"
+        )
+
+    return get_to_dtype_expr
