@@ -148,11 +148,11 @@ REDUCEOPS_EXPORT const char* reduceops_cuda_plan(int64_t ndim, const int64_t* si
 REDUCEOPS_EXPORT const char* reduceops_cpu_plan(int64_t ndim, const int64_t* sizes,
                                                 const int64_t* strides, uint64_t reduced_mask,
                                                 int64_t bytes, int64_t threads,
-                                                const int64_t* mask_strides, int64_t softmax,
-                                                int64_t* out) {
+                                                const int64_t* mask_strides, int64_t bools,
+                                                int64_t softmax, int64_t* out) {
   using namespace reduceops::cpu;
   const auto groups = groups_of(ndim, sizes, strides, reduced_mask, mask_strides);
-  const Plan plan = plan_of(groups, bytes, threads, softmax ? kSoftmaxBytes : kCandidateBytes);
+  const Plan plan = plan_of(groups, bytes, threads, bools != 0, softmax != 0);
   write(kCpuFields, plan, out);
   return nullptr;
 }

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
+_INT = {int}
 SEVERAL = ("argmin", "argmax")  # the operators that take several dims
 
 
@@ -80,10 +81,14 @@ def rename(
     return dim, keepdim, rest
 
 
+def value_of(given: Any) -> Any:
+    return given.value if isinstance(given, Default) else given
+
+
 def one_of(op: str, name: str, given: Any, other: str, rest: dict[str, Any]) -> Any:
     """The argument that is called `name`, or in `rest`, which it leaves, `other`."""
     if other not in rest:
-        return given.value if isinstance(given, Default) else given
+        return value_of(given)
     if not isinstance(given, Default):
         raise TypeError(f"reduceops::{op}: {name} and {other} are one argument, and both are given")
     return rest.pop(other)
@@ -136,6 +141,12 @@ def as_ints(op: str, name: str, numbers: Any, words: str = "") -> Sequence[Any]:
         return numbers
     takes = f"an int{',' if words else ' or'} a sequence of ints{words}"
     return [_as_int(op, numbers, takes, name)] * 2
+
+
+def are_ints(numbers: Any) -> bool:
+    """Whether it is a list or tuple of nothing but ints."""
+    kind = type(numbers)
+    return (kind is tuple or kind is list) and {*map(type, numbers)} <= _INT
 
 
 def as_int(op: str, name: str, number: Any) -> Any:

@@ -384,6 +384,13 @@ def scale_max(
 
 
 _HAVE_OPTIONS = ("argmin", "argmax", "min", "max")
+_NAMES = (*_HAVE_OPTIONS, "softmax_max", "scale_min", "scale_max")
+_direct_calls = {
+    (op, name): getattr(overload, "_op", overload)
+    for op in _NAMES
+    for name in getattr(_ops, op).overloads()
+    for overload in [getattr(getattr(_ops, op), name)]
+}
 
 
 def _general(
@@ -395,16 +402,22 @@ def _general(
     *scale: float | Tensor | Tensor,
 ) -> Any:
     """A call of whatever the functions take, by its parts."""
+    if not options and not scale and not _traced():  # what needs no more than a schema's checks
+        is_plain = type(keepdim := arguments.value_of(keepdim)) is bool
+        if is_plain and type(dim) is int:
+            return _direct_calls[op, "default"](input, dim, keepdim)
+        if is_plain and op in arguments.SEVERAL and arguments.are_ints(dim):
+            return _direct_calls[op, "dims"](input, dim, keepdim)
     takes = ("mask", "index_dtype") if op in _HAVE_OPTIONS else ()
     dim, keepdim, rest = arguments.rename(op, options, takes, dim, keepdim)
     arguments.check_input(op, input)
     dim, keepdim = arguments.as_dim(op, dim), arguments.as_keepdim(op, keepdim)
-    overload = ["dims"] if isinstance(dim, list) else []
+    name = "dims" if isinstance(dim, list) else "default"
     if rest:
         rest = {"mask": None, "index_dtype": None, **rest}
         arguments.check_options(op, **rest)
-        overload.append("options")
-    call = getattr(getattr(_ops, op), "_".join(overload) or "default")
+        name = "dims_options" if isinstance(dim, list) else "options"
+    call = getattr(getattr(_ops, op), name) if _traced() else _direct_calls[op, name]
     return call(input, *scale, dim, keepdim, **rest)
 
 

@@ -278,8 +278,9 @@ def cpu_plan(
         True
     """
     names, kinds = _fields("cpu"), CpuPlan.__annotations__
-    rest = (threads, _mask_strides(self, mask), softmax)
-    numbers, _ = _ask("reduceops_cpu_plan", _layout(self, dim), rest, len(names))
+    layout = _layout(self, dim)
+    rest = (threads, _mask_strides(self, mask), self.dtype == torch.bool, softmax)
+    numbers, _ = _ask("reduceops_cpu_plan", layout, rest, len(names))
     return CpuPlan(**{n: kinds[n](number) for n, number in zip(names, numbers, strict=True)})
 
 

@@ -322,9 +322,40 @@ def test_reduced_dims_that_memory_has_in_another_order(dtype, threads):
         torch.set_num_threads(before)
 
 
+@each_op_and(DTYPES)
+def test_columns_narrower_than_a_vector(spec, dtype):
+    """Vectors reach into what lies between them, and at the end not beyond the storage."""
+    for rows in (2, 7, 40, 700):
+        for columns, pitch in ((1, 40), (3, 20), (5, 9), (21, 90)):
+            x = data.make((rows, pitch), dtype, "special", rows)[:, pitch - columns :]
+            check(spec, x, 0, context=(rows, columns))
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.float16, torch.float32, torch.int64], ids=str)
+def test_crossed_dims_that_are_rows(dtype):
+    """Of few columns each is read by itself, and is a candidate of its output."""
+    x = data.make((3, 5, 3613, 4), dtype, "ties")[..., :2]
+    mask = data.make(x.shape, torch.bool, "ties")
+    mask[1] = False
+    worst = getattr(torch, "finfo" if x.is_floating_point() else "iinfo")(dtype).min
+    before = torch.get_num_threads()
+    try:
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            for dims in ((0, 1, 2, 3), (1, 2, 3), (2, 3)):
+                rows = x.flatten(4 - len(dims)).numpy()
+                expected = torch.from_numpy(np.asarray(rows.argmax(-1)))
+                assert torch.equal(customops.argmax(x, dims), expected), (threads, dims)
+                rows = x.masked_fill(~mask, worst).flatten(4 - len(dims)).numpy()
+                expected = torch.from_numpy(np.asarray(rows.argmax(-1)))
+                assert torch.equal(customops.argmax(x, dims, mask=mask), expected), (threads, dims)
+    finally:
+        torch.set_num_threads(before)
+
+
 @pytest.mark.parametrize("dtype", [torch.int8, torch.float16, torch.float32, torch.int64], ids=str)
 def test_last_slices_of_crossed_dims(dtype):
-    """However few outputs are left for the last slice, its columns are not rows."""
+    """However few outputs are left for the last slice."""
     most = (1 << 16) // 4  # outputs to a slice, as the workspace has room for candidates
     for more in (1, 2, 7):
         for rows, crossed in ((100, 4), (9, 64)):

@@ -18,8 +18,8 @@ namespace {
 // How many columns and rows the kernel takes at once.
 template <class Key>
 struct ColumnLimits {
-  static constexpr int64_t kTile = least<int64_t>(kTileBytes / sizeof(Key), kTileColumns);
-  static constexpr int kRows = 8;      // to a pass
+  static constexpr int64_t kTile = tile_of(sizeof(Key));
+  static constexpr int kRows = kPassRows;
   static constexpr int kAhead = 1024;  // bytes in each row of a pass
   static constexpr int64_t kMostPitch = 1 << 20;
   // Rows to a block, so that their numbers fit.
@@ -171,9 +171,14 @@ struct ColumnKernel : Lanes<Element>, ColumnLimits<typename Element::Key> {
     };
     int64_t c = part(0, width - ahead, row + ahead);
     c = part(c, width, next - (width - ahead));
+    // Narrow rows: some further on. (Rows hidden by a mask lie elsewhere.)
+    const int64_t pitch = (next - row) * int64_t(sizeof(Key));
+    const bool narrow = width * int64_t(sizeof(Key)) < kAhead && pitch >= 0 && pitch <= kMostPitch;
     // The last vector overlaps the one before: what it does twice changes nothing.
-    for (; c < width; c += kLanes)
+    for (; c < width; c += kLanes) {
+      if (narrow) prefetch<kIntoL2>(row + c, 2 * kRows * pitch);
       asked += take<1>(lanes, row, least(c, width - kLanes), number, bests);
+    }
   }
 
   // The best of `width` columns over positions [j, stop) of a walk and, unless `results` is null,

@@ -49,32 +49,43 @@ class StoredColumns {
  public:
   using Key = K;
   using Limits = ColumnLimits<Key>;
+  static constexpr int64_t kLanes = kVectorBytes / sizeof(Key);
+  static constexpr bool kTakesNarrow = true;           // columns in place may be fewer than lanes
+  static constexpr int kLastRows = 2 * Limits::kRows;  // more than are handed over at once
   struct Scratch {
     typename Gather<Key>::Scratch gathered;
+    alignas(kVectorBytes) Key last_rows[kLastRows][kLanes];
   };
 
   template <class Element>
   StoredColumns(const Walk<Element>& walk, Scratch& scratch)
-      : gather_(walk.input, walk.r.groups.axes, walk.r.groups.reduced, scratch.gathered) {}
+      : gather_(walk.input, walk.r.groups.axes, walk.r.groups.reduced, scratch.gathered),
+        last_(walk.input + gather_.end() + 1 - kLanes),
+        last_rows_(scratch.last_rows) {}
   StoredColumns(const StoredColumns&) = delete;
 
   // Rows where they lie; their results are positions of the walk.
   class InPlace : public PlainRows<Key> {
    public:
-    InPlace(StoredColumns&, const Key* base, const Dims& rows, int64_t position, int64_t, Shape,
-            int64_t = 0)
-        : base_(base), cursor_(rows, 0, position) {}
+    InPlace(StoredColumns& source, const Key* base, const Dims& rows, int64_t position, int64_t,
+            Shape shape, int64_t = 0)
+        : source_(source),
+          base_(base),
+          cursor_(rows, 0, position),
+          width_(shape.fold * shape.inner) {}
     int64_t most(int64_t rows) const { return least(rows, Limits::kBlock); }
     const Key* next() {
       const Key* row = base_ + cursor_.place().offset;
       cursor_.next();
-      return row;
+      return width_ < kLanes && row > source_.last_ ? source_.copied(row, width_) : row;
     }
     static auto results(int64_t start) { return PositionOf{start - 1}; }
 
    private:
+    StoredColumns& source_;
     const Key* const base_;
     Cursor cursor_;
+    const int64_t width_;
   };
 
   // Rows of `width` outputs from number `first` on, wherever they lie; their results are indices.
@@ -101,7 +112,17 @@ class StoredColumns {
   void settle(int64_t, int64_t, const Lane*, Lane, int64_t*) {}
 
  private:
+  // A row of fewer columns than lanes, where a vector would reach beyond the end.
+  REDUCEOPS_NOINLINE const Key* copied(const Key* row, int64_t width) {
+    Key* to = last_rows_[next_ = (next_ + 1) % kLastRows];
+    for (int64_t c = 0; c < kLanes; ++c) to[c] = get<Key>(row + least(c, width - 1));
+    return to;
+  }
+
   Gather<Key> gather_;
+  const Key* const last_;  // at which a vector may begin
+  Key (*const last_rows_)[kLanes];
+  int next_ = 0;
 };
 
 template <class K, bool kBools>
@@ -109,6 +130,7 @@ class MaskedColumns {
  public:
   using Key = K;
   using Limits = ColumnLimits<Key>;
+  static constexpr bool kTakesNarrow = false;
   using Mark = int8_t;  // as elements of a byte have, whose copying is there already
   static constexpr int64_t kLanes = kVectorBytes / sizeof(Key);
   static constexpr int64_t kSegment = 2048 / sizeof(Key);  // of each row of a pass

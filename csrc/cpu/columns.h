@@ -78,8 +78,6 @@ struct Columns : Walk<Element> {
   using Base::element, Base::input, Base::job, Base::r;
 
   static constexpr int64_t kLanes = Kernel::kLanes, kTile = Kernel::kTile;
-  // Elements for each column that folding makes: so few that combining them does not matter.
-  static constexpr int64_t kFoldedWalk = 256;
 
   // Too large for the stack of every thread.
   struct Scratch {
@@ -94,27 +92,11 @@ struct Columns : Walk<Element> {
 
   Columns(const Job& job, Element element) : Base(job, element), kernel(element) {}
 
-  // How many of narrow rows without gaps count as one; 1 where that does not pay.
+  // How many rows count as one.
   int64_t fold(int64_t walk) const {
-    const Dims& reduced = r.groups.reduced;
     const Dim inner = r.groups.axes.dim[0];
-    if (inner.stride != 1 || reduced.count != 1 || reduced.dim[0].stride != inner.size) return 1;
-    const int64_t wide = std::clamp<int64_t>(inner.size * walk / kFoldedWalk, kLanes, kTile);
-    const int64_t fills = (kLanes + inner.size - 1) / inner.size;
-    int64_t count = std::max(wide / inner.size, fills);
-    // Some rows more where vectors would be half empty, as long as passes stay full.
-    const int64_t most = std::min({2 * count + 1, walk / Kernel::kRows, kTile / inner.size});
-    const auto is_filled = [&](int64_t rows) {
-      const int64_t width = rows * inner.size;
-      return 8 * width >= 7 * ((width + kLanes - 1) / kLanes * kLanes);
-    };
-    for (int64_t more = count; more <= most; ++more) {
-      if (!is_filled(more)) continue;
-      count = more;
-      break;
-    }
-    count = least(count, walk);
-    return count * inner.size >= kLanes ? count : 1;
+    if (!price::is_dense(r.groups)) return 1;
+    return folded_rows(inner.size, walk, sizeof(Key), kLanes);
   }
 
   // The best of rows [j, stop) of all columns, `fold` of them taken as one. `wide_positions` is for
@@ -227,7 +209,7 @@ struct Columns : Walk<Element> {
       int64_t* indices = in_place && !streams ? wide_indices(r, to) : nullptr;
       if (!indices) indices = local;
       const bool folds = rows > 1 && stop - j >= rows;
-      if (gathers || (!folds && width < kLanes)) {
+      if (gathers || (!folds && width < kLanes && !Source::kTakesNarrow)) {
         typename Source::Gathered gathered(source, first, width, kLanes);
         tile(gathered, width, j, stop, bests, indices);
       } else {

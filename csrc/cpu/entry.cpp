@@ -65,26 +65,42 @@ std::unique_ptr<Candidate[]> room_for_candidates(int64_t count) {
   return std::make_unique_for_overwrite<Candidate[]>(count);
 }
 
-// The part of a reduction that is positions [begin, begin + size) of kept dim d.
-Reduction slice(const Reduction& reduction, int d, int64_t begin, int64_t size) {
-  Reduction part = reduction;
-  const Dim dim = part.groups.kept.dim[d];
+// Leaves positions [begin, begin + size) of kept dim d.
+void cut(Reduction& reduction, int d, int64_t begin, int64_t size) {
+  const Dim dim = reduction.groups.kept.dim[d];
   const auto moved = [&](auto* data, int64_t bytes) {
     using Bytes = std::conditional_t<std::is_const_v<std::remove_pointer_t<decltype(data)>>,
                                      const char, char>;
     return data ? static_cast<Bytes*>(data) + begin * bytes : nullptr;
   };
-  part.input = moved(part.input, dim.stride * part.dtype->bytes);
-  part.mask = moved(part.mask, dim.mask_stride);
-  part.indices = moved(part.indices, dim.step * part.index_bytes);
-  part.values = moved(part.values, dim.step * part.dtype->bytes);
-  shorten(part.groups, d, size);
-  return part;
+  reduction.input = moved(reduction.input, dim.stride * reduction.dtype->bytes);
+  reduction.mask = moved(reduction.mask, dim.mask_stride);
+  reduction.indices = moved(reduction.indices, dim.step * reduction.index_bytes);
+  reduction.values = moved(reduction.values, dim.step * reduction.dtype->bytes);
+  shorten(reduction.groups, d, size);
 }
+
+// Leaves a slice, the innermost positions first.
+void cut(Reduction& reduction, const Slices& slices, int64_t number) {
+  const Dims& kept = reduction.groups.kept;
+  if (slices.dim == kept.count) return;
+  const Dim dim = kept.dim[slices.dim];
+  const int64_t cuts = ceil_div(dim.size, slices.most), begin = number % cuts * slices.most;
+  number /= cuts;
+  while (kept.count > slices.dim + 1) {
+    const int outer = slices.dim + 1;
+    const int64_t size = kept.dim[outer].size;
+    cut(reduction, outer, number % size, 1);
+    number /= size;
+  }
+  cut(reduction, slices.dim, begin, std::min(slices.most, dim.size - begin));
+}
+
+bool uses_scratch(const Job& job) { return job.plan.walk != Walks::kRows || job.reduction.mask; }
 
 void run_items(const Kernels& kernels, const Job& job) {
   in_parallel(job.plan.units * job.plan.parts, job.plan.grain, [&](int64_t begin, int64_t end) {
-    make_scratch();
+    if (uses_scratch(job)) make_scratch();
     kernels.run(job, begin, end);
   });
 }
@@ -98,24 +114,15 @@ void combine(const Kernels& kernels, const Job& job) {
 
 // Reduces over all but the innermost `count` of the reduced dims first. All candidates of a slice
 // are there at once.
-void reduce_crossed(const Reduction& reduction, const Kernels& kernels, int count) {
-  if (const int outer = reduction.groups.kept.count - 1; outer >= 0) {
-    const int64_t size = reduction.groups.kept.dim[outer].size;
-    const int64_t most = crossed_slice(reduction.groups, count);
-    for (int64_t begin = 0; most < size && begin < size; begin += most) {
-      const int64_t n = std::min(most, size - begin);
-      reduce_crossed(slice(reduction, outer, begin, n), kernels, count);
-    }
-    if (most < size) return;
-  }
+void reduce_slice(const Reduction& reduction, const Kernels& kernels, int count) {
   Reduction columns = reduction;
   Groups& crossed = columns.groups;
   crossed = crossed_groups(reduction.groups, count);
   const int64_t walk = walk_extent(crossed.reduced), bytes = reduction.dtype->bytes;
-  const Walks walks = choose_crossed_walk(crossed, walk, bytes);
+  const Choice choice = choose_crossed(crossed, walk, bytes);
   const Plan plan =
-      make_plan(crossed, walks, walk, bytes, threads_for(crossed.outputs * walk, bytes));
-  if (walks == Walks::kGather) order_for_gather(crossed);
+      make_plan(crossed, choice, walk, bytes, threads_for(crossed.outputs * walk, bytes), false);
+  if (choice.walk == Walks::kGather) order_for_gather(crossed);
   const auto candidates = room_for_candidates(crossed.outputs * plan.parts);
   Dims inner = reduction.groups.reduced;
   inner.count = count;
@@ -127,27 +134,36 @@ void reduce_crossed(const Reduction& reduction, const Kernels& kernels, int coun
       {.reduction = reduction, .plan = plan, .candidates = candidates.get(), .crossed = &inner});
 }
 
+void reduce_crossed(const Reduction& reduction, const Kernels& kernels, int count) {
+  const Slices slices = slices_of(reduction.groups, count);
+  for (int64_t number = 0; number < slices.count; ++number) {
+    Reduction slice = reduction;
+    cut(slice, slices, number);
+    reduce_slice(slice, kernels, count);
+  }
+}
+
 // May leave other groups in `reduction`: those of a part of the input, in another order.
 void reduce_groups(Reduction& reduction, const Kernels& kernels, bool streams) {
   Groups& groups = reduction.groups;
   const int64_t bytes = reduction.dtype->bytes;
-  if (const int crossed = crossed_dims(groups, bytes))
-    return reduce_crossed(reduction, kernels, crossed);
   const int64_t walk = walk_extent(groups.reduced);
-  const Walks walks = choose_walk(groups, walk, bytes, reduction.softmax);
-  if (walks == Walks::kGather) {
+  const Choice choice = choose(groups, walk, bytes, reduction.softmax);
+  if (const int count = crossed_dims(groups, bytes, reduction.dtype->is_bool(), choice.price))
+    return reduce_crossed(reduction, kernels, count);
+  if (choice.walk == Walks::kGather) {
     const int64_t size = groups.kept.dim[0].size, along = gathered_along(groups);
     if (size > 2 * along && size % along) {
-      Reduction rest = slice(reduction, 0, size / along * along, size % along);
+      Reduction rest = reduction;
+      cut(rest, 0, size / along * along, size % along);
       reduce_groups(rest, kernels, streams);
       shorten(groups, 0, size / along * along);
     }
     order_in_blocks(groups, size > 2 * along ? along : size);
   }
   const int64_t threads = threads_for(groups.outputs * walk, bytes);
-  const int64_t candidate_bytes = reduction.softmax ? kSoftmaxBytes : kCandidateBytes;
-  const Plan plan = make_plan(groups, walks, walk, bytes, threads, candidate_bytes);
-  if (walks != Walks::kRows || plan.copies) order_by_index(groups.reduced);
+  const Plan plan = make_plan(groups, choice, walk, bytes, threads, reduction.softmax);
+  if (choice.walk != Walks::kRows || plan.copies) order_by_index(groups.reduced);
   std::unique_ptr<Candidate[]> candidates;
   std::unique_ptr<double[]> sums;
   if (plan.parts > 1) {

@@ -100,6 +100,9 @@ class Gather {
     scratch_.column[run_count_] = width;
   }
 
+  // The last element's offset.
+  int64_t end() const { return end_; }
+
   // Of `rows` that are left, those to copy at once: all, or as many as make whole passes.
   int64_t most(int64_t rows) const {
     const int64_t fit = std::min(kBuffer / pitch_, kMostRows);
@@ -254,9 +257,9 @@ class Gather {
   const Key* const input_;
   const Dims &axes_, &reduced_;
   Scratch& scratch_;
-  int64_t end_ = 0;  // the last element's offset
-  bool runs_;        // columns are neighbours, some of them
-  bool along_;       // a column's rows lie closer together than the columns
+  int64_t end_ = 0;
+  bool runs_;   // columns are neighbours, some of them
+  bool along_;  // a column's rows lie closer together than the columns
   int64_t width_ = 0, lanes_ = 0, pitch_ = 0;
   int64_t run_count_ = 0, longest_ = 0;
   int64_t start_ = -1, count_ = 0;

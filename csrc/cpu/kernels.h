@@ -1,5 +1,4 @@
 // The CPU kernels: one set per instruction set, all compiled from kernels.cpp, without exceptions.
-// Whoever calls them makes the thread's scratch first (scratch.h).
 #pragma once
 
 #include <atomic>
@@ -32,7 +31,8 @@ struct Job {
 #define REDUCEOPS_OF_ISA(name) REDUCEOPS_NAME(name, REDUCEOPS_ISA)
 
 struct Kernels {
-  // Items [begin, end) of the plan; item i is part i % parts of unit i / parts.
+  // Items [begin, end) of the plan; item i is part i % parts of unit i / parts. The thread's
+  // scratch (scratch.h) is there, but for rows without a mask, which use none.
   void (*run)(const Job& job, int64_t begin, int64_t end);
   // Combines the candidates of outputs [begin, end) and writes the results.
   void (*combine)(const Job& job, int64_t begin, int64_t end);

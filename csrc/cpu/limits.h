@@ -1,6 +1,7 @@
 // How large the CPU's pieces of work are: tiles, copies, parts.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 namespace reduceops::cpu {
@@ -12,8 +13,11 @@ constexpr int64_t kSoftmaxBytes = kCandidateBytes + sizeof(double);  // of its c
 
 // A tile's segment of one reduced position: wide enough to stream, and columns that fit a stack.
 constexpr int64_t kTileBytes = 32768, kTileColumns = 16384;
-constexpr int64_t kMinTileBytes =
-    512;  // narrower tiles lose more to DRAM than they gain in balance
+// Narrower tiles lose more to DRAM than they gain in balance.
+constexpr int64_t kMinTileBytes = 512;
+constexpr int64_t kPassRows = 8;  // that columns take at once
+// Elements for each column that folding makes: so few that combining them does not matter.
+constexpr int64_t kFoldedWalk = 256;
 // Columns that are gathered: as many as make a block of so many bytes with their rows.
 constexpr int64_t kGatherBytes = 16384, kGatherRowBytes = 512, kGatherColumns = 1024;
 constexpr int64_t kResultsTogether = 8;  // a line of indices
@@ -29,5 +33,27 @@ constexpr int64_t kItemsOfThread = 8;       // to balance threads by, at most
 constexpr int64_t kGrainBytes = 128 << 10;  // worth waking a thread for
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Columns of a tile.
+constexpr int64_t tile_of(int64_t bytes) { return std::min(kTileBytes / bytes, kTileColumns); }
+
+// How many narrow rows without gaps count as one; 1 where that does not pay.
+inline int64_t folded_rows(int64_t columns, int64_t walk, int64_t bytes, int64_t lanes) {
+  const int64_t tile = tile_of(bytes);
+  const int64_t wide = std::clamp(columns * walk / kFoldedWalk, lanes, tile);
+  int64_t count = std::max(wide / columns, ceil_div(lanes, columns));
+  // Some rows more where vectors would be half empty, as long as passes stay full.
+  const int64_t most = std::min({2 * count + 1, walk / kPassRows, tile / columns});
+  const auto is_filled = [&](int64_t rows) {
+    return 8 * rows * columns >= 7 * ceil_div(rows * columns, lanes) * lanes;
+  };
+  for (int64_t more = count; more <= most; ++more) {
+    if (!is_filled(more)) continue;
+    count = more;
+    break;
+  }
+  count = std::min(count, walk);
+  return count * columns >= lanes ? count : 1;
+}
 
 }  // namespace reduceops::cpu

@@ -60,8 +60,10 @@ inline Groups crossed_groups(const Groups& groups, int count) {
   return crossed;
 }
 
+// How groups are to be walked, and what that would take.
 struct Choice {
   Walks walk;
+  bool copies;  // rows are copied, run behind run, in the order of the index
   double price;
 };
 
@@ -78,34 +80,44 @@ inline bool are_marks_across(const Groups& groups) {
   return is_rows(groups) && groups.reduced.dim[0].mask_stride > kCopyBytes;
 }
 
-// Which walk is the cheapest. There are reduced dims.
-inline Choice choose(const Groups& groups, int64_t walk, int64_t bytes, bool softmax) {
+// The cheapest walk. There are reduced dims.
+inline Choice cheapest(const Groups& groups, int64_t walk, int64_t bytes, bool softmax) {
   const price::Rows rows = price::rows(groups, walk, bytes, softmax);
-  Choice best{Walks::kRows, std::min(rows.in_runs, rows.copied)};
+  const bool copies = rows.copied <= rows.in_runs;
+  Choice best{Walks::kRows, copies, copies ? rows.copied : rows.in_runs};
   if (groups.kept.count == 0) return best;
   const double gather = price::gather(groups, walk, bytes);
-  if (gather < best.price || are_marks_across(groups)) best = {Walks::kGather, gather};
+  if (gather < best.price || are_marks_across(groups)) best = {Walks::kGather, false, gather};
   if (!are_columns(groups, walk)) return best;
   const double columns = price::columns(groups, walk, bytes);
-  return columns < best.price ? Choice{Walks::kColumns, columns} : best;
+  return columns < best.price ? Choice{Walks::kColumns, false, columns} : best;
 }
 
-inline Walks choose_walk(const Groups& groups, int64_t walk, int64_t bytes, bool softmax = false) {
-  if (groups.kept.count == 0 || groups.reduced.count == 0) return Walks::kRows;
-  if (groups.reduced.count == 1) {  // what is plain needs no prices
-    const Dim across = groups.axes.dim[0], down = groups.reduced.dim[0];
-    if (down.stride == 1 && down.size * bytes >= kPlainBytes && !are_marks_across(groups))
-      return Walks::kRows;
-    if (across.size * bytes >= kPlainBytes && are_columns(groups, walk)) return Walks::kColumns;
+// The same, where what is plain needs no prices and gets none.
+inline Choice choose(const Groups& groups, int64_t walk, int64_t bytes, bool softmax) {
+  if (groups.reduced.count == 0) return {Walks::kRows, false, 0};
+  if (groups.reduced.count == 1) {
+    const Dim down = groups.reduced.dim[0];
+    if (groups.kept.count == 0 && down.stride == 1) return {Walks::kRows, false, 0};
+    if (groups.kept.count > 0) {
+      const Dim across = groups.axes.dim[0];
+      if (down.stride == 1 && down.size * bytes >= kPlainBytes && !are_marks_across(groups))
+        return {Walks::kRows, false, 0};
+      if (across.size * bytes >= kPlainBytes && are_columns(groups, walk))
+        return {Walks::kColumns, false, 0};
+    }
   }
-  return choose(groups, walk, bytes, softmax).walk;
+  return cheapest(groups, walk, bytes, softmax);
 }
 
-// The walk of crossed columns, or of a slice of them: never rows, which count no candidates of
-// theirs, however few there are.
-inline Walks choose_crossed_walk(const Groups& groups, int64_t walk, int64_t bytes) {
-  const Walks chosen = choose_walk(groups, walk, bytes);
-  return chosen == Walks::kRows ? Walks::kGather : chosen;
+// The cheapest walk of crossed columns, or of a slice of them, of which rows are reduced one by
+// one.
+inline Choice choose_crossed(const Groups& groups, int64_t walk, int64_t bytes) {
+  Choice chosen = cheapest(groups, walk, bytes, false);
+  if (chosen.walk != Walks::kRows) return chosen;
+  chosen.price += groups.outputs * price::kCrossedRow;
+  const double gather = price::gather(groups, walk, bytes);
+  return gather < chosen.price ? Choice{Walks::kGather, false, gather} : chosen;
 }
 
 // Leaves `size` positions of kept dim d.
@@ -118,49 +130,58 @@ inline void shorten(Groups& groups, int d, int64_t size) {
   merge(groups.axes, true);
 }
 
-// Of how many positions of the outermost kept dim, at least one, all candidates have room at once,
-// where the innermost `crossed` reduced dims are crossed.
-inline int64_t crossed_slice(const Groups& groups, int crossed) {
-  const int64_t size = groups.kept.dim[groups.kept.count - 1].size;
-  int64_t candidates = groups.outputs / size;
-  for (int d = 0; d < crossed; ++d) candidates *= groups.reduced.dim[d].size;
-  return std::clamp<int64_t>(kMostCrossed / candidates, 1, size);
+// Slices of the outputs whose candidates have room at once, where reduced dims are crossed: some
+// positions of one kept dim, and one of each that lies outside it.
+struct Slices {
+  int dim;       // none is cut: the number of kept dims
+  int64_t most;  // positions of that
+  int64_t count;
+};
+inline Slices slices_of(const Groups& groups, int crossed) {
+  const Dims &kept = groups.kept, &reduced = groups.reduced;
+  int64_t candidates = 1;
+  for (int d = 0; d < crossed; ++d) candidates *= reduced.dim[d].size;
+  Slices slices{0, 1, 1};
+  int& d = slices.dim;
+  for (; d < kept.count && kept.dim[d].size <= kMostCrossed / candidates; ++d)
+    candidates *= kept.dim[d].size;
+  if (d == kept.count) return slices;
+  slices.most = kMostCrossed / candidates;
+  slices.count = ceil_div(kept.dim[d].size, slices.most);
+  for (int outer = d + 1; outer < kept.count; ++outer) slices.count *= kept.dim[outer].size;
+  return slices;
 }
 
-// Whether slices of what lies between the columns would each read all of it.
-inline bool are_slices_interleaved(Groups groups, int crossed) {
-  const Dim last = groups.reduced.dim[crossed - 1];
-  while (groups.kept.count > 0) {
-    const Dim outer = groups.kept.dim[groups.kept.count - 1];
-    const int64_t most = crossed_slice(groups, crossed);
-    if (most == outer.size) return false;
-    if (outer.stride < last.stride * last.size) return true;
-    shorten(groups, groups.kept.count - 1, most);
-  }
-  return false;
+// The groups of the first slice.
+inline Groups first_slice(Groups groups, const Slices& slices) {
+  while (groups.kept.count > slices.dim + 1) shorten(groups, groups.kept.count - 1, 1);
+  if (groups.kept.count > slices.dim) shorten(groups, slices.dim, slices.most);
+  return groups;
 }
 
-// How many of the reduced dims are crossed, the innermost first.
-inline int crossed_dims(const Groups& groups, int64_t bytes) {
+// How many of the reduced dims are crossed, the innermost first, where the groups would else be
+// walked for `price`. `bools`: rows of them end where they find one, by half on the average.
+inline int crossed_dims(const Groups& groups, int64_t bytes, bool bools, double price) {
   const Dims& reduced = groups.reduced;
-  if (reduced.count < 2) return 0;
-  const int64_t extent = walk_extent(reduced);
-  double least = choose(groups, extent, bytes, false).price;
+  double least = bools && is_ordered(reduced) ? price / 2 : price;
   int best = 0;
   int64_t columns = 1;
-  for (int count = 1; count < reduced.count; ++count) {
+  const int64_t extent = walk_extent(reduced);
+  for (int count = 1; count < reduced.count && least > price::kSlice; ++count) {
     columns *= reduced.dim[count - 1].size;
     const int64_t walk = extent / columns;
     if (columns > kMostCrossed || walk < kCrossedWalk) break;
-    const Groups crossed = crossed_groups(groups, count);
-    if (are_slices_interleaved(groups, count)) break;
-    const Choice choice = choose(crossed, walk, bytes, false);
-    if (choice.walk == Walks::kRows) continue;
-    const double candidates = static_cast<double>(crossed.outputs);
-    const double price = choice.price + candidates * price::kCandidate +
-                         groups.outputs * price::kCombined +
-                         (candidates / kMostCrossed + 1) * price::kSlice;
-    if (price < least) least = price, best = count;
+    const Slices slices = slices_of(groups, count);
+    // Not where slices of what lies between the columns would each read all of it.
+    const Dim last = reduced.dim[count - 1];
+    if (slices.count > 1 && groups.kept.dim[slices.dim].stride < last.stride * last.size) break;
+    const Groups slice = first_slice(groups, slices), crossed = crossed_groups(slice, count);
+    const Choice choice = choose_crossed(crossed, walk, bytes);
+    const double candidates = static_cast<double>(groups.outputs) * columns;
+    const double crossing = choice.price / crossed.outputs * candidates +
+                            candidates * price::kCandidate + groups.outputs * price::kCombined +
+                            slices.count * price::kSlice;
+    if (crossing < least) least = crossing, best = count;
   }
   return best;
 }
@@ -224,27 +245,22 @@ inline int64_t useful_parts(int64_t units, int64_t threads) {
 }
 
 // `walk` is the number of positions a walk over the reduced dims visits.
-inline Plan make_plan(const Groups& groups, Walks chosen, int64_t walk, int64_t bytes,
-                      int64_t threads, int64_t candidate_bytes = kCandidateBytes) {
+inline Plan make_plan(const Groups& groups, const Choice& choice, int64_t walk, int64_t bytes,
+                      int64_t threads, bool softmax) {
   Plan plan{};
-  plan.walk = chosen;
-  const bool whole =
-      groups.reduced.count == 0 || (groups.reduced.count == 1 && groups.reduced.dim[0].stride == 1);
-  if (chosen == Walks::kRows && !whole) {
-    const price::Rows price = price::rows(groups, walk, bytes, false);
-    plan.copies = price.copied <= price.in_runs;
-  }
+  plan.walk = choice.walk;
+  plan.copies = choice.copies;
   const int64_t elements = groups.outputs * walk;
   const int64_t grain = kGrainBytes / bytes;
   const int64_t useful = std::clamp<int64_t>(elements / grain, 1, threads);
   plan.tile = plan.tiles = 1;
   plan.units = groups.outputs;
-  if (chosen != Walks::kRows) {
-    const bool gathers = chosen == Walks::kGather;
+  if (choice.walk != Walks::kRows) {
+    const bool gathers = choice.walk == Walks::kGather;
     const int64_t inner = gathers ? groups.outputs : groups.axes.dim[0].size;
     const int64_t outer = groups.outputs / inner;
     constexpr int64_t kWhole = kCopyBytes;  // so that a tile has whole vectors of any type
-    plan.tile = std::min(kTileBytes / bytes, kTileColumns);
+    plan.tile = tile_of(bytes);
     if (gathers) {
       plan.tile = std::clamp(kGatherBytes / bytes / walk, kGatherRowBytes / bytes, kGatherColumns) /
                   kWhole * kWhole;
@@ -255,13 +271,14 @@ inline Plan make_plan(const Groups& groups, Walks chosen, int64_t walk, int64_t 
     plan.tiles = ceil_div(inner, plan.tile);
     plan.units = outer * plan.tiles;
   }
-  const int64_t fits = kWorkspaceBytes / (candidate_bytes * groups.outputs);
+  const int64_t fits =
+      kWorkspaceBytes / ((softmax ? kSoftmaxBytes : kCandidateBytes) * groups.outputs);
   const int64_t worth = ceil_div(elements, plan.units * grain);
   plan.parts = std::clamp<int64_t>(useful_parts(plan.units, useful), 1,
                                    std::max<int64_t>(1, std::min({walk, fits, worth})));
   // Outputs that share their lines, and are too few to be columns, are read together part by part,
   // of which each stays in cache.
-  if (chosen == Walks::kRows && groups.outputs > 1 && !is_rows(groups)) {
+  if (choice.walk == Walks::kRows && groups.outputs > 1 && !is_rows(groups)) {
     const int64_t span = walk * std::min(groups.reduced.dim[0].stride * bytes, kCopyBytes);
     plan.by_parts = span > kCacheBytes;
     if (plan.by_parts)
@@ -275,29 +292,19 @@ inline Plan make_plan(const Groups& groups, Walks chosen, int64_t walk, int64_t 
 }
 
 // The plan of a call, or of the first of the slices in which it is carried out.
-inline Plan plan_of(const Groups& groups, int64_t bytes, int64_t threads, int64_t candidate_bytes) {
-  const int crossed = crossed_dims(groups, bytes);
-  Groups planned = groups;
-  int64_t slices = 1, columns = 1;
-  if (crossed) {
-    while (planned.kept.count > 0) {
-      const int outer = planned.kept.count - 1;
-      const int64_t size = planned.kept.dim[outer].size, most = crossed_slice(planned, crossed);
-      if (most == size) break;
-      slices *= ceil_div(size, most);
-      shorten(planned, outer, most);
-    }
-    const int64_t outputs = planned.outputs;
-    planned = crossed_groups(planned, crossed);
-    columns = planned.outputs / outputs;
-  }
-  const int64_t walk = walk_extent(planned.reduced);
-  const Walks chosen = crossed
-                           ? choose_crossed_walk(planned, walk, bytes)
-                           : choose_walk(planned, walk, bytes, candidate_bytes == kSoftmaxBytes);
-  Plan plan = make_plan(planned, chosen, walk, bytes, threads, candidate_bytes);
+inline Plan plan_of(const Groups& groups, int64_t bytes, int64_t threads, bool bools,
+                    bool softmax) {
+  const int64_t walk = walk_extent(groups.reduced);
+  const Choice choice = choose(groups, walk, bytes, softmax);
+  const int count = crossed_dims(groups, bytes, bools, choice.price);
+  if (!count) return make_plan(groups, choice, walk, bytes, threads, softmax);
+  const Slices slices = slices_of(groups, count);
+  const Groups slice = first_slice(groups, slices), crossed = crossed_groups(slice, count);
+  const int64_t columns = crossed.outputs / slice.outputs;
+  Plan plan = make_plan(crossed, choose_crossed(crossed, walk / columns, bytes), walk / columns,
+                        bytes, threads, false);
   plan.columns = columns;
-  plan.slices = slices;
+  plan.slices = slices.count;
   return plan;
 }
 

@@ -25,16 +25,21 @@ constexpr double kLine = 1.5;                                     // 64 bytes of
 constexpr double kRow = 3.5, kCopiedRow = 7.6, kSoftmaxRow = 60;  // combining the lanes of one
 constexpr double kRun = 35;                                       // reduced by itself
 constexpr double kCopiedRun = 3.4, kCopiedLine = 1;
-constexpr double kStepped = 0.1, kNear = 0.35, kFar = 0.45;  // elements, by their distance
+constexpr double kStepped = 0.1, kNear = 0.35, kFar = 0.6;  // elements, by their distance
+constexpr double kPage = 0.5;  // of each of them that is in a page of its own
+constexpr int64_t kPageBytes = 4096;
 constexpr double kAcross = 1;  // elements of rows whose lines are gone before the next row is read
-constexpr int64_t kLinesKept = 1024;
-constexpr double kGathered = 0.3, kGatheredLine = 4, kGatheredRun = 1, kGatheredNear = 0.5,
-                 kGatheredAlong = 1.2, kGatheredFar = 1.6;
+constexpr int64_t kLinesKept = 1024, kLostBytes = 4 * kCopyBytes;  // so many, or closer ones
+constexpr double kGathered = 0.3, kGatheredRow = 4, kGatheredLine = 4, kGatheredRun = 1,
+                 kGatheredNear = 0.5, kGatheredAlong = 1.2, kGatheredFar = 1.2,
+                 kGatheredFarRun = 0.8;
+// Far elements that hardware prefetches: so many, and some to a page.
+constexpr int64_t kLongRun = 1000, kLongRunBytes = 512;
 constexpr double kApart = 0.7, kRowApart = 1.5;  // what is not read in memory's order
 constexpr double kTile = 32, kColumn = 0.3, kColumnLine = 1.4, kFoldedColumn = 2.7;
-constexpr double kDenseRow = 2.5, kColumnRow = 3.8, kNarrowRow = 9.8;
-constexpr double kScatteredRow = 3.5, kScattered = 0.6, kScatteredColumn = 1.1;  // results
-constexpr double kSlice = 2500, kCandidate = 4, kCombined = 7;                   // of crossed dims
+constexpr double kDenseRow = 2.5, kColumnRow = 3.8, kNarrowRow = 2;  // of fewer columns than lanes
+constexpr double kScatteredRow = 3.5, kScattered = 0.6, kScatteredColumn = 1.1;   // results
+constexpr double kSlice = 2500, kCandidate = 4, kCombined = 7, kCrossedRow = 70;  // of crossed dims
 
 // Of a square of 16 bytes that is transposed.
 constexpr double square(int64_t bytes) {
@@ -43,7 +48,8 @@ constexpr double square(int64_t bytes) {
 
 // Of an element that is copied by itself.
 constexpr double element(int64_t stride, int64_t bytes) {
-  return stride <= 4 ? kStepped : stride * bytes < kCopyBytes ? kNear : kFar;
+  if (stride <= 4) return kStepped;
+  return stride * bytes < kCopyBytes ? kNear : stride * bytes < kPageBytes ? kFar : kFar + kPage;
 }
 
 // Whether lines are left out between one run of neighbours and whatever comes next.
@@ -53,7 +59,14 @@ inline bool apart(const Groups& groups, Dim inner, int64_t bytes) {
   return (next - inner.size) * bytes >= 2 * kCopyBytes;
 }
 
-// Rows read run by run, or as copies without gaps.
+// Whether rows of neighbouring columns follow each other without gaps.
+inline bool is_dense(const Groups& groups) {
+  const Dim inner = groups.axes.dim[0];
+  return inner.stride == 1 && groups.reduced.count == 1 &&
+         groups.reduced.dim[0].stride == inner.size;
+}
+
+// Rows read run by run, or as copies without gaps; both are equal where one is the other.
 struct Rows {
   double in_runs, copied;
 };
@@ -72,12 +85,12 @@ inline Rows rows(const Groups& groups, int64_t walk, int64_t bytes, bool softmax
                        gaps(copied)};
   if (whole) {
     price.in_runs += groups.outputs * kRow;
-  } else if (ordered && inner.stride != 1) {
+  } else if (ordered && inner.stride != 1) {  // runs would be copied, too
     price.in_runs = price.copied;
   } else {
     price.in_runs += elements / inner.size * kRun + (inner.stride == 1 ? 0 : gaps(inner));
   }
-  const bool across = inner.stride * bytes >= kCopyBytes && groups.kept.count > 0 &&
+  const bool across = inner.stride * bytes >= kLostBytes && groups.kept.count > 0 &&
                       groups.kept.dim[0].stride * bytes < kCopyBytes;
   if (across && walk > kLinesKept) {
     price.in_runs += elements * kAcross;
@@ -91,7 +104,8 @@ inline double gather(const Groups& groups, int64_t walk, int64_t bytes) {
   const Dim inner = groups.axes.dim[0], down = by_step(groups.reduced).dim[0];
   const int64_t side = 16 / bytes, lanes = kCopyBytes / bytes;
   double price = columns * (kGathered + (in_order(groups) ? 0 : kScattered)) +
-                 std::max<double>(columns, lanes) * walk * bytes / 64 * kGatheredLine;
+                 std::max<double>(columns, lanes) * walk * bytes / 64 * kGatheredLine +
+                 std::max(columns / kGatherColumns, 1.0) * walk * kGatheredRow;
   if (inner.stride == 1) {
     price += elements / inner.size * (kGatheredRun + (apart(groups, inner, bytes) ? kApart : 0));
   } else if (inner.size >= 32 && inner.stride <= 4) {
@@ -101,7 +115,11 @@ inline double gather(const Groups& groups, int64_t walk, int64_t bytes) {
              ((down.size + side - 1) / side) * square(bytes);
   } else {
     const bool along = down.stride < inner.stride, near = inner.stride * bytes < kCopyBytes;
-    price += elements * (along ? kGatheredAlong : near ? kGatheredNear : kGatheredFar);
+    const bool runs = inner.size >= kLongRun && inner.stride * bytes < kLongRunBytes;
+    price += elements * (along  ? kGatheredAlong
+                         : near ? kGatheredNear
+                         : runs ? kGatheredFarRun
+                                : kGatheredFar);
   }
   return price;
 }
@@ -109,21 +127,22 @@ inline double gather(const Groups& groups, int64_t walk, int64_t bytes) {
 // Of neighbours.
 inline double columns(const Groups& groups, int64_t walk, int64_t bytes) {
   const Dim inner = groups.axes.dim[0];
-  const int64_t lanes = kCopyBytes / bytes, tile = std::min(kTileBytes / bytes, inner.size);
+  const int64_t lanes = kCopyBytes / bytes, tile = std::min(tile_of(bytes), inner.size);
   const double tiles = static_cast<double>(groups.outputs) / tile;
-  const bool dense = groups.reduced.count == 1 && groups.reduced.dim[0].stride == inner.size;
+  const bool dense = is_dense(groups), wide = tile * bytes >= kPlainBytes;
   const bool follow = groups.kept.dim[0].step == 1 || in_order(groups);
   const double price = tiles * kTile + groups.outputs * (kColumn + (follow ? 0 : kScatteredColumn));
   const auto lines = [&](int64_t columns) { return static_cast<double>(ceil_div(columns, lanes)); };
-  if (!dense || tile * bytes >= kPlainBytes) {
-    if (tile < lanes) return price + tiles * walk * kNarrowRow;
-    const bool gaps = tile * bytes < kPlainBytes && apart(groups, inner, bytes);
-    return price + tiles * walk * (kColumnRow + lines(tile) * kColumnLine + (gaps ? kRowApart : 0));
+  const int64_t fold =
+      dense && tile == inner.size ? folded_rows(tile, walk, bytes, lanes) : int64_t(1);
+  if (fold > 1 || (dense && !wide)) {
+    return price + (fold > 1 ? groups.outputs * fold * kFoldedColumn : 0) +
+           tiles * walk / fold * (kDenseRow + lines(tile * fold) * kColumnLine);
   }
-  const int64_t wide = std::max(tile * walk / 256, lanes);
-  const int64_t fold = std::clamp<int64_t>(std::max(wide / tile, ceil_div(lanes, tile)), 1, walk);
-  return price + (fold > 1 ? groups.outputs * fold * kFoldedColumn : 0) +
-         tiles * walk / fold * (kDenseRow + lines(tile * fold) * kColumnLine);
+  const bool gaps = !wide && apart(groups, inner, bytes);
+  return price + tiles * walk *
+                     (kColumnRow + lines(tile) * kColumnLine + (gaps ? kRowApart : 0) +
+                      (tile < lanes ? kNarrowRow : 0));
 }
 
 }  // namespace price

@@ -188,9 +188,10 @@ struct Rows : Walk<Element> {
     const int64_t most = job.plan.copies ? Source::kChunk
                          : in_place      ? Source::whole(Kernel::kRun)
                                          : 0;
-    if (walk <= most && job.plan.parts == 1) return whole(source, begin, end, walk);
+    if (walk <= most && !job.candidates) return whole(source, begin, end, walk);
     const Dim inner = reduced.count ? reduced.dim[0] : Dim{1, 1, 0};
     const int64_t asked = job.decided ? kAsked : walk;
+    const bool ordered = is_ordered(reduced);
     Item item(job.plan, begin);
     Cursor kept(r.groups.kept, 0, item.unit);
     GroupMarks kept_marks(r, r.groups.kept, 0, item.unit);
@@ -215,6 +216,7 @@ struct Rows : Walk<Element> {
         const auto found = best_of(source, run.from(start), n);
         const Best<int64_t> here{found.key, run_at.step + (start + found.index) * inner.step};
         if (better(here, best)) best = here;
+        if (ordered && best.key == element.order.floor) break;  // nothing can be better
         j += n;
         start += n;
         if (start == inner.size) {
@@ -225,7 +227,8 @@ struct Rows : Walk<Element> {
       }
       if (job.decided && best.key == element.order.floor) decide(part);
       if (job.candidates) {
-        job.candidates[item.candidate()] = {best.key, best.index};
+        const int64_t number = job.crossed ? at.step : item.unit;  // steps count candidates there
+        job.candidates[number * job.plan.parts + part] = {best.key, best.index};
       } else if (!source.finished(at, marks, best.key)) {
         this->finish(at, best.index);
       }
