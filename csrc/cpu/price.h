@@ -29,7 +29,7 @@ constexpr double kStepped = 0.1, kNear = 0.35, kFar = 0.6;  // elements, by thei
 constexpr double kPage = 0.5;  // of each of them that is in a page of its own
 constexpr int64_t kPageBytes = 4096;
 constexpr double kAcross = 1;  // elements of rows whose lines are gone before the next row is read
-constexpr int64_t kLinesKept = 1024, kLostBytes = 4 * kCopyBytes;  // so many, or closer ones
+constexpr int64_t kLinesKept = 512, kLostBytes = 2 * kCopyBytes;  // so many, or adjacent ones
 constexpr double kGathered = 0.3, kGatheredRow = 4, kGatheredLine = 4, kGatheredRun = 1,
                  kGatheredNear = 0.5, kGatheredAlong = 1.2, kGatheredFar = 1.2,
                  kGatheredFarRun = 0.8;
