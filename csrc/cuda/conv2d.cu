@@ -121,6 +121,15 @@ bool has_planes(const Tensor& tensor) {
   return (size[3] == 1 || stride[3] == 1) && (size[2] == 1 || stride[2] == size[3]);
 }
 
+bool is_contiguous(const Tensor& tensor) {
+  int64_t expected = 1;
+  for (int64_t d = tensor.ndim() - 1; d >= 0; --d) {
+    if (tensor.sizes()[d] != 1 && tensor.strides()[d] != expected) return false;
+    expected *= tensor.sizes()[d];
+  }
+  return true;
+}
+
 bool is_aligned(const Tensor& tensor) {
   return reinterpret_cast<uintptr_t>(tensor.data()) % kFusedAlignment == 0;
 }
@@ -275,6 +284,17 @@ Tensor run_fused_channels(const Conv2d& call, const FusedConvolution& convolutio
   return result;
 }
 
+// Whether a tensor can be what a fused forward has kept: a graph may hand in another.
+bool can_be_extremes(const Conv2d& call, const Tensor& kept) {
+  if (kept.dtype() != aoti_torch_dtype_float32() ||
+      kept.device_type() != call.input.device_type() ||
+      kept.device_index() != call.input.device_index() || kept.ndim() != 4)
+    return false;
+  auto shape = call.shape;
+  shape[call.dim] = 1;
+  return four_sizes(kept) == shape && is_contiguous(kept) && is_aligned(kept);
+}
+
 struct Event {
   Event() { check(cudaEventCreate(&event)); }
   Event(const Event&) = delete;
@@ -393,7 +413,7 @@ Tensor find_channels(Run run, const char* op, const Conv2d& call, const Tensor& 
   };
   const Settings now = settings();
   Key key{{}, device, now.benchmark};
-  if (!describe(call, now, key.convolution)) return unfused();
+  if (!describe(call, now, key.convolution) || !can_be_extremes(call, kept)) return unfused();
   const std::optional<Choice> of_extremes = choices().find(key);
   if (!of_extremes || !*of_extremes) return unfused();
   key.convolution.finds_channels = true;
