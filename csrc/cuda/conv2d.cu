@@ -6,6 +6,7 @@
 #include <torch/csrc/inductor/aoti_torch/generated/c_shim_cuda.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -117,7 +118,7 @@ class Choices {
     failures_.erase(key);
   }
 
-  std::mutex making;  // one thread at a time
+  std::array<std::mutex, kDevices> making;  // of each device, one thread at a time
 
  private:
   struct Failures {
@@ -387,7 +388,7 @@ std::optional<Choice> find_or_make(const Key& key, void* stream, Make&& make) {
   std::optional<Choice> choice = choices().find(key);
   // A kernel that is loaded now would not be in a graph that is captured now.
   if (choice || is_capturing(stream) || !choices().wants(key)) return choice;
-  const std::lock_guard lock(choices().making);
+  const std::lock_guard lock(choices().making.at(key.device));
   choice = choices().find(key);  // another thread may have made it
   if (choice) return choice;
   choice = make();
