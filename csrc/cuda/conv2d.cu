@@ -486,8 +486,8 @@ extern "C" __attribute__((visibility("default"))) const char* reduceops_cuda_not
 
 // For customops.inductor: the same of one convolution under torch's settings.
 extern "C" __attribute__((visibility("default"))) const char* reduceops_cuda_convolution_not_fused(
-    int32_t filters, int32_t channels, int32_t height, int32_t width, int32_t positions,
-    int32_t bytes) {
+    int64_t filters, int64_t channels, int64_t height, int64_t width, int64_t positions,
+    int64_t bytes) {
   using namespace reduceops::cuda;
   return why_unfused({filters, channels, height, width, positions, bytes}, settings());
 }
