@@ -444,6 +444,10 @@ Case random_case() {
     c.reduced = side_by_side[below(3)];
     c.gap = below(2) ? 0 : 1 + below(4);
   }
+  if (kind == 6 && below(2)) {  // groups of one element, in runs of memory
+    for (int d = 0; d < kDims; ++d) c.sizes[d] = d == 2 ? 1 : 1 + below(d == 3 ? 900 : 3);
+    c.reduced = 4;
+  }
   c.largest = below(2);
   c.scaled = c.dtype.max_magnitude && c.dtype.bytes > 1 && below(4) == 0;
   c.values = below(2);
