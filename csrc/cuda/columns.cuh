@@ -35,19 +35,40 @@ __device__ TileOfColumns tile_of_columns(const Problem& p, int64_t tile) {
   return {outer, across};
 }
 
-// Where a reduced position is, by divisors that the host knows.
+// Where reduced positions are, by divisors that the host knows. The next one is mostly in the run
+// of the innermost dim in which the last was: then it takes no division.
 template <class Source>
-__device__ typename Source::At at_position(const Problem& p, const Source& source,
-                                           typename Source::At at, uint32_t position) {
-  REDUCEOPS_ROLLED
-  for (int d = 0; d < p.reduced_count; ++d) {
-    const Dim dim = p.reduced()[d];
-    const uint32_t over = p.by_size[d].quotient(position);
-    at = source.along(at, dim, position - over * static_cast<uint32_t>(dim.size));
-    position = over;
+class FlatPositions {
+ public:
+  using At = typename Source::At;
+  __device__ FlatPositions(const Problem& p, const Source& source, At base)
+      : p_(p), source_(source), base_(base), run_(base) {}
+
+  __device__ At operator()(uint32_t position) {
+    const Dim inner = p_.reduced()[0];
+    const auto size = static_cast<uint32_t>(inner.size);
+    if (position - begin_ >= size) {
+      uint32_t number = p_.by_size[0].quotient(position);
+      begin_ = number * size;
+      run_ = base_;
+      REDUCEOPS_ROLLED
+      for (int d = 1; d < p_.reduced_count; ++d) {
+        const Dim dim = p_.reduced()[d];
+        const uint32_t over = p_.by_size[d].quotient(number);
+        run_ = source_.along(run_, dim, number - over * static_cast<uint32_t>(dim.size));
+        number = over;
+      }
+    }
+    return source_.along(run_, inner, position - begin_);
   }
-  return at;
-}
+
+ private:
+  const Problem& p_;
+  const Source& source_;
+  const At base_;
+  At run_;              // where the run begins
+  uint32_t begin_ = 0;  // its first position
+};
 
 // The results of a block's groups from the states of their threads, of which there are
 // states[c * kPitch + thread] for column c of a thread's load. Neighbouring threads take
@@ -165,9 +186,10 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
         const auto first = source.along(base, along, begin + share);
         f([&](uint32_t turn) { return source.along(first, turn_dim, turn); });
       } else {
+        FlatPositions<Source> at_position(p, source, base);
         f([&](uint32_t turn) {
           const int64_t position = begin + share + int64_t(turn) * shares;
-          if (p.plan.flat) return at_position(p, source, base, static_cast<uint32_t>(position));
+          if (p.plan.flat) return at_position(static_cast<uint32_t>(position));
           return source.move(base, p.reduced(), p.reduced_count, position).at;
         });
       }
