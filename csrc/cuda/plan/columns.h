@@ -230,11 +230,21 @@ struct ColumnsPlan {
               .in_flight = in_flight(in, plan, in.bytes == 1 ? 2 : 3, 4 * kLoadBytes),
               .extra = extra};
     }
+    // Lanes that lie beside the last column take as long as others. Over several dims it takes
+    // divisions to find the next run, which is that of the next element if runs are short.
+    const double idle = static_cast<double>(plan.across * plan.lanes) /
+                        static_cast<double>(std::max<int64_t>(1, in.inner().size));
+    const int dims = in.groups.reduced.count;
+    double of_element = price::kScalarColumn;
+    if (dims > 1)
+      of_element += price::kSameRun + price::kNextRun * dims *
+                                          std::min(1., static_cast<double>(plan.shares) /
+                                                           static_cast<double>(in.along().size));
     const double sector = sectors_of(std::min(32, plan.lanes),
                                      static_cast<double>(in.inner().stride * in.bytes), in.bytes);
     return {.read = read,
             .sectors = traffic.elements * sector,
-            .instructions = price::kScalarColumn * traffic.elements + 270 * shares,
+            .instructions = of_element * idle * traffic.elements + 270 * shares,
             .in_flight = in_flight(in, plan, resident, static_cast<double>(loads) * sector),
             .extra = extra};
   }
