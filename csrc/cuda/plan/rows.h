@@ -33,7 +33,10 @@ struct RowsPlan {
     // A row of several parts has a block to each: only such are combined by clusters.
     const bool whole_block = in.walk > kMaxPartExtent || (!across && rounds(kThreads) < rounds(32));
     plan.lanes = whole_block ? kThreads : in.lanes_of(loads);
-    if (across) plan.lanes = std::min(plan.lanes, kLanesAcross);
+    if (across) {  // more of few rows, which would leave most of a block without one
+      const int64_t lanes = std::max<int64_t>(kLanesAcross, kThreads / ceil_pow2(outputs));
+      plan.lanes = static_cast<int>(std::min<int64_t>(plan.lanes, lanes));
+    }
     const int64_t units = ceil_div(outputs, kThreads / plan.lanes);
     int64_t wanted = 1;
     if (units < full && (whole_block || across)) {
