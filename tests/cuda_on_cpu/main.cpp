@@ -696,6 +696,66 @@ void check_finish() {
   }
 }
 
+// All positions of images are undecided, of more filters than a block has warps. Whole numbers, so
+// that the order of sums does not matter.
+void check_all_undecided() {
+  const DType float32{"float32", Kind::kFloat, 4, 0};
+  constexpr int64_t kImages = 2, kChannels = 33, kRows = 6, kColumns = 7, kFilters = 19, kSide = 3;
+  std::vector<float> input(kImages * kRows * kColumns * kChannels), bias(kFilters);
+  std::vector<float> weight(kFilters * kSide * kSide * kChannels);
+  for (auto* numbers : {&input, &weight, &bias}) {
+    for (float& x : *numbers) x = static_cast<float>(random_bits() % 3) - 1;
+  }
+  input[100] = NAN;
+  input[input.size() - 50] = INFINITY;
+  constexpr int64_t kCount = kImages * kRows * kColumns;  // padding keeps the size
+  float extremes[kCount], values[kCount], channels[kCount] = {};
+  int64_t found[kCount];
+  Unfinished left{};
+  FusedConvolution& c = left.convolution;
+  c.input = {kImages, kChannels, kRows, kColumns};
+  c.weight = {kFilters, kChannels, kSide, kSide};
+  c.output = {kImages, kFilters, kRows, kColumns};
+  c.stride = c.dilation = c.padding = {1, 1};
+  left.operands = {input.data(), weight.data(), bias.data(), extremes, channels};
+  left.count = kCount;
+  const auto sum_of = [&](int64_t position, int64_t k) {
+    const int64_t image = position / (kRows * kColumns);
+    float sum = bias[k];
+    for (int64_t at = 0; at < kSide * kSide; ++at) {
+      const int64_t y = position / kColumns % kRows + at / kSide - 1;
+      const int64_t x = position % kColumns + at % kSide - 1;
+      const bool inside = y >= 0 && y < kRows && x >= 0 && x < kColumns;
+      for (int64_t i = 0; i < kChannels; ++i) {
+        const int64_t pixel = ((image * kRows + y) * kColumns + x) * kChannels + i;
+        sum += (inside ? input[pixel] : 0) * weight[(k * kSide * kSide + at) * kChannels + i];
+      }
+    }
+    return sum;
+  };
+  for (const bool largest : {false, true}) {
+    c.largest = largest;
+    std::fill_n(extremes, kCount, largest ? INFINITY : -INFINITY);
+    launch_finish(left, 1, float32, values, nullptr);
+    launch_finish_channels(left, float32, found, nullptr);
+    for (int64_t i = 0; i < kCount; ++i) {
+      float best = sum_of(i, 0);
+      int64_t channel = 0;
+      for (int64_t k = 1; k < kFilters && best == best; ++k) {
+        const float sum = sum_of(i, k);
+        if (!(sum != sum || (largest ? sum > best : sum < best))) continue;
+        best = sum;
+        channel = k;
+      }
+      const bool same = values[i] == best || (values[i] != values[i] && best != best);
+      if (same && found[i] == channel) continue;
+      std::printf("undecided: %g and channel %d at %d, not %g and %d\n", values[i], int(found[i]),
+                  int(i), best, int(channel));
+      std::exit(1);
+    }
+  }
+}
+
 }  // namespace
 
 // Arguments: how many cases, and the seed.
@@ -703,6 +763,7 @@ int main(int count, char** arguments) {
   check_channels_last<uint16_t>();
   check_channels_last<uint32_t>();
   check_finish();
+  check_all_undecided();
   run(short_last_part());
   run(short_last_sum());
   run(longer_than_half(true));
