@@ -23,10 +23,12 @@ struct RowsPlan {
     plan.vector = plan.spaced || (reduced.count > 0 && in.along().stride == 1 && long_runs);
     const int64_t full = in.multiprocessors * in.tuning.blocks_per_multiprocessor;
     const int64_t loads = plan.vector ? ceil_div(in.walk, width) : in.walk;
-    // A warp to a row or a block, whichever has fewer rounds of loads to wait for.
+    // A warp to a row or a block, whichever has fewer rounds of loads to wait for. Of small
+    // elements that are loaded one by one, a block takes about half a round to combine its warps.
     const auto rounds = [&](int64_t lanes) {
       const int64_t rows_at_once = in.multiprocessors * kRowLoads / (kFewLoads * lanes);
-      return ceil_div(outputs, rows_at_once) * ceil_div(loads, lanes * kFewLoads);
+      const int64_t combining = !plan.vector && in.bytes <= 2 && lanes > 32;
+      return ceil_div(outputs, rows_at_once) * (2 * ceil_div(loads, lanes * kFewLoads) + combining);
     };
     // Neighbouring threads read a mask that lies across the rows in neighbouring rows.
     const bool across = is_mask_across(in) && in.walk <= kMaxPartExtent;
