@@ -74,6 +74,8 @@ struct ColumnsPlan {
       shares = threads.shares;
       across = ceil_div(columns, lanes);
       plan.threads = static_cast<int>(threads.of_block());
+    } else if (packs && in.task == Task::kExtreme) {
+      shares = shares_at_once(in, outer * across, {lanes, shares}, across == 1, plan);
     }
     plan.across = across;
     plan.tiles = outer * across;
@@ -105,28 +107,37 @@ struct ColumnsPlan {
     int64_t of_block() const { return round_up(groups() * lanes * shares, 32); }  // whole warps
   };
 
+  static constexpr double kWorthwhile = 0.8;  // of the time
+
+  // Microseconds of blocks that run at once and wait for their loads, so many of a thread at a
+  // time.
+  static double of_wave(const PlanInput& in, const Threads& t, int64_t loads) {
+    constexpr double kBlock = 1.5;
+    return static_cast<double>(ceil_div(ceil_div(in.walk, t.shares), loads)) * price::kLatency +
+           kBlock;
+  }
+
   // Of elements that are loaded one by one: what takes time is to wait for them. Blocks that find
   // no room at once take as long again, and so do lanes that lie beside the last column. So columns
   // are cut less, and shared by more threads or fewer, where that saves a fifth.
   static Threads one_by_one(const PlanInput& in, int64_t outer, int64_t columns, Threads usual) {
-    constexpr double kBlock = 1.5, kWorthwhile = 0.8;  // microseconds; of the time
     const int64_t most_loads = column_loads(in.bytes, false);
     const auto blocks = [&](const Threads& t) {
       return ceil_div(outer * ceil_div(columns, t.lanes), t.groups());
     };
-    const auto time = [&](const Threads& t) {
-      const int64_t turns = ceil_div(in.walk, t.shares);
+    const auto waves = [&](const Threads& t) {
       const int64_t room = column_blocks(in.bytes, false) * kThreads / t.of_block();
-      const double waves =
-          static_cast<double>(blocks(t)) / static_cast<double>(in.multiprocessors * room);
-      const auto batches = static_cast<double>(ceil_div(turns, most_loads));
-      return std::ceil(waves) * (batches * price::kLatency + kBlock);
+      return ceil_div(blocks(t), in.multiprocessors * room);
     };
-    // Of few blocks, which are cut into parts that fill the GPU: threads to one with a column.
+    const auto time = [&](const Threads& t) {
+      return static_cast<double>(waves(t)) * of_wave(in, t, most_loads);
+    };
+    // Threads to one that has a column: of few blocks, which are cut into parts that fill the GPU.
     const auto idle = [&](const Threads& t) {
       return static_cast<double>(blocks(t) * t.of_block()) /
              static_cast<double>(outer * columns * t.shares);
     };
+    if (waves(usual) == 1 && idle(usual) < 1 / kWorthwhile) return usual;
     const bool few = blocks(usual) < in.multiprocessors;
     const auto cost = [&](const Threads& t) { return few ? idle(t) : time(t); };
     Threads best = usual;
@@ -142,6 +153,25 @@ struct ColumnsPlan {
       }
     }
     return best;
+  }
+
+  // Of packs, fewer threads to a column where blocks find room at once then, if that saves a fifth.
+  static int64_t shares_at_once(const PlanInput& in, int64_t tiles, Threads usual, bool one_tile,
+                                const Plan& plan) {
+    const bool packed = in.bytes <= 4 && in.groups.reduced.count == 1;  // packed_columns.cu
+    const int64_t room = in.multiprocessors * (packed ? packed_blocks(plan.realigned)
+                                                      : column_blocks(in.bytes, plan.vector));
+    const int64_t loads = packed ? kPackedLoads : column_loads(in.bytes, plan.vector);
+    const auto blocks = [&](const Threads& t) { return ceil_div(tiles, t.groups()); };
+    const auto time = [&](const Threads& t) {
+      return static_cast<double>(ceil_div(blocks(t), room)) * of_wave(in, t, loads);
+    };
+    // Where threads are alone with their columns, the results of a block follow each other.
+    const int64_t least = one_tile || 2 * usual.lanes > kThreads ? 1 : 2;
+    Threads fewer = usual;
+    while (fewer.shares > least && blocks(fewer) > room) fewer.shares /= 2;
+    const bool fill = blocks(fewer) >= in.multiprocessors;
+    return fill && time(fewer) <= kWorthwhile * time(usual) ? fewer.shares : usual.shares;
   }
 
   // Long columns of 32 bits under a mask whose bytes lie as they do; of other types and of shorter
