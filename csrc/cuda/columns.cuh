@@ -21,6 +21,14 @@ __host__ __device__ inline bool alone(const Problem& p) {
   return p.plan.shares == 1 && p.reduced_count == 1;
 }
 
+// Whether threads lie over the groups of a block before they share columns: where columns are few
+// and read element by element, and the next group is nearer in memory than the next row.
+template <bool kVector, class Source, class Reducer>
+__device__ bool groups_first(const Problem& p) {
+  if constexpr (kVector || Source::kMasked || !Reducer::kTakesElement) return false;
+  return p.axis_count > 1 && p.reduced_count > 0 && p.axes()[1].stride < p.reduced()[0].stride;
+}
+
 // Of which columns a tile is.
 struct TileOfColumns {
   int64_t outer, across;
@@ -75,7 +83,7 @@ class FlatPositions {
 // neighbouring columns.
 template <int kWidth, class Source, class Reducer, class State>
 __device__ void combine_shares(const Problem& p, const Source& source, const Reducer& reducer,
-                               const State* states, int64_t unit, int64_t part) {
+                               const State* states, bool by_groups, int64_t unit, int64_t part) {
   const uint32_t lanes = p.plan.lanes, shares = p.plan.shares;
   const uint32_t groups = p.plan.threads / (lanes * shares), columns = lanes * kWidth;
   const uint32_t takers = std::clamp<uint32_t>(shares / kWidth, 1, 32);  // of a column
@@ -84,9 +92,10 @@ __device__ void combine_shares(const Problem& p, const Source& source, const Red
     const uint32_t item = first + threadIdx.x, taker = item & (takers - 1);
     const uint32_t group = (item >> log2_of(takers)) / columns;
     const uint32_t here = (item >> log2_of(takers)) - group * columns;
-    const State* of_column =
-        states + here % kWidth * kPitch + here / kWidth + group * shares * lanes;
-    const State state = merge_slots(of_column, group < groups ? shares : 0, lanes, taker, takers);
+    const uint32_t from = group * lanes * (by_groups ? 1 : shares);
+    const uint32_t pitch = lanes * (by_groups ? groups : 1);  // from a share to the next
+    const State* of_column = states + here % kWidth * kPitch + here / kWidth + from;
+    const State state = merge_slots(of_column, group < groups ? shares : 0, pitch, taker, takers);
     const int64_t tile = unit * groups + group;
     const auto [outer, across] = tile_of_columns<Source>(p, tile);
     const int64_t column = across * columns + here;
@@ -160,15 +169,21 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   const uint32_t lanes = p.plan.lanes, shares = p.plan.shares;  // shares: a power of two
   const uint32_t column_of = threadIdx.x / lanes, lane = threadIdx.x - column_of * lanes;
   const int shares_log2 = log2_of(shares);
-  const uint32_t share = column_of & (shares - 1), group = column_of >> shares_log2;
   const uint32_t groups = p.plan.threads / (lanes * shares);
+  const bool by_groups = groups_first<kVector, Source, Reducer>(p);
+  uint32_t share = column_of & (shares - 1), group = column_of >> shares_log2;
+  if (by_groups) {
+    share = column_of / groups;
+    group = column_of - share * groups;
+  }
   const Dim inner = p.axes()[0];
   for (int64_t block = blockIdx.x; block < p.plan.blocks; block += gridDim.x) {
     const auto [unit, part] = split(block, p.plan.parts);
     const int64_t tile = unit * groups + group;
     const auto [outer, across] = tile_of_columns<Source>(p, tile);
     const int64_t column = (across * lanes + lane) * kWidth;
-    const bool inside = group < groups && tile < p.plan.tiles && column < inner.size;
+    const bool inside =
+        group < groups && share < shares && tile < p.plan.tiles && column < inner.size;
     const int64_t begin = part * p.plan.part_extent,
                   stop = std::min(begin + p.plan.part_extent, p.walk);
     // Of positions begin + share + turn * shares.
@@ -335,7 +350,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
       states[c * kPitch + threadIdx.x] = state;
     }
     __syncthreads();
-    combine_shares<kWidth>(p, source, reducer, states, unit, part);
+    combine_shares<kWidth>(p, source, reducer, states, by_groups, unit, part);
     __syncthreads();
   }
 }
