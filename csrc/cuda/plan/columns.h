@@ -117,6 +117,25 @@ struct ColumnsPlan {
            kBlock;
   }
 
+  // Where columns fill no line, but those of neighbouring groups lie in it, too: so few threads to
+  // a column that a block has as many groups as a line, if blocks still fill the GPU, or are so few
+  // that they are cut into parts.
+  static int64_t shares_beside_neighbours(const PlanInput& in, int64_t outer, int64_t columns,
+                                          Threads usual) {
+    const Dims& axes = in.groups.axes;
+    const int64_t pitch = axes.count > 1 ? axes.dim[1].stride * in.bytes : 0;
+    if (pitch == 0 || pitch > kBurstBytes || axes.dim[1].size * pitch < kLineBytes ||
+        usual.lanes != columns || in.along().stride * in.bytes <= pitch)
+      return usual.shares;
+    int64_t best = usual.shares;
+    for (Threads t = usual; t.groups() * pitch < kLineBytes && t.shares > 1;) {
+      t.shares /= 2;
+      const int64_t blocks = ceil_div(outer, t.groups());
+      if (blocks < in.multiprocessors || blocks >= 2 * in.multiprocessors) best = t.shares;
+    }
+    return best;
+  }
+
   // Of elements that are loaded one by one: what takes time is to wait for them. Blocks that find
   // no room at once take as long again, and so do lanes that lie beside the last column. So columns
   // are cut less, and shared by more threads or fewer, where that saves a fifth.
@@ -137,6 +156,8 @@ struct ColumnsPlan {
       return static_cast<double>(blocks(t) * t.of_block()) /
              static_cast<double>(outer * columns * t.shares);
     };
+    const int64_t beside = shares_beside_neighbours(in, outer, columns, usual);
+    if (beside < usual.shares) return {usual.lanes, beside};
     if (waves(usual) == 1 && idle(usual) < 1 / kWorthwhile) return usual;
     const bool few = blocks(usual) < in.multiprocessors;
     const auto cost = [&](const Threads& t) { return few ? idle(t) : time(t); };
