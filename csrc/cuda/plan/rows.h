@@ -17,7 +17,7 @@ struct RowsPlan {
     const int64_t width = in.elements_of_load(), outputs = in.groups.outputs;
     const bool packed = is_packed(in);
     const bool long_runs =
-        reduced.count == 1 || packed || in.along().size >= in.tuning.min_vector_run;
+        reduced.count <= 1 || packed || in.along().size >= in.tuning.min_vector_run;
     plan.spaced = reduced.count > 0 && in.along().stride == 2 && long_runs && in.bytes <= 4 &&
                   in.task == Task::kExtreme;
     plan.vector = plan.spaced || (reduced.count > 0 && in.along().stride == 1 && long_runs);
