@@ -42,7 +42,11 @@ struct RowsPlan {
     const int64_t units = ceil_div(outputs, kThreads / plan.lanes);
     int64_t wanted = 1;
     if (units < full && (whole_block || across)) {
-      wanted = std::min(ceil_div(full, units), loads / (plan.lanes * in.tuning.part_loads));
+      int64_t parts = ceil_div(full, units);
+      // Of loads of an element as many in flight as find room.
+      if (!plan.vector && in.task == Task::kExtreme)
+        parts = std::max(parts, in.multiprocessors * kRowLoads / (kThreads * kFewLoads) / units);
+      wanted = std::min(parts, loads / (plan.lanes * in.tuning.part_loads));
       // A cluster combines its parts without a second kernel.
       if (in.bulk && whole_block && plan.vector && units * kCluster * 2 > in.multiprocessors)
         wanted = std::min(wanted, kCluster);
