@@ -109,8 +109,8 @@ __device__ void emit(const Problem& p, const Source& source, const Reducer& redu
 
 constexpr int kCombiners = 256;  // threads per block
 
-// The second kernel: as many lanes per output as it has parts, at most a block. At most 1 MiB is
-// read; bound by launch latency.
+// The second kernel: as many lanes per output as it has parts, at most a block, for what takes time
+// is to wait for one load after the other. At most 1 MiB is read; bound by launch latency.
 template <class Source, class Reducer>
 __global__ void combine_parts(const __grid_constant__ Problem p, const Source source,
                               const Reducer reducer, int lanes) {
@@ -141,7 +141,7 @@ void launch_combine_of(const Problem& problem, const Source& source, const Reduc
   serialization.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   serialization.val.programmaticStreamSerializationAllowed = 1;
   const int64_t parts = problem.plan.candidates();
-  const int64_t lanes = parts > 128 ? kCombiners : std::min<int64_t>(32, ceil_pow2(parts));
+  const int64_t lanes = std::min<int64_t>(kCombiners, ceil_pow2(parts));
   cudaLaunchConfig_t config{};
   config.gridDim = static_cast<unsigned>(ceil_div(problem.outputs * lanes, kCombiners));
   config.blockDim = kCombiners;
