@@ -31,7 +31,7 @@ class Library:
         else:
             self.loaded, self.reason = True, ""
 
-    def ask(self, function: str, *numbers: int) -> str | None:
+    def ask(self, function: str, *numbers: int | ctypes.c_int64) -> str | None:
         """What the library's exported `const char* function(int...)` returns, None for null and
         where the library, of another version, has no such function."""
         call = getattr(ctypes.CDLL(str(self.path)), function, None)

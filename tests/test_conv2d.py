@@ -470,6 +470,18 @@ def test_the_channels_that_a_backward_finds(name, dtype, device):
 
 
 @each_name
+def test_channels_are_right_whatever_was_kept(name, device):
+    """A graph may cast, move or cut what the forward keeps: then it is of no use, and no harm."""
+    x, w, b = make((2, 16, 40, 41), (96, 16, 3, 3), device, torch.float16)
+    one, none, largest = [1, 1], [0, 0], name.endswith("max")
+    arguments = (x, w, b, SCALE, one, none, one, 1, 1, True)
+    values, kept = ops._conv2d_scale_extreme(*arguments, largest=largest)
+    for other in (kept.half(), kept.double(), kept[..., :5], kept.mT, kept.cpu(), kept.flatten()):
+        channels = ops._conv2d_scale_channels(*arguments, other, largest=largest)
+        chosen_of(name, x, w, b, {}, values, channels)
+
+
+@each_name
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_gradients_of_one_kernel(name, dtype, device):
     """Those of the channels chosen."""

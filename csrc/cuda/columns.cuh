@@ -21,6 +21,14 @@ __host__ __device__ inline bool alone(const Problem& p) {
   return p.plan.shares == 1 && p.reduced_count == 1;
 }
 
+// Whether threads lie over the groups of a block before they share columns: where columns are few
+// and read element by element, and the next group is nearer in memory than the next row.
+template <bool kVector, class Source, class Reducer>
+__device__ bool groups_first(const Problem& p) {
+  if constexpr (kVector || Source::kMasked || !Reducer::kTakesElement) return false;
+  return p.axis_count > 1 && p.reduced_count > 0 && p.axes()[1].stride < p.reduced()[0].stride;
+}
+
 // Of which columns a tile is.
 struct TileOfColumns {
   int64_t outer, across;
@@ -35,26 +43,47 @@ __device__ TileOfColumns tile_of_columns(const Problem& p, int64_t tile) {
   return {outer, across};
 }
 
-// Where a reduced position is, by divisors that the host knows.
+// Where reduced positions are, by divisors that the host knows. The next one is mostly in the run
+// of the innermost dim in which the last was: then it takes no division.
 template <class Source>
-__device__ typename Source::At at_position(const Problem& p, const Source& source,
-                                           typename Source::At at, uint32_t position) {
-  REDUCEOPS_ROLLED
-  for (int d = 0; d < p.reduced_count; ++d) {
-    const Dim dim = p.reduced()[d];
-    const uint32_t over = p.by_size[d].quotient(position);
-    at = source.along(at, dim, position - over * static_cast<uint32_t>(dim.size));
-    position = over;
+class FlatPositions {
+ public:
+  using At = typename Source::At;
+  __device__ FlatPositions(const Problem& p, const Source& source, At base)
+      : p_(p), source_(source), base_(base), run_(base) {}
+
+  __device__ At operator()(uint32_t position) {
+    const Dim inner = p_.reduced()[0];
+    const auto size = static_cast<uint32_t>(inner.size);
+    if (position - begin_ >= size) {
+      uint32_t number = p_.by_size[0].quotient(position);
+      begin_ = number * size;
+      run_ = base_;
+      REDUCEOPS_ROLLED
+      for (int d = 1; d < p_.reduced_count; ++d) {
+        const Dim dim = p_.reduced()[d];
+        const uint32_t over = p_.by_size[d].quotient(number);
+        run_ = source_.along(run_, dim, number - over * static_cast<uint32_t>(dim.size));
+        number = over;
+      }
+    }
+    return source_.along(run_, inner, position - begin_);
   }
-  return at;
-}
+
+ private:
+  const Problem& p_;
+  const Source& source_;
+  const At base_;
+  At run_;              // where the run begins
+  uint32_t begin_ = 0;  // its first position
+};
 
 // The results of a block's groups from the states of their threads, of which there are
 // states[c * kPitch + thread] for column c of a thread's load. Neighbouring threads take
 // neighbouring columns.
 template <int kWidth, class Source, class Reducer, class State>
 __device__ void combine_shares(const Problem& p, const Source& source, const Reducer& reducer,
-                               const State* states, int64_t unit, int64_t part) {
+                               const State* states, bool by_groups, int64_t unit, int64_t part) {
   const uint32_t lanes = p.plan.lanes, shares = p.plan.shares;
   const uint32_t groups = p.plan.threads / (lanes * shares), columns = lanes * kWidth;
   const uint32_t takers = std::clamp<uint32_t>(shares / kWidth, 1, 32);  // of a column
@@ -63,9 +92,10 @@ __device__ void combine_shares(const Problem& p, const Source& source, const Red
     const uint32_t item = first + threadIdx.x, taker = item & (takers - 1);
     const uint32_t group = (item >> log2_of(takers)) / columns;
     const uint32_t here = (item >> log2_of(takers)) - group * columns;
-    const State* of_column =
-        states + here % kWidth * kPitch + here / kWidth + group * shares * lanes;
-    const State state = merge_slots(of_column, group < groups ? shares : 0, lanes, taker, takers);
+    const uint32_t from = group * lanes * (by_groups ? 1 : shares);
+    const uint32_t pitch = lanes * (by_groups ? groups : 1);  // from a share to the next
+    const State* of_column = states + here % kWidth * kPitch + here / kWidth + from;
+    const State state = merge_slots(of_column, group < groups ? shares : 0, pitch, taker, takers);
     const int64_t tile = unit * groups + group;
     const auto [outer, across] = tile_of_columns<Source>(p, tile);
     const int64_t column = across * columns + here;
@@ -139,15 +169,21 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   const uint32_t lanes = p.plan.lanes, shares = p.plan.shares;  // shares: a power of two
   const uint32_t column_of = threadIdx.x / lanes, lane = threadIdx.x - column_of * lanes;
   const int shares_log2 = log2_of(shares);
-  const uint32_t share = column_of & (shares - 1), group = column_of >> shares_log2;
   const uint32_t groups = p.plan.threads / (lanes * shares);
+  const bool by_groups = groups_first<kVector, Source, Reducer>(p);
+  uint32_t share = column_of & (shares - 1), group = column_of >> shares_log2;
+  if (by_groups) {
+    share = column_of / groups;
+    group = column_of - share * groups;
+  }
   const Dim inner = p.axes()[0];
   for (int64_t block = blockIdx.x; block < p.plan.blocks; block += gridDim.x) {
     const auto [unit, part] = split(block, p.plan.parts);
     const int64_t tile = unit * groups + group;
     const auto [outer, across] = tile_of_columns<Source>(p, tile);
     const int64_t column = (across * lanes + lane) * kWidth;
-    const bool inside = group < groups && tile < p.plan.tiles && column < inner.size;
+    const bool inside =
+        group < groups && share < shares && tile < p.plan.tiles && column < inner.size;
     const int64_t begin = part * p.plan.part_extent,
                   stop = std::min(begin + p.plan.part_extent, p.walk);
     // Of positions begin + share + turn * shares.
@@ -165,9 +201,10 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
         const auto first = source.along(base, along, begin + share);
         f([&](uint32_t turn) { return source.along(first, turn_dim, turn); });
       } else {
+        FlatPositions<Source> at_position(p, source, base);
         f([&](uint32_t turn) {
           const int64_t position = begin + share + int64_t(turn) * shares;
-          if (p.plan.flat) return at_position(p, source, base, static_cast<uint32_t>(position));
+          if (p.plan.flat) return at_position(static_cast<uint32_t>(position));
           return source.move(base, p.reduced(), p.reduced_count, position).at;
         });
       }
@@ -313,7 +350,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
       states[c * kPitch + threadIdx.x] = state;
     }
     __syncthreads();
-    combine_shares<kWidth>(p, source, reducer, states, unit, part);
+    combine_shares<kWidth>(p, source, reducer, states, by_groups, unit, part);
     __syncthreads();
   }
 }

@@ -86,16 +86,22 @@ __device__ inline void get(const Candidates& candidates, int64_t at, Far<int64_t
   found = {best.key, best.index};
 }
 
+// The value that a state of the group at `group` stands for.
+template <class Source, class Reducer, class State>
+__device__ auto value_of(const Problem& p, const Source& source, const Reducer& reducer,
+                         const typename Source::Key* group, const State& state) {
+  return reducer.value(source, state, [&](int64_t index) {
+    return group[offset_of(p.reduced(), p.reduced_count, index)];
+  });
+}
+
 // Writes the result of output number `output` in the order of memory, whose group begins at `group`
 // of the input, or puts down its state of a part for the second kernel.
 template <class Source, class Reducer, class State>
 __device__ void finish(const Problem& p, const Source& source, const Reducer& reducer,
                        int64_t output, const typename Source::Key* group, const State& state) {
-  store(p, output, reducer.index(state), [&] {
-    return reducer.value(source, state, [&](int64_t index) {
-      return group[offset_of(p.reduced(), p.reduced_count, index)];
-    });
-  });
+  store(p, output, reducer.index(state),
+        [&] { return value_of(p, source, reducer, group, state); });
 }
 template <class Source, class Reducer, class State>
 __device__ void emit(const Problem& p, const Source& source, const Reducer& reducer, int64_t output,
@@ -109,28 +115,31 @@ __device__ void emit(const Problem& p, const Source& source, const Reducer& redu
 
 constexpr int kCombiners = 256;  // threads per block
 
-// The second kernel: as many lanes per output as it has parts, at most a block. At most 1 MiB is
-// read; bound by launch latency.
+// The second kernel: as many lanes per output as it has parts, at most a block, for what takes time
+// is to wait for one load after the other. At most 1 MiB is read; bound by launch latency.
 template <class Source, class Reducer>
 __global__ void combine_parts(const __grid_constant__ Problem p, const Source source,
                               const Reducer reducer, int lanes) {
   using State = typename Reducer::template Stored<typename Source::Key>;
   __shared__ State warps[kCombiners / 32];
-  wait_for_previous();
   const int64_t parts = p.plan.candidates();
-  const int64_t output = (blockIdx.x * int64_t(kCombiners) + threadIdx.x) >> log2_of(lanes);
+  const int64_t number = (blockIdx.x * int64_t(kCombiners) + threadIdx.x) >> log2_of(lanes);
   const int lane = threadIdx.x & (lanes - 1);
+  const bool inside = number < p.outputs;
+  // What takes divisions is found while the parts are not there yet.
+  const int64_t output = inside ? number : 0;
+  const int64_t offset = place(p.axes(), p.axis_count, output).offset, to = p.result(output);
+  wait_for_previous();
   State state;
-  for (int64_t part = lane; part < parts && output < p.outputs; part += lanes) {
+  for (int64_t part = lane; part < parts && inside; part += lanes) {
     State other;
     get(p.candidates, output * parts + part, other);
     merge(state, other);
   }
   state = block_combine(state, lane, lanes, warps);
-  if (lane > 0 || output >= p.outputs) return;
-  const int64_t offset = place(p.axes(), p.axis_count, output).offset;
-  const auto* input = reinterpret_cast<const typename Source::Key*>(p.input);
-  finish(p, source, reducer, output, input + offset, state);
+  if (lane > 0 || !inside) return;
+  const auto* input = reinterpret_cast<const typename Source::Key*>(p.input) + offset;
+  p.out.put(to, reducer.index(state), [&] { return value_of(p, source, reducer, input, state); });
 }
 
 // `early`: it may begin before what the stream does before it has ended, for which it then waits.
@@ -141,7 +150,7 @@ void launch_combine_of(const Problem& problem, const Source& source, const Reduc
   serialization.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   serialization.val.programmaticStreamSerializationAllowed = 1;
   const int64_t parts = problem.plan.candidates();
-  const int64_t lanes = parts > 128 ? kCombiners : std::min<int64_t>(32, ceil_pow2(parts));
+  const int64_t lanes = std::min<int64_t>(kCombiners, ceil_pow2(parts));
   cudaLaunchConfig_t config{};
   config.gridDim = static_cast<unsigned>(ceil_div(problem.outputs * lanes, kCombiners));
   config.blockDim = kCombiners;

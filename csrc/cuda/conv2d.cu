@@ -6,6 +6,7 @@
 #include <torch/csrc/inductor/aoti_torch/generated/c_shim_cuda.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -13,6 +14,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <stdexcept>
 
 #include "cuda/cudnn.h"
 #include "cuda/device.cuh"
@@ -36,6 +38,8 @@ constexpr size_t kCounted = 4096;
 constexpr size_t kTried = 16;
 // How many calls of each are timed then.
 constexpr int kTimed = 3;
+// Calls that do without a kernel after it has failed again and again, at most.
+constexpr int64_t kMostSkipped = 4096;
 
 using Type = FusedConvolution::Type;
 
@@ -92,12 +96,38 @@ class Choices {
     choices_[key] = std::move(choice);
   }
 
-  std::mutex making;  // one thread at a time
+  // Whether this call does without, for earlier ones have failed: where there is no memory, each
+  // would take milliseconds to find that out.
+  bool skips(const Key& key) {
+    const std::lock_guard lock(mutex_);
+    const auto at = failures_.find(key);
+    if (at == failures_.end() || at->second.skipped == 0) return false;
+    --at->second.skipped;
+    return true;
+  }
+  // Twice as many calls do without after each failure in a row.
+  void failed(const Key& key) {
+    const std::lock_guard lock(mutex_);
+    if (failures_.size() >= kCounted) failures_.clear();
+    Failures& failures = failures_[key];
+    failures.next = std::min(2 * failures.next, kMostSkipped);
+    failures.skipped = failures.next;
+  }
+  void succeeded(const Key& key) {
+    const std::lock_guard lock(mutex_);
+    failures_.erase(key);
+  }
+
+  std::array<std::mutex, kDevices> making;  // of each device, one thread at a time
 
  private:
+  struct Failures {
+    int64_t next = 1, skipped = 0;
+  };
   std::mutex mutex_;
   std::map<Key, Choice> choices_;
   std::map<Key, int> calls_;
+  std::map<Key, Failures> failures_;
 };
 
 Choices& choices() {
@@ -119,6 +149,15 @@ bool is_channels_last(const Tensor& tensor) {
 bool has_planes(const Tensor& tensor) {
   const int64_t *size = tensor.sizes(), *stride = tensor.strides();
   return (size[3] == 1 || stride[3] == 1) && (size[2] == 1 || stride[2] == size[3]);
+}
+
+bool is_contiguous(const Tensor& tensor) {
+  int64_t expected = 1;
+  for (int64_t d = tensor.ndim() - 1; d >= 0; --d) {
+    if (tensor.sizes()[d] != 1 && tensor.strides()[d] != expected) return false;
+    expected *= tensor.sizes()[d];
+  }
+  return true;
 }
 
 bool is_aligned(const Tensor& tensor) {
@@ -275,6 +314,17 @@ Tensor run_fused_channels(const Conv2d& call, const FusedConvolution& convolutio
   return result;
 }
 
+// Whether a tensor can be what a fused forward has kept: a graph may hand in another.
+bool can_be_extremes(const Conv2d& call, const Tensor& kept) {
+  if (kept.dtype() != aoti_torch_dtype_float32() ||
+      kept.device_type() != call.input.device_type() ||
+      kept.device_index() != call.input.device_index() || kept.ndim() != 4)
+    return false;
+  auto shape = call.shape;
+  shape[call.dim] = 1;
+  return four_sizes(kept) == shape && is_contiguous(kept) && is_aligned(kept);
+}
+
 struct Event {
   Event() { check(cudaEventCreate(&event)); }
   Event(const Event&) = delete;
@@ -282,10 +332,12 @@ struct Event {
   cudaEvent_t event;
 };
 
-// Milliseconds that a call takes on the GPU, the least of several; infinity where it fails.
+constexpr float kFailed = std::numeric_limits<float>::infinity();
+
+// Milliseconds that a call takes on the GPU, the least of several; kFailed where it fails.
 float time_of(const std::function<void()>& call, void* stream) try {
   const Event begin, end;
-  float least = std::numeric_limits<float>::infinity();
+  float least = kFailed;
   call();
   for (int i = 0; i < kTimed; ++i) {
     check(cudaEventRecord(begin.event, static_cast<cudaStream_t>(stream)));
@@ -298,26 +350,30 @@ float time_of(const std::function<void()>& call, void* stream) try {
   }
   return least;
 } catch (const std::exception&) {
-  return std::numeric_limits<float>::infinity();
+  cudaGetLastError();
+  return kFailed;
 }
 
-// Of the kernels that there are, and with Key::fastest of the unfused form too.
-Choice choose(const Key& key, const Conv2d& call, const std::function<void()>& unfused,
-              void* stream) {
+// Of the kernels that there are, and with Key::fastest of the unfused form too; none where that
+// could not be found out.
+std::optional<Choice> choose(const Key& key, const Conv2d& call,
+                             const std::function<void()>& unfused, void* stream) {
   const auto device = static_cast<int32_t>(key.device);
   auto kernels = compile_fused(device, key.convolution, key.fastest ? kTried : 1);
-  if (kernels.empty()) return nullptr;
-  if (!key.fastest) return std::move(kernels.front());
+  if (kernels.empty()) return Choice();
+  if (!key.fastest) return Choice(std::move(kernels.front()));
   Choice choice;
+  bool any_timed = false;
   float least = time_of(unfused, stream);
   for (auto& kernel : kernels) {
     const auto fused = [&] { run_fused(call, key.convolution, *kernel, false, stream); };
     const float time = time_of(fused, stream);
+    any_timed |= time != kFailed;
     if (time >= least) continue;
     least = time;
     choice = std::move(kernel);
   }
-  return choice;
+  return any_timed ? std::optional(choice) : std::nullopt;
 }
 
 bool is_capturing(void* stream) {
@@ -332,22 +388,33 @@ std::optional<Choice> find_or_make(const Key& key, void* stream, Make&& make) {
   std::optional<Choice> choice = choices().find(key);
   // A kernel that is loaded now would not be in a graph that is captured now.
   if (choice || is_capturing(stream) || !choices().wants(key)) return choice;
-  const std::lock_guard lock(choices().making);
+  const std::lock_guard lock(choices().making.at(key.device));
   choice = choices().find(key);  // another thread may have made it
-  if (!choice) choices().keep(key, *(choice = make()));
+  if (choice) return choice;
+  choice = make();
+  if (!choice) throw std::runtime_error("reduceops: no kernel could be timed");
+  choices().keep(key, *choice);
   return choice;
 }
 
 // `fused` with the kernel of a call, else `unfused`, which is also for where that fails: where
-// there is no memory, say. The next call tries again.
+// there is no memory, say. A later call tries again.
 template <class Fused, class Unfused>
-auto run_with_kernel(const Key& key, void* stream, const std::function<Choice()>& make,
-                     Fused&& fused, Unfused&& unfused) {
+auto run_with_kernel(const Key& key, void* stream,
+                     const std::function<std::optional<Choice>()>& make, Fused&& fused,
+                     Unfused&& unfused) {
+  if (choices().skips(key)) return unfused();
   try {
     const std::optional<Choice> choice = find_or_make(key, stream, make);
-    if (choice && *choice) return fused(**choice);
+    if (choice && *choice) {
+      auto result = fused(**choice);
+      choices().succeeded(key);
+      return result;
+    }
   } catch (const std::exception&) {
     if (is_capturing(stream)) throw;
+    cudaGetLastError();  // else torch's next launch would report it as its own
+    choices().failed(key);
   }
   return unfused();
 }
@@ -393,14 +460,14 @@ Tensor find_channels(Run run, const char* op, const Conv2d& call, const Tensor& 
   };
   const Settings now = settings();
   Key key{{}, device, now.benchmark};
-  if (!describe(call, now, key.convolution)) return unfused();
+  if (!describe(call, now, key.convolution) || !can_be_extremes(call, kept)) return unfused();
   const std::optional<Choice> of_extremes = choices().find(key);
   if (!of_extremes || !*of_extremes) return unfused();
   key.convolution.finds_channels = true;
-  const auto make = [&]() -> Choice {
+  const auto make = [&]() -> std::optional<Choice> {
     // The same, so that its sums are the same bit by bit.
     auto kernels = compile_fused(device, key.convolution, 1, &(*of_extremes)->configuration());
-    return kernels.empty() ? nullptr : std::move(kernels.front());
+    return kernels.empty() ? Choice() : Choice(std::move(kernels.front()));
   };
   const auto fused = [&](const FusedKernel& kernel) {
     return run_fused_channels(call, key.convolution, kernel, kept, stream);
@@ -419,8 +486,8 @@ extern "C" __attribute__((visibility("default"))) const char* reduceops_cuda_not
 
 // For customops.inductor: the same of one convolution under torch's settings.
 extern "C" __attribute__((visibility("default"))) const char* reduceops_cuda_convolution_not_fused(
-    int32_t filters, int32_t channels, int32_t height, int32_t width, int32_t positions,
-    int32_t bytes) {
+    int64_t filters, int64_t channels, int64_t height, int64_t width, int64_t positions,
+    int64_t bytes) {
   using namespace reduceops::cuda;
   return why_unfused({filters, channels, height, width, positions, bytes}, settings());
 }

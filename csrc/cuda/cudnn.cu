@@ -57,16 +57,27 @@ const Api& api() {
   return found;
 }
 
+// What may work at another time.
+struct OutOfMemory : std::runtime_error {
+  using runtime_error::runtime_error;
+};
+
 void check(cudnnStatus_t status) {
   if (status == CUDNN_STATUS_SUCCESS) return;
   char cause[512] = "";
   api().cudnnGetLastErrorString(cause, sizeof(cause));
-  throw std::runtime_error(std::string("reduceops: ") + api().cudnnGetErrorString(status) + ": " +
-                           cause);
+  const std::string text =
+      std::string("reduceops: ") + api().cudnnGetErrorString(status) + ": " + cause;
+  if (status == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED ||
+      status == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED)
+    throw OutOfMemory(text);
+  throw std::runtime_error(text);
 }
 
 void check(cudaError_t status) {
-  if (status != cudaSuccess) throw std::runtime_error(cudaGetErrorString(status));
+  if (status == cudaSuccess) return;
+  cudaGetLastError();
+  throw std::runtime_error(cudaGetErrorString(status));
 }
 
 // Of a C++ type, what cuDNN calls it.
@@ -513,9 +524,13 @@ std::vector<std::unique_ptr<FusedKernel>> compile_fused(int32_t index,
       if (kernels.size() == most) break;
       try {
         kernels.push_back(std::make_unique<Kernel>(convolution, graph, configuration, device));
+      } catch (const OutOfMemory&) {
+        throw;
       } catch (const std::exception&) {
       }
     }
+  } catch (const OutOfMemory&) {
+    if (kernels.empty()) throw;
   } catch (const std::exception&) {
   }
   return kernels;

@@ -59,8 +59,8 @@ class FusedKernel {
 const char* why_not_fused();
 
 // At most so many kernels of the current device, the one first that is expected to be fastest; none
-// where cuDNN has none. Takes a second for each. Float32 is multiplied in TF32. With `only`, the
-// kernel of that configuration.
+// where cuDNN has none. Throws where there is no memory for any. Takes a second for each. Float32
+// is multiplied in TF32. With `only`, the kernel of that configuration.
 std::vector<std::unique_ptr<FusedKernel>> compile_fused(int32_t device,
                                                         const FusedConvolution& convolution,
                                                         size_t most,

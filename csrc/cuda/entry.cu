@@ -25,6 +25,7 @@ namespace reduceops::cuda {
 
 // A launch also reports what earlier work on the device has done wrong, which is known only now.
 void fail(cudaError_t error) {
+  cudaGetLastError();  // it is reported here, and not again by who launches next
   const char* whose = "";
   switch (error) {
     case cudaErrorAssert:
@@ -132,7 +133,9 @@ Device ask_device(int32_t index) {
   cudaFuncAttributes code{};
   if (const cudaError_t error = cudaFuncGetAttributes(&code, any_kernel)) {
     const std::string why = why_no_code(error, index);
-    why.empty() ? fail(error) : throw std::runtime_error(why);
+    if (why.empty()) fail(error);
+    cudaGetLastError();
+    throw std::runtime_error(why);
   }
   int count = 0, major = 0, shared = 0;
   check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index));

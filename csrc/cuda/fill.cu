@@ -4,15 +4,11 @@
 // memory.
 #include "cuda/divisor.h"
 #include "cuda/each.cuh"
+#include "cuda/source.cuh"
 #include "make_groups.h"
 
 namespace reduceops::cuda {
 namespace {
-
-template <class Element>
-constexpr bool kCopied = false;  // whether the value is the element, bit for bit
-template <class Key, bool kFloat>
-constexpr bool kCopied<Plain<Key, kFloat>> = true;
 
 // Where the result of a position lies in the input; kShort: all positions have 32 bits.
 template <bool kShort>
@@ -39,8 +35,26 @@ struct Offsets {
     }
     return offset;
   }
+  // Whether so many results from a position on lie side by side, as those of the first dim do.
+  __device__ bool is_run(int64_t i, int64_t results) const {
+    if (count == 0) return true;
+    const int64_t size = dims[0].size;
+    if constexpr (!kShort) return split(i, size).remainder + results <= size;
+    const auto short_i = static_cast<uint32_t>(i);
+    return short_i - by_size[0].quotient(short_i) * static_cast<uint32_t>(size) + results <= size;
+  }
 };
 
+// By all threads of a block, of results [first, end); `indices` are aligned to 16 bytes, and those
+// before `first` fill whole blocks of 16.
+__device__ void set_zeros(char* indices, int index_bytes, int64_t first, int64_t end) {
+  char* const from = indices + first * index_bytes;
+  const int64_t bytes = (end - first) * index_bytes, whole = bytes / kLoadBytes;
+  for (int64_t i = threadIdx.x; i < whole; i += kThreads) reinterpret_cast<uint4*>(from)[i] = {};
+  for (int64_t i = whole * kLoadBytes + threadIdx.x; i < bytes; i += kThreads) from[i] = 0;
+}
+
+// Values one by one, wherever they lie.
 template <class Element, class Offsets, class Key = typename Element::Key>
 __global__ void __launch_bounds__(kThreads)
     copy_values(const Key* input, Key* values, int64_t n, const __grid_constant__ Offsets offset,
@@ -50,41 +64,99 @@ __global__ void __launch_bounds__(kThreads)
       [&](int64_t i, Key bits) { values[i] = element.value(bits); });
 }
 
+// Values that lie side by side in runs, 16 bytes to a thread, and the indices beside them, if there
+// are to be some. `end` is that of the input.
+template <class Element, class Offsets, class Key = typename Element::Key>
+__global__ void __launch_bounds__(kThreads)
+    copy_packs(const Key* input, const char* end, Key* values, char* indices, int index_bytes,
+               int64_t n, const __grid_constant__ Offsets offset, const Element element) {
+  using Pack = Anywhere<Key>;
+  constexpr int64_t kWidth = Vector<Key>::kWidth;
+  if (indices) {
+    for (int64_t i = blockIdx.x * kOfBlock * kWidth; i < n; i += gridDim.x * kOfBlock * kWidth)
+      set_zeros(indices, index_bytes, i, std::min(i + kOfBlock * kWidth, n));
+  }
+  const auto read = [&](int64_t number) {
+    const int64_t i = number * kWidth;
+    if (offset.is_run(i, kWidth)) return Pack::load(input + offset(i), end);
+    Vector<Key> apart;
+#pragma unroll
+    for (int k = 0; k < kWidth; ++k) apart.at[k] = input[offset(std::min(i + k, n - 1))];
+    Pack pack{};
+    memcpy(&pack.low, &apart, kLoadBytes);
+    return pack;
+  };
+  each((n + kWidth - 1) / kWidth, read, [&](int64_t number, const Pack& pack) {
+    const int64_t i = number * kWidth;
+    Vector<Key> vector = pack.joined();
+#pragma unroll
+    for (Key& bits : vector.at) bits = element.value(bits);
+    if (i + kWidth <= n) {
+      *reinterpret_cast<Vector<Key>*>(values + i) = vector;
+    } else {
+#pragma unroll
+      for (int k = 0; k < kWidth; ++k) {
+        if (i + k < n) values[i + k] = vector.at[k];
+      }
+    }
+  });
+}
+
 // A kernel, for setting memory by the device's own means begins later.
 __global__ void __launch_bounds__(kThreads) zero(uint4* to, int64_t n) {
   each(n, [](int64_t) { return uint4{}; }, [&](int64_t i, uint4 zeros) { to[i] = zeros; });
 }
 
+void set_indices(const Reduction& r, int64_t n, void* stream) {
+  const int64_t bytes = n * r.index_bytes, rest = bytes % kLoadBytes;
+  auto* indices = static_cast<char*>(r.indices);
+  if (bytes > rest)
+    launch_over(bytes / kLoadBytes, stream, zero, reinterpret_cast<uint4*>(indices),
+                bytes / kLoadBytes);
+  if (rest)
+    check(cudaMemsetAsync(indices + bytes - rest, 0, rest, static_cast<cudaStream_t>(stream)));
+}
+
+bool is_aligned(const void* results) {
+  return reinterpret_cast<uintptr_t>(results) % kLoadBytes == 0;
+}
+
+// Whether most packs of 16 bytes are of one run.
+bool has_runs(const Dims& dims, int64_t bytes) {
+  constexpr int64_t kLeastPacks = 4;
+  return dims.count == 0 ||
+         (dims.dim[0].stride == 1 && dims.dim[0].size * bytes >= kLeastPacks * kLoadBytes);
+}
+
+const char* end_of_input(const Reduction& r, const Dims& dims) {
+  int64_t last = 0;
+  for (int d = 0; d < dims.count; ++d) last += (dims.dim[d].size - 1) * dims.dim[d].stride;
+  return static_cast<const char*>(r.input) + (last + 1) * r.dtype->bytes;
+}
+
 }  // namespace
 
 void launch_fill(const Reduction& r, void* stream) {
-  const Groups& groups = r.groups;
-  const int64_t n = groups.outputs * groups.copies;
-  const auto on = static_cast<cudaStream_t>(stream);
-  if (r.indices) {
-    const int64_t bytes = n * r.index_bytes, rest = bytes % kLoadBytes;
-    auto* indices = static_cast<char*>(r.indices);
-    if (bytes > rest)
-      launch_over(bytes / kLoadBytes, stream, zero, reinterpret_cast<uint4*>(indices),
-                  bytes / kLoadBytes);
-    if (rest) check(cudaMemsetAsync(indices + bytes - rest, 0, rest, on));
-  }
+  const int64_t n = r.groups.outputs * r.groups.copies;
+  const Dims dims = result_dims(r.groups);
+  const bool packs =
+      r.values && has_runs(dims, r.dtype->bytes) && is_aligned(r.values) && is_aligned(r.indices);
+  if (r.indices && !packs) set_indices(r, n, stream);
   if (!r.values) return;
-  const Dims dims = result_dims(groups);
-  const bool as_in_memory = dims.count == 0 || (dims.count == 1 && dims.dim[0].stride == 1);
   visit_element(r, [&](auto element) {
     using Element = decltype(element);
     using Key = typename Element::Key;
-    if (kCopied<Element> && as_in_memory) {
-      check(cudaMemcpyAsync(r.values, r.input, n * sizeof(Key), cudaMemcpyDeviceToDevice, on));
-    } else {
-      const auto launch = [&](const auto& offsets) {
-        using Of = std::decay_t<decltype(offsets)>;
-        launch_over(n, stream, copy_values<Element, Of>, static_cast<const Key*>(r.input),
-                    static_cast<Key*>(r.values), n, offsets, element);
-      };
-      n >> 32 == 0 ? launch(Offsets<true>(dims)) : launch(Offsets<false>(dims));
-    }
+    const auto* input = static_cast<const Key*>(r.input);
+    auto* values = static_cast<Key*>(r.values);
+    const auto launch = [&](const auto& offsets) {
+      using Of = std::decay_t<decltype(offsets)>;
+      if (!packs)
+        return launch_over(n, stream, copy_values<Element, Of>, input, values, n, offsets, element);
+      launch_over(ceil_div(n, Vector<Key>::kWidth), stream, copy_packs<Element, Of>, input,
+                  end_of_input(r, dims), values, static_cast<char*>(r.indices), r.index_bytes, n,
+                  offsets, element);
+    };
+    n >> 32 == 0 ? launch(Offsets<true>(dims)) : launch(Offsets<false>(dims));
   });
 }
 

@@ -1,5 +1,6 @@
 // The last step of a fused convolution. Its kernels leave few positions undecided, those of NaNs
-// and infinities; a warp computes each again, with all channels.
+// and infinities. A block computes its own again, with all channels: each warp some of them, for a
+// few positions at once, so that a filter is read once for these.
 #include "cuda/finish.h"
 
 #include <bit>
@@ -11,7 +12,14 @@
 namespace reduceops::cuda {
 namespace {
 
-constexpr int kLanes = 32, kFinishThreads = 256;
+constexpr int kLanes = 32, kFinishThreads = 256, kWarps = kFinishThreads / kLanes;
+constexpr int kTogether = 4;  // positions that are computed at once
+// Positions of a block; of few ones fewer, so that all multiprocessors have some of those
+// undecided.
+constexpr int64_t kFewPositions = 1 << 15;
+inline int positions_of_block(int64_t count) {
+  return count <= kFewPositions ? kLanes : kFinishThreads;
+}
 
 struct Chosen {
   float value;
@@ -30,88 +38,163 @@ __device__ inline bool is_undecided(float extreme, bool largest) {
                  : extreme == -kInfinity || extreme >= kLarge;
 }
 
-// A lane's part of the sum of one filter at a row and column of an image.
-template <class Format>
-__device__ float part_of_sum(const FusedConvolution& c, const typename Format::Key* image,
-                             const typename Format::Key* filter, int64_t row, int64_t column) {
-  const int64_t channels = c.input[1], height = c.input[2], width = c.input[3];
-  float sum = 0;
+// Whether a channel is chosen instead of another: the first NaN, or the first of extreme ones.
+__device__ inline bool is_before(Chosen a, Chosen b, bool largest) {
+  const bool a_none = a.value != a.value, b_none = b.value != b.value;
+  if (a_none != b_none) return a_none;
+  if (!a_none && a.value != b.value) return largest ? a.value > b.value : a.value < b.value;
+  return a.channel < b.channel;
+}
+
+// A position of a result, by its image in the input.
+template <class Key>
+struct Window {
+  const Key* image;
+  int64_t row, column;
+
+  __device__ Window(const Unfinished& left, int64_t position) {
+    const FusedConvolution& c = left.convolution;
+    const int64_t rows = c.output[2], columns = c.output[3];
+    const int64_t number = position / (rows * columns);
+    image = static_cast<const Key*>(left.operands.input) +
+            number * c.input[1] * c.input[2] * c.input[3];
+    row = position / columns % rows * c.stride[0] - c.padding[0];
+    column = position % columns * c.stride[1] - c.padding[1];
+  }
+  // The channels of one of its pixels; null where that is padding.
+  __device__ const Key* pixel(const FusedConvolution& c, int64_t r, int64_t s) const {
+    const int64_t y = row + r * c.dilation[0], x = column + s * c.dilation[1];
+    const bool inside = y >= 0 && y < c.input[2] && x >= 0 && x < c.input[3];
+    return inside ? image + (y * c.input[3] + x) * c.input[1] : nullptr;
+  }
+};
+
+// A lane's parts of the sums of one filter.
+template <class Format, class Key = typename Format::Key>
+__device__ void add_parts(const FusedConvolution& c, const Window<Key> (&windows)[kTogether],
+                          const Key* filter, float (&sums)[kTogether]) {
+  const int64_t channels = c.input[1];
   for (int64_t r = 0; r < c.weight[2]; ++r) {
-    const int64_t y = row * c.stride[0] - c.padding[0] + r * c.dilation[0];
     for (int64_t s = 0; s < c.weight[3]; ++s, filter += channels) {
-      const int64_t x = column * c.stride[1] - c.padding[1] + s * c.dilation[1];
-      const bool inside = y >= 0 && y < height && x >= 0 && x < width;
-      const auto* pixel = image + (y * width + x) * channels;
-      for (int64_t i = threadIdx.x % kLanes; i < channels; i += kLanes)
-        sum += (inside ? Format::decode(pixel[i]) : 0.0f) * Format::decode(filter[i]);
+      const Key* pixels[kTogether];
+#pragma unroll
+      for (int u = 0; u < kTogether; ++u) pixels[u] = windows[u].pixel(c, r, s);
+      for (int64_t i = threadIdx.x % kLanes; i < channels; i += kLanes) {
+        const float factor = Format::decode(filter[i]);
+#pragma unroll
+        for (int u = 0; u < kTogether; ++u)
+          sums[u] += (pixels[u] ? Format::decode(pixels[u][i]) : 0.0f) * factor;
+      }
     }
   }
-  return sum;
 }
 
-// All lanes of a warp, for one position.
+// What a warp chooses of its filters, for each position; the same in all lanes.
 template <class Format>
-__device__ Chosen choose(const Unfinished& left, int64_t position) {
+__device__ void choose(const Unfinished& left, const int64_t (&positions)[kTogether],
+                       Chosen (&chosen)[kTogether]) {
   using Key = typename Format::Key;
   const FusedConvolution& c = left.convolution;
-  const int64_t columns = c.output[3], rows = c.output[2];
-  const int64_t image = position / (rows * columns);
-  const int64_t row = position / columns % rows, column = position % columns;
   const int64_t filter_size = c.weight[1] * c.weight[2] * c.weight[3];
-  const auto* input =
-      static_cast<const Key*>(left.operands.input) + image * c.input[1] * c.input[2] * c.input[3];
   const auto* weight = static_cast<const Key*>(left.operands.weight);
   const auto* bias = static_cast<const Key*>(left.operands.bias);
-  Chosen chosen{};
-  for (int64_t k = 0; k < c.weight[0]; ++k) {
-    float value = part_of_sum<Format>(c, input, weight + k * filter_size, row, column);
-    for (int lane = kLanes / 2; lane > 0; lane /= 2) value += __shfl_xor_sync(~0u, value, lane);
-    if (bias) value += Format::decode(bias[k]);
-    if (value != value) return {value, k};
-    if (k == 0 || (c.largest ? value > chosen.value : value < chosen.value)) chosen = {value, k};
+  const Window<Key> windows[kTogether] = {
+      {left, positions[0]}, {left, positions[1]}, {left, positions[2]}, {left, positions[3]}};
+  for (int64_t k = threadIdx.x / kLanes; k < c.weight[0]; k += kWarps) {
+    float sums[kTogether] = {};
+    add_parts<Format>(c, windows, weight + k * filter_size, sums);
+    bool all_none = true;  // NaNs, of which no later one is chosen
+#pragma unroll
+    for (int u = 0; u < kTogether; ++u) {
+      float& value = sums[u];
+      for (int lane = kLanes / 2; lane > 0; lane /= 2) value += __shfl_xor_sync(~0u, value, lane);
+      if (bias) value += Format::decode(bias[k]);
+      if (k < kWarps || is_before({value, k}, chosen[u], c.largest)) chosen[u] = {value, k};
+      all_none &= chosen[u].value != chosen[u].value;
+    }
+    if (all_none) break;
   }
-  return chosen;
 }
 
-// What this lane's position gets where it is undecided, else `decided`.
+// What this thread's position gets where it is undecided, else `decided`; `first`: that of thread
+// 0.
 template <class Format>
-__device__ Chosen decide(const Unfinished& left, int64_t position, bool undecided, Chosen decided) {
-  const int lane = threadIdx.x % kLanes;
-  for (uint32_t all = __reduce_add_sync(~0u, uint32_t(undecided) << lane); all; all &= all - 1) {
-    const int of = __ffs(all) - 1;
-    const Chosen chosen = choose<Format>(left, position - lane + of);
-    if (of == lane) decided = chosen;
+__device__ Chosen decide(const Unfinished& left, int64_t first, bool undecided, Chosen decided) {
+  __shared__ uint32_t undecided_of[kWarps];
+  __shared__ Chosen found[kTogether][kWarps];
+  const int lane = threadIdx.x % kLanes, warp = threadIdx.x / kLanes;
+  const uint32_t here = __reduce_add_sync(~0u, uint32_t(undecided) << lane);
+  if (lane == 0) undecided_of[warp] = here;
+  __syncthreads();
+  int of = 0;
+  uint32_t rest = undecided_of[0];
+  // The thread of the next one, the same for all threads; -1 after the last.
+  const auto next = [&] {
+    while (rest == 0 && of < kWarps) rest = ++of < kWarps ? undecided_of[of] : 0;
+    if (rest == 0) return -1;
+    const int thread = of * kLanes + __ffs(rest) - 1;
+    rest &= rest - 1;
+    return thread;
+  };
+  for (int thread = next(); thread >= 0; thread = next()) {
+    int threads[kTogether];
+    int64_t positions[kTogether];
+#pragma unroll
+    for (int u = 0; u < kTogether; ++u) {
+      // After the last one that once more.
+      if (const int another = u ? next() : -1; another >= 0) thread = another;
+      threads[u] = thread;
+      positions[u] = first + thread;
+    }
+    Chosen chosen[kTogether];
+    choose<Format>(left, positions, chosen);
+#pragma unroll
+    for (int u = 0; u < kTogether; ++u) {
+      if (lane == 0) found[u][warp] = chosen[u];
+    }
+    __syncthreads();
+    const int warps = std::min<int64_t>(kWarps, left.convolution.weight[0]);
+#pragma unroll
+    for (int u = 0; u < kTogether; ++u) {
+      if (threadIdx.x != threads[u]) continue;
+      decided = found[u][0];
+      for (int w = 1; w < warps; ++w) {
+        if (is_before(found[u][w], decided, left.convolution.largest)) decided = found[u][w];
+      }
+    }
+    __syncthreads();
   }
   return decided;
 }
 
 template <class Format>
 __global__ void __launch_bounds__(kFinishThreads)
-    finish_kernel(const __grid_constant__ Unfinished left, float scale, typename Format::Key* to) {
-  const int64_t i = blockIdx.x * int64_t(kFinishThreads) + threadIdx.x;
-  const bool inside = i < left.count;
+    finish_kernel(const __grid_constant__ Unfinished left, int of_block, float scale,
+                  typename Format::Key* to) {
+  const int64_t first = blockIdx.x * int64_t(of_block), i = first + threadIdx.x;
+  const bool inside = threadIdx.x < of_block && i < left.count;
   const float extreme = inside ? left.operands.extremes[i] : 0;
   const bool undecided = inside && is_undecided(extreme, left.convolution.largest);
-  const Chosen chosen = decide<Format>(left, i, undecided, {extreme, 0});
+  const Chosen chosen = decide<Format>(left, first, undecided, {extreme, 0});
   if (inside) to[i] = Format::encode(Format::decode(Format::encode(chosen.value)) * scale);
 }
 
 template <class Format>
 __global__ void __launch_bounds__(kFinishThreads)
-    finish_channels_kernel(const __grid_constant__ Unfinished left, int64_t* to) {
-  const int64_t i = blockIdx.x * int64_t(kFinishThreads) + threadIdx.x;
-  const bool inside = i < left.count;
+    finish_channels_kernel(const __grid_constant__ Unfinished left, int of_block, int64_t* to) {
+  const int64_t first = blockIdx.x * int64_t(of_block), i = first + threadIdx.x;
+  const bool inside = threadIdx.x < of_block && i < left.count;
   const float extreme = inside ? left.operands.extremes[i] : 0;
   const float channel = inside ? left.operands.channels[i] : 0;
   const bool undecided = inside && (is_undecided(extreme, left.convolution.largest) ||
                                     !(channel < left.convolution.weight[0]));
-  const Chosen chosen = decide<Format>(left, i, undecided, {0, static_cast<int64_t>(channel)});
+  const Chosen chosen = decide<Format>(left, first, undecided, {0, static_cast<int64_t>(channel)});
   if (inside) to[i] = chosen.channel;
 }
 
 cudaLaunchConfig_t configuration(int64_t count, void* stream) {
   cudaLaunchConfig_t config{};
-  config.gridDim = static_cast<unsigned>(ceil_div(count, kFinishThreads));
+  config.gridDim = static_cast<unsigned>(ceil_div(count, positions_of_block(count)));
   config.blockDim = kFinishThreads;
   config.stream = static_cast<cudaStream_t>(stream);
   return config;
@@ -141,14 +224,16 @@ void launch_finish(const Unfinished& left, float scale, const DType& dtype, void
   with_format(dtype, [&](auto format) {
     using Format = decltype(format);
     auto* const keys = static_cast<typename Format::Key*>(to);
-    check(cudaLaunchKernelEx(&config, finish_kernel<Format>, left, scale, keys));
+    check(cudaLaunchKernelEx(&config, finish_kernel<Format>, left, positions_of_block(left.count),
+                             scale, keys));
   });
 }
 
 void launch_finish_channels(const Unfinished& left, const DType& dtype, int64_t* to, void* stream) {
   const auto config = configuration(left.count, stream);
   with_format(dtype, [&](auto format) {
-    check(cudaLaunchKernelEx(&config, finish_channels_kernel<decltype(format)>, left, to));
+    check(cudaLaunchKernelEx(&config, finish_channels_kernel<decltype(format)>, left,
+                             positions_of_block(left.count), to));
   });
 }
 

@@ -251,7 +251,7 @@ class PlanCheck {
     require_parts_with_work();
     require(p.staged ? p.threads <= kThreads && p.lanes % 32 == 0 &&
                            p.threads % (p.lanes * p.shares) == 0
-                     : p.threads == kThreads,
+                     : p.threads <= kThreads && p.threads % 32 == 0,
             "a block as the kernel is compiled for, and whole warps with segments");
     require(p.cluster == 1, "the kernel knows of no clusters");
     require(is_power_of_two(p.shares), "a power of two of threads shares a column");

@@ -47,12 +47,48 @@ struct Sources {
   }
 };
 
-template <class T, class Sources>
-__global__ void __launch_bounds__(kThreads)
-    repeat(T* results, int64_t n, const __grid_constant__ Sources sources) {
+// Indices of any width, by their bits.
+struct Indices {
+  void* at;  // may be null
+  int bytes;
+
+  __device__ int64_t get(int64_t i) const {
+    switch (bytes) {
+      case 1:
+        return static_cast<const int8_t*>(at)[i];
+      case 2:
+        return static_cast<const int16_t*>(at)[i];
+      case 4:
+        return static_cast<const int32_t*>(at)[i];
+      default:
+        return static_cast<const int64_t*>(at)[i];
+    }
+  }
+  __device__ void put(int64_t i, int64_t bits) const {
+    switch (bytes) {
+      case 1:
+        static_cast<int8_t*>(at)[i] = static_cast<int8_t>(bits);
+        break;
+      case 2:
+        static_cast<int16_t*>(at)[i] = static_cast<int16_t>(bits);
+        break;
+      case 4:
+        static_cast<int32_t*>(at)[i] = static_cast<int32_t>(bits);
+        break;
+      default:
+        static_cast<int64_t*>(at)[i] = bits;
+    }
+  }
+};
+
+// `values` may be null.
+template <class Value, class Sources>
+__global__ void __launch_bounds__(kThreads) repeat(Value* values, const Indices indices, int64_t n,
+                                                   const __grid_constant__ Sources sources) {
   using Position = typename Sources::Position;
   struct Copy {
-    T result;
+    int64_t index;
+    Value value;
     bool is_first;
   };
   // A result that is there already is left alone, for others read it meanwhile.
@@ -60,42 +96,39 @@ __global__ void __launch_bounds__(kThreads)
       n,
       [&](int64_t i) -> Copy {
         const Position to = static_cast<Position>(i), from = sources(to);
-        return {results[from], from == to};
+        return {indices.at ? indices.get(from) : 0, values ? values[from] : Value(), from == to};
       },
-      [&](int64_t i, Copy copy) {
-        if (!copy.is_first) results[i] = copy.result;
+      [&](int64_t i, const Copy& copy) {
+        if (copy.is_first) return;
+        if (indices.at) indices.put(i, copy.index);
+        if (values) values[i] = copy.value;
       });
 }
 
-template <class T>
-void repeat_as(void* results, int64_t n, const Dims& repeats, void* stream) {
+template <class Value>
+void repeat_as(const Reduction& r, void* stream) {
+  const int64_t n = r.groups.outputs * r.groups.copies;
   const auto launch = [&](const auto& sources) {
     using Of = std::decay_t<decltype(sources)>;
-    launch_over(n, stream, repeat<T, Of>, static_cast<T*>(results), n, sources);
+    launch_over(n, stream, repeat<Value, Of>, static_cast<Value*>(r.values),
+                Indices{r.indices, r.index_bytes}, n, sources);
   };
-  n >> 32 == 0 ? launch(Sources<true>(repeats)) : launch(Sources<false>(repeats));
-}
-
-void repeat_results(void* results, int bytes, int64_t n, const Dims& repeats, void* stream) {
-  switch (bytes) {
-    case 1:
-      return repeat_as<int8_t>(results, n, repeats, stream);
-    case 2:
-      return repeat_as<int16_t>(results, n, repeats, stream);
-    case 4:
-      return repeat_as<int32_t>(results, n, repeats, stream);
-    default:
-      return repeat_as<int64_t>(results, n, repeats, stream);
-  }
+  n >> 32 == 0 ? launch(Sources<true>(r.groups.repeats)) : launch(Sources<false>(r.groups.repeats));
 }
 
 }  // namespace
 
 void launch_repeat(const Reduction& r, void* stream) {
-  const Groups& groups = r.groups;
-  const int64_t n = groups.outputs * groups.copies;
-  if (r.indices) repeat_results(r.indices, r.index_bytes, n, groups.repeats, stream);
-  if (r.values) repeat_results(r.values, r.dtype->bytes, n, groups.repeats, stream);
+  switch (r.values ? r.dtype->bytes : 1) {
+    case 1:
+      return repeat_as<int8_t>(r, stream);
+    case 2:
+      return repeat_as<int16_t>(r, stream);
+    case 4:
+      return repeat_as<int32_t>(r, stream);
+    default:
+      return repeat_as<int64_t>(r, stream);
+  }
 }
 
 }  // namespace reduceops::cuda

@@ -1,6 +1,7 @@
 """A convolution, times a number, and its extreme channel become one operator on a GPU, where cuDNN
 has a kernel for that: Inductor calls a kernel for the convolution and writes its result."""
 
+import ctypes
 import math
 import operator
 
@@ -18,7 +19,7 @@ _ENDS = {
     **{aten.amax.default: "max", aten.max.dim: "max"},
 }
 _QUESTION = "reduceops_cuda_convolution_not_fused"
-_INT32 = torch.iinfo(torch.int32).max
+_MANY = (1 << 20) - 1  # of a size that is not known; products of three fit 64 bits
 
 
 def version() -> tuple[str | None, ...]:
@@ -26,7 +27,7 @@ def version() -> tuple[str | None, ...]:
     if not libraries.cuda.loaded:
         return ()
     sizes = (128, 64, 3, 3, 1 << 20)  # with which the kernel is faster
-    return tuple(libraries.cuda.ask(_QUESTION, *sizes, width) for width in (2, 4))
+    return tuple(_why_not_fused(*sizes, width) for width in (2, 4))
 
 
 def rewrite(graph: Graph) -> list[str]:
@@ -88,12 +89,15 @@ def _is_faster(convolution: Node) -> bool:
         return False
     batch, _, rows, columns = convolution.meta["val"].shape
     sizes = [*values[1].shape, batch * rows * columns]
-    numbers = (min(_hint(size), _INT32) for size in sizes)
-    return libraries.cuda.ask(_QUESTION, *numbers, values[0].dtype.itemsize) is None
+    return _why_not_fused(*map(_hint, sizes), values[0].dtype.itemsize) is None
+
+
+def _why_not_fused(*numbers: int) -> str | None:
+    return libraries.cuda.ask(_QUESTION, *map(ctypes.c_int64, numbers))
 
 
 def _hint(size: int | torch.SymInt) -> int:
     """The size that is compiled for, without a guard on it."""
     if isinstance(size, torch.SymInt):
-        return size.node.hint if size.node.has_hint() else _INT32
+        return size.node.hint if size.node.has_hint() else _MANY
     return size

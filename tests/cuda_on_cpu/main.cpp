@@ -444,6 +444,10 @@ Case random_case() {
     c.reduced = side_by_side[below(3)];
     c.gap = below(2) ? 0 : 1 + below(4);
   }
+  if (kind == 6 && below(2)) {  // groups of one element, in runs of memory
+    for (int d = 0; d < kDims; ++d) c.sizes[d] = d == 2 ? 1 : 1 + below(d == 3 ? 900 : 3);
+    c.reduced = 4;
+  }
   c.largest = below(2);
   c.scaled = c.dtype.max_magnitude && c.dtype.bytes > 1 && below(4) == 0;
   c.values = below(2);
@@ -692,6 +696,66 @@ void check_finish() {
   }
 }
 
+// All positions of images are undecided, of more filters than a block has warps. Whole numbers, so
+// that the order of sums does not matter.
+void check_all_undecided() {
+  const DType float32{"float32", Kind::kFloat, 4, 0};
+  constexpr int64_t kImages = 2, kChannels = 33, kRows = 6, kColumns = 7, kFilters = 19, kSide = 3;
+  std::vector<float> input(kImages * kRows * kColumns * kChannels), bias(kFilters);
+  std::vector<float> weight(kFilters * kSide * kSide * kChannels);
+  for (auto* numbers : {&input, &weight, &bias}) {
+    for (float& x : *numbers) x = static_cast<float>(random_bits() % 3) - 1;
+  }
+  input[100] = NAN;
+  input[input.size() - 50] = INFINITY;
+  constexpr int64_t kCount = kImages * kRows * kColumns;  // padding keeps the size
+  float extremes[kCount], values[kCount], channels[kCount] = {};
+  int64_t found[kCount];
+  Unfinished left{};
+  FusedConvolution& c = left.convolution;
+  c.input = {kImages, kChannels, kRows, kColumns};
+  c.weight = {kFilters, kChannels, kSide, kSide};
+  c.output = {kImages, kFilters, kRows, kColumns};
+  c.stride = c.dilation = c.padding = {1, 1};
+  left.operands = {input.data(), weight.data(), bias.data(), extremes, channels};
+  left.count = kCount;
+  const auto sum_of = [&](int64_t position, int64_t k) {
+    const int64_t image = position / (kRows * kColumns);
+    float sum = bias[k];
+    for (int64_t at = 0; at < kSide * kSide; ++at) {
+      const int64_t y = position / kColumns % kRows + at / kSide - 1;
+      const int64_t x = position % kColumns + at % kSide - 1;
+      const bool inside = y >= 0 && y < kRows && x >= 0 && x < kColumns;
+      for (int64_t i = 0; i < kChannels; ++i) {
+        const int64_t pixel = ((image * kRows + y) * kColumns + x) * kChannels + i;
+        sum += (inside ? input[pixel] : 0) * weight[(k * kSide * kSide + at) * kChannels + i];
+      }
+    }
+    return sum;
+  };
+  for (const bool largest : {false, true}) {
+    c.largest = largest;
+    std::fill_n(extremes, kCount, largest ? INFINITY : -INFINITY);
+    launch_finish(left, 1, float32, values, nullptr);
+    launch_finish_channels(left, float32, found, nullptr);
+    for (int64_t i = 0; i < kCount; ++i) {
+      float best = sum_of(i, 0);
+      int64_t channel = 0;
+      for (int64_t k = 1; k < kFilters && best == best; ++k) {
+        const float sum = sum_of(i, k);
+        if (!(sum != sum || (largest ? sum > best : sum < best))) continue;
+        best = sum;
+        channel = k;
+      }
+      const bool same = values[i] == best || (values[i] != values[i] && best != best);
+      if (same && found[i] == channel) continue;
+      std::printf("undecided: %g and channel %d at %d, not %g and %d\n", values[i], int(found[i]),
+                  int(i), best, int(channel));
+      std::exit(1);
+    }
+  }
+}
+
 }  // namespace
 
 // Arguments: how many cases, and the seed.
@@ -699,6 +763,7 @@ int main(int count, char** arguments) {
   check_channels_last<uint16_t>();
   check_channels_last<uint32_t>();
   check_finish();
+  check_all_undecided();
   run(short_last_part());
   run(short_last_sum());
   run(longer_than_half(true));

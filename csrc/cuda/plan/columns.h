@@ -68,6 +68,15 @@ struct ColumnsPlan {
       lanes = halved;
       across = ceil_div(columns, lanes);
     }
+    if (!packs && in.task == Task::kExtreme) {
+      const Threads threads = one_by_one(in, outer, columns, {lanes, shares});
+      lanes = threads.lanes;
+      shares = threads.shares;
+      across = ceil_div(columns, lanes);
+      plan.threads = static_cast<int>(threads.of_block());
+    } else if (packs && in.task == Task::kExtreme) {
+      shares = shares_at_once(in, outer * across, {lanes, shares}, across == 1, plan);
+    }
     plan.across = across;
     plan.tiles = outer * across;
     if (plan.staged)  // no warp without a segment
@@ -89,6 +98,101 @@ struct ColumnsPlan {
     plan.shares = static_cast<int>(shares);
     plan.blocks = units * plan.parts;
     return true;
+  }
+
+  // How threads lie over columns.
+  struct Threads {
+    int64_t lanes, shares;
+    int64_t groups() const { return kThreads / (lanes * shares); }
+    int64_t of_block() const { return round_up(groups() * lanes * shares, 32); }  // whole warps
+  };
+
+  static constexpr double kWorthwhile = 0.8;  // of the time
+
+  // Microseconds of blocks that run at once and wait for their loads, so many of a thread at a
+  // time.
+  static double of_wave(const PlanInput& in, const Threads& t, int64_t loads) {
+    constexpr double kBlock = 1.5;
+    return static_cast<double>(ceil_div(ceil_div(in.walk, t.shares), loads)) * price::kLatency +
+           kBlock;
+  }
+
+  // Where columns fill no line, but those of neighbouring groups lie in it, too: so few threads to
+  // a column that a block has as many groups as a line, if blocks still fill the GPU, or are so few
+  // that they are cut into parts.
+  static int64_t shares_beside_neighbours(const PlanInput& in, int64_t outer, int64_t columns,
+                                          Threads usual) {
+    const Dims& axes = in.groups.axes;
+    const int64_t pitch = axes.count > 1 ? axes.dim[1].stride * in.bytes : 0;
+    if (pitch == 0 || pitch > kBurstBytes || axes.dim[1].size * pitch < kLineBytes ||
+        usual.lanes != columns || in.along().stride * in.bytes <= pitch)
+      return usual.shares;
+    int64_t best = usual.shares;
+    for (Threads t = usual; t.groups() * pitch < kLineBytes && t.shares > 1;) {
+      t.shares /= 2;
+      const int64_t blocks = ceil_div(outer, t.groups());
+      if (blocks < in.multiprocessors || blocks >= 2 * in.multiprocessors) best = t.shares;
+    }
+    return best;
+  }
+
+  // Of elements that are loaded one by one: what takes time is to wait for them. Blocks that find
+  // no room at once take as long again, and so do lanes that lie beside the last column. So columns
+  // are cut less, and shared by more threads or fewer, where that saves a fifth.
+  static Threads one_by_one(const PlanInput& in, int64_t outer, int64_t columns, Threads usual) {
+    const int64_t most_loads = column_loads(in.bytes, false);
+    const auto blocks = [&](const Threads& t) {
+      return ceil_div(outer * ceil_div(columns, t.lanes), t.groups());
+    };
+    const auto waves = [&](const Threads& t) {
+      const int64_t room = column_blocks(in.bytes, false) * kThreads / t.of_block();
+      return ceil_div(blocks(t), in.multiprocessors * room);
+    };
+    const auto time = [&](const Threads& t) {
+      return static_cast<double>(waves(t)) * of_wave(in, t, most_loads);
+    };
+    // Threads to one that has a column: of few blocks, which are cut into parts that fill the GPU.
+    const auto idle = [&](const Threads& t) {
+      return static_cast<double>(blocks(t) * t.of_block()) /
+             static_cast<double>(outer * columns * t.shares);
+    };
+    const int64_t beside = shares_beside_neighbours(in, outer, columns, usual);
+    if (beside < usual.shares) return {usual.lanes, beside};
+    if (waves(usual) == 1 && idle(usual) < 1 / kWorthwhile) return usual;
+    const bool few = blocks(usual) < in.multiprocessors;
+    const auto cost = [&](const Threads& t) { return few ? idle(t) : time(t); };
+    Threads best = usual;
+    double least = kWorthwhile * cost(usual);
+    for (const int64_t lanes : {usual.lanes, std::min<int64_t>(columns, kThreads)}) {
+      // Where threads are alone with their columns, the results of a block follow each other.
+      for (int64_t shares = lanes < columns ? 2 : 1; lanes * shares <= kThreads; shares *= 2) {
+        const Threads other{lanes, shares};
+        if (in.walk < in.tuning.column_loads * shares) break;
+        if ((blocks(other) < in.multiprocessors) != few || cost(other) > least) continue;
+        least = cost(other);
+        best = other;
+      }
+    }
+    return best;
+  }
+
+  // Of packs, fewer threads to a column where blocks find room at once then, if that saves a fifth.
+  static int64_t shares_at_once(const PlanInput& in, int64_t tiles, Threads usual, bool one_tile,
+                                const Plan& plan) {
+    const bool packed = in.bytes <= 4 && in.groups.reduced.count == 1;  // packed_columns.cu
+    const int64_t room = in.multiprocessors * (packed ? packed_blocks(plan.realigned)
+                                                      : column_blocks(in.bytes, plan.vector));
+    const int64_t loads = packed ? kPackedLoads : column_loads(in.bytes, plan.vector);
+    const auto blocks = [&](const Threads& t) { return ceil_div(tiles, t.groups()); };
+    const auto time = [&](const Threads& t) {
+      return static_cast<double>(ceil_div(blocks(t), room)) * of_wave(in, t, loads);
+    };
+    // Where threads are alone with their columns, the results of a block follow each other.
+    const int64_t least = one_tile || 2 * usual.lanes > kThreads ? 1 : 2;
+    Threads fewer = usual;
+    while (fewer.shares > least && blocks(fewer) > room) fewer.shares /= 2;
+    const bool fill = blocks(fewer) >= in.multiprocessors;
+    return fill && time(fewer) <= kWorthwhile * time(usual) ? fewer.shares : usual.shares;
   }
 
   // Long columns of 32 bits under a mask whose bytes lie as they do; of other types and of shorter
@@ -177,11 +281,21 @@ struct ColumnsPlan {
               .in_flight = in_flight(in, plan, in.bytes == 1 ? 2 : 3, 4 * kLoadBytes),
               .extra = extra};
     }
+    // Lanes that lie beside the last column take as long as others. Over several dims it takes
+    // divisions to find the next run, which is that of the next element if runs are short.
+    const double idle = static_cast<double>(plan.across * plan.lanes) /
+                        static_cast<double>(std::max<int64_t>(1, in.inner().size));
+    const int dims = in.groups.reduced.count;
+    double of_element = price::kScalarColumn;
+    if (dims > 1)
+      of_element += price::kSameRun + price::kNextRun * dims *
+                                          std::min(1., static_cast<double>(plan.shares) /
+                                                           static_cast<double>(in.along().size));
     const double sector = sectors_of(std::min(32, plan.lanes),
                                      static_cast<double>(in.inner().stride * in.bytes), in.bytes);
     return {.read = read,
             .sectors = traffic.elements * sector,
-            .instructions = price::kScalarColumn * traffic.elements + 270 * shares,
+            .instructions = of_element * idle * traffic.elements + 270 * shares,
             .in_flight = in_flight(in, plan, resident, static_cast<double>(loads) * sector),
             .extra = extra};
   }

@@ -17,27 +17,36 @@ struct RowsPlan {
     const int64_t width = in.elements_of_load(), outputs = in.groups.outputs;
     const bool packed = is_packed(in);
     const bool long_runs =
-        reduced.count == 1 || packed || in.along().size >= in.tuning.min_vector_run;
+        reduced.count <= 1 || packed || in.along().size >= in.tuning.min_vector_run;
     plan.spaced = reduced.count > 0 && in.along().stride == 2 && long_runs && in.bytes <= 4 &&
                   in.task == Task::kExtreme;
     plan.vector = plan.spaced || (reduced.count > 0 && in.along().stride == 1 && long_runs);
     const int64_t full = in.multiprocessors * in.tuning.blocks_per_multiprocessor;
     const int64_t loads = plan.vector ? ceil_div(in.walk, width) : in.walk;
-    // A warp to a row or a block, whichever has fewer rounds of loads to wait for.
+    // A warp to a row or a block, whichever has fewer rounds of loads to wait for. Of small
+    // elements that are loaded one by one, a block takes about half a round to combine its warps.
     const auto rounds = [&](int64_t lanes) {
       const int64_t rows_at_once = in.multiprocessors * kRowLoads / (kFewLoads * lanes);
-      return ceil_div(outputs, rows_at_once) * ceil_div(loads, lanes * kFewLoads);
+      const int64_t combining = !plan.vector && in.bytes <= 2 && lanes > 32;
+      return ceil_div(outputs, rows_at_once) * (2 * ceil_div(loads, lanes * kFewLoads) + combining);
     };
     // Neighbouring threads read a mask that lies across the rows in neighbouring rows.
     const bool across = is_mask_across(in) && in.walk <= kMaxPartExtent;
     // A row of several parts has a block to each: only such are combined by clusters.
     const bool whole_block = in.walk > kMaxPartExtent || (!across && rounds(kThreads) < rounds(32));
     plan.lanes = whole_block ? kThreads : in.lanes_of(loads);
-    if (across) plan.lanes = std::min(plan.lanes, kLanesAcross);
+    if (across) {  // more of few rows, which would leave most of a block without one
+      const int64_t lanes = std::max<int64_t>(kLanesAcross, kThreads / ceil_pow2(outputs));
+      plan.lanes = static_cast<int>(std::min<int64_t>(plan.lanes, lanes));
+    }
     const int64_t units = ceil_div(outputs, kThreads / plan.lanes);
     int64_t wanted = 1;
     if (units < full && (whole_block || across)) {
-      wanted = std::min(ceil_div(full, units), loads / (plan.lanes * in.tuning.part_loads));
+      int64_t parts = ceil_div(full, units);
+      // Of loads of an element as many in flight as find room.
+      if (!plan.vector && in.task == Task::kExtreme)
+        parts = std::max(parts, in.multiprocessors * kRowLoads / (kThreads * kFewLoads) / units);
+      wanted = std::min(parts, loads / (plan.lanes * in.tuning.part_loads));
       // A cluster combines its parts without a second kernel.
       if (in.bulk && whole_block && plan.vector && units * kCluster * 2 > in.multiprocessors)
         wanted = std::min(wanted, kCluster);
