@@ -138,6 +138,19 @@ def test_order_and_offset(dtype, shape, order, device):
         check(x.to(dtype).to(device), dim)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_few_large_among_many_equal_ones(dtype, device):
+    """What adding a small element loses is the same each time: it must not add up."""
+    below = torch.linspace(11.5, 13.5, 64)
+    for large in (1, 2, 4, 8):
+        rows = -below.repeat_interleave(2048).view(64, 2048)
+        rows[:, :large] = 0
+        for x in (rows, rows[:, :255], rows[:, :64]):
+            x = x.to(dtype).to(device)
+            check(x, 1, context=large)
+            check(x.T.contiguous(), 0, context=large)
+
+
 @each_dtype
 @pytest.mark.parametrize("shape", [(20, 30), (7, 300), (300, 7), (2, 5000), (5000, 2), (40, 700)])
 def test_nans_and_infinities(dtype, shape, device):

@@ -548,14 +548,12 @@ struct SoftmaxMax {
       const auto before = best_.smallest();
       best_.take(source, packs, number);
       if (best_.smallest() != before) sum_.raise(number_of<F>(best_.smallest()));
-      Sum some = 0;
 #pragma unroll
       for (int i = 0; i < kPacks; ++i) {
         Sum x[kWidth];
         numbers_of<F>(source.bits(packs[i]), x);
-        some += sum_.of(x);
+        sum_.add(sum_.of(x));
       }
-      sum_.add(some);
     }
     template <class Again>
     __device__ Summed<F, uint32_t> state(const Source& source, Again again) const {
