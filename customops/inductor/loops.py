@@ -1,8 +1,10 @@
 """A reduction as a loop of Inductor's, fused with what comes before and after it."""
 
 import ctypes
+import functools
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import sympy
@@ -12,6 +14,7 @@ from torch._inductor.runtime.hints import ReductionHint
 from torch._inductor.virtualized import V, ops
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+from torch.utils._sympy.functions import FloorDiv
 
 from .. import checks, libraries
 from . import coarsening, keys
@@ -34,7 +37,9 @@ from .keys import (
 from .signs import may_be_negative_zero
 
 _BACKENDS = {"cpu": "cpp", "cuda": "triton"}
+_INTEGER = {FLOAT32: INT32, FLOAT64: INT64}
 _NO_POSITION = (1 << 31) - 1
+_MOST_ZEROS = 1 << 21  # of a group whose size is a symbol
 # Inductor reduces as many elements in one go, the second number where it reads rows alone.
 _IN_REGISTERS = (64, 1024)
 
@@ -155,8 +160,9 @@ class Loop:
         if cut is not None and self.extent == self.size[dim] and cut.rest == 1:
             return self._in_one_thread(cut)
         if not self.indices and (zeros := self._zeros()):
-            # In rows it has little to gain from taking elements in turn.
-            return self._value_with_zeros(zeros, None if reads.neighbours else cut), None
+            # In short rows it has little to gain from taking elements in turn.
+            short = reads.neighbours and self._is_at_most(64)
+            return self._value_with_zeros(zeros, None if short else cut), None
         wide = self.order.width == 64  # and no integer holds a key and a position
         left = cut.rest * self.extent / self.size[dim] if cut else self.extent
         in_registers = self._is_in_registers(left, reads.rows)
@@ -185,19 +191,24 @@ class Loop:
             position = position * self.size[d] + index[d]
         return position
 
-    def _best(self, cut: Coarsening | None, word: torch.dtype) -> Callable:
+    def _group(self, index) -> list[sympy.Expr]:
+        """Where the result of an element's group is."""
+        zero = sympy.Integer(0)
+        group = [(d, zero if d in self.dims else i) for d, i in enumerate(index)]
+        return [i for d, i in group if self.keepdim or d not in self.dims]
+
+    def _best(self, cut: Coarsening | None, word: torch.dtype, order: Order, load: Callable):
         """Of an index: an element, comparable, and its position, of `word`; the best of those that
         one thread takes."""
-        load = self._load()
         if cut is None:
             return lambda index: (
-                self.order.comparable(load(index)),
+                order.comparable(load(index)),
                 keys.index(self._position(index), word),
             )
         step = cut.rest * sympy.prod([self.size[d] for d in self.dims if d > cut.dim])
 
         def best(index):
-            element, at = cut.best(self.order, load, index)
+            element, at = cut.best(order, load, index)
             at = ops.mul(ops.to_dtype(at, word), keys.index(step, word))
             return element, ops.add(at, keys.index(self._position(index), word))
 
@@ -209,6 +220,19 @@ class Loop:
         if cut is not None:
             left[cut.dim] = sympy.Integer(cut.rest)
         return left
+
+    @property
+    def _turns(self) -> bool:
+        """Whether products are in the reverse order of what is multiplied."""
+        return self.scale < 0
+
+    def _product_is_zero_for_zeros(self) -> bool:
+        """And for nothing else, and products are in the order of what is multiplied, or in the
+        reverse."""
+        if not _keeps_order(self.scale, self.order.dtype):
+            return False
+        with unset_fake_temporarily():
+            return largest_zero(self.scale, self.order.dtype) == 0
 
     def _may_be_negative_zero(self) -> bool:
         load, dtype = self.x.make_loader(), self.order.dtype
@@ -228,7 +252,7 @@ class Loop:
         if form is None:
             raise NoLoop("no integer holds its elements and their positions")
         mask = lowering.expand(self.mask, [*self.size]).make_loader() if masked else None
-        best = self._best(cut, form.word)
+        best = self._best(cut, form.word, self.order, load)
 
         def packed(index):
             if cut is not None:
@@ -247,7 +271,7 @@ class Loop:
         )
 
     def _in_one_thread(self, cut: Coarsening) -> tuple[Any, Any]:
-        best, size = self._best(cut, INT64), self._size_of_results()
+        best, size = self._best(cut, INT64, self.order, self._load()), self._size_of_results()
 
         def of_group(index):
             index = [*index]
@@ -264,19 +288,18 @@ class Loop:
     def _in_two_steps(self, cut: Coarsening | None) -> tuple[Any, Any]:
         """Inductor's own minimum or maximum, then the first position of what equals it. (Elements
         are in registers; the first step alone takes a third of a minimum of integers.)"""
-        best, order, hint = self._best(cut, INT32), self.order, cut and cut.hint
+        order, hint = self.order, cut and cut.hint
+        best = self._best(cut, INT32, order, self._load())
         signed = self.values and order.floating
         own, left = "max" if order.floating and order.largest else "min", self._left(cut)
         extremes, _ = self._reduce(
             lambda index: best(index)[0], left, order.compared, own, hint=hint
         )
         load_extreme = extremes.make_loader()
-        kept = [d for d in range(len(self.size)) if d not in self.dims]
 
         def position(index):
             element, at = best(index)
-            group = [sympy.Integer(0) if d in self.dims else i for d, i in enumerate(index)]
-            extreme = load_extreme(group if self.keepdim else [index[d] for d in kept])
+            extreme = load_extreme(self._group(index))
             equal = ops.eq(element, extreme)
             if order.floating:  # a NaN is the extreme one, if there is one
                 equal = ops.logical_or(equal, ops.ne(element, element))
@@ -319,23 +342,38 @@ class Loop:
     def _zeros(self) -> Zeros | None:
         """An order of floats with room for the positions of zeros."""
         wide = FLOAT64 if self.order.dtype == FLOAT64 else FLOAT32
-        if not self.extent.is_number:
+        if self.extent.is_number:
+            extent = int(self.extent)
+        elif self._fits(_MOST_ZEROS):
+            extent = _MOST_ZEROS
+        else:
             return None
-        zeros = Zeros(wide, self.order.largest, int(self.extent))
+        zeros = Zeros(wide, self.order.largest, extent)
         return zeros if zeros.fits else None
 
     def _value_with_zeros(self, form: Zeros, cut: Coarsening | None) -> ir.TensorBox:
-        """The values alone, by one minimum of integers."""
-        best, dtype = self._best(cut, form.word), self.order.dtype
+        """The values alone, by one minimum of integers: of the numbers multiplied, where products
+        are in their order and zero where they are."""
+        dtype, order, load = self.order.dtype, self.order, self._load()
+        multiply = self._product_is_zero_for_zeros()
+        if multiply:
+            load, largest = self.x.make_loader(), order.largest != self._turns
+            order, form = replace(order, largest=largest), replace(form, largest=largest)
+        best = self._best(cut, form.word, order, load)
 
         def packed(index):
-            product, at = best(index)
-            return form.pack(ops.to_dtype(product, form.dtype), at)
+            element, at = best(index)
+            return form.pack(ops.to_dtype(element, form.dtype), at)
 
         hint = cut and cut.hint
         least, size = self._reduce(packed, self._left(cut), form.word, "min", hint=hint)
         load_least = least.make_loader()
-        return self._result(size, lambda index: ops.to_dtype(form.value(load_least(index)), dtype))
+
+        def value(index):
+            found = ops.to_dtype(form.value(load_least(index)), dtype)
+            return self._product(found) if multiply else found
+
+        return self._result(size, value)
 
     def _product_of_the_extreme(self, zeros: bool) -> ir.TensorBox:
         """The values alone, as Inductor's own minimum of floats, which vectorizes better than one
@@ -345,41 +383,76 @@ class Loop:
         load, dtype = self.x.make_loader(), self.order.dtype
         if not _keeps_order(self.scale, dtype):
             raise NoLoop("products with this scale are not in the order of what is multiplied")
-        wide, word = (FLOAT64, INT64) if dtype == FLOAT64 else (FLOAT32, INT32)
+        if not self._fits(1 << 30):
+            raise NoLoop("its extent may be too large")
+        own = "max" if self.order.largest != self._turns else "min"
+        extremes, size = self._reduce(load, self.size, dtype, own)  # rounded, as they are written
+        load_extreme, wide = extremes.make_loader(), FLOAT64 if dtype == FLOAT64 else FLOAT32
+
+        # What is computed of a result is computed of what it is before it is in memory.
+        is_read = any(user.op != "output" for user in V.graph.current_node.users)
+
+        def product(index):
+            factor = number(self.scale, wide)
+            found = ops.to_dtype(ops.mul(ops.to_dtype(load_extreme(index), wide), factor), dtype)
+            return rounded(found, dtype) if is_read else found
+
+        value = product
+        if zeros:
+            load_sign = self._sign_of_the_first_zero(load_extreme, own, wide)
+
+            def value(index):
+                sign = load_sign(index)
+                odd = ops.bitwise_and(sign, keys.constant(1, _INTEGER[wide]))
+                negative = ops.ne(odd, keys.constant(int(self._turns), _INTEGER[wide]))
+                zero = ops.where(negative, number(-0.0, wide), number(0.0, wide))
+                found = ops.lt(sign, keys.constant(0, _INTEGER[wide]))
+                return ops.where(found, ops.to_dtype(zero, dtype), product(index))
+
+        return self._result(size, value)
+
+    def _sign_of_the_first_zero(self, load_extreme: Callable, own: str, wide: torch.dtype):
+        """A loader of what `sign_of_zeros` finds among what is multiplied, of each group whose
+        product is a zero of a sign that the extreme does not tell; else of no negative integer."""
+        load, word = self.x.make_loader(), _INTEGER[wide]
         with unset_fake_temporarily():
-            least_bits = largest_zero(self.scale, dtype)
-        turned = self.scale < 0
+            least_bits = largest_zero(self.scale, self.order.dtype)
 
         def number_of(index):
             return ops.to_dtype(load(index), wide)
 
+        def bits_of(index):
+            return ops.to_dtype_bitcast(number_of(index), word, wide)
+
+        # Of one of the signs only zeros are as extreme.
+        load_bits = self._reduce(bits_of, self.size, word, own)[0].make_loader()
+
+        def is_open(index):
+            extreme = ops.to_dtype_bitcast(ops.to_dtype(load_extreme(index), wide), word, wide)
+            magnitude = ops.bitwise_and(extreme, keys.constant(torch.iinfo(word).max, word))
+            is_zero = ops.le(magnitude, keys.constant(least_bits, word))
+            negative = ops.lt(load_bits(index), keys.constant(0, word))
+            return ops.logical_and(is_zero, negative if own == "min" else ops.logical_not(negative))
+
+        dim = max(self.dims, key=lambda d: _hint(self.size[d]))
+        starts, left = _parts(self.size[dim])
+
+        def first(index):
+            signs = []
+            for start in starts:
+                place = [*index]
+                place[dim] += start
+                at = self._position(place)
+                signs.append(sign_of_zeros(number_of(place), at, wide, least_bits))
+            return functools.reduce(ops.minimum, signs)
+
         def sign(index):
-            return sign_of_zeros(number_of(index), self._position(index), wide, least_bits)
+            # A branch: of most groups the elements are not computed anew.
+            return ops.masked(is_open(self._group(index)), lambda: first(index), 0)
 
-        if not self._fits(1 << 30):
-            raise NoLoop("its extent may be too large")
-        own = "max" if self.order.largest != turned else "min"
-        extremes, size = self._reduce(number_of, self.size, wide, own)
-        load_extreme = extremes.make_loader()
-
-        def product_of(index):
-            return self._product(ops.to_dtype(load_extreme(index), dtype))
-
-        if not zeros:
-            return self._result(size, product_of)
-        load_sign = self._reduce(sign, self.size, word, "min")[0].make_loader()
-
-        def value(index):
-            product = product_of(index)
-            one, odd = ops.constant(1, word), ops.constant(0 if turned else 1, word)
-            negative = ops.eq(ops.bitwise_and(load_sign(index), one), odd)
-            zero = ops.where(negative, number(-0.0, wide), number(0.0, wide))
-            # Where denormals count as zeros, none may have been found.
-            found = ops.lt(load_sign(index), ops.constant(0, word))
-            is_zero = ops.logical_and(ops.eq(product, ops.constant(0.0, dtype)), found)
-            return ops.where(is_zero, ops.to_dtype(zero, dtype), product)
-
-        return self._result(size, value)
+        size = [*self.size]
+        size[dim] = left
+        return self._reduce(sign, size, word, "min")[0].make_loader()
 
     # What loops are made of.
 
@@ -503,6 +576,14 @@ class Loop:
             written=_is_written(V.graph.current_node),
             indices=self.indices,
         )
+
+
+def _parts(extent: sympy.Expr) -> tuple[list[sympy.Expr], sympy.Expr]:
+    """Where parts of a dim start, which may overlap, and their size."""
+    count = min(8, int(extent)) if extent.is_number else 8
+    size = FloorDiv(extent + count - 1, sympy.Integer(count))
+    last = sympy.Integer(max(count - 1, 1))
+    return [FloorDiv(n * (extent - size), last) for n in range(count)], size
 
 
 def _reads_bools(x: ir.TensorBox) -> bool:
