@@ -209,16 +209,16 @@ struct SoftmaxRows : SoftmaxWalk<Format> {
     }
     V sum{}, excess{};  // by which the sum is too large: what rounding added (Kahan)
     int64_t i = 0;
-    const auto next_sum = [&]<int kVectors>(std::integral_constant<int, kVectors>)
-                              REDUCEOPS_INLINED {
-      V v[kVectors];
-      for (int u = 0; u < kVectors; ++u) {
-        v[u] = Lanes::load(p + i + u * kLanes);
-        prefetch<kIntoL2>(next + (i + u * kLanes) / kAskedFirst * (kAskedFirst - 1), ahead);
-      }
-      i += kVectors * kLanes;
-      return Lanes::template sum_of_exp<kVectors>(v, base);
-    };
+    const auto next_sum =
+        [&]<int kVectors>(std::integral_constant<int, kVectors>) REDUCEOPS_INLINED {
+          V v[kVectors];
+          for (int u = 0; u < kVectors; ++u) {
+            v[u] = Lanes::load(p + i + u * kLanes);
+            prefetch<kIntoL2>(next + (i + u * kLanes) / kAskedFirst * (kAskedFirst - 1), ahead);
+          }
+          i += kVectors * kLanes;
+          return Lanes::template sum_of_exp<kVectors>(v, base);
+        };
     while (i + 8 * kLanes <= n) {
       const V added = next_sum(std::integral_constant<int, 8>()) - excess, total = sum + added;
       excess = (total - sum) - added;
