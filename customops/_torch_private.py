@@ -28,7 +28,8 @@ _missing: set[str] = set()
 
 def _find(module: str, name: str, fallback: Any, without: str) -> Any:
     path = f"{module}.{name}"
-    LOST[path] = f"{LOST[path]}; {without}" if path in LOST else without
+    known = LOST.get(path, without)
+    LOST[path] = known if without in known else f"{known}; {without}"
     try:
         if path in _hidden:
             raise AttributeError(path)
@@ -190,6 +191,11 @@ def functional_all_gather(x: torch.Tensor, group: Any) -> torch.Tensor:
     ranks = torch.distributed.get_world_size(group)
     gathered = collectives.all_gather_into_tensor(x, ranks, group.group_name)
     return collectives.wait_tensor(gathered)
+
+
+def group_named(name: str) -> Any:
+    """The process group with this name, which torch's own functional collectives look up so."""
+    return torch.distributed.distributed_c10d._resolve_process_group(name)
 
 
 def direct_all_gather(group: Any, device_type: str) -> Callable[[torch.Tensor, torch.Tensor], Any]:
