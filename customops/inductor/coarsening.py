@@ -143,10 +143,8 @@ def plan(extent: int, dim: int, reads: Reads, many: bool) -> Coarsening | None:
 
 
 def _plan_rows(extent: int, dim: int, light: bool) -> Coarsening | None:
-    if extent <= 64:
-        return Coarsening(dim, extent, max(8, _power_of_two(-(-extent // 4))), ReductionHint.INNER)
     if extent < 512:
-        return None
+        return Coarsening(dim, extent, max(8, _power_of_two(-(-extent // 4))), ReductionHint.INNER)
     if not light and extent <= 8 * _TILE:
         # Copies of a function are worth it where a warp or so takes what is left.
         return Coarsening(dim, extent, 128, ReductionHint.INNER) if extent <= _TILE else None

@@ -38,7 +38,6 @@ from .signs import may_be_negative_zero
 
 _BACKENDS = {"cpu": "cpp", "cuda": "triton"}
 _INTEGER = {FLOAT32: INT32, FLOAT64: INT64}
-_NO_POSITION = (1 << 31) - 1
 _MOST_ZEROS = 1 << 21  # of a group whose size is a symbol
 # Inductor reduces as many elements in one go, the second number where it reads rows alone.
 _IN_REGISTERS = (64, 1024)
@@ -140,6 +139,8 @@ class Loop:
     def results(self) -> tuple[Any, Any]:
         """The values and the indices, of which one may be None."""
         if not self.for_threads:
+            if self.indices and self.order.dtype == INT64 and self._is_computed_alike():
+                return self._in_two_steps(None, INT64)
             if self.indices:
                 return self._packed(None)
             zeros = self._may_be_negative_zero()
@@ -166,8 +167,10 @@ class Loop:
         wide = self.order.width == 64  # and no integer holds a key and a position
         left = cut.rest * self.extent / self.size[dim] if cut else self.extent
         in_registers = self._is_in_registers(left, reads.rows)
-        if (wide or cut is None) and in_registers and self.mask is None:
-            return self._in_two_steps(cut)
+        # (Two steps beside a store of strided elements take longer than one.)
+        two = wide or cut is None and (free or reads.neighbours)
+        if two and in_registers and self.mask is None:
+            return self._in_two_steps(cut, INT32)
         return self._packed(cut)
 
     # What is reduced.
@@ -285,11 +288,12 @@ class Loop:
             result.realize()  # or whoever reads it would compute it anew
         return values, indices
 
-    def _in_two_steps(self, cut: Coarsening | None) -> tuple[Any, Any]:
-        """Inductor's own minimum or maximum, then the first position of what equals it. (Elements
-        are in registers; the first step alone takes a third of a minimum of integers.)"""
+    def _in_two_steps(self, cut: Coarsening | None, word: torch.dtype) -> tuple[Any, Any]:
+        """Inductor's own minimum or maximum, then the first position, of `word`, of what equals it.
+        (On a GPU elements are in registers; the first step alone takes a third of a minimum of
+        integers.)"""
         order, hint = self.order, cut and cut.hint
-        best = self._best(cut, INT32, order, self._load())
+        best = self._best(cut, word, order, self._load())
         signed = self.values and order.floating
         own, left = "max" if order.floating and order.largest else "min", self._left(cut)
         extremes, _ = self._reduce(
@@ -303,12 +307,12 @@ class Loop:
             equal = ops.eq(element, extreme)
             if order.floating:  # a NaN is the extreme one, if there is one
                 equal = ops.logical_or(equal, ops.ne(element, element))
-            at = self._signed(element, at, INT32) if signed else at
-            return ops.where(equal, at, ops.constant(_NO_POSITION, INT32))
+            at = self._signed(element, at, word) if signed else at
+            return ops.where(equal, at, ops.constant(torch.iinfo(word).max, word))
 
-        positions, size = self._reduce(position, left, INT32, "min", hint=hint)
+        positions, size = self._reduce(position, left, word, "min", hint=hint)
         load_position = positions.make_loader()
-        return self._results(size, load_extreme, load_position, INT32 if signed else None)
+        return self._results(size, load_extreme, load_position, word, signed)
 
     def _signed(self, element, at, word):
         """A position and, below it, the sign of a float."""
@@ -317,19 +321,21 @@ class Loop:
         sign = keys.sign(ops.to_dtype(element, wide), wide, word)
         return ops.add(ops.add(at, at), sign)
 
-    def _results(self, size, load_extreme, load_position, signed: torch.dtype | None):
-        """With `signed` positions are those integers, and have a sign below."""
+    def _results(self, size, load_extreme, load_position, word: torch.dtype, signed: bool):
+        """With `signed` positions have a sign below."""
 
         def constant(value):
-            return ops.constant(value, signed)
+            return ops.constant(value, word)
 
         def position(index):
             position = load_position(index)
-            return position if signed is None else ops.bitwise_right_shift(position, constant(1))
+            position = ops.bitwise_right_shift(position, constant(1)) if signed else position
+            # What equalled it may be gone, if somebody writes to the input meanwhile.
+            return ops.minimum(position, keys.index(self.extent - 1, word))
 
         def value(index):
             extreme = load_extreme(index)
-            if signed is None:
+            if not signed:
                 return self.order.element(extreme)
             dtype = self.order.compared
             negative = ops.ne(ops.bitwise_and(load_position(index), constant(1)), constant(0))
@@ -337,7 +343,7 @@ class Loop:
             is_zero = ops.eq(extreme, ops.constant(0.0, dtype))
             return self.order.element(ops.where(is_zero, zero, extreme))
 
-        return self._result(size, value), self._indices(size, position, INT32)
+        return self._result(size, value), self._indices(size, position, word)
 
     def _zeros(self) -> Zeros | None:
         """An order of floats with room for the positions of zeros."""
@@ -371,7 +377,10 @@ class Loop:
 
         def value(index):
             found = ops.to_dtype(form.value(load_least(index)), dtype)
-            return self._product(found) if multiply else found
+            if not multiply:
+                return found
+            # A compiler may make a product with -1 a negation, of NaNs too.
+            return ops.where(ops.ne(found, found), found, self._product(found))
 
         return self._result(size, value)
 
@@ -562,6 +571,13 @@ class Loop:
         if not config.triton.persistent_reductions:
             return False
         return left.is_number and left <= _IN_REGISTERS[rows] and _hint(self.groups) >= 1 << 10
+
+    def _is_computed_alike(self) -> bool:
+        """Whether two loops of a CPU see the same elements: each operation is exact, or rounded to
+        the nearest number, whatever the vectors are. And it is cheap to have it done twice."""
+        if self.mask is not None or config.cpp.enable_floating_point_contract_flag != "off":
+            return False
+        return reads_along(self._load(), self.size, self.dims[-1]).light
 
     def _facts(self) -> Facts:
         inner = self.x.data
