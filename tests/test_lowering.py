@@ -339,13 +339,28 @@ def test_dtypes(dtype, device):
     result, calls_ours, _ = compile_and_run(function, x, mask)
     bools = dtype == torch.bool and device == "cpu"  # whose bytes in memory may be any
     float8 = dtype.is_floating_point and dtype.itemsize == 1 and device == "cuda"
-    wide = dtype.itemsize == 8 and (dtype, device) != (torch.int64, "cpu")
-    in_kernel = wide or bools or float8
+    in_kernel = dtype.itemsize == 8 or bools or float8
     assert calls_ours == in_kernel
     expected = function(x.cpu(), mask.cpu())  # CUDA does not roll every dtype
     expected = tuple(tensor.to(device) for tensor in expected)
     # (A NaN is any NaN, as the docs say.)
     opspec.assert_same(tuple(result), expected, opspec.ANY_NAN)
+
+
+def test_int64_on_a_cpu():
+    """Where elements are computed twice alike: the extreme, then the first that equals it."""
+
+    def function(x):
+        x = x * 3 - 1
+        found = [*customops.max(x, 1), *customops.min(x, -1, True), customops.argmin(x, [0, 2])]
+        return *found, customops.argmax(x.flip(0), 0)
+
+    x = data.make((3, 40, 17), torch.int64, "special")
+    for values in (x, x % 3, torch.zeros_like(x)):
+        result, calls_ours, _ = compile_and_run(function, values)
+        opspec.assert_same(tuple(result), function(values))
+        assert not calls_ours
+    assert compile_and_run(lambda x: customops.argmax((x / 7).exp().long(), 1), x)[1]
 
 
 def test_16_bits_that_become_32(device):
