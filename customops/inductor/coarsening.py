@@ -78,6 +78,7 @@ class Reads:
     rows: bool  # such elements alone
     fused: bool  # what Inductor may compute in the loop that reads it
     light: bool  # little is computed
+    operations: int
 
 
 def reads_along(load: Callable, size: Sequence[sympy.Expr], dim: int) -> Reads:
@@ -110,7 +111,8 @@ def reads_along(load: Callable, size: Sequence[sympy.Expr], dim: int) -> Reads:
             fused = fused or along != isinstance(buffer.data, ir.Reduction)
             scattered = scattered or along  # what it reads is not known here
     light = counted.num_ops <= _FEW and set(counted.used_ops) <= _LIGHT
-    return Reads(neighbours, neighbours and not scattered, fused, light)
+    rows = neighbours and not scattered
+    return Reads(neighbours, rows, fused, light, counted.num_ops)
 
 
 def parts(extent: int, itemsize: int, groups: int) -> int:

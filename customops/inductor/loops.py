@@ -39,6 +39,7 @@ from .signs import may_be_negative_zero
 _BACKENDS = {"cpu": "cpp", "cuda": "triton"}
 _INTEGER = {FLOAT32: INT32, FLOAT64: INT64}
 _MOST_ZEROS = 1 << 21  # of a group whose size is a symbol
+_MOST_OPERATIONS = 100  # of elements taken in turn, for a compiler takes its time for them
 # Inductor reduces as many elements in one go, the second number where it reads rows alone.
 _IN_REGISTERS = (64, 1024)
 
@@ -444,7 +445,8 @@ class Loop:
             return ops.logical_and(is_zero, negative if own == "min" else ops.logical_not(negative))
 
         dim = max(self.dims, key=lambda d: _hint(self.size[d]))
-        starts, left = _parts(self.size[dim])
+        copies = _MOST_OPERATIONS // max(reads_along(load, self.size, dim).operations, 1)
+        starts, left = _parts(self.size[dim], min(max(copies, 1), 8))
 
         def first(index):
             signs = []
@@ -594,9 +596,9 @@ class Loop:
         )
 
 
-def _parts(extent: sympy.Expr) -> tuple[list[sympy.Expr], sympy.Expr]:
-    """Where parts of a dim start, which may overlap, and their size."""
-    count = min(8, int(extent)) if extent.is_number else 8
+def _parts(extent: sympy.Expr, count: int) -> tuple[list[sympy.Expr], sympy.Expr]:
+    """Where at most `count` parts of a dim start, which may overlap, and their size."""
+    count = min(count, int(extent)) if extent.is_number else count
     size = FloorDiv(extent + count - 1, sympy.Integer(count))
     last = sympy.Integer(max(count - 1, 1))
     return [FloorDiv(n * (extent - size), last) for n in range(count)], size
