@@ -88,6 +88,7 @@ __device__ void combine_shares(const Problem& p, const Source& source, const Red
   const uint32_t groups = p.plan.threads / (lanes * shares), columns = lanes * kWidth;
   const uint32_t takers = std::clamp<uint32_t>(shares / kWidth, 1, 32);  // of a column
   const Dim inner = p.axes()[0];
+  REDUCEOPS_ROLLED
   for (uint32_t first = 0; first < groups * columns * takers; first += blockDim.x) {
     const uint32_t item = first + threadIdx.x, taker = item & (takers - 1);
     const uint32_t group = (item >> log2_of(takers)) / columns;
@@ -120,36 +121,40 @@ __device__ void put_alone(const Problem& p, const Source& source, const Reducer&
                           int64_t part, int64_t begin, const State (&states)[kWidth]) {
   using Key = typename Source::Key;
   const int64_t stride = p.axes()[0].stride, step = p.reduced()[0].step;
-  const auto emit_each = [&] {
-#pragma unroll
-    for (int c = 0; c < kWidth; ++c) {
-      if (c >= count) continue;
-      const State& state = states[c];
-      typename Reducer::template State<Key, int64_t> found;
-      if (!state.none()) found = widen(state, (begin + state.index) * step);
-      emit(p, source, reducer, output + c, first + c * stride, part, found);
-    }
+  const int64_t offset = first - reinterpret_cast<const Key*>(p.input);
+  // What has no element is the first one, if it is not to be combined with others.
+  const bool may_be_none = !Reducer::kTakesElement || (Source::kMasked && p.candidates);
+  using Element = typename Source::Element;
+  const Results<Element> results(p, offset, stride, output, part, begin * step);
+  const auto key_of = [&](const State& state) {
+    return state.none() ? std::numeric_limits<Key>::max() : state.key;
   };
-  if constexpr (!Reducer::kTakesElement) {
-    emit_each();
-  } else {
-    // What has no element is the first one, if it is not to be combined with others.
-    const bool may_be_none = Source::kMasked && p.candidates;
-    if (may_be_none) return emit_each();
-    const int64_t offset = first - reinterpret_cast<const Key*>(p.input);
-    const Results<typename Source::Element> results(p, offset, stride, output, part, begin * step);
+  const auto position_of = [&](const State& state) {
+    return static_cast<uint32_t>(reducer.index(state));
+  };
+  if (!may_be_none && results.side_by_side()) {
     Key keys[kWidth];
     uint32_t positions[kWidth];
 #pragma unroll
     for (int c = 0; c < kWidth; ++c) {
-      keys[c] = states[c].none() ? std::numeric_limits<Key>::max() : states[c].key;
-      positions[c] = static_cast<uint32_t>(reducer.index(states[c]));
+      keys[c] = key_of(states[c]);
+      positions[c] = position_of(states[c]);
     }
-    if (results.side_by_side()) return results.put_run(source.element, 0, count, keys, positions);
+    return results.put_run(source.element, 0, count, keys, positions);
+  }
+  State each[kWidth];  // for a loop that takes them by their number
 #pragma unroll
-    for (int c = 0; c < kWidth; ++c) {
-      if (c < count) results.put(source.element, c, keys[c], positions[c]);
+  for (int c = 0; c < kWidth; ++c) each[c] = states[c];
+  REDUCEOPS_ROLLED
+  for (uint32_t c = 0; c < count; ++c) {
+    const State& state = each[c];
+    if (!may_be_none) {
+      results.put(source.element, c, key_of(state), position_of(state));
+      continue;
     }
+    typename Reducer::template State<Key, int64_t> found;
+    if (!state.none()) found = widen(state, (begin + state.index) * step);
+    emit(p, source, reducer, output + c, first + c * stride, part, found);
   }
 }
 
@@ -193,130 +198,121 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
     const auto base = source.along(
         source.move(source.begin(p), p.axes() + 1, p.axis_count - 1, inside ? outer : 0).at, inner,
         inside ? column : 0);
-    // The column's elements, by their turn.
-    const auto with_turns = [&](auto&& f) {
-      if (p.reduced_count == 1) {
-        const Dim along = p.reduced()[0];
-        const Dim turn_dim{0, shares * along.stride, 0, shares * along.mask_stride};
-        const auto first = source.along(base, along, begin + share);
-        f([&](uint32_t turn) { return source.along(first, turn_dim, turn); });
-      } else {
-        FlatPositions<Source> at_position(p, source, base);
-        f([&](uint32_t turn) {
-          const int64_t position = begin + share + int64_t(turn) * shares;
-          if (p.plan.flat) return at_position(static_cast<uint32_t>(position));
-          return source.move(base, p.reduced(), p.reduced_count, position).at;
-        });
+    // Where the column's elements are, by their turn.
+    const bool is_run = p.reduced_count == 1;
+    const Dim along = p.reduced()[0];
+    const Dim turn_dim{0, shares * along.stride, 0, shares * along.mask_stride};
+    const auto first = source.along(base, along, begin + share);
+    FlatPositions<Source> at_position(p, source, base);
+    const auto at = [&](uint32_t turn) {
+      const int64_t position = begin + share + int64_t(turn) * shares;
+      if (p.plan.flat) return at_position(static_cast<uint32_t>(position));
+      return source.move(base, p.reduced(), p.reduced_count, position).at;
+    };
+    // Calls f with the places of kLoads elements from `turn` on; past the end there is the last one
+    // again, which must not count twice.
+    const auto with_places = [&](uint32_t turn, auto&& f) {
+      typename Source::At places[kLoads];
+      if (is_run) {
+#pragma unroll
+        for (int r = 0; r < kLoads; ++r)
+          places[r] = source.along(first, turn_dim, std::min(turn + r, turns - 1));
+        return f(places);
       }
+      typename Source::At several[kLoads];  // in memory, where a loop finds them by their number
+      REDUCEOPS_ROLLED
+      for (int r = 0; r < kLoads; ++r) several[r] = at(std::min(turn + r, turns - 1));
+#pragma unroll
+      for (int r = 0; r < kLoads; ++r) places[r] = several[r];
+      f(places);
     };
     typename Source::Seen seen;
-    // Past the end there is the last turn again, which must not count twice.
-    if (inside) {
-      with_turns([&](auto at) {
-        using Load = std::conditional_t<kVector, typename Source::Pack, typename Source::Item>;
-        const auto fill_past_end = [&]<int kTaken>(Load(&loads)[kTaken], uint32_t turn) {
-          if constexpr (!Reducer::kRepeats) {
+    using Load = std::conditional_t<kVector, typename Source::Pack, typename Source::Item>;
+    // At a time as many as one instruction or one branch is enough for.
+    constexpr int kRows = std::min<int>(kLoads, rows_at_once(sizeof(Key)));
+    const auto use = [&](Load(&loads)[kLoads], uint32_t turn) {
+      if constexpr (!Reducer::kRepeats) {
+        if (turn + kLoads > turns) {
 #pragma unroll
-            for (int r = 0; r < kTaken; ++r) {
-              if (turn + r >= turns) source.fill(loads[r], reducer.absent());
-            }
-          }
-        };
-        const auto load = [&]<int kTaken, bool kWhole>(Load(&loads)[kTaken], uint32_t turn,
-                                                       std::bool_constant<kWhole>) {
-#pragma unroll
-          for (int r = 0; r < kTaken; ++r) {
-            const auto from = at(kWhole ? turn + r : std::min(turn + r, turns - 1));
-            if constexpr (kVector) {
-              loads[r] = source.pack(from, inner);
-            } else {
-              loads[r] = source.item(from);
-            }
-          }
-          if (!kWhole) fill_past_end(loads, turn);
-        };
-        const auto use = [&]<int kTaken>(const Load(&loads)[kTaken], uint32_t turn) {
-          constexpr int kRows = std::min<int>(kTaken, rows_at_once(sizeof(Key)));
-#pragma unroll
-          for (int r = 0; r < kTaken; ++r) source.see(loads[r], seen);
-#pragma unroll
-          for (int from = 0; from < kTaken; from += kRows) {
-            typename S::Slot slots[kSlots][kRows];
-#pragma unroll
-            for (int r = 0; r < kRows; ++r) {
-              const auto bits = source.bits(loads[from + r]);
-              if constexpr (kVector) {
-                typename S::Slot row[kSlots];
-                memcpy(row, &bits, kLoadBytes);
-#pragma unroll
-                for (int u = 0; u < kSlots; ++u) slots[u][r] = row[u];
-              } else {
-                slots[0][r] = slot_of<Element>(bits);
-              }
-            }
-            tracker.take(source, slots, turn + from);
-          }
-        };
-        uint32_t turn = 0;
-        const auto take = [&]<int kTaken, bool kWhole>(std::integral_constant<int, kTaken>,
-                                                       std::bool_constant<kWhole> whole) {
-          Load loads[kTaken];
-          load(loads, turn, whole);
-          use(loads, turn);
-          turn += kTaken;
-        };
-        if constexpr (kStages > 0) {
-          // Each thread reads what it has copied itself: there is nothing to wait for but that.
-          constexpr uint32_t kRow = kLoadBytes * kThreads;
-          const auto row = [&](uint32_t stage, int r) {
-            return dynamic_shared() + (stage * kLoads + r) * kRow;
-          };
-          const auto row_of = [&](uint32_t turn) { return at(std::min(turn, turns - 1)); };
-          uint32_t asked = 0, next = 0, stage = 0;
-          const auto ask = [&] {
-            if (asked < turns) {
-#pragma unroll
-              for (int r = 0; r < kLoads; ++r) source.copy(row_of(asked + r), row(next, r));
-            }
-            commit_copies();
-            asked += kLoads;
-            next = next + 1 < kStages ? next + 1 : 0;
-          };
-          typename Source::Ahead ahead[kLoads];
-          const auto load_ahead = [&](uint32_t turn) {
-            typename Source::At from[kLoads];
-#pragma unroll
-            for (int r = 0; r < kLoads; ++r) from[r] = row_of(turn + r);
-            source.load_ahead(from, inner, ahead);
-          };
-#pragma unroll
-          for (int i = 1; i < kStages; ++i) ask();
-          if (turns > 0) load_ahead(0);
-#pragma unroll 1
-          for (; turn < turns; turn += kLoads) {
-            Load loads[kLoads];
-            ask();
-            wait_for_copies<kStages - 1>();
-#pragma unroll
-            for (int r = 0; r < kLoads; ++r) loads[r] = source.copied(row(stage, r), ahead[r]);
-            load_ahead(turn + kLoads);
-            if (turn + kLoads > turns) fill_past_end(loads, turn);
-            use(loads, turn);
-            stage = stage + 1 < kStages ? stage + 1 : 0;
-          }
-        } else {
-          using All = std::integral_constant<int, kLoads>;
-          if constexpr (!Reducer::kRepeats) {
-            while (turn + kLoads <= turns) take(All(), std::true_type());
-          }
-          while (turn + kLoads / 2 < turns) take(All(), std::false_type());
-          if (turn + kLoads / 4 < turns) {
-            take(std::integral_constant<int, kLoads / 2>(), std::false_type());
-          } else if (turn < turns) {
-            take(std::integral_constant<int, std::max(kLoads / 4, 1)>(), std::false_type());
+          for (int r = 0; r < kLoads; ++r) {
+            if (turn + r >= turns) source.fill(loads[r], reducer.absent());
           }
         }
-      });
+      }
+#pragma unroll
+      for (int from = 0; from < kLoads; from += kRows) {
+        if (from > 0 && turn + from >= turns) break;
+        typename S::Slot slots[kSlots][kRows];
+#pragma unroll
+        for (int r = 0; r < kRows; ++r) {
+          source.see(loads[from + r], seen);
+          const auto bits = source.bits(loads[from + r]);
+          if constexpr (kVector) {
+            typename S::Slot row[kSlots];
+            memcpy(row, &bits, kLoadBytes);
+#pragma unroll
+            for (int u = 0; u < kSlots; ++u) slots[u][r] = row[u];
+          } else {
+            slots[0][r] = slot_of<Element>(bits);
+          }
+        }
+        tracker.take(source, slots, turn + from);
+      }
+    };
+    if (inside && turns > 0) {
+      if constexpr (kStages > 0) {
+        // Each thread reads what it has copied itself: there is nothing to wait for but that.
+        constexpr uint32_t kRow = kLoadBytes * kThreads;
+        const auto row = [&](uint32_t stage, int r) {
+          return dynamic_shared() + (stage * kLoads + r) * kRow;
+        };
+        uint32_t asked = 0, next = 0, stage = 0;
+        const auto ask = [&] {
+          if (asked < turns) {
+            with_places(asked, [&](const auto& places) {
+#pragma unroll
+              for (int r = 0; r < kLoads; ++r) source.copy(places[r], row(next, r));
+            });
+          }
+          commit_copies();
+          asked += kLoads;
+          next = next + 1 < kStages ? next + 1 : 0;
+        };
+        typename Source::Ahead ahead[kLoads];
+        const auto load_ahead = [&](uint32_t turn) {
+          with_places(turn, [&](const auto& places) { source.load_ahead(places, inner, ahead); });
+        };
+#pragma unroll 1
+        for (int i = 1; i < kStages; ++i) ask();
+        load_ahead(0);
+#pragma unroll 1
+        for (uint32_t turn = 0; turn < turns; turn += kLoads) {
+          Load loads[kLoads];
+          ask();
+          wait_for_copies<kStages - 1>();
+#pragma unroll
+          for (int r = 0; r < kLoads; ++r) loads[r] = source.copied(row(stage, r), ahead[r]);
+          load_ahead(turn + kLoads);
+          use(loads, turn);
+          stage = stage + 1 < kStages ? stage + 1 : 0;
+        }
+      } else {
+#pragma unroll 1
+        for (uint32_t turn = 0; turn < turns; turn += kLoads) {
+          Load loads[kLoads];
+          with_places(turn, [&](const auto& places) {
+#pragma unroll
+            for (int r = 0; r < kLoads; ++r) {
+              if constexpr (kVector) {
+                loads[r] = source.pack(places[r], inner);
+              } else {
+                loads[r] = source.item(places[r]);
+              }
+            }
+          });
+          use(loads, turn);
+        }
+      }
     }
     tracker.finish();
     // As if each thread had a column; those that have none do not use it.

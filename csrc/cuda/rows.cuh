@@ -32,41 +32,41 @@ __device__ auto scan_run(const Source& source, const Reducer& reducer, typename 
   if (lane < edges) first[0] = source.item(source.along(from, dim, edge(lane)));
 
   typename Reducer::template Row<Source> row(source, lane);
-  // Whether a batch is whole is the same for all lanes.
-  uint32_t v = lane;
-  // Past the end there is the last pack again, which must not count twice.
-  const auto rest = [&]<uint32_t kRest>(std::integral_constant<uint32_t, kRest>) {
+  REDUCEOPS_ROLLED
+  for (uint32_t v = lane; v - lane < loads; v += lanes * kLoads) {
+    // Past the end there is the last pack again, which must not count twice.
     const auto number = [&](uint32_t u) { return std::min(v + u * lanes, loads - 1); };
-    Pack packs[kRest];
-#pragma unroll
-    for (uint32_t u = 0; u < kRest; ++u) packs[u] = source.pack(body, dim, number(u));
-    if constexpr (!Reducer::kRepeats) {
-#pragma unroll
-      for (uint32_t u = 0; u < kRest; ++u) {
-        if (v + u * lanes >= loads) source.fill(packs[u], reducer.absent());
-      }
-    }
-    row.take(source, packs, number);
-  };
-  for (; v - lane + lanes * kLoads <= loads; v += lanes * kLoads) {
+    // Of the last round some of the steps: whether one is wanted is the same for all lanes.
+    const uint32_t left = loads - (v - lane);
+    const auto in_steps = [&](auto&& step) {
+      constexpr uint32_t kHalf = kLoads / 2, kQuarter = std::max<uint32_t>(kLoads / 4, 1);
+      step.template operator()<0, 1>();
+      if (left <= lanes) return;
+      if constexpr (kQuarter > 1) step.template operator()<1, kQuarter>();
+      if (left <= lanes * kQuarter) return;
+      step.template operator()<kQuarter, kHalf>();
+      if (left <= lanes * kHalf) return;
+      step.template operator()<kHalf, kLoads>();
+    };
     Pack packs[kLoads];
 #pragma unroll
-    for (uint32_t u = 0; u < kLoads; ++u) packs[u] = source.pack(body, dim, v + u * lanes);
-    row.take(source, packs, [&](uint32_t u) { return v + u * lanes; });
-  }
-  constexpr uint32_t kHalf = kLoads / 2, kQuarter = std::max<uint32_t>(kLoads / 4, 1);
-  if (v - lane + lanes * kHalf < loads) {
-    rest(std::integral_constant<uint32_t, kLoads>());
-  } else if (v - lane + lanes * kQuarter < loads) {
-    rest(std::integral_constant<uint32_t, kHalf>());
-  } else if (v - lane + lanes < loads) {
-    rest(std::integral_constant<uint32_t, kQuarter>());
-  } else if (v - lane < loads) {
-    rest(std::integral_constant<uint32_t, 1>());
+    for (uint32_t u = 0; u < kLoads; ++u) packs[u] = source.pack(body, dim, number(u));
+    in_steps([&]<uint32_t kFrom, uint32_t kTo>() {
+      Pack some[kTo - kFrom];
+#pragma unroll
+      for (uint32_t u = kFrom; u < kTo; ++u) {
+        some[u - kFrom] = packs[u];
+        if constexpr (!Reducer::kRepeats) {
+          if (v + u * lanes >= loads) source.fill(some[u - kFrom], reducer.absent());
+        }
+      }
+      row.take(source, some, [&](uint32_t u) { return number(kFrom + u); });
+    });
   }
 
   typename Reducer::template Items<Source> items;
   if (lane < edges) items.take(source, first, [&](int) { return edge(lane); });
+  REDUCEOPS_ROLLED
   for (uint32_t i = lane + lanes; i < edges; i += lanes) {
     const Item item[1] = {source.item(source.along(from, dim, edge(i)))};
     items.take(source, item, [&](int) { return edge(i); });
@@ -86,6 +86,7 @@ template <class Source, class Reducer>
 __device__ auto scan_apart(const Source& source, const Reducer& reducer, typename Source::At from,
                            const Dim& dim, uint32_t n, uint32_t lane, uint32_t lanes) {
   typename Reducer::template Items<Source> items;
+  REDUCEOPS_ROLLED
   for (uint32_t i = lane; i < n; i += kFewLoads * lanes) {
     // Past the end there is the last element again, which must not count twice.
     const auto at = [&](int u) { return std::min(i + u * lanes, n - 1); };
@@ -111,6 +112,7 @@ __device__ auto scan_flat(const Problem& p, const Source& source, const Reducer&
                           typename Source::At base, uint32_t begin, uint32_t n, uint32_t lane,
                           uint32_t lanes) {
   typename Reducer::template Items<Source> items;
+  REDUCEOPS_ROLLED
   for (uint32_t i = lane; i < n; i += kFewLoads * lanes) {
     typename Source::At at[kFewLoads];
     uint32_t rest[kFewLoads], index[kFewLoads];
@@ -164,6 +166,7 @@ __device__ auto scan(const Problem& p, const Source& source, const Reducer& redu
       return state;
     }
   }
+  REDUCEOPS_ROLLED
   for (int64_t run = split(j, inner.size).quotient + first; run * inner.size < stop; run += runs) {
     const int64_t begin = std::max<int64_t>(0, j - run * inner.size);
     const auto n = static_cast<uint32_t>(std::min(inner.size, stop - run * inner.size) - begin);

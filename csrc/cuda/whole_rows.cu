@@ -214,6 +214,7 @@ __global__ void __launch_bounds__(kWholeThreads, whole_blocks(sizeof(typename El
   Near<Key> best;
   if (!kAligned) {
     if (thread < edges) best.take(element.key(at_edge), index_of(edge(thread)));
+    REDUCEOPS_ROLLED
     for (uint32_t i = thread + threads; i < edges; i += threads)
       best.take(element.key(first[edge(i)]), index_of(edge(i)));
   }
@@ -240,6 +241,7 @@ __global__ void __launch_bounds__(kWholeThreads, whole_blocks(sizeof(typename El
         return;
       }
       if (thread > 0) result = {};
+      REDUCEOPS_ROLLED
       for (uint32_t i = thread; i < part; i += threads)
         merge(result, p.hand_in.template take<Key>(blockIdx.x - part + i));
       __shared__ Far<Key> of_warps[kWholeThreads / 32];
