@@ -292,7 +292,7 @@ __global__ void __launch_bounds__(kReaders + kProducers, 2)
 
 // Reduced dims are in the order of memory.
 void launch_in_memory(const Reduction& r, const Problem& problem, void* stream) {
-  visit_device_element(r, [&](auto element) {
+  visit_input_element(r, [&](auto element) {
     using Element = decltype(element);
     constexpr int kSlots = slots_per_reader(sizeof(typename Element::Key));
     if (problem.plan.vector) {

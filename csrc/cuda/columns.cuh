@@ -49,8 +49,10 @@ template <class Source>
 class FlatPositions {
  public:
   using At = typename Source::At;
-  __device__ FlatPositions(const Problem& p, const Source& source, At base)
-      : p_(p), source_(source), base_(base), run_(base) {}
+  // `first`: position 0, or if there is one dim, where the caller likes to count from.
+  __device__ FlatPositions(const Problem& p, const Source& source, At base, At first)
+      : p_(p), source_(source), base_(base), run_(first) {}
+  __device__ At run() const { return run_; }
 
   __device__ At operator()(uint32_t position) {
     const Dim inner = p_.reduced()[0];
@@ -202,50 +204,47 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
     const bool is_run = p.reduced_count == 1;
     const Dim along = p.reduced()[0];
     const Dim turn_dim{0, shares * along.stride, 0, shares * along.mask_stride};
-    const auto first = source.along(base, along, begin + share);
-    FlatPositions<Source> at_position(p, source, base);
-    const auto at = [&](uint32_t turn) {
-      const int64_t position = begin + share + int64_t(turn) * shares;
-      if (p.plan.flat) return at_position(static_cast<uint32_t>(position));
-      return source.move(base, p.reduced(), p.reduced_count, position).at;
-    };
-    // Calls f with the places of kLoads elements from `turn` on; past the end there is the last one
+    FlatPositions<Source> flat(p, source, base,
+                               is_run ? source.along(base, along, begin + share) : base);
+    // Calls f with where kTaken elements from `turn` on are; past the end there is the last one
     // again, which must not count twice.
-    const auto with_places = [&](uint32_t turn, auto&& f) {
-      typename Source::At places[kLoads];
-      if (is_run) {
-#pragma unroll
-        for (int r = 0; r < kLoads; ++r)
-          places[r] = source.along(first, turn_dim, std::min(turn + r, turns - 1));
-        return f(places);
+    const auto with_places = [&]<int kTaken>(std::integral_constant<int, kTaken>, uint32_t turn,
+                                             auto&& f) {
+      const auto turn_of = [&](int r) { return std::min(turn + r, turns - 1); };
+      if (kTaken < kLoads || is_run) {
+        f([&](int r) { return source.along(flat.run(), turn_dim, turn_of(r)); });
+      } else if (p.plan.flat) {
+        f([&](int r) { return flat(static_cast<uint32_t>(begin) + share + turn_of(r) * shares); });
+      } else {
+        typename Source::At places[kTaken];  // in memory, where a loop finds them by their number
+        REDUCEOPS_ROLLED
+        for (int r = 0; r < kTaken; ++r) {
+          const int64_t position = begin + share + int64_t(turn_of(r)) * shares;
+          places[r] = source.move(base, p.reduced(), p.reduced_count, position).at;
+        }
+        f([&](int r) { return places[r]; });
       }
-      typename Source::At several[kLoads];  // in memory, where a loop finds them by their number
-      REDUCEOPS_ROLLED
-      for (int r = 0; r < kLoads; ++r) several[r] = at(std::min(turn + r, turns - 1));
-#pragma unroll
-      for (int r = 0; r < kLoads; ++r) places[r] = several[r];
-      f(places);
     };
-    typename Source::Seen seen;
+    using All = std::integral_constant<int, kLoads>;
     using Load = std::conditional_t<kVector, typename Source::Pack, typename Source::Item>;
-    // At a time as many as one instruction or one branch is enough for.
-    constexpr int kRows = std::min<int>(kLoads, rows_at_once(sizeof(Key)));
-    const auto use = [&](Load(&loads)[kLoads], uint32_t turn) {
+    typename Source::Seen seen;
+    const auto fill_past_end = [&]<int kTaken>(Load(&loads)[kTaken], uint32_t turn) {
       if constexpr (!Reducer::kRepeats) {
-        if (turn + kLoads > turns) {
 #pragma unroll
-          for (int r = 0; r < kLoads; ++r) {
-            if (turn + r >= turns) source.fill(loads[r], reducer.absent());
-          }
+        for (int r = 0; r < kTaken; ++r) {
+          if (turn + r >= turns) source.fill(loads[r], reducer.absent());
         }
       }
+    };
+    const auto use = [&]<int kTaken>(const Load(&loads)[kTaken], uint32_t turn) {
+      constexpr int kRows = std::min<int>(kTaken, rows_at_once(sizeof(Key)));
 #pragma unroll
-      for (int from = 0; from < kLoads; from += kRows) {
-        if (from > 0 && turn + from >= turns) break;
+      for (int r = 0; r < kTaken; ++r) source.see(loads[r], seen);
+#pragma unroll
+      for (int from = 0; from < kTaken; from += kRows) {
         typename S::Slot slots[kSlots][kRows];
 #pragma unroll
         for (int r = 0; r < kRows; ++r) {
-          source.see(loads[from + r], seen);
           const auto bits = source.bits(loads[from + r]);
           if constexpr (kVector) {
             typename S::Slot row[kSlots];
@@ -260,6 +259,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
       }
     };
     if (inside && turns > 0) {
+      uint32_t turn = 0;
       if constexpr (kStages > 0) {
         // Each thread reads what it has copied itself: there is nothing to wait for but that.
         constexpr uint32_t kRow = kLoadBytes * kThreads;
@@ -269,9 +269,9 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
         uint32_t asked = 0, next = 0, stage = 0;
         const auto ask = [&] {
           if (asked < turns) {
-            with_places(asked, [&](const auto& places) {
+            with_places(All(), asked, [&](auto place) {
 #pragma unroll
-              for (int r = 0; r < kLoads; ++r) source.copy(places[r], row(next, r));
+              for (int r = 0; r < kLoads; ++r) source.copy(place(r), row(next, r));
             });
           }
           commit_copies();
@@ -280,37 +280,59 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
         };
         typename Source::Ahead ahead[kLoads];
         const auto load_ahead = [&](uint32_t turn) {
-          with_places(turn, [&](const auto& places) { source.load_ahead(places, inner, ahead); });
+          if constexpr (!std::is_empty_v<typename Source::Ahead>) {
+            with_places(All(), turn, [&](auto place) {
+              typename Source::At from[kLoads];
+#pragma unroll
+              for (int r = 0; r < kLoads; ++r) from[r] = place(r);
+              source.load_ahead(from, inner, ahead);
+            });
+          }
         };
 #pragma unroll 1
         for (int i = 1; i < kStages; ++i) ask();
         load_ahead(0);
 #pragma unroll 1
-        for (uint32_t turn = 0; turn < turns; turn += kLoads) {
+        for (; turn < turns; turn += kLoads) {
           Load loads[kLoads];
           ask();
           wait_for_copies<kStages - 1>();
 #pragma unroll
           for (int r = 0; r < kLoads; ++r) loads[r] = source.copied(row(stage, r), ahead[r]);
           load_ahead(turn + kLoads);
+          if (turn + kLoads > turns) fill_past_end(loads, turn);
           use(loads, turn);
           stage = stage + 1 < kStages ? stage + 1 : 0;
         }
       } else {
-#pragma unroll 1
-        for (uint32_t turn = 0; turn < turns; turn += kLoads) {
-          Load loads[kLoads];
-          with_places(turn, [&](const auto& places) {
+        const auto take = [&]<int kTaken, bool kWhole>(std::integral_constant<int, kTaken> count,
+                                                       std::bool_constant<kWhole>) {
+          Load loads[kTaken];
+          with_places(count, turn, [&](auto place) {
 #pragma unroll
-            for (int r = 0; r < kLoads; ++r) {
+            for (int r = 0; r < kTaken; ++r) {
               if constexpr (kVector) {
-                loads[r] = source.pack(places[r], inner);
+                loads[r] = source.pack(place(r), inner);
               } else {
-                loads[r] = source.item(places[r]);
+                loads[r] = source.item(place(r));
               }
             }
           });
+          if (!kWhole) fill_past_end(loads, turn);
           use(loads, turn);
+          turn += kTaken;
+        };
+        constexpr int kHalf = kLoads / 2, kQuarter = std::max(kLoads / 4, 1);
+        if constexpr (!Reducer::kRepeats) {
+          REDUCEOPS_ROLLED
+          while (turn + kLoads <= turns) take(All(), std::true_type());
+        }
+        REDUCEOPS_ROLLED
+        while (turn + kHalf < turns || (turn < turns && !is_run)) take(All(), std::false_type());
+        if (turn + kQuarter < turns) {
+          take(std::integral_constant<int, kHalf>(), std::false_type());
+        } else if (turn < turns) {
+          take(std::integral_constant<int, kQuarter>(), std::false_type());
         }
       }
     }

@@ -95,6 +95,34 @@ void visit_device_element(const Reduction& r, F&& f) {
   });
 }
 
+// A float of 32 or 64 bits times a scale, which is 1 where there is none: what is ordered is a
+// product anyway (ordered_float), so one kernel is for both.
+template <class Format>
+struct Product : Scaled<Format> {
+  using typename Scaled<Format>::Key;
+  __device__ Key value(Key bits) const {
+    return this->scale == 1 ? bits : Scaled<Format>::value(bits);
+  }
+};
+template <class Format>
+constexpr bool kIsPlain<Product<Format>> = false;
+
+// visit_device_element for walks over the input alone.
+template <class F>
+void visit_input_element(const Reduction& r, F&& f) {
+  visit_device_element(r, [&]<class Element>(Element element) {
+    using Key = typename Element::Key;
+    using Format = std::conditional_t<sizeof(Key) == 8, Float64, Float32>;
+    if constexpr (std::is_same_v<Element, Scaled<Format>>) {
+      f(Product<Format>{element});
+    } else if constexpr (sizeof(Key) >= 4 && std::is_same_v<Element, Plain<Key, true>>) {
+      f(Product<Format>{{element.order, 1}});
+    } else {
+      f(element);
+    }
+  });
+}
+
 // A key, or a constant like it, in the upper bits of both halves.
 template <class Key>
 __device__ uint32_t halves(Key key) {
@@ -488,18 +516,36 @@ __device__ uint32_t first_with_bits(const Vector<Key> (&vectors)[kVectors], Key 
 // The same of the first element with this key.
 template <int kVectors, class Element, class Key = typename Element::Key>
 __device__ uint32_t first_of(Element element, const Vector<Key> (&vectors)[kVectors], Key key) {
-  if constexpr (kIsPlain<Element>) {
+  if constexpr (kIsFloat<Element>) {
+    using Float = decltype(ordered_float(element, Key()));
     Key bits;
-    const bool known = element.value_of_key(key, bits);
-    const Key magnitude = std::numeric_limits<Key>::max();
-    // Zeros have either sign; a NaN, any of many bits.
-    const bool is_zero = !known && (bits & magnitude) == 0;
-    if (known || is_zero) return first_with_bits(vectors, bits, is_zero ? magnitude : Key(-1));
-  }
-  Vector<Key> keys[kVectors];
+    bits_of<true>(key, Order<Key>{0, element.order.bias, element.order.floor}, bits);
+    const auto wanted = bits_as<Float>(bits);
+    constexpr int kWidth = Vector<Key>::kWidth;
+    uint32_t first = kNowhere;
 #pragma unroll
-  for (int v = 0; v < kVectors; ++v) keys[v] = keys_of(element, vectors[v]);
-  return first_with_bits(keys, key, Key(-1));
+    for (int v = kVectors - 1; v >= 0; --v) {
+#pragma unroll
+      for (int i = kWidth - 1; i >= 0; --i) {
+        const Float x = ordered_float(element, vectors[v].at[i]);
+        if (wanted == wanted ? x == wanted : x != x) first = v * kWidth + i;
+      }
+    }
+    return first;
+  } else {
+    if constexpr (kIsPlain<Element>) {
+      Key bits;
+      const bool known = element.value_of_key(key, bits);
+      const Key magnitude = std::numeric_limits<Key>::max();
+      // Zeros have either sign; a NaN, any of many bits.
+      const bool is_zero = !known && (bits & magnitude) == 0;
+      if (known || is_zero) return first_with_bits(vectors, bits, is_zero ? magnitude : Key(-1));
+    }
+    Vector<Key> keys[kVectors];
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) keys[v] = keys_of(element, vectors[v]);
+    return first_with_bits(keys, key, Key(-1));
+  }
 }
 
 }  // namespace reduceops::cuda

@@ -282,7 +282,7 @@ void launch_of(const Problem& p, const Source& source, void* stream) {
 }  // namespace
 
 void launch_packed_columns(const Reduction& r, const Problem& problem, void* stream) {
-  visit_device_element(r, [&](auto element) {
+  visit_input_element(r, [&](auto element) {
     using Element = decltype(element);
     constexpr size_t kBytes = sizeof(typename Element::Key);
     const Stored<Element> source{element};

@@ -32,36 +32,37 @@ __device__ auto scan_run(const Source& source, const Reducer& reducer, typename 
   if (lane < edges) first[0] = source.item(source.along(from, dim, edge(lane)));
 
   typename Reducer::template Row<Source> row(source, lane);
+  // Whether a batch is whole is the same for all lanes.
+  uint32_t v = lane;
   REDUCEOPS_ROLLED
-  for (uint32_t v = lane; v - lane < loads; v += lanes * kLoads) {
-    // Past the end there is the last pack again, which must not count twice.
-    const auto number = [&](uint32_t u) { return std::min(v + u * lanes, loads - 1); };
-    // Of the last round some of the steps: whether one is wanted is the same for all lanes.
-    const uint32_t left = loads - (v - lane);
-    const auto in_steps = [&](auto&& step) {
-      constexpr uint32_t kHalf = kLoads / 2, kQuarter = std::max<uint32_t>(kLoads / 4, 1);
-      step.template operator()<0, 1>();
-      if (left <= lanes) return;
-      if constexpr (kQuarter > 1) step.template operator()<1, kQuarter>();
-      if (left <= lanes * kQuarter) return;
-      step.template operator()<kQuarter, kHalf>();
-      if (left <= lanes * kHalf) return;
-      step.template operator()<kHalf, kLoads>();
-    };
+  for (; v - lane + lanes * kLoads <= loads; v += lanes * kLoads) {
     Pack packs[kLoads];
 #pragma unroll
-    for (uint32_t u = 0; u < kLoads; ++u) packs[u] = source.pack(body, dim, number(u));
-    in_steps([&]<uint32_t kFrom, uint32_t kTo>() {
-      Pack some[kTo - kFrom];
+    for (uint32_t u = 0; u < kLoads; ++u) packs[u] = source.pack(body, dim, v + u * lanes);
+    row.take(source, packs, [&](uint32_t u) { return v + u * lanes; });
+  }
+  // Past the end there is the last pack again, which must not count twice.
+  const auto rest = [&]<uint32_t kRest>(std::integral_constant<uint32_t, kRest>) {
+    const auto number = [&](uint32_t u) { return std::min(v + u * lanes, loads - 1); };
+    Pack packs[kRest];
 #pragma unroll
-      for (uint32_t u = kFrom; u < kTo; ++u) {
-        some[u - kFrom] = packs[u];
-        if constexpr (!Reducer::kRepeats) {
-          if (v + u * lanes >= loads) source.fill(some[u - kFrom], reducer.absent());
-        }
+    for (uint32_t u = 0; u < kRest; ++u) packs[u] = source.pack(body, dim, number(u));
+    if constexpr (!Reducer::kRepeats) {
+#pragma unroll
+      for (uint32_t u = 0; u < kRest; ++u) {
+        if (v + u * lanes >= loads) source.fill(packs[u], reducer.absent());
       }
-      row.take(source, some, [&](uint32_t u) { return number(kFrom + u); });
-    });
+    }
+    row.take(source, packs, number);
+    v += lanes * kRest;
+  };
+  constexpr uint32_t kHalf = kLoads / 2, kQuarter = std::max<uint32_t>(kLoads / 4, 1);
+  REDUCEOPS_ROLLED
+  while (v - lane + lanes * kQuarter < loads) rest(std::integral_constant<uint32_t, kHalf>());
+  if (v - lane + lanes < loads) {
+    rest(std::integral_constant<uint32_t, kQuarter>());
+  } else if (v - lane < loads) {
+    rest(std::integral_constant<uint32_t, 1>());
   }
 
   typename Reducer::template Items<Source> items;

@@ -388,8 +388,9 @@ struct Masked {
     const Words mask = mask_of(pack);
     uint32_t first = kNowhere;
 #pragma unroll
-    for (int i = kWidth - 1; i >= 0; --i) {
-      if (byte_of(mask, i)) first = i;
+    for (int w = kMaskWords - 1; w >= 0; --w) {
+      const uint32_t any = any_in_bytes(mask.at[w]) & 0x80808080u;
+      if (any) first = 4 * w + (__ffs(any) - 1) / 8;
     }
     return first;
   }

@@ -279,7 +279,7 @@ void launch_mapped(const Reduction& r, const Problem& problem, Element element, 
 }  // namespace
 
 void launch_whole_rows(const Reduction& r, const Problem& problem, void* stream) {
-  visit_device_element(r, [&](auto element) {
+  visit_input_element(r, [&](auto element) {
     const Plan& plan = problem.plan;
     if (plan.mapped) return launch_mapped(r, problem, element, stream);
     if (plan.batches > 0) return launch_loads<int(kWholeLoads), true>(r, problem, element, stream);
