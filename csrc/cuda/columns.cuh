@@ -49,10 +49,8 @@ template <class Source>
 class FlatPositions {
  public:
   using At = typename Source::At;
-  // `first`: position 0, or if there is one dim, where the caller likes to count from.
-  __device__ FlatPositions(const Problem& p, const Source& source, At base, At first)
-      : p_(p), source_(source), base_(base), run_(first) {}
-  __device__ At run() const { return run_; }
+  __device__ FlatPositions(const Problem& p, const Source& source, At base)
+      : p_(p), source_(source), base_(base), run_(base) {}
 
   __device__ At operator()(uint32_t position) {
     const Dim inner = p_.reduced()[0];
@@ -200,141 +198,130 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
     const auto base = source.along(
         source.move(source.begin(p), p.axes() + 1, p.axis_count - 1, inside ? outer : 0).at, inner,
         inside ? column : 0);
-    // Where the column's elements are, by their turn.
-    const bool is_run = p.reduced_count == 1;
-    const Dim along = p.reduced()[0];
-    const Dim turn_dim{0, shares * along.stride, 0, shares * along.mask_stride};
-    FlatPositions<Source> flat(p, source, base,
-                               is_run ? source.along(base, along, begin + share) : base);
-    // Calls f with where kTaken elements from `turn` on are; past the end there is the last one
-    // again, which must not count twice.
-    const auto with_places = [&]<int kTaken>(std::integral_constant<int, kTaken>, uint32_t turn,
-                                             auto&& f) {
-      const auto turn_of = [&](int r) { return std::min(turn + r, turns - 1); };
-      if (kTaken < kLoads || is_run) {
-        f([&](int r) { return source.along(flat.run(), turn_dim, turn_of(r)); });
-      } else if (p.plan.flat) {
-        f([&](int r) { return flat(static_cast<uint32_t>(begin) + share + turn_of(r) * shares); });
+    // The column's elements, by their turn.
+    const auto with_turns = [&](auto&& f) {
+      if (p.reduced_count == 1) {
+        const Dim along = p.reduced()[0];
+        const Dim turn_dim{0, shares * along.stride, 0, shares * along.mask_stride};
+        const auto first = source.along(base, along, begin + share);
+        f([&](uint32_t turn) { return source.along(first, turn_dim, turn); });
       } else {
-        typename Source::At places[kTaken];  // in memory, where a loop finds them by their number
-        REDUCEOPS_ROLLED
-        for (int r = 0; r < kTaken; ++r) {
-          const int64_t position = begin + share + int64_t(turn_of(r)) * shares;
-          places[r] = source.move(base, p.reduced(), p.reduced_count, position).at;
-        }
-        f([&](int r) { return places[r]; });
+        FlatPositions<Source> at_position(p, source, base);
+        f([&](uint32_t turn) {
+          const int64_t position = begin + share + int64_t(turn) * shares;
+          if (p.plan.flat) return at_position(static_cast<uint32_t>(position));
+          return source.move(base, p.reduced(), p.reduced_count, position).at;
+        });
       }
     };
-    using All = std::integral_constant<int, kLoads>;
-    using Load = std::conditional_t<kVector, typename Source::Pack, typename Source::Item>;
     typename Source::Seen seen;
-    const auto fill_past_end = [&]<int kTaken>(Load(&loads)[kTaken], uint32_t turn) {
-      if constexpr (!Reducer::kRepeats) {
-#pragma unroll
-        for (int r = 0; r < kTaken; ++r) {
-          if (turn + r >= turns) source.fill(loads[r], reducer.absent());
-        }
-      }
-    };
-    const auto use = [&]<int kTaken>(const Load(&loads)[kTaken], uint32_t turn) {
-      constexpr int kRows = std::min<int>(kTaken, rows_at_once(sizeof(Key)));
-#pragma unroll
-      for (int r = 0; r < kTaken; ++r) source.see(loads[r], seen);
-#pragma unroll
-      for (int from = 0; from < kTaken; from += kRows) {
-        typename S::Slot slots[kSlots][kRows];
-#pragma unroll
-        for (int r = 0; r < kRows; ++r) {
-          const auto bits = source.bits(loads[from + r]);
-          if constexpr (kVector) {
-            typename S::Slot row[kSlots];
-            memcpy(row, &bits, kLoadBytes);
-#pragma unroll
-            for (int u = 0; u < kSlots; ++u) slots[u][r] = row[u];
-          } else {
-            slots[0][r] = slot_of<Element>(bits);
-          }
-        }
-        tracker.take(source, slots, turn + from);
-      }
-    };
-    if (inside && turns > 0) {
-      uint32_t turn = 0;
-      if constexpr (kStages > 0) {
-        // Each thread reads what it has copied itself: there is nothing to wait for but that.
-        constexpr uint32_t kRow = kLoadBytes * kThreads;
-        const auto row = [&](uint32_t stage, int r) {
-          return dynamic_shared() + (stage * kLoads + r) * kRow;
-        };
-        uint32_t asked = 0, next = 0, stage = 0;
-        const auto ask = [&] {
-          if (asked < turns) {
-            with_places(All(), asked, [&](auto place) {
-#pragma unroll
-              for (int r = 0; r < kLoads; ++r) source.copy(place(r), row(next, r));
-            });
-          }
-          commit_copies();
-          asked += kLoads;
-          next = next + 1 < kStages ? next + 1 : 0;
-        };
-        typename Source::Ahead ahead[kLoads];
-        const auto load_ahead = [&](uint32_t turn) {
-          if constexpr (!std::is_empty_v<typename Source::Ahead>) {
-            with_places(All(), turn, [&](auto place) {
-              typename Source::At from[kLoads];
-#pragma unroll
-              for (int r = 0; r < kLoads; ++r) from[r] = place(r);
-              source.load_ahead(from, inner, ahead);
-            });
-          }
-        };
-#pragma unroll 1
-        for (int i = 1; i < kStages; ++i) ask();
-        load_ahead(0);
-#pragma unroll 1
-        for (; turn < turns; turn += kLoads) {
-          Load loads[kLoads];
-          ask();
-          wait_for_copies<kStages - 1>();
-#pragma unroll
-          for (int r = 0; r < kLoads; ++r) loads[r] = source.copied(row(stage, r), ahead[r]);
-          load_ahead(turn + kLoads);
-          if (turn + kLoads > turns) fill_past_end(loads, turn);
-          use(loads, turn);
-          stage = stage + 1 < kStages ? stage + 1 : 0;
-        }
-      } else {
-        const auto take = [&]<int kTaken, bool kWhole>(std::integral_constant<int, kTaken> count,
-                                                       std::bool_constant<kWhole>) {
-          Load loads[kTaken];
-          with_places(count, turn, [&](auto place) {
+    // Past the end there is the last turn again, which must not count twice.
+    if (inside) {
+      with_turns([&](auto at) {
+        using Load = std::conditional_t<kVector, typename Source::Pack, typename Source::Item>;
+        const auto fill_past_end = [&]<int kTaken>(Load(&loads)[kTaken], uint32_t turn) {
+          if constexpr (!Reducer::kRepeats) {
 #pragma unroll
             for (int r = 0; r < kTaken; ++r) {
+              if (turn + r >= turns) source.fill(loads[r], reducer.absent());
+            }
+          }
+        };
+        const auto load = [&]<int kTaken, bool kWhole>(Load(&loads)[kTaken], uint32_t turn,
+                                                       std::bool_constant<kWhole>) {
+#pragma unroll
+          for (int r = 0; r < kTaken; ++r) {
+            const auto from = at(kWhole ? turn + r : std::min(turn + r, turns - 1));
+            if constexpr (kVector) {
+              loads[r] = source.pack(from, inner);
+            } else {
+              loads[r] = source.item(from);
+            }
+          }
+          if (!kWhole) fill_past_end(loads, turn);
+        };
+        const auto use = [&]<int kTaken>(const Load(&loads)[kTaken], uint32_t turn) {
+          constexpr int kRows = std::min<int>(kTaken, rows_at_once(sizeof(Key)));
+#pragma unroll
+          for (int r = 0; r < kTaken; ++r) source.see(loads[r], seen);
+#pragma unroll
+          for (int from = 0; from < kTaken; from += kRows) {
+            typename S::Slot slots[kSlots][kRows];
+#pragma unroll
+            for (int r = 0; r < kRows; ++r) {
+              const auto bits = source.bits(loads[from + r]);
               if constexpr (kVector) {
-                loads[r] = source.pack(place(r), inner);
+                typename S::Slot row[kSlots];
+                memcpy(row, &bits, kLoadBytes);
+#pragma unroll
+                for (int u = 0; u < kSlots; ++u) slots[u][r] = row[u];
               } else {
-                loads[r] = source.item(place(r));
+                slots[0][r] = slot_of<Element>(bits);
               }
             }
-          });
-          if (!kWhole) fill_past_end(loads, turn);
+            tracker.take(source, slots, turn + from);
+          }
+        };
+        uint32_t turn = 0;
+        const auto take = [&]<int kTaken, bool kWhole>(std::integral_constant<int, kTaken>,
+                                                       std::bool_constant<kWhole> whole) {
+          Load loads[kTaken];
+          load(loads, turn, whole);
           use(loads, turn);
           turn += kTaken;
         };
-        constexpr int kHalf = kLoads / 2, kQuarter = std::max(kLoads / 4, 1);
-        if constexpr (!Reducer::kRepeats) {
-          REDUCEOPS_ROLLED
-          while (turn + kLoads <= turns) take(All(), std::true_type());
+        if constexpr (kStages > 0) {
+          // Each thread reads what it has copied itself: there is nothing to wait for but that.
+          constexpr uint32_t kRow = kLoadBytes * kThreads;
+          const auto row = [&](uint32_t stage, int r) {
+            return dynamic_shared() + (stage * kLoads + r) * kRow;
+          };
+          const auto row_of = [&](uint32_t turn) { return at(std::min(turn, turns - 1)); };
+          uint32_t asked = 0, next = 0, stage = 0;
+          const auto ask = [&] {
+            if (asked < turns) {
+#pragma unroll
+              for (int r = 0; r < kLoads; ++r) source.copy(row_of(asked + r), row(next, r));
+            }
+            commit_copies();
+            asked += kLoads;
+            next = next + 1 < kStages ? next + 1 : 0;
+          };
+          typename Source::Ahead ahead[kLoads];
+          const auto load_ahead = [&](uint32_t turn) {
+            typename Source::At from[kLoads];
+#pragma unroll
+            for (int r = 0; r < kLoads; ++r) from[r] = row_of(turn + r);
+            source.load_ahead(from, inner, ahead);
+          };
+#pragma unroll
+          for (int i = 1; i < kStages; ++i) ask();
+          if (turns > 0) load_ahead(0);
+#pragma unroll 1
+          for (; turn < turns; turn += kLoads) {
+            Load loads[kLoads];
+            ask();
+            wait_for_copies<kStages - 1>();
+#pragma unroll
+            for (int r = 0; r < kLoads; ++r) loads[r] = source.copied(row(stage, r), ahead[r]);
+            load_ahead(turn + kLoads);
+            if (turn + kLoads > turns) fill_past_end(loads, turn);
+            use(loads, turn);
+            stage = stage + 1 < kStages ? stage + 1 : 0;
+          }
+        } else {
+          using All = std::integral_constant<int, kLoads>;
+          if constexpr (!Reducer::kRepeats) {
+            while (turn + kLoads <= turns) take(All(), std::true_type());
+          }
+          while (turn + kLoads / 2 < turns) take(All(), std::false_type());
+          if (turn + kLoads / 4 < turns) {
+            take(std::integral_constant<int, kLoads / 2>(), std::false_type());
+          } else if (turn < turns) {
+            take(std::integral_constant<int, std::max(kLoads / 4, 1)>(), std::false_type());
+          }
         }
-        REDUCEOPS_ROLLED
-        while (turn + kHalf < turns || (turn < turns && !is_run)) take(All(), std::false_type());
-        if (turn + kQuarter < turns) {
-          take(std::integral_constant<int, kHalf>(), std::false_type());
-        } else if (turn < turns) {
-          take(std::integral_constant<int, kQuarter>(), std::false_type());
-        }
-      }
+      });
     }
     tracker.finish();
     // As if each thread had a column; those that have none do not use it.

@@ -107,6 +107,16 @@ struct Product : Scaled<Format> {
 template <class Format>
 constexpr bool kIsPlain<Product<Format>> = false;
 
+// Whether the value of an element is its bits.
+template <class Element>
+__device__ bool has_own_bits(Element) {
+  return kIsPlain<Element>;
+}
+template <class Format>
+__device__ bool has_own_bits(Product<Format> element) {
+  return element.scale == 1;
+}
+
 // visit_device_element for walks over the input alone.
 template <class F>
 void visit_input_element(const Reduction& r, F&& f) {
@@ -516,36 +526,18 @@ __device__ uint32_t first_with_bits(const Vector<Key> (&vectors)[kVectors], Key 
 // The same of the first element with this key.
 template <int kVectors, class Element, class Key = typename Element::Key>
 __device__ uint32_t first_of(Element element, const Vector<Key> (&vectors)[kVectors], Key key) {
-  if constexpr (kIsFloat<Element>) {
-    using Float = decltype(ordered_float(element, Key()));
+  if (has_own_bits(element)) {
     Key bits;
-    bits_of<true>(key, Order<Key>{0, element.order.bias, element.order.floor}, bits);
-    const auto wanted = bits_as<Float>(bits);
-    constexpr int kWidth = Vector<Key>::kWidth;
-    uint32_t first = kNowhere;
-#pragma unroll
-    for (int v = kVectors - 1; v >= 0; --v) {
-#pragma unroll
-      for (int i = kWidth - 1; i >= 0; --i) {
-        const Float x = ordered_float(element, vectors[v].at[i]);
-        if (wanted == wanted ? x == wanted : x != x) first = v * kWidth + i;
-      }
-    }
-    return first;
-  } else {
-    if constexpr (kIsPlain<Element>) {
-      Key bits;
-      const bool known = element.value_of_key(key, bits);
-      const Key magnitude = std::numeric_limits<Key>::max();
-      // Zeros have either sign; a NaN, any of many bits.
-      const bool is_zero = !known && (bits & magnitude) == 0;
-      if (known || is_zero) return first_with_bits(vectors, bits, is_zero ? magnitude : Key(-1));
-    }
-    Vector<Key> keys[kVectors];
-#pragma unroll
-    for (int v = 0; v < kVectors; ++v) keys[v] = keys_of(element, vectors[v]);
-    return first_with_bits(keys, key, Key(-1));
+    const bool known = element.value_of_key(key, bits);
+    const Key magnitude = std::numeric_limits<Key>::max();
+    // Zeros have either sign; a NaN, any of many bits.
+    const bool is_zero = !known && (bits & magnitude) == 0;
+    if (known || is_zero) return first_with_bits(vectors, bits, is_zero ? magnitude : Key(-1));
   }
+  Vector<Key> keys[kVectors];
+#pragma unroll
+  for (int v = 0; v < kVectors; ++v) keys[v] = keys_of(element, vectors[v]);
+  return first_with_bits(keys, key, Key(-1));
 }
 
 }  // namespace reduceops::cuda
