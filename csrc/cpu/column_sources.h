@@ -39,9 +39,9 @@ struct IndexOf {
 };
 
 // Neighbouring columns of a tile that are walked where they lie: `fold` narrow rows, of `inner`
-// columns each, count as one.
+// columns each, count as one of `columns`, the gaps between them included.
 struct Shape {
-  int64_t fold, inner;
+  int64_t fold, inner, columns;
 };
 
 template <class K>
@@ -51,6 +51,7 @@ class StoredColumns {
   using Limits = ColumnLimits<Key>;
   static constexpr int64_t kLanes = kVectorBytes / sizeof(Key);
   static constexpr bool kTakesNarrow = true;           // columns in place may be fewer than lanes
+  static constexpr bool kTakesGaps = true;             // between rows that are folded
   static constexpr int kLastRows = 2 * Limits::kRows;  // more than are handed over at once
   struct Scratch {
     typename Gather<Key>::Scratch gathered;
@@ -59,7 +60,8 @@ class StoredColumns {
 
   template <class Element>
   StoredColumns(const Walk<Element>& walk, Scratch& scratch)
-      : gather_(walk.input, walk.r.groups.axes, walk.r.groups.reduced, scratch.gathered),
+      : gather_(walk.input, walk.r.groups.axes, walk.r.groups.reduced, scratch.gathered,
+                !walk.r.softmax),
         last_(walk.input + gather_.end() + 1 - kLanes),
         last_rows_(scratch.last_rows) {}
   StoredColumns(const StoredColumns&) = delete;
@@ -69,10 +71,7 @@ class StoredColumns {
    public:
     InPlace(StoredColumns& source, const Key* base, const Dims& rows, int64_t position, int64_t,
             Shape shape, int64_t = 0)
-        : source_(source),
-          base_(base),
-          cursor_(rows, 0, position),
-          width_(shape.fold * shape.inner) {}
+        : source_(source), base_(base), cursor_(rows, 0, position), width_(shape.columns) {}
     int64_t most(int64_t rows) const { return least(rows, Limits::kBlock); }
     const Key* next() {
       const Key* row = base_ + cursor_.place().offset;
@@ -99,6 +98,9 @@ class StoredColumns {
     void begin(int64_t start, int64_t count) { gather_.begin(start, count); }
     const Key* next() { return gather_.next(); }
     IndexOf results(int64_t) const { return {gather_.indices()}; }
+    int64_t lanes() const { return gather_.lanes(); }
+    // Null where they are the first ones.
+    const int32_t* lane_of_columns() const { return gather_.lane_of_columns(); }
 
    private:
     Gather<Key>& gather_;
@@ -130,7 +132,7 @@ class MaskedColumns {
  public:
   using Key = K;
   using Limits = ColumnLimits<Key>;
-  static constexpr bool kTakesNarrow = false;
+  static constexpr bool kTakesNarrow = false, kTakesGaps = false;
   using Mark = int8_t;  // as elements of a byte have, whose copying is there already
   static constexpr int64_t kLanes = kVectorBytes / sizeof(Key);
   static constexpr int64_t kSegment = 2048 / sizeof(Key);  // of each row of a pass
@@ -307,6 +309,8 @@ class MaskedColumns {
     }
     const Key* next() { return source_.gather_.next(); }
     IndexOf results(int64_t) const { return {source_.gather_.indices()}; }
+    int64_t lanes() const { return source_.gather_.lanes(); }
+    static const int32_t* lane_of_columns() { return nullptr; }
 
    private:
     MaskedColumns& source_;

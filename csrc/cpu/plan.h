@@ -186,52 +186,50 @@ inline int crossed_dims(const Groups& groups, int64_t bytes, bool bools, double 
   return best;
 }
 
-// The order in which a gather goes over the outputs, where results do not follow each other as the
-// groups do: runs of neighbours in memory come first, then the other dims as the results have them,
-// so that a tile has neighbours of both kinds.
-inline void order_for_gather(Groups& groups) {
-  Dims& kept = groups.kept;
-  constexpr int64_t kMost = kGatherColumns / kResultsTogether;
-  if (in_order(groups) || kept.dim[0].size > kMost) return;
+// Where results do not follow each other as the groups do, a gather goes over runs of neighbours in
+// memory, and of those over the results that follow each other, so that a tile has neighbours of
+// both kinds: first the innermost dims, of the last of them some positions, then the other dims as
+// the results have them, then what is left of the one that is cut.
+struct GatherOrder {
+  int dims;       // of a run; 0 where the groups stay as they are
+  int64_t along;  // positions of the last of them, all or as many as fit
+};
+inline GatherOrder gather_order(const Groups& groups) {
+  const Dims& kept = groups.kept;
+  if (in_order(groups)) return {0, 1};
+  int64_t across = 1;  // results that follow each other
+  const Dims results = by_step(kept);
+  for (int d = 0; d < results.count && results.dim[d].step == across; ++d)
+    across *= results.dim[d].size;
+  const int64_t most =
+      std::max(kGatherAlong, kGatherColumns / std::min(across, kGatherColumns / kGatherAlong));
   int64_t run = 1;
-  int d = 0;
-  do {
-    if (kept.dim[d].step == 1) return;  // they are neighbours among the results too
-    run *= kept.dim[d++].size;
-  } while (d < kept.count && kept.dim[d].stride == kept.dim[0].stride * run &&
-           kept.dim[d].mask_stride == kept.dim[0].mask_stride * run &&
-           run * kept.dim[d].size <= kMost);
-  std::sort(kept.dim + d, kept.dim + kept.count,
+  for (int d = 0; d < kept.count; ++d) {
+    const Dim dim = kept.dim[d];
+    if (dim.step == 1) return {0, 1};  // they are neighbours among the results too
+    const bool adjacent =
+        dim.stride == kept.dim[0].stride * run && dim.mask_stride == kept.dim[0].mask_stride * run;
+    if (d > 0 && !(adjacent && run < most)) return {d, kept.dim[d - 1].size};
+    if (run * dim.size > 2 * most) return {d + 1, most / run};
+    run *= dim.size;
+  }
+  return {0, 1};
+}
+
+// The groups in this order, in which a dim is cut where `along` divides it.
+inline void order_for_gather(Groups& groups, const GatherOrder& order) {
+  if (!order.dims) return;
+  Dims& kept = groups.kept;
+  Dim& last = kept.dim[order.dims - 1];
+  std::sort(kept.dim + order.dims, kept.dim + kept.count,
             [](const Dim& a, const Dim& b) { return a.step < b.step; });
+  if (last.size > order.along && last.size % order.along == 0 && kept.count < kMaxDims) {
+    kept.dim[kept.count++] = {last.size / order.along, last.stride * order.along,
+                              last.step * order.along, last.mask_stride * order.along};
+    last.size = order.along;
+  }
   groups.axes = kept;
   merge(groups.axes, true);
-}
-
-// How many of the innermost kept dim a gather takes at a time, so that tiles have neighbours among
-// the results too; all of them where these are neighbours anyway.
-inline int64_t gathered_along(const Groups& groups) {
-  const Dims& kept = groups.kept;
-  if (in_order(groups) || kept.dim[0].step == 1) return kept.dim[0].size;
-  int64_t across = 1;
-  for (int d = 1; d < kept.count; ++d)
-    if (kept.dim[d].step == 1) across = kept.dim[d].size;
-  const int64_t along = kGatherColumns / std::min(across, 2 * kResultsTogether);
-  const bool pays = groups.outputs / kept.dim[0].size * along >= kGatherColumns;
-  return pays ? std::max(kGatherAlong, along) : kept.dim[0].size;
-}
-
-// The groups of a gather in blocks of `along` positions of the innermost kept dim, which that
-// divides: these come first, then the other dims, then the blocks.
-inline void order_in_blocks(Groups& groups, int64_t along) {
-  Dims& kept = groups.kept;
-  Dim& inner = kept.dim[0];
-  if (inner.size > along && kept.count < kMaxDims) {
-    kept.dim[kept.count++] = {inner.size / along, inner.stride * along, inner.step * along,
-                              inner.mask_stride * along};
-    inner.size = along;
-    groups.axes = kept;
-  }
-  order_for_gather(groups);
 }
 
 // Into how many parts the extent of each of `units` is cut, at most: for each of the threads to
@@ -262,8 +260,9 @@ inline Plan make_plan(const Groups& groups, const Choice& choice, int64_t walk, 
     constexpr int64_t kWhole = kCopyBytes;  // so that a tile has whole vectors of any type
     plan.tile = tile_of(bytes);
     if (gathers) {
-      plan.tile = std::clamp(kGatherBytes / bytes / walk, kGatherRowBytes / bytes, kGatherColumns) /
-                  kWhole * kWhole;
+      const Span span = span_of(groups, bytes);
+      const int64_t fits = kGatherBytes / (bytes * ceil_div(span.size, span.count)) / walk;
+      plan.tile = std::clamp(fits, kGatherRowBytes / bytes, kGatherColumns) / kWhole * kWhole;
     }
     for (; plan.tile * bytes > kMinTileBytes; plan.tile /= 2) {
       if (outer * ceil_div(inner, plan.tile) >= useful) break;
@@ -329,6 +328,9 @@ inline Filling make_filling(const Groups& groups, bool plain, int64_t bytes) {
   for (int d = 0; d < dims.count; ++d)
     if (dims.dim[d].stride && dims.dim[d].stride < dims.dim[innermost].stride) innermost = d;
   if (!plain || innermost == 0) return filling;
+  // Few neighbours, of which a line holds several: they are read in the order of the results.
+  const bool transposes = dims.dim[innermost].size * bytes >= kSquareBytes;
+  if (!transposes && dims.dim[0].stride * bytes < kCopyBytes) return filling;
   std::rotate(dims.dim + 1, dims.dim + innermost, dims.dim + innermost + 1);
   filling.across = true;
   filling.block = kFillBlock * kFillBlock / std::min(dims.dim[0].size, kFillBlock);
