@@ -61,7 +61,7 @@ class StoredColumns {
   template <class Element>
   StoredColumns(const Walk<Element>& walk, Scratch& scratch)
       : gather_(walk.input, walk.r.groups.axes, walk.r.groups.reduced, scratch.gathered,
-                !walk.r.softmax),
+                most_of_column(walk)),
         last_(walk.input + gather_.end() + 1 - kLanes),
         last_rows_(scratch.last_rows) {}
   StoredColumns(const StoredColumns&) = delete;
@@ -114,6 +114,14 @@ class StoredColumns {
   void settle(int64_t, int64_t, const Lane*, Lane, int64_t*) {}
 
  private:
+  template <class Element>
+  static int64_t most_of_column(const Walk<Element>& walk) {
+    if (walk.r.softmax || walk.job.plan.walk != Walks::kGather) return 1;
+    const Groups& groups = walk.r.groups;
+    const Span span = span_of(groups, walk_extent(groups.reduced), sizeof(Key));
+    return ceil_div(span.size, span.count);
+  }
+
   // A row of fewer columns than lanes, where a vector would reach beyond the end.
   REDUCEOPS_NOINLINE const Key* copied(const Key* row, int64_t width) {
     Key* to = last_rows_[next_ = (next_ + 1) % kLastRows];

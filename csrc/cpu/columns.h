@@ -22,7 +22,7 @@ REDUCEOPS_NOINLINE void scatter(const Dims& kept, const From* from, int64_t firs
     line.dim[line.count] = kept.dim[line.count];
     size *= kept.dim[line.count++].size;
   } while (line.count < kept.count && kept.dim[line.count].step != 1 &&
-           size * kResultsTogether <= kGatherColumns);
+           size * kept.dim[line.count].size <= kGatherColumns);
   if (line.count == kept.count || kept.dim[line.count].step != 1) {
     line.count = 1;
     size = kept.dim[0].size;
@@ -244,11 +244,10 @@ struct Columns : Walk<Element> {
           found = tile(neighbours, width, j, stop, bests, indices);
         }
         // From positions of the walk to result indices.
-        if (!found) {
-        } else if (reduced.count != 1) {
+        if (found && reduced.count != 1) {
           for (int64_t c = 0; c < width; ++c)
             indices[c] = place(reduced.dim, reduced.count, indices[c]).step;
-        } else if (reduced.dim[0].step != 1) {
+        } else if (found && reduced.dim[0].step != 1) {
           for (int64_t c = 0; c < width; ++c) indices[c] *= reduced.dim[0].step;
         }
       }

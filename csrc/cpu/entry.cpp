@@ -122,7 +122,7 @@ void reduce_slice(const Reduction& reduction, const Kernels& kernels, int count)
   const Choice choice = choose_crossed(crossed, walk, bytes);
   const Plan plan =
       make_plan(crossed, choice, walk, bytes, threads_for(crossed.outputs * walk, bytes), false);
-  if (choice.walk == Walks::kGather) order_for_gather(crossed, gather_order(crossed));
+  if (choice.walk == Walks::kGather) order_for_gather(crossed, gather_order(crossed, walk, bytes));
   const auto candidates = room_for_candidates(crossed.outputs * plan.parts);
   Dims inner = reduction.groups.reduced;
   inner.count = count;
@@ -152,7 +152,7 @@ void reduce_groups(Reduction& reduction, const Kernels& kernels, bool streams) {
   if (const int count = crossed_dims(groups, bytes, reduction.dtype->is_bool(), choice.price))
     return reduce_crossed(reduction, kernels, count);
   if (choice.walk == Walks::kGather) {
-    const GatherOrder order = gather_order(groups);
+    const GatherOrder order = gather_order(groups, walk, bytes);
     const int last = order.dims - 1;
     if (const int64_t size = order.dims ? groups.kept.dim[last].size : 0; size % order.along) {
       const int64_t whole = size / order.along * order.along;

@@ -75,19 +75,16 @@ inline bool are_columns(const Groups& groups, int64_t walk) {
   return !is_rows(groups) && inner.stride == 1 && inner.mask_stride <= 1 && !scatters;
 }
 
-// Whether marks lie along the outputs: in rows, each would cost a line.
-inline bool are_marks_across(const Groups& groups) {
-  return is_rows(groups) && groups.reduced.dim[0].mask_stride > kCopyBytes;
-}
-
-// The cheapest walk. There are reduced dims.
-inline Choice cheapest(const Groups& groups, int64_t walk, int64_t bytes, bool softmax) {
+// The cheapest walk. There are reduced dims. `row_price` is what each row takes besides.
+inline Choice cheapest(const Groups& groups, int64_t walk, int64_t bytes, bool softmax,
+                       double row_price = 0) {
   const price::Rows rows = price::rows(groups, walk, bytes, softmax);
   const bool copies = rows.copied <= rows.in_runs;
-  Choice best{Walks::kRows, copies, copies ? rows.copied : rows.in_runs};
+  const double whole = copies ? rows.copied : rows.in_runs;
+  Choice best{Walks::kRows, copies, whole + groups.outputs * row_price};
   if (groups.kept.count == 0) return best;
   const double gather = price::gather(groups, walk, bytes);
-  if (gather < best.price || are_marks_across(groups)) best = {Walks::kGather, false, gather};
+  if (gather < best.price) best = {Walks::kGather, false, gather};
   if (!are_columns(groups, walk)) return best;
   const double columns = price::columns(groups, walk, bytes);
   return columns < best.price ? Choice{Walks::kColumns, false, columns} : best;
@@ -101,7 +98,7 @@ inline Choice choose(const Groups& groups, int64_t walk, int64_t bytes, bool sof
     if (groups.kept.count == 0 && down.stride == 1) return {Walks::kRows, false, 0};
     if (groups.kept.count > 0) {
       const Dim across = groups.axes.dim[0];
-      if (down.stride == 1 && down.size * bytes >= kPlainBytes && !are_marks_across(groups))
+      if (down.stride == 1 && down.size * bytes >= kPlainBytes && !price::are_marks_across(groups))
         return {Walks::kRows, false, 0};
       if (across.size * bytes >= kPlainBytes && are_columns(groups, walk))
         return {Walks::kColumns, false, 0};
@@ -113,11 +110,7 @@ inline Choice choose(const Groups& groups, int64_t walk, int64_t bytes, bool sof
 // The cheapest walk of crossed columns, or of a slice of them, of which rows are reduced one by
 // one.
 inline Choice choose_crossed(const Groups& groups, int64_t walk, int64_t bytes) {
-  Choice chosen = cheapest(groups, walk, bytes, false);
-  if (chosen.walk != Walks::kRows) return chosen;
-  chosen.price += groups.outputs * price::kCrossedRow;
-  const double gather = price::gather(groups, walk, bytes);
-  return gather < chosen.price ? Choice{Walks::kGather, false, gather} : chosen;
+  return cheapest(groups, walk, bytes, false, price::kCrossedRow);
 }
 
 // Leaves `size` positions of kept dim d.
@@ -194,15 +187,15 @@ struct GatherOrder {
   int dims;       // of a run; 0 where the groups stay as they are
   int64_t along;  // positions of the last of them, all or as many as fit
 };
-inline GatherOrder gather_order(const Groups& groups) {
+inline GatherOrder gather_order(const Groups& groups, int64_t walk, int64_t bytes) {
   const Dims& kept = groups.kept;
-  if (in_order(groups)) return {0, 1};
+  if (in_order(groups) || walk > kOrderedWalk) return {0, 1};
   int64_t across = 1;  // results that follow each other
   const Dims results = by_step(kept);
   for (int d = 0; d < results.count && results.dim[d].step == across; ++d)
     across *= results.dim[d].size;
-  const int64_t most =
-      std::max(kGatherAlong, kGatherColumns / std::min(across, kGatherColumns / kGatherAlong));
+  const int64_t along = std::clamp(kGatherRunBytes / bytes, kGatherAlong / 2, kGatherAlong);
+  const int64_t most = std::max(along, kGatherColumns / std::min(across, kGatherColumns / along));
   int64_t run = 1;
   for (int d = 0; d < kept.count; ++d) {
     const Dim dim = kept.dim[d];
@@ -260,7 +253,7 @@ inline Plan make_plan(const Groups& groups, const Choice& choice, int64_t walk, 
     constexpr int64_t kWhole = kCopyBytes;  // so that a tile has whole vectors of any type
     plan.tile = tile_of(bytes);
     if (gathers) {
-      const Span span = span_of(groups, bytes);
+      const Span span = span_of(groups, walk, bytes);
       const int64_t fits = kGatherBytes / (bytes * ceil_div(span.size, span.count)) / walk;
       plan.tile = std::clamp(fits, kGatherRowBytes / bytes, kGatherColumns) / kWhole * kWhole;
     }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 
 #include "cpu/limits.h"
 #include "make_groups.h"
@@ -21,18 +22,21 @@ inline bool is_stepped(Dim inner) {
   return inner.size >= kSteppedRun && inner.stride > 1 && inner.stride <= kMostStep;
 }
 
-// Columns that a gather copies together, with what lies between them.
+// Columns that a gather copies together, with what lies between them: no other rows, and little
+// where there are few rows, for every gap is a lane of its own.
 struct Span {
   int64_t count, size;  // elements, from the first to the last
 };
-inline Span span_of(const Groups& groups, int64_t bytes) {
+inline Span span_of(const Groups& groups, int64_t walk, int64_t bytes) {
   const Dims& axes = groups.axes;
-  const Dim inner = axes.dim[0];
+  int64_t nearest = std::numeric_limits<int64_t>::max();
+  for (int d = 0; d < groups.reduced.count; ++d)
+    nearest = std::min(nearest, groups.reduced.dim[d].stride);
   Span span{1, 1};
-  if (is_rows(groups) || is_stepped(inner)) return span;
-  for (int d = 0; d < axes.count; ++d) {
+  const int64_t most = std::min(kSpanBytes / bytes, std::max<int64_t>(1, walk / kGapWalk));
+  for (int d = 0; d < axes.count && !is_stepped(axes.dim[0]); ++d) {
     const Dim dim = axes.dim[d];
-    if (dim.stride < span.size || dim.stride * bytes > kSpanBytes * span.count) break;
+    if (dim.stride < span.size || dim.stride > std::min(nearest, most * span.count)) break;
     span = {span.count * dim.size, span.size + (dim.size - 1) * dim.stride};
   }
   return span;
@@ -88,6 +92,11 @@ inline bool is_dense(const Groups& groups, int64_t bytes) {
          (down.stride - inner.size) * bytes < kLostBytes;
 }
 
+// Whether marks lie along the outputs: in rows, each costs a line.
+inline bool are_marks_across(const Groups& groups) {
+  return is_rows(groups) && groups.reduced.dim[0].mask_stride > kCopyBytes;
+}
+
 // Rows read run by run, or as copies without gaps; both are equal where one is the other.
 struct Rows {
   double in_runs, copied;
@@ -98,8 +107,10 @@ inline Rows rows(const Groups& groups, int64_t walk, int64_t bytes, bool softmax
   const bool ordered = is_ordered(groups.reduced);
   const Dim copied = ordered ? inner : by_step(groups.reduced).dim[0];
   const bool whole = groups.reduced.count == 1 && inner.stride == 1;
-  const double read = lines * kLine + groups.outputs * ((in_order(groups) ? 0 : kScatteredRow) +
-                                                        (softmax && !whole ? kSoftmaxRow : 0));
+  const double marks = are_marks_across(groups) ? elements * element(inner.mask_stride, 1) : 0;
+  const double read = lines * kLine + marks +
+                      groups.outputs * ((in_order(groups) ? 0 : kScatteredRow) +
+                                        (softmax && !whole ? kSoftmaxRow : 0));
   const auto gaps = [&](Dim dim) {
     return dim.stride == 1 ? lines * kCopiedLine : elements * element(dim.stride, bytes);
   };
@@ -124,7 +135,7 @@ inline Rows rows(const Groups& groups, int64_t walk, int64_t bytes, bool softmax
 inline double gather(const Groups& groups, int64_t walk, int64_t bytes) {
   const double columns = groups.outputs, elements = columns * walk;
   const Dim inner = groups.axes.dim[0], down = by_step(groups.reduced).dim[0];
-  const Span span = span_of(groups, bytes);
+  const Span span = span_of(groups, walk, bytes);
   const int64_t side = kSquareBytes / bytes, lanes = kCopyBytes / bytes;
   double price = columns * (kGathered + (in_order(groups) ? 0 : kScattered)) +
                  std::max(columns * span.size / span.count, double(lanes)) * walk * bytes / 64 *
