@@ -192,6 +192,11 @@ def functional_all_gather(x: torch.Tensor, group: Any) -> torch.Tensor:
     return collectives.wait_tensor(gathered)
 
 
+def group_named(name: str) -> Any:
+    """The process group with this name, which torch's own functional collectives look up so."""
+    return torch.distributed.distributed_c10d._resolve_process_group(name)
+
+
 def direct_all_gather(group: Any, device_type: str) -> Callable[[torch.Tensor, torch.Tensor], Any]:
     """`dist.all_gather_single(gathered, x, group)` for tensors of a device type, without what it
     does in Python and the dispatcher, which takes as long as a kernel; that itself where this torch

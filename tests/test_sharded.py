@@ -6,6 +6,7 @@ The checks run in one group of processes for each backend and size, and each is 
 import datetime
 import faulthandler
 import functools
+import gc
 import importlib.util
 import itertools
 import json
@@ -19,6 +20,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
+from weakref import ref
 
 import data
 import pytest
@@ -838,6 +840,12 @@ def check_symmetric_memory(rank, world, device):
         check_symmetric_replays(rank, world, device)
         check_symmetric_streams(rank, world, device)
         check_compiled(rank, world, device, collective="one_shot")
+        assert distributed.enable_symmetric_memory(timeout=30)  # as this rank has it already
+        assert symmetric.exchange_of(dist.group.WORLD).timeout == 30 * 10**9
+        if rank == 0:
+            distributed.disable_symmetric_memory()
+        assert distributed.enable_symmetric_memory(timeout=60)
+        check_plain(rank, world, device)
     distributed.disable_symmetric_memory()
     check_ties_and_nans(rank, world, device)
 
@@ -870,7 +878,7 @@ def check_one_transport(rank, world, device):
     before = compiled if rank == 0 else distributed.max
     assert_same(before(shard.detach(), 1), REFERENCES["max"](x, 1))
     with (
-        mock.patch.dict(symmetric.exchanges, {exchange.group: exchange}),
+        mock.patch.dict(symmetric.exchanges, {ref(exchange.group): exchange}),
         mock.patch.dict(symmetric.devices, {exchange.group_name: device}),
     ):
         for calls, (offset, of_graph) in enumerate(
@@ -900,14 +908,30 @@ def check_symmetric_memory_of_one_rank(rank, world, device):
         assert not distributed.enable_symmetric_memory()
         with pytest.raises(RuntimeError, match="rank 1: .*timeout is inf"):
             distributed.enable_symmetric_memory(timeout=float("inf") if rank == 1 else 60)
-    group = dist.new_group()
     state = torch.zeros(2, dtype=torch.int32, device=device)
+
+    def hold(group, name):
+        given = (state, state, state, rank, 1, device, name, [], None)
+        symmetric.hold(group, symmetric.Exchange(*given))
+
+    group = dist.new_group()
     name = group.group_name
-    exchange = symmetric.Exchange(state, state, state, rank, 1, device, name, [], None)
-    symmetric.exchanges[group], symmetric.devices[name] = exchange, device
+    hold(group, name)
     dist.destroy_process_group(group)
     distributed.disable_symmetric_memory()
-    assert group not in symmetric.exchanges and name not in symmetric.devices
+    assert not symmetric.exchanges and name not in symmetric.devices
+    # A group that is gone, whose name another one has now: nobody sends to its ranks.
+    group, name = dist.new_group(), dist.group.WORLD.group_name
+    hold(group, name)
+    x = data.make((3, 4 * world), torch.float32, "ties").to(device)
+    shard = x[:, 4 * rank : 4 * rank + 4].clone().requires_grad_(rank == 0)
+    compiled = torch.compile(distributed.max, fullgraph=True, backend="aot_eager")
+    result = (compiled if rank == 1 else distributed.max)(shard, 1)
+    assert_same(tuple(r.detach() for r in result), REFERENCES["max"](x, 1))
+    dist.destroy_process_group(group)
+    del group
+    gc.collect()
+    assert not symmetric.exchanges and name not in symmetric.devices
 
 
 def check_symmetric_replays(rank, world, device):
@@ -951,6 +975,21 @@ def check_symmetric_streams(rank, world, device):
         torch.cuda.synchronize()
         assert_same(late, REFERENCES["max"](x, 1), context=(i,))
         assert_same(soon, REFERENCES["max"](x[:8].neg(), 1), context=(i,))
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        before = distributed.max(second, 1)
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            torch.cuda._sleep((rank + 1) * 100_000)
+            late = distributed.max(first, 1)
+        soon = distributed.max(second, 1)
+        torch.cuda.current_stream().wait_stream(side)
+    for i in range(20):
+        graph.replay()
+        torch.cuda.synchronize()
+        assert_same(late, REFERENCES["max"](x, 1), context=(i,))
+        for result in (before, soon):
+            assert_same(result, REFERENCES["max"](x[:8].neg(), 1), context=(i,))
 
 
 ONLY_WITH_SYMMETRIC_MEMORY = ("check_symmetric_replays", "check_symmetric_streams")

@@ -147,8 +147,8 @@ def test_few_large_among_many_equal_ones(dtype, device):
         rows[:, :large] = 0
         for x in (rows, rows[:, :255], rows[:, :64]):
             x = x.to(dtype).to(device)
-            check(x, 1, context=large)
-            check(x.T.contiguous(), 0, context=large)
+            check(x, 1, context=(large,))
+            check(x.T.contiguous(), 0, context=(large,))
 
 
 @each_dtype

@@ -207,26 +207,32 @@ struct SoftmaxRows : SoftmaxWalk<Format> {
       const V sum = exp_of<Compute>(Lanes::load(p) - base);
       return numbers < static_cast<Number>(n) ? sum : V{};
     }
-    V sum{};
+    V sum{}, excess{};  // by which the sum is too large: what rounding added (Kahan)
     int64_t i = 0;
-    const auto add = [&]<int kVectors>(std::integral_constant<int, kVectors>) REDUCEOPS_INLINED {
-      V v[kVectors];
-      for (int u = 0; u < kVectors; ++u) {
-        v[u] = Lanes::load(p + i + u * kLanes);
-        prefetch<kIntoL2>(next + (i + u * kLanes) / kAskedFirst * (kAskedFirst - 1), ahead);
-      }
-      sum += Lanes::template sum_of_exp<kVectors>(v, base);
-      i += kVectors * kLanes;
-    };
-    while (i + 8 * kLanes <= n) add(std::integral_constant<int, 8>());
-    if (i + 4 * kLanes <= n) add(std::integral_constant<int, 4>());
-    if (i + 2 * kLanes <= n) add(std::integral_constant<int, 2>());
-    if (i + 1 * kLanes <= n) add(std::integral_constant<int, 1>());
+    const auto next_sum =
+        [&]<int kVectors>(std::integral_constant<int, kVectors>) REDUCEOPS_INLINED {
+          V v[kVectors];
+          for (int u = 0; u < kVectors; ++u) {
+            v[u] = Lanes::load(p + i + u * kLanes);
+            prefetch<kIntoL2>(next + (i + u * kLanes) / kAskedFirst * (kAskedFirst - 1), ahead);
+          }
+          i += kVectors * kLanes;
+          return Lanes::template sum_of_exp<kVectors>(v, base);
+        };
+    while (i + 8 * kLanes <= n) {
+      const V added = next_sum(std::integral_constant<int, 8>()) - excess, total = sum + added;
+      excess = (total - sum) - added;
+      sum = total;
+    }
+    V rest = V{} - excess;
+    if (i + 4 * kLanes <= n) rest += next_sum(std::integral_constant<int, 4>());
+    if (i + 2 * kLanes <= n) rest += next_sum(std::integral_constant<int, 2>());
+    if (i + 1 * kLanes <= n) rest += next_sum(std::integral_constant<int, 1>());
     if (i < n) {
       const V last = exp_of<Compute>(Lanes::load(p + n - kLanes) - base);
-      sum += numbers >= static_cast<Number>(kLanes - (n - i)) ? last : V{};
+      rest += numbers >= static_cast<Number>(kLanes - (n - i)) ? last : V{};
     }
-    return sum;
+    return sum + rest;
   }
 
   // Items are whole short rows.

@@ -536,10 +536,21 @@ struct SoftmaxMax {
     ExpSum<F> sum_;
   };
 
+  // One pack after the other: small elements of several would lose more beside a large one.
+  template <class Source, int kPacks>
+  static __device__ void add_packs(const Source& source,
+                                   const typename Source::Pack (&packs)[kPacks], ExpSum<F>& sum) {
+#pragma unroll
+    for (int i = 0; i < kPacks; ++i) {
+      Sum x[Vector<typename F::Key>::kWidth];
+      numbers_of<F>(source.bits(packs[i]), x);
+      sum.add(sum.of(x));
+    }
+  }
+
   template <class Source>
   class Row {
     using Pack = typename Source::Pack;
-    static constexpr int kWidth = Vector<typename F::Key>::kWidth;
 
    public:
     __device__ Row(const Source& source, uint32_t first) : best_(source, first) {}
@@ -548,12 +559,7 @@ struct SoftmaxMax {
       const auto before = best_.smallest();
       best_.take(source, packs, number);
       if (best_.smallest() != before) sum_.raise(number_of<F>(best_.smallest()));
-#pragma unroll
-      for (int i = 0; i < kPacks; ++i) {
-        Sum x[kWidth];
-        numbers_of<F>(source.bits(packs[i]), x);
-        sum_.add(sum_.of(x));
-      }
+      add_packs(source, packs, sum_);
     }
     template <class Again>
     __device__ Summed<F, uint32_t> state(const Source& source, Again again) const {
@@ -565,19 +571,6 @@ struct SoftmaxMax {
     ExpSum<F> sum_;
   };
 
-  // The sum of all elements of some packs.
-  template <class Source, int kPacks>
-  static __device__ Sum sum_of_packs(const Source& source, const ExpSum<F>& sum,
-                                     const typename Source::Pack (&packs)[kPacks]) {
-    Sum some = 0;
-#pragma unroll
-    for (int i = 0; i < kPacks; ++i) {
-      Sum x[Vector<typename F::Key>::kWidth];
-      numbers_of<F>(source.bits(packs[i]), x);
-      some += sum.of(x);
-    }
-    return some;
-  }
   // Of lanes that agree on the best, each with a sum for it and what it found beside.
   static __device__ Summed<F, uint32_t> with_sum(Near<typename F::Key> best, Total<F> sum,
                                                  Summed<F, uint32_t> beside, uint32_t lanes) {
@@ -599,7 +592,7 @@ struct SoftmaxMax {
       const auto before = best_.smallest();
       best_.take(source, packs, batch);
       if (best_.smallest() != before) sum_.raise(number_of<F>(best_.smallest()));
-      sum_.add(sum_of_packs(source, sum_, packs));
+      add_packs(source, packs, sum_);
     }
     template <class Again>
     __device__ Summed<F, uint32_t> state(const Source& source, Summed<F, uint32_t> beside,
@@ -690,8 +683,9 @@ struct SoftmaxMax {
                           Summed<F, uint32_t> beside, uint32_t lanes, Again again) const {
     const Source source{typename Source::Element{kDescending<F>}};
     const auto best = Extreme().of_held(source, packs, beside, lanes, again);
-    const ExpSum<F> sum(number_of<F>(best.key));
-    return with_sum(best, sum_of_packs(source, sum, packs), beside, lanes);
+    ExpSum<F> sum(number_of<F>(best.key));
+    add_packs(source, packs, sum);
+    return with_sum(best, sum.sum(), beside, lanes);
   }
 
   template <class Source>

@@ -47,48 +47,14 @@ struct Sources {
   }
 };
 
-// Indices of any width, by their bits.
-struct Indices {
-  void* at;  // may be null
-  int bytes;
-
-  __device__ int64_t get(int64_t i) const {
-    switch (bytes) {
-      case 1:
-        return static_cast<const int8_t*>(at)[i];
-      case 2:
-        return static_cast<const int16_t*>(at)[i];
-      case 4:
-        return static_cast<const int32_t*>(at)[i];
-      default:
-        return static_cast<const int64_t*>(at)[i];
-    }
-  }
-  __device__ void put(int64_t i, int64_t bits) const {
-    switch (bytes) {
-      case 1:
-        static_cast<int8_t*>(at)[i] = static_cast<int8_t>(bits);
-        break;
-      case 2:
-        static_cast<int16_t*>(at)[i] = static_cast<int16_t>(bits);
-        break;
-      case 4:
-        static_cast<int32_t*>(at)[i] = static_cast<int32_t>(bits);
-        break;
-      default:
-        static_cast<int64_t*>(at)[i] = bits;
-    }
-  }
-};
-
-// `values` may be null.
-template <class Value, class Sources>
-__global__ void __launch_bounds__(kThreads) repeat(Value* values, const Indices indices, int64_t n,
-                                                   const __grid_constant__ Sources sources) {
+// One array of results, or two of the same positions. `second` may be null.
+template <class First, class Second, class Sources>
+__global__ void __launch_bounds__(kThreads)
+    repeat(First* first, Second* second, int64_t n, const __grid_constant__ Sources sources) {
   using Position = typename Sources::Position;
   struct Copy {
-    int64_t index;
-    Value value;
+    First first;
+    Second second;
     bool is_first;
   };
   // A result that is there already is left alone, for others read it meanwhile.
@@ -96,39 +62,58 @@ __global__ void __launch_bounds__(kThreads) repeat(Value* values, const Indices 
       n,
       [&](int64_t i) -> Copy {
         const Position to = static_cast<Position>(i), from = sources(to);
-        return {indices.at ? indices.get(from) : 0, values ? values[from] : Value(), from == to};
+        return {first[from], second ? second[from] : Second(), from == to};
       },
       [&](int64_t i, const Copy& copy) {
         if (copy.is_first) return;
-        if (indices.at) indices.put(i, copy.index);
-        if (values) values[i] = copy.value;
+        first[i] = copy.first;
+        if (second) second[i] = copy.second;
       });
 }
 
-template <class Value>
-void repeat_as(const Reduction& r, void* stream) {
+// Calls f with an integer of so many bytes.
+template <class F>
+void with_bits(int64_t bytes, F f) {
+  switch (bytes) {
+    case 1:
+      return f(int8_t());
+    case 2:
+      return f(int16_t());
+    case 4:
+      return f(int32_t());
+    default:
+      return f(int64_t());
+  }
+}
+
+template <class First, class Second>
+void repeat_as(const Reduction& r, First* first, Second* second, void* stream) {
   const int64_t n = r.groups.outputs * r.groups.copies;
   const auto launch = [&](const auto& sources) {
     using Of = std::decay_t<decltype(sources)>;
-    launch_over(n, stream, repeat<Value, Of>, static_cast<Value*>(r.values),
-                Indices{r.indices, r.index_bytes}, n, sources);
+    launch_over(n, stream, repeat<First, Second, Of>, first, second, n, sources);
   };
   n >> 32 == 0 ? launch(Sources<true>(r.groups.repeats)) : launch(Sources<false>(r.groups.repeats));
+}
+
+void repeat_results(const Reduction& r, void* results, int64_t bytes, void* stream) {
+  with_bits(bytes, [&](auto bits) {
+    repeat_as(r, static_cast<decltype(bits)*>(results), static_cast<int8_t*>(nullptr), stream);
+  });
 }
 
 }  // namespace
 
 void launch_repeat(const Reduction& r, void* stream) {
-  switch (r.values ? r.dtype->bytes : 1) {
-    case 1:
-      return repeat_as<int8_t>(r, stream);
-    case 2:
-      return repeat_as<int16_t>(r, stream);
-    case 4:
-      return repeat_as<int32_t>(r, stream);
-    default:
-      return repeat_as<int64_t>(r, stream);
+  const bool both = r.indices && r.values && r.index_bytes == sizeof(int64_t);
+  if (both) {
+    return with_bits(r.dtype->bytes, [&](auto bits) {
+      repeat_as(r, static_cast<int64_t*>(r.indices), static_cast<decltype(bits)*>(r.values),
+                stream);
+    });
   }
+  if (r.indices) repeat_results(r, r.indices, r.index_bytes, stream);
+  if (r.values) repeat_results(r, r.values, r.dtype->bytes, stream);
 }
 
 }  // namespace reduceops::cuda

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from weakref import ref
 
 import torch
 import torch.distributed as dist
@@ -35,6 +36,31 @@ _, _direct_unpack_dim = _with_direct(_ops._unpack.dim)
 _, _direct_unpack_index = _with_direct(_ops._unpack.index)
 
 
+def one_shot_of_group(
+    words: Tensor,
+    x: Tensor,
+    dims: Sequence[int],
+    largest: bool,
+    keepdim: bool,
+    group_name: str,
+    headers: int,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(values, indices, headers) of the group that has the name now, whose ranks may have symmetric
+    memory no more; `headers` says how many are wanted, of all ranks or none."""
+    group = _torch_private.group_named(group_name)
+    exchange = symmetric.exchange_of(group)
+    if exchange is None:
+        words = _gathered(words, (group,), False)
+        values, indices = _direct_unpack(words, x, dims, largest, keepdim)
+        return values, indices, words[:, 0] if headers else words.new_empty(0)
+    values, indices = exchange(words, x, dims, largest, keepdim)
+    return values, indices, exchange.headers() if headers else words.new_empty(0)
+
+
+_library = torch.library.Library("reduceops", "IMPL")
+_library.impl("_one_shot_of_group", one_shot_of_group, "CompositeExplicitAutograd")
+
+
 def reduce_shard(
     x: Tensor,
     dims: Sequence[int],
@@ -59,7 +85,7 @@ def reduce_shard(
     pairs = _pairs if traced else _direct_pairs
     words = pairs(x, dims, largest, scale, start, size, mask)
     if len(groups) == 1 and symmetric.is_for(groups[0], words):
-        one_shot = _ops._one_shot_of_group if traced else symmetric.one_shot_of_group
+        one_shot = _ops._one_shot_of_group if traced else one_shot_of_group
         group, wanted = groups[0].group_name, groups[0].size() if follows else 0
         values, indices, headers = one_shot(words, x, dims, largest, keepdim, group, wanted)
     else:
@@ -88,7 +114,7 @@ def reduce_in_eager_mode(
     if not indices_only and x.requires_grad and torch.is_grad_enabled():
         start = [] if offset is None else [offset]
         return reduce_shard(x, [dim], keepdim, start, [], [group], largest)
-    exchange = symmetric.exchanges.get(group)
+    exchange = symmetric.exchanges.get(ref(group))
     ranks, _, all_gathers = link
     room = ranks if exchange is None else 0
     if offset is None:

@@ -167,7 +167,8 @@ def enable_symmetric_memory(group: Group = None, *, timeout: float = 600.0) -> b
     A group's calls have to run one after another, in one order on all ranks. Calls on several
     streams wait for each other; replays of CUDA graphs have to be on the stream of the calls around
     them, or on one that waits for it. A kernel that waits for a rank for `timeout` seconds ends
-    with a failed assertion on the GPU, after which the process can use it no more.
+    with a failed assertion on the GPU, after which the process can use it no more. Called again it
+    sets the timeout anew, with another current device the GPU too.
 
     Args:
         group: The process group, None for the default one.

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from .. import checks, libraries
 from .._torch_private import guard_or_false
-from . import symmetric
 
 
 def is_wide(dtype: torch.dtype, extent: int) -> bool:
@@ -87,4 +86,3 @@ _library.impl("_one_shot", torch.library.fallthrough_kernel, "Autograd")
 
 torch.library.register_fake("reduceops::_one_shot_of_group", _fake_one_shot_of_group)
 _library.impl("_one_shot_of_group", torch.library.fallthrough_kernel, "Autograd")
-_library.impl("_one_shot_of_group", symmetric.one_shot_of_group, "CompositeExplicitAutograd")

@@ -9,6 +9,7 @@ gradient nor whether the call is part of a graph does.
 import socket
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
+from weakref import ref
 
 import torch
 import torch.distributed as dist
@@ -19,6 +20,7 @@ from .. import _torch_private, libraries
 _ops, _raw_stream = torch.ops.reduceops, _torch_private.current_raw_stream
 _one_shot = _ops._one_shot.default
 _one_shot = getattr(_one_shot, "_op", _one_shot)  # what calling an overload calls
+_is_captured = torch.cuda.is_current_stream_capturing
 
 CAPACITY = 4096  # words of a rank in a call for which there is room
 
@@ -33,7 +35,7 @@ class Exchange(NamedTuple):
     timeout: int  # in ns
     device: torch.device
     group_name: str
-    streams: list[torch.cuda.Stream]  # that of the last call
+    streams: list[torch.cuda.Stream]  # that of the last call, and of the last in a CUDA graph
     handle: object
 
     def fits(self, words: Tensor) -> bool:
@@ -42,17 +44,20 @@ class Exchange(NamedTuple):
     def __call__(
         self, words: Tensor, x: Tensor, dims: Sequence[int], largest: bool, keepdim: bool
     ) -> tuple[Tensor, Tensor]:
-        if _raw_stream(self.device.index) != self.streams[0].cuda_stream:
-            self._follow()
+        captured = _is_captured()
+        if _raw_stream(self.device.index) != self.streams[captured].cuda_stream:
+            self._follow(captured)
         return _one_shot(words, x, dims, largest, keepdim, *self[:5])
 
-    def _follow(self) -> None:
+    def _follow(self, captured: bool) -> None:
         """Has this stream wait for that of the last call, for calls come one after another. (A
         stream that is captured can wait for none that is not.)"""
-        if not torch.cuda.is_current_stream_capturing():
-            stream = torch.cuda.current_stream(self.device)
-            stream.wait_stream(self.streams[0])
-            self.streams[0] = stream
+        stream, last = torch.cuda.current_stream(self.device), self.streams[captured]
+        with torch.cuda.stream(last):
+            is_same_capture = _is_captured() == captured
+        if is_same_capture:
+            stream.wait_stream(last)
+        self.streams[captured] = stream
 
     def headers(self) -> Tensor:
         """The first word of each rank in the last call, which the next but one overwrites."""
@@ -60,8 +65,12 @@ class Exchange(NamedTuple):
         return slots[:, 0] & 0xFFFFFFFF | slots[:, 1] << 32
 
 
-exchanges: dict[dist.ProcessGroup, Exchange] = {}
+exchanges: dict[ref, Exchange] = {}  # by group, for as long as it lives
 devices: dict[str, torch.device] = {}  # the same by name, which a graph of torch.compile can ask
+
+
+def exchange_of(group: dist.ProcessGroup) -> Exchange | None:
+    return exchanges.get(ref(group))
 
 
 def is_for(group: dist.ProcessGroup, words: Tensor) -> bool:
@@ -70,39 +79,22 @@ def is_for(group: dist.ProcessGroup, words: Tensor) -> bool:
     return device is not None and 1 < words.size(1) <= CAPACITY and words.device == device
 
 
-def one_shot_of_group(
-    words: Tensor,
-    x: Tensor,
-    dims: Sequence[int],
-    largest: bool,
-    keepdim: bool,
-    group_name: str,
-    headers: int,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """(values, indices, headers); `headers` says how many are wanted, of all ranks or none."""
-    exchange = next((e for e in exchanges.values() if e.group_name == group_name), None)
-    if exchange is None:
-        raise RuntimeError(
-            "customops.distributed: disable_symmetric_memory() came before the last call of a graph"
-        )
-    values, indices = exchange(words, x, dims, largest, keepdim)
-    return values, indices, exchange.headers() if headers else words.new_empty(0)
-
-
 def enable(group: dist.ProcessGroup, timeout: float) -> bool:
     """Whether all ranks of the group could; all of them call this."""
     forget_destroyed()
-    if group in exchanges:
-        return True
     limit, problems = _on_all_ranks(group, lambda: _nanoseconds(timeout))
     for rank, problem in enumerate(problems):
         if problem:
             raise RuntimeError(
                 f"customops.distributed.enable_symmetric_memory: rank {rank}: {problem}"
             )
+    if all(_of_all_ranks(group, _has_it(group))):
+        exchanges[ref(group)] = exchanges[ref(group)]._replace(timeout=limit)
+        return True
+    disable(group)
     # A rank that fails in a step must not leave the others in the next one.
     memory, problems = _on_all_ranks(group, _available_memory)
-    if any(problems) or not _are_on_one_host(group):
+    if any(problems) or len(set(_of_all_ranks(group, socket.gethostname()))) > 1:
         return False
     buffer, problems = _on_all_ranks(group, lambda: _buffer(memory, group))
     if any(problems):
@@ -110,26 +102,49 @@ def enable(group: dist.ProcessGroup, timeout: float) -> bool:
     exchange, problems = _on_all_ranks(group, lambda: _connect(memory, group, buffer, limit))
     if any(problems):
         return False
-    exchanges[group], devices[exchange.group_name] = exchange, exchange.device
+    hold(group, exchange)
     return True
 
 
+def hold(group: dist.ProcessGroup, exchange: Exchange) -> None:
+    exchanges[ref(group, _drop)], devices[exchange.group_name] = exchange, exchange.device
+
+
 def disable(group: dist.ProcessGroup) -> None:
-    exchange = exchanges.pop(group, None)
+    _drop(ref(group))
+
+
+def forget_destroyed() -> None:
+    """Frees what groups had that are no more, and that somebody still holds."""
+    for held in list(exchanges):
+        group = held()
+        try:
+            dist.get_rank(group)
+        except ValueError:  # torch does not know it
+            _drop(held)
+
+
+def _drop(held: ref) -> None:
+    exchange = exchanges.pop(held, None)
     if exchange is None:
         return
-    devices.pop(exchange.group_name, None)
+    # After a new init_process_group another group has the name.
+    if all(other.group_name != exchange.group_name for other in exchanges.values()):
+        devices.pop(exchange.group_name, None)
     if exchange.state.is_cuda:
         torch.cuda.synchronize(exchange.device)  # kernels on any stream use the buffers
 
 
-def forget_destroyed() -> None:
-    """Frees what groups had that are no more."""
-    for group in list(exchanges):
-        try:
-            dist.get_rank(group)
-        except ValueError:  # torch does not know it
-            disable(group)
+def _has_it(group: dist.ProcessGroup) -> bool:
+    """Whether this rank has an exchange, for the GPU that is current."""
+    exchange = exchange_of(group)
+    return exchange is not None and exchange.device.index == torch.cuda.current_device()
+
+
+def _of_all_ranks(group: dist.ProcessGroup, mine: Any) -> list:
+    gathered: list = [None] * dist.get_world_size(group)
+    dist.all_gather_object(gathered, mine, group=group)
+    return gathered
 
 
 def _on_all_ranks(group: dist.ProcessGroup, step: Callable[[], Any]) -> tuple[Any, list[str]]:
@@ -139,9 +154,7 @@ def _on_all_ranks(group: dist.ProcessGroup, step: Callable[[], Any]) -> tuple[An
         result = step()
     except Exception as error:
         problem = repr(error)
-    problems: list = [None] * dist.get_world_size(group)
-    dist.all_gather_object(problems, problem, group=group)
-    return result, problems
+    return result, _of_all_ranks(group, problem)
 
 
 def _nanoseconds(timeout: float) -> int:
@@ -159,12 +172,6 @@ def _available_memory() -> Any:
     return memory
 
 
-def _are_on_one_host(group: dist.ProcessGroup) -> bool:
-    hosts: list = [None] * dist.get_world_size(group)
-    dist.all_gather_object(hosts, socket.gethostname(), group=group)
-    return len(set(hosts)) == 1
-
-
 def _buffer(memory: Any, group: dist.ProcessGroup) -> Tensor:
     device = torch.device("cuda", torch.cuda.current_device())
     shape = (2, dist.get_world_size(group), CAPACITY, 2)
@@ -179,6 +186,6 @@ def _connect(memory: Any, group: dist.ProcessGroup, own: Tensor, timeout: int) -
     buffers = torch.tensor(addresses, dtype=torch.int64, device=own.device)
     state = torch.zeros(2, dtype=torch.int32, device=own.device)
     torch.cuda.synchronize(own.device)  # the buffer is zero before any rank writes into it
-    streams = [torch.cuda.current_stream(own.device)]
+    streams = [torch.cuda.current_stream(own.device)] * 2
     name = group.group_name
     return Exchange(buffers, own, state, handle.rank, timeout, own.device, name, streams, handle)
