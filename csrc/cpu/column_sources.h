@@ -71,11 +71,22 @@ class StoredColumns {
    public:
     InPlace(StoredColumns& source, const Key* base, const Dims& rows, int64_t position, int64_t,
             Shape shape, int64_t = 0)
-        : source_(source), base_(base), cursor_(rows, 0, position), width_(shape.columns) {}
+        : source_(source),
+          base_(base),
+          inner_(rows.dim[0]),
+          outer_(rows, 1, position / inner_.size),
+          left_(inner_.size - position % inner_.size),
+          row_(base + outer_.place().offset + position % inner_.size * inner_.stride),
+          width_(shape.columns) {}
     int64_t most(int64_t rows) const { return least(rows, Limits::kBlock); }
     const Key* next() {
-      const Key* row = base_ + cursor_.place().offset;
-      cursor_.next();
+      const Key* row = row_;
+      row_ += inner_.stride;
+      if (--left_ == 0) {
+        outer_.next();
+        row_ = base_ + outer_.place().offset;
+        left_ = inner_.size;
+      }
       return width_ < kLanes && row > source_.last_ ? source_.copied(row, width_) : row;
     }
     static auto results(int64_t start) { return PositionOf{start - 1}; }
@@ -83,7 +94,10 @@ class StoredColumns {
    private:
     StoredColumns& source_;
     const Key* const base_;
-    Cursor cursor_;
+    const Dim inner_;
+    Cursor outer_;
+    int64_t left_;  // along the innermost dim
+    const Key* row_;
     const int64_t width_;
   };
 

@@ -107,7 +107,7 @@ struct Columns : Walk<Element> {
 
   // How many rows count as one.
   int64_t fold(int64_t walk) const {
-    if (!price::is_dense(r.groups, sizeof(Key))) return 1;
+    if (!price::is_dense(r.groups, walk, sizeof(Key))) return 1;
     const int64_t pitch = r.groups.reduced.dim[0].stride;
     const bool takes_gaps = Source::kTakesGaps && !r.softmax;
     if (pitch > r.groups.axes.dim[0].size && !takes_gaps) return 1;

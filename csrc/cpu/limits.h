@@ -19,7 +19,8 @@ constexpr int64_t kPassRows = 8;  // that columns take at once
 // Elements for each column that folding makes: so few that combining them does not matter.
 constexpr int64_t kFoldedWalk = 256;
 // Columns that are gathered: as many as make a block of so many bytes with their rows.
-constexpr int64_t kGatherBytes = 16384, kGatherRowBytes = 2048, kGatherColumns = 1024;
+constexpr int64_t kGatherBytes = 16384, kGatherRowBytes = 512, kGatherColumns = 1024;
+constexpr int64_t kFarRowBytes = 2048;   // where each column has a line of its own
 constexpr int64_t kResultsTogether = 8;  // a line of indices
 constexpr int64_t kOrderedWalk = 32;  // elements of a group, from which on their order counts more
 constexpr int64_t kScatterWalk = 8;   // elements of a group, of which results count more

@@ -255,7 +255,11 @@ inline Plan make_plan(const Groups& groups, const Choice& choice, int64_t walk, 
     if (gathers) {
       const Span span = span_of(groups, walk, bytes);
       const int64_t fits = kGatherBytes / (bytes * ceil_div(span.size, span.count)) / walk;
-      plan.tile = std::clamp(fits, kGatherRowBytes / bytes, kGatherColumns) / kWhole * kWhole;
+      const Dim across = groups.axes.dim[0];
+      const bool far =
+          across.size > 1 && across.stride * bytes >= kCopyBytes / 2 && !is_rows(groups);
+      const int64_t least = (far ? kFarRowBytes : kGatherRowBytes) / bytes;
+      plan.tile = std::clamp(fits, least, kGatherColumns) / kWhole * kWhole;
     }
     for (; plan.tile * bytes > kMinTileBytes; plan.tile /= 2) {
       if (outer * ceil_div(inner, plan.tile) >= useful) break;

@@ -85,11 +85,13 @@ inline bool apart(const Groups& groups, Dim inner, int64_t bytes) {
   return (next - inner.size) * bytes >= 2 * kCopyBytes;
 }
 
-// Whether rows of neighbouring columns follow each other with small gaps or none.
-inline bool is_dense(const Groups& groups, int64_t bytes) {
+// Whether rows of neighbouring columns follow each other without gaps, or many of them with small
+// ones.
+inline bool is_dense(const Groups& groups, int64_t walk, int64_t bytes) {
   const Dim inner = groups.axes.dim[0], down = groups.reduced.dim[0];
-  return inner.stride == 1 && groups.reduced.count == 1 && down.stride >= inner.size &&
-         (down.stride - inner.size) * bytes < kLostBytes;
+  const int64_t gap = down.stride - inner.size;
+  return inner.stride == 1 && groups.reduced.count == 1 &&
+         (gap == 0 || (gap > 0 && gap * bytes < kLostBytes && walk >= kFoldedWalk));
 }
 
 // Whether marks lie along the outputs: in rows, each costs a line.
@@ -165,7 +167,7 @@ inline double columns(const Groups& groups, int64_t walk, int64_t bytes) {
   const Dim inner = groups.axes.dim[0];
   const int64_t lanes = kCopyBytes / bytes, tile = std::min(tile_of(bytes), inner.size);
   const double tiles = static_cast<double>(groups.outputs) / tile;
-  const bool dense = is_dense(groups, bytes), wide = tile * bytes >= kPlainBytes;
+  const bool dense = is_dense(groups, walk, bytes), wide = tile * bytes >= kPlainBytes;
   const bool follow = groups.kept.dim[0].step == 1 || in_order(groups);
   const double price = tiles * kTile + groups.outputs * (kColumn + (follow ? 0 : kScatteredColumn));
   const auto lines = [&](int64_t columns) { return static_cast<double>(ceil_div(columns, lanes)); };
