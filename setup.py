@@ -210,6 +210,7 @@ class Library:
         ordered: bool = False,
     ):
         self.ninja, self.name, self.objects = ninja, name, []
+        self.scripts = ["csrc/link_order.py"] * ordered  # that linking runs
         compile = f"{compiler} $flags -MD -MF $out.d -c $in -o $out"
         ninja.rule(f"{name}_compile", compile, "$out", depfile="$out.d", deps="gcc")
         link = f"{linker} $in -o $out $flags"
@@ -238,7 +239,9 @@ class Library:
         flags = [*flags, f"-Wl,-soname,{self.name}.so"]
         variables = {"flags": escape(shlex.join(flags))}
         output = f"$builddir/{self.name}.so"
-        self.ninja.build(output, f"{self.name}_link", self.objects, variables=variables)
+        self.ninja.build(
+            output, f"{self.name}_link", self.objects, implicit=self.scripts, variables=variables
+        )
 
 
 def write_cpu(ninja, flags: list[str], libs: list[str], sanitize: str, release: bool) -> None:

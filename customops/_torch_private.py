@@ -28,7 +28,8 @@ _missing: set[str] = set()
 
 def _find(module: str, name: str, fallback: Any, without: str) -> Any:
     path = f"{module}.{name}"
-    LOST[path] = f"{LOST[path]}; {without}" if path in LOST else without
+    known = LOST.get(path, without)
+    LOST[path] = known if without in known else f"{known}; {without}"
     try:
         if path in _hidden:
             raise AttributeError(path)

@@ -47,11 +47,6 @@ def check_scale(op: str, scale: Any) -> None:
             f"reduceops::{op}: scale must be a number or a 0-d tensor, got a tensor of shape "
             f"{list(scale.shape)}"
         )
-    if isinstance(scale, Tensor) and scale.dim() > 0:
-        raise TypeError(
-            f"reduceops::{op}: scale must be a number or a 0-d tensor, got a tensor of shape "
-            f"{list(scale.shape)}"
-        )
     is_array = getattr(scale, "ndim", None) not in (None, 0)
     if not hasattr(scale, "__float__") or isinstance(scale, complex) or is_array:
         _refuse(op, "scale", "a number or a 0-d tensor", scale)

@@ -542,6 +542,16 @@ def test_autocast_is_that_of_conv2d(name, device):
     assert w.grad.dtype == torch.float32
 
 
+@each_name
+def test_autocast_of_two_devices(name):
+    x, w, b = make((2, 4, 7, 6), (6, 4, 3, 2), "cpu")
+    with (
+        torch.autocast("cpu", torch.bfloat16),
+        pytest.raises(RuntimeError, match="weight must be on the device of input"),
+    ):
+        getattr(customops, name)(x.to("meta"), w, b, SCALE)
+
+
 class Module(nn.Module):
     def __init__(self, name, **how):
         super().__init__()

@@ -223,12 +223,11 @@ def _may_need_gradient(*tensors: Tensor | None) -> bool:
 _AUTOCAST = {"cpu": "AutocastCPU", "cuda": "AutocastCUDA"}
 
 
-def _autocast(call: Callable, input, weight, bias, *rest, **keywords):
-    """The rule of conv2d: everything in the lower precision, but what is in float64.
+def _autocast(call: Callable, device: str, input, weight, bias, *rest, **keywords):
+    """The rule of conv2d: everything on the device in the lower precision, but what is in float64.
 
     Each call casts its parameters: torch offers the cache of its own casts to nobody else.
     """
-    device = input.device.type
     if device not in _AUTOCAST or not torch.is_autocast_enabled(device):
         return call(input, weight, bias, *rest, **keywords)
     dtype = torch.get_autocast_dtype(device)
@@ -247,9 +246,9 @@ def _autocast(call: Callable, input, weight, bias, *rest, **keywords):
 
 
 def _register_autocast(op: str) -> None:
-    kernel = functools.partial(_autocast, getattr(torch.ops.reduceops, op).default)
-    for key in _AUTOCAST.values():
-        _library.impl(op, kernel, key)
+    call = getattr(torch.ops.reduceops, op).default
+    for device, key in _AUTOCAST.items():
+        _library.impl(op, functools.partial(_autocast, call, device), key)
 
 
 def _register_autograd(op: str) -> None:
@@ -283,7 +282,7 @@ def _register_autograd(op: str) -> None:
     def keep_symbols(otherwise):
         def choose(*args, **keywords):
             if _has_symbols((*args[4:8], *keywords.values())):
-                return _autocast(decide, *args, **keywords)
+                return _autocast(decide, args[0].device.type, *args, **keywords)
             return otherwise(*args, **keywords)
 
         return choose
@@ -376,9 +375,11 @@ def _take_scales_that_are_no_numbers(op: str) -> None:
     ):
         for name, tensor in (("input", input), ("weight", weight)):
             arguments.check_input(op, tensor, name)
+        if bias is not None:
+            arguments.check_input(op, bias, "bias")
         return _autocast(
-            *(of_tensors, input, weight, bias, scale, stride, padding, dilation, groups, dim),
-            keepdim,
+            *(of_tensors, input.device.type, input, weight, bias, scale, stride, padding, dilation),
+            *(groups, dim, keepdim),
         )
 
     def of_tensors(input, weight, bias, scale, stride, padding, dilation, groups, dim, keepdim):

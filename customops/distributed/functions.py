@@ -336,7 +336,7 @@ def _check_call(
     checks.check_dtype(op, x.dtype)
     checks.wrap_dims(op, x.dim(), arguments.as_int(op, "dim", dim))
     arguments.as_keepdim(op, keepdim)
-    if not is_traced(x):
+    if _torch_private.is_real(x):
         # The collectives know neither, and a derivative would be lost in silence.
         if is_transformed(x):
             raise RuntimeError(
