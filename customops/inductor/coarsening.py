@@ -134,18 +134,20 @@ def plan(extent: int, dim: int, reads: Reads, many: bool) -> Coarsening | None:
         return None  # a thread has to take the elements that it has computed
     if reads.neighbours:
         return _plan_rows(extent, dim, reads.light)
-    if extent <= 64 and reads.light:
-        rest = max(8, _power_of_two(-(-extent // 8)))
-        return Coarsening(dim, extent, rest, ReductionHint.OUTER)
-    return None  # Inductor's tiles are wide then, as memory likes it
+    if extent > 64:
+        return None  # Inductor's tiles are wide then, as memory likes it
+    if not reads.light:
+        return Coarsening(dim, extent, max(8, _power_of_two(-(-extent // 4))))
+    rest = max(8, _power_of_two(-(-extent // 8)))
+    return Coarsening(dim, extent, rest, ReductionHint.OUTER)
 
 
 def _plan_rows(extent: int, dim: int, light: bool) -> Coarsening | None:
-    if extent <= 64:
+    if extent < 512:
         return Coarsening(dim, extent, max(8, _power_of_two(-(-extent // 4))), ReductionHint.INNER)
-    long = extent > 8 * _TILE
-    if extent < 512 or not long and not light:
-        return None
+    if not light and extent <= 8 * _TILE:
+        # Copies of a function are worth it where a warp or so takes what is left.
+        return Coarsening(dim, extent, 128, ReductionHint.INNER) if extent <= _TILE else None
     rest = -(-extent // min(8, extent // 256))
     return Coarsening(
         dim, extent, _power_of_two(rest) if rest <= _TILE else rest, ReductionHint.INNER

@@ -257,11 +257,11 @@ class Zeros(_InWord):
         if self.largest:  # (Triton's negative of a zero is 0.0.)
             bits = ops.bitwise_xor(bits, self._constant(-(1 << width - 1)))
         sign = ops.bitwise_right_shift(bits, self._constant(width - 1))  # 0 or -1
-        magnitude = ops.bitwise_and(bits, self._constant((1 << width - 1) - 1))
-        number = ops.sub(ops.bitwise_xor(magnitude, sign), sign)
-        gap = ops.bitwise_and(ops.bitwise_not(sign), self._constant(2 * self.extent))
-        key = ops.add(ops.add(number, gap), self._constant(self._base))
-        zero = ops.add(ops.sub(ops.add(at, at), sign), self._constant(self._base))
+        magnitude = self._constant((1 << width - 1) - 1)
+        number = ops.bitwise_xor(bits, ops.bitwise_and(sign, magnitude))
+        less = ops.bitwise_and(sign, self._constant(-2 * self.extent))
+        key = ops.add(ops.add(number, less), self._constant(self._base + 2 * self.extent))
+        zero = ops.sub(ops.add(ops.add(at, at), self._constant(self._base)), sign)
         is_zero = ops.eq(value, ops.constant(0.0, self.dtype))
         return ops.where(is_zero, zero, key)
 
@@ -270,7 +270,7 @@ class Zeros(_InWord):
         base, top = self._constant(self._base), self._constant(self._base + 2 * self.extent)
         negative, positive = ops.lt(key, base), ops.gt(key, top)
         magnitude = ops.where(positive, ops.sub(key, top), zero)
-        magnitude = ops.where(negative, ops.sub(base, key), magnitude)
+        magnitude = ops.where(negative, ops.sub(self._constant(self._base - 1), key), magnitude)
         odd = ops.bitwise_and(ops.sub(key, base), self._constant(1))
         minus = ops.logical_and(ops.ne(odd, zero), ops.logical_not(positive))
         minus = ops.logical_or(negative, minus)
@@ -278,7 +278,7 @@ class Zeros(_InWord):
         bits = ops.bitwise_or(magnitude, sign)
         if self.largest:
             bits = ops.bitwise_xor(bits, self._constant(-(1 << width - 1)))
-        is_nan = ops.lt(key, self._constant(self._base - _LARGEST[self.dtype]))
+        is_nan = ops.lt(key, self._constant(self._base - 1 - _LARGEST[self.dtype]))
         bits = ops.where(is_nan, self._constant((1 << width - 1) - 1), bits)
         return ops.to_dtype_bitcast(bits, self.dtype, self.word)
 

@@ -1,8 +1,10 @@
 """A reduction as a loop of Inductor's, fused with what comes before and after it."""
 
 import ctypes
+import functools
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import sympy
@@ -12,6 +14,7 @@ from torch._inductor.runtime.hints import ReductionHint
 from torch._inductor.virtualized import V, ops
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+from torch.utils._sympy.functions import FloorDiv
 
 from .. import checks, libraries
 from . import coarsening, keys
@@ -34,7 +37,8 @@ from .keys import (
 from .signs import may_be_negative_zero
 
 _BACKENDS = {"cpu": "cpp", "cuda": "triton"}
-_NO_POSITION = (1 << 31) - 1
+_INTEGER = {FLOAT32: INT32, FLOAT64: INT64}
+_MOST_ZEROS = 1 << 21  # of a group whose size is a symbol
 # Inductor reduces as many elements in one go, the second number where it reads rows alone.
 _IN_REGISTERS = (64, 1024)
 
@@ -135,6 +139,8 @@ class Loop:
     def results(self) -> tuple[Any, Any]:
         """The values and the indices, of which one may be None."""
         if not self.for_threads:
+            if self.indices and self.order.dtype == INT64 and self._is_computed_alike():
+                return self._in_two_steps(None, INT64)
             if self.indices:
                 return self._packed(None)
             zeros = self._may_be_negative_zero()
@@ -155,13 +161,16 @@ class Loop:
         if cut is not None and self.extent == self.size[dim] and cut.rest == 1:
             return self._in_one_thread(cut)
         if not self.indices and (zeros := self._zeros()):
-            # In rows it has little to gain from taking elements in turn.
-            return self._value_with_zeros(zeros, None if reads.neighbours else cut), None
+            # In short rows it has little to gain from taking elements in turn.
+            short = reads.neighbours and self._is_at_most(64)
+            return self._value_with_zeros(zeros, None if short else cut), None
         wide = self.order.width == 64  # and no integer holds a key and a position
         left = cut.rest * self.extent / self.size[dim] if cut else self.extent
         in_registers = self._is_in_registers(left, reads.rows)
-        if (wide or cut is None) and in_registers and self.mask is None:
-            return self._in_two_steps(cut)
+        # (Two steps beside a store of strided elements take longer than one.)
+        two = wide or cut is None and (free or reads.neighbours)
+        if two and in_registers and self.mask is None:
+            return self._in_two_steps(cut, INT32)
         return self._packed(cut)
 
     # What is reduced.
@@ -185,19 +194,24 @@ class Loop:
             position = position * self.size[d] + index[d]
         return position
 
-    def _best(self, cut: Coarsening | None, word: torch.dtype) -> Callable:
+    def _group(self, index) -> list[sympy.Expr]:
+        """Where the result of an element's group is."""
+        zero = sympy.Integer(0)
+        group = [(d, zero if d in self.dims else i) for d, i in enumerate(index)]
+        return [i for d, i in group if self.keepdim or d not in self.dims]
+
+    def _best(self, cut: Coarsening | None, word: torch.dtype, order: Order, load: Callable):
         """Of an index: an element, comparable, and its position, of `word`; the best of those that
         one thread takes."""
-        load = self._load()
         if cut is None:
             return lambda index: (
-                self.order.comparable(load(index)),
+                order.comparable(load(index)),
                 keys.index(self._position(index), word),
             )
         step = cut.rest * sympy.prod([self.size[d] for d in self.dims if d > cut.dim])
 
         def best(index):
-            element, at = cut.best(self.order, load, index)
+            element, at = cut.best(order, load, index)
             at = ops.mul(ops.to_dtype(at, word), keys.index(step, word))
             return element, ops.add(at, keys.index(self._position(index), word))
 
@@ -209,6 +223,19 @@ class Loop:
         if cut is not None:
             left[cut.dim] = sympy.Integer(cut.rest)
         return left
+
+    @property
+    def _turns(self) -> bool:
+        """Whether products are in the reverse order of what is multiplied."""
+        return self.scale < 0
+
+    def _product_is_zero_for_zeros(self) -> bool:
+        """And for nothing else, and products are in the order of what is multiplied, or in the
+        reverse."""
+        if not _keeps_order(self.scale, self.order.dtype):
+            return False
+        with unset_fake_temporarily():
+            return largest_zero(self.scale, self.order.dtype) == 0
 
     def _may_be_negative_zero(self) -> bool:
         load, dtype = self.x.make_loader(), self.order.dtype
@@ -228,7 +255,7 @@ class Loop:
         if form is None:
             raise NoLoop("no integer holds its elements and their positions")
         mask = lowering.expand(self.mask, [*self.size]).make_loader() if masked else None
-        best = self._best(cut, form.word)
+        best = self._best(cut, form.word, self.order, load)
 
         def packed(index):
             if cut is not None:
@@ -247,7 +274,7 @@ class Loop:
         )
 
     def _in_one_thread(self, cut: Coarsening) -> tuple[Any, Any]:
-        best, size = self._best(cut, INT64), self._size_of_results()
+        best, size = self._best(cut, INT64, self.order, self._load()), self._size_of_results()
 
         def of_group(index):
             index = [*index]
@@ -261,31 +288,31 @@ class Loop:
             result.realize()  # or whoever reads it would compute it anew
         return values, indices
 
-    def _in_two_steps(self, cut: Coarsening | None) -> tuple[Any, Any]:
-        """Inductor's own minimum or maximum, then the first position of what equals it. (Elements
-        are in registers; the first step alone takes a third of a minimum of integers.)"""
-        best, order, hint = self._best(cut, INT32), self.order, cut and cut.hint
+    def _in_two_steps(self, cut: Coarsening | None, word: torch.dtype) -> tuple[Any, Any]:
+        """Inductor's own minimum or maximum, then the first position, of `word`, of what equals it.
+        (On a GPU elements are in registers; the first step alone takes a third of a minimum of
+        integers.)"""
+        order, hint = self.order, cut and cut.hint
+        best = self._best(cut, word, order, self._load())
         signed = self.values and order.floating
         own, left = "max" if order.floating and order.largest else "min", self._left(cut)
         extremes, _ = self._reduce(
             lambda index: best(index)[0], left, order.compared, own, hint=hint
         )
         load_extreme = extremes.make_loader()
-        kept = [d for d in range(len(self.size)) if d not in self.dims]
 
         def position(index):
             element, at = best(index)
-            group = [sympy.Integer(0) if d in self.dims else i for d, i in enumerate(index)]
-            extreme = load_extreme(group if self.keepdim else [index[d] for d in kept])
+            extreme = load_extreme(self._group(index))
             equal = ops.eq(element, extreme)
             if order.floating:  # a NaN is the extreme one, if there is one
                 equal = ops.logical_or(equal, ops.ne(element, element))
-            at = self._signed(element, at, INT32) if signed else at
-            return ops.where(equal, at, ops.constant(_NO_POSITION, INT32))
+            at = self._signed(element, at, word) if signed else at
+            return ops.where(equal, at, ops.constant(torch.iinfo(word).max, word))
 
-        positions, size = self._reduce(position, left, INT32, "min", hint=hint)
+        positions, size = self._reduce(position, left, word, "min", hint=hint)
         load_position = positions.make_loader()
-        return self._results(size, load_extreme, load_position, INT32 if signed else None)
+        return self._results(size, load_extreme, load_position, word, signed)
 
     def _signed(self, element, at, word):
         """A position and, below it, the sign of a float."""
@@ -294,19 +321,21 @@ class Loop:
         sign = keys.sign(ops.to_dtype(element, wide), wide, word)
         return ops.add(ops.add(at, at), sign)
 
-    def _results(self, size, load_extreme, load_position, signed: torch.dtype | None):
-        """With `signed` positions are those integers, and have a sign below."""
+    def _results(self, size, load_extreme, load_position, word: torch.dtype, signed: bool):
+        """With `signed` positions have a sign below."""
 
         def constant(value):
-            return ops.constant(value, signed)
+            return ops.constant(value, word)
 
         def position(index):
             position = load_position(index)
-            return position if signed is None else ops.bitwise_right_shift(position, constant(1))
+            position = ops.bitwise_right_shift(position, constant(1)) if signed else position
+            # What equalled it may be gone, if somebody writes to the input meanwhile.
+            return ops.minimum(position, keys.index(self.extent - 1, word))
 
         def value(index):
             extreme = load_extreme(index)
-            if signed is None:
+            if not signed:
                 return self.order.element(extreme)
             dtype = self.order.compared
             negative = ops.ne(ops.bitwise_and(load_position(index), constant(1)), constant(0))
@@ -314,28 +343,46 @@ class Loop:
             is_zero = ops.eq(extreme, ops.constant(0.0, dtype))
             return self.order.element(ops.where(is_zero, zero, extreme))
 
-        return self._result(size, value), self._indices(size, position, INT32)
+        return self._result(size, value), self._indices(size, position, word)
 
     def _zeros(self) -> Zeros | None:
         """An order of floats with room for the positions of zeros."""
         wide = FLOAT64 if self.order.dtype == FLOAT64 else FLOAT32
-        if not self.extent.is_number:
+        if self.extent.is_number:
+            extent = int(self.extent)
+        elif self._fits(_MOST_ZEROS):
+            extent = _MOST_ZEROS
+        else:
             return None
-        zeros = Zeros(wide, self.order.largest, int(self.extent))
+        zeros = Zeros(wide, self.order.largest, extent)
         return zeros if zeros.fits else None
 
     def _value_with_zeros(self, form: Zeros, cut: Coarsening | None) -> ir.TensorBox:
-        """The values alone, by one minimum of integers."""
-        best, dtype = self._best(cut, form.word), self.order.dtype
+        """The values alone, by one minimum of integers: of the numbers multiplied, where products
+        are in their order and zero where they are."""
+        dtype, order, load = self.order.dtype, self.order, self._load()
+        multiply = self._product_is_zero_for_zeros()
+        if multiply:
+            load, largest = self.x.make_loader(), order.largest != self._turns
+            order, form = replace(order, largest=largest), replace(form, largest=largest)
+        best = self._best(cut, form.word, order, load)
 
         def packed(index):
-            product, at = best(index)
-            return form.pack(ops.to_dtype(product, form.dtype), at)
+            element, at = best(index)
+            return form.pack(ops.to_dtype(element, form.dtype), at)
 
         hint = cut and cut.hint
         least, size = self._reduce(packed, self._left(cut), form.word, "min", hint=hint)
         load_least = least.make_loader()
-        return self._result(size, lambda index: ops.to_dtype(form.value(load_least(index)), dtype))
+
+        def value(index):
+            found = ops.to_dtype(form.value(load_least(index)), dtype)
+            if not multiply:
+                return found
+            # A compiler may make a product with -1 a negation, of NaNs too.
+            return ops.where(ops.ne(found, found), found, self._product(found))
+
+        return self._result(size, value)
 
     def _product_of_the_extreme(self, zeros: bool) -> ir.TensorBox:
         """The values alone, as Inductor's own minimum of floats, which vectorizes better than one
@@ -345,41 +392,76 @@ class Loop:
         load, dtype = self.x.make_loader(), self.order.dtype
         if not _keeps_order(self.scale, dtype):
             raise NoLoop("products with this scale are not in the order of what is multiplied")
-        wide, word = (FLOAT64, INT64) if dtype == FLOAT64 else (FLOAT32, INT32)
+        if not self._fits(1 << 30):
+            raise NoLoop("its extent may be too large")
+        own = "max" if self.order.largest != self._turns else "min"
+        extremes, size = self._reduce(load, self.size, dtype, own)  # rounded, as they are written
+        load_extreme, wide = extremes.make_loader(), FLOAT64 if dtype == FLOAT64 else FLOAT32
+
+        # What is computed of a result is computed of what it is before it is in memory.
+        is_read = any(user.op != "output" for user in V.graph.current_node.users)
+
+        def product(index):
+            factor = number(self.scale, wide)
+            found = ops.to_dtype(ops.mul(ops.to_dtype(load_extreme(index), wide), factor), dtype)
+            return rounded(found, dtype) if is_read else found
+
+        value = product
+        if zeros:
+            load_sign = self._sign_of_the_first_zero(load_extreme, own, wide)
+
+            def value(index):
+                sign = load_sign(index)
+                odd = ops.bitwise_and(sign, keys.constant(1, _INTEGER[wide]))
+                negative = ops.ne(odd, keys.constant(int(self._turns), _INTEGER[wide]))
+                zero = ops.where(negative, number(-0.0, wide), number(0.0, wide))
+                found = ops.lt(sign, keys.constant(0, _INTEGER[wide]))
+                return ops.where(found, ops.to_dtype(zero, dtype), product(index))
+
+        return self._result(size, value)
+
+    def _sign_of_the_first_zero(self, load_extreme: Callable, own: str, wide: torch.dtype):
+        """A loader of what `sign_of_zeros` finds among what is multiplied, of each group whose
+        product is a zero of a sign that the extreme does not tell; else of no negative integer."""
+        load, word = self.x.make_loader(), _INTEGER[wide]
         with unset_fake_temporarily():
-            least_bits = largest_zero(self.scale, dtype)
-        turned = self.scale < 0
+            least_bits = largest_zero(self.scale, self.order.dtype)
 
         def number_of(index):
             return ops.to_dtype(load(index), wide)
 
+        def bits_of(index):
+            return ops.to_dtype_bitcast(number_of(index), word, wide)
+
+        # Of one of the signs only zeros are as extreme.
+        load_bits = self._reduce(bits_of, self.size, word, own)[0].make_loader()
+
+        def is_open(index):
+            extreme = ops.to_dtype_bitcast(ops.to_dtype(load_extreme(index), wide), word, wide)
+            magnitude = ops.bitwise_and(extreme, keys.constant(torch.iinfo(word).max, word))
+            is_zero = ops.le(magnitude, keys.constant(least_bits, word))
+            negative = ops.lt(load_bits(index), keys.constant(0, word))
+            return ops.logical_and(is_zero, negative if own == "min" else ops.logical_not(negative))
+
+        dim = max(self.dims, key=lambda d: _hint(self.size[d]))
+        starts, left = _parts(self.size[dim])
+
+        def first(index):
+            signs = []
+            for start in starts:
+                place = [*index]
+                place[dim] += start
+                at = self._position(place)
+                signs.append(sign_of_zeros(number_of(place), at, wide, least_bits))
+            return functools.reduce(ops.minimum, signs)
+
         def sign(index):
-            return sign_of_zeros(number_of(index), self._position(index), wide, least_bits)
+            # A branch: of most groups the elements are not computed anew.
+            return ops.masked(is_open(self._group(index)), lambda: first(index), 0)
 
-        if not self._fits(1 << 30):
-            raise NoLoop("its extent may be too large")
-        own = "max" if self.order.largest != turned else "min"
-        extremes, size = self._reduce(number_of, self.size, wide, own)
-        load_extreme = extremes.make_loader()
-
-        def product_of(index):
-            return self._product(ops.to_dtype(load_extreme(index), dtype))
-
-        if not zeros:
-            return self._result(size, product_of)
-        load_sign = self._reduce(sign, self.size, word, "min")[0].make_loader()
-
-        def value(index):
-            product = product_of(index)
-            one, odd = ops.constant(1, word), ops.constant(0 if turned else 1, word)
-            negative = ops.eq(ops.bitwise_and(load_sign(index), one), odd)
-            zero = ops.where(negative, number(-0.0, wide), number(0.0, wide))
-            # Where denormals count as zeros, none may have been found.
-            found = ops.lt(load_sign(index), ops.constant(0, word))
-            is_zero = ops.logical_and(ops.eq(product, ops.constant(0.0, dtype)), found)
-            return ops.where(is_zero, ops.to_dtype(zero, dtype), product)
-
-        return self._result(size, value)
+        size = [*self.size]
+        size[dim] = left
+        return self._reduce(sign, size, word, "min")[0].make_loader()
 
     # What loops are made of.
 
@@ -490,6 +572,13 @@ class Loop:
             return False
         return left.is_number and left <= _IN_REGISTERS[rows] and _hint(self.groups) >= 1 << 10
 
+    def _is_computed_alike(self) -> bool:
+        """Whether two loops of a CPU see the same elements: each operation is exact, or rounded to
+        the nearest number, whatever the vectors are. And it is cheap to have it done twice."""
+        if self.mask is not None or config.cpp.enable_floating_point_contract_flag != "off":
+            return False
+        return reads_along(self._load(), self.size, self.dims[-1]).light
+
     def _facts(self) -> Facts:
         inner = self.x.data
         while isinstance(inner, (ir.BaseView, ir.MutableBox)):
@@ -503,6 +592,14 @@ class Loop:
             written=_is_written(V.graph.current_node),
             indices=self.indices,
         )
+
+
+def _parts(extent: sympy.Expr) -> tuple[list[sympy.Expr], sympy.Expr]:
+    """Where parts of a dim start, which may overlap, and their size."""
+    count = min(8, int(extent)) if extent.is_number else 8
+    size = FloorDiv(extent + count - 1, sympy.Integer(count))
+    last = sympy.Integer(max(count - 1, 1))
+    return [FloorDiv(n * (extent - size), last) for n in range(count)], size
 
 
 def _reads_bools(x: ir.TensorBox) -> bool:
