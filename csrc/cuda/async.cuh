@@ -54,7 +54,6 @@ __device__ inline void copy_piece(const char* from, char* to, uint32_t bytes, co
   uint32_t at = lane * kLoadBytes;
   for (; at < in_blocks; at += lanes * kLoadBytes) copy_async<kLoadBytes>(target + at, source + at);
   if (at < end) {
-    REDUCEOPS_ROLLED
     for (; at < end; ++at) target[at] = source[at];
   }
 }

@@ -26,7 +26,6 @@ __device__ Found<Key, Index> warp_combine(Found<Key, Index> found, uint32_t lane
     const Key key = warp_min(found.key);
     return {key, warp_min(found.key == key ? found.index : std::numeric_limits<Index>::max())};
   }
-  REDUCEOPS_ROLLED
   for (uint32_t d = lanes / 2; d > 0; d /= 2) {
     const auto key = static_cast<Key>(__shfl_xor_sync(~0u, found.key, d));
     found.take(key, __shfl_xor_sync(~0u, found.index, d));
@@ -40,7 +39,6 @@ template <class State>
 __device__ State merge_slots(const State* slots, uint32_t count, uint32_t pitch, uint32_t lane,
                              uint32_t lanes) {
   State state;
-  REDUCEOPS_ROLLED
   for (uint32_t i = lane; i < count; i += lanes) merge(state, slots[i * pitch]);
   return warp_combine(state, lanes);
 }
@@ -133,7 +131,6 @@ __global__ void combine_parts(const __grid_constant__ Problem p, const Source so
   const int64_t offset = place(p.axes(), p.axis_count, output).offset, to = p.result(output);
   wait_for_previous();
   State state;
-  REDUCEOPS_ROLLED
   for (int64_t part = lane; part < parts && inside; part += lanes) {
     State other;
     get(p.candidates, output * parts + part, other);

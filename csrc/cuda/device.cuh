@@ -87,9 +87,10 @@ __device__ T warp_min(T x, uint32_t lanes = 32) {
       return static_cast<T>(__reduce_min_sync(~0u, static_cast<uint32_t>(x)));
     }
   }
-  REDUCEOPS_ROLLED
-  for (uint32_t d = lanes / 2; d > 0; d /= 2)
-    x = std::min(x, static_cast<T>(__shfl_xor_sync(~0u, x, d)));
+#pragma unroll
+  for (uint32_t d = 16; d > 0; d /= 2) {
+    if (d < lanes) x = std::min(x, static_cast<T>(__shfl_xor_sync(~0u, x, d)));
+  }
   return x;
 }
 

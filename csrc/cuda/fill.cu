@@ -79,12 +79,9 @@ __global__ void __launch_bounds__(kThreads)
   const auto read = [&](int64_t number) {
     const int64_t i = number * kWidth;
     if (offset.is_run(i, kWidth)) return Pack::load(input + offset(i), end);
-    int64_t places[kWidth];
-    REDUCEOPS_ROLLED
-    for (int k = 0; k < kWidth; ++k) places[k] = offset(std::min(i + k, n - 1));
     Vector<Key> apart;
 #pragma unroll
-    for (int k = 0; k < kWidth; ++k) apart.at[k] = input[places[k]];
+    for (int k = 0; k < kWidth; ++k) apart.at[k] = input[offset(std::min(i + k, n - 1))];
     Pack pack{};
     memcpy(&pack.low, &apart, kLoadBytes);
     return pack;

@@ -419,7 +419,6 @@ __device__ Summed<F, Index> warp_combine(Summed<F, Index> state, uint32_t lanes 
   const Found<typename F::Key, Index> best = state;
   const auto agreed = warp_combine(best, lanes);
   state.sum *= ratio<F>(state.key, agreed.key);
-  REDUCEOPS_ROLLED
   for (uint32_t d = lanes / 2; d > 0; d /= 2) state.sum += __shfl_xor_sync(~0u, state.sum, d);
   state.key = agreed.key;
   state.index = agreed.index;
@@ -576,7 +575,6 @@ struct SoftmaxMax {
   static __device__ Summed<F, uint32_t> with_sum(Near<typename F::Key> best, Total<F> sum,
                                                  Summed<F, uint32_t> beside, uint32_t lanes) {
     if (!beside.none()) sum += beside.sum * ratio<F>(beside.key, best.key);
-    REDUCEOPS_ROLLED
     for (uint32_t d = lanes / 2; d > 0; d /= 2) sum += __shfl_xor_sync(~0u, sum, d);
     return {best, sum};
   }

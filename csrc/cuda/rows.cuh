@@ -34,13 +34,6 @@ __device__ auto scan_run(const Source& source, const Reducer& reducer, typename 
   typename Reducer::template Row<Source> row(source, lane);
   // Whether a batch is whole is the same for all lanes.
   uint32_t v = lane;
-  REDUCEOPS_ROLLED
-  for (; v - lane + lanes * kLoads <= loads; v += lanes * kLoads) {
-    Pack packs[kLoads];
-#pragma unroll
-    for (uint32_t u = 0; u < kLoads; ++u) packs[u] = source.pack(body, dim, v + u * lanes);
-    row.take(source, packs, [&](uint32_t u) { return v + u * lanes; });
-  }
   // Past the end there is the last pack again, which must not count twice.
   const auto rest = [&]<uint32_t kRest>(std::integral_constant<uint32_t, kRest>) {
     const auto number = [&](uint32_t u) { return std::min(v + u * lanes, loads - 1); };
@@ -54,12 +47,19 @@ __device__ auto scan_run(const Source& source, const Reducer& reducer, typename 
       }
     }
     row.take(source, packs, number);
-    v += lanes * kRest;
   };
+  for (; v - lane + lanes * kLoads <= loads; v += lanes * kLoads) {
+    Pack packs[kLoads];
+#pragma unroll
+    for (uint32_t u = 0; u < kLoads; ++u) packs[u] = source.pack(body, dim, v + u * lanes);
+    row.take(source, packs, [&](uint32_t u) { return v + u * lanes; });
+  }
   constexpr uint32_t kHalf = kLoads / 2, kQuarter = std::max<uint32_t>(kLoads / 4, 1);
-  REDUCEOPS_ROLLED
-  while (v - lane + lanes * kQuarter < loads) rest(std::integral_constant<uint32_t, kHalf>());
-  if (v - lane + lanes < loads) {
+  if (v - lane + lanes * kHalf < loads) {
+    rest(std::integral_constant<uint32_t, kLoads>());
+  } else if (v - lane + lanes * kQuarter < loads) {
+    rest(std::integral_constant<uint32_t, kHalf>());
+  } else if (v - lane + lanes < loads) {
     rest(std::integral_constant<uint32_t, kQuarter>());
   } else if (v - lane < loads) {
     rest(std::integral_constant<uint32_t, 1>());
@@ -67,7 +67,6 @@ __device__ auto scan_run(const Source& source, const Reducer& reducer, typename 
 
   typename Reducer::template Items<Source> items;
   if (lane < edges) items.take(source, first, [&](int) { return edge(lane); });
-  REDUCEOPS_ROLLED
   for (uint32_t i = lane + lanes; i < edges; i += lanes) {
     const Item item[1] = {source.item(source.along(from, dim, edge(i)))};
     items.take(source, item, [&](int) { return edge(i); });
@@ -87,7 +86,6 @@ template <class Source, class Reducer>
 __device__ auto scan_apart(const Source& source, const Reducer& reducer, typename Source::At from,
                            const Dim& dim, uint32_t n, uint32_t lane, uint32_t lanes) {
   typename Reducer::template Items<Source> items;
-  REDUCEOPS_ROLLED
   for (uint32_t i = lane; i < n; i += kFewLoads * lanes) {
     // Past the end there is the last element again, which must not count twice.
     const auto at = [&](int u) { return std::min(i + u * lanes, n - 1); };
@@ -113,7 +111,6 @@ __device__ auto scan_flat(const Problem& p, const Source& source, const Reducer&
                           typename Source::At base, uint32_t begin, uint32_t n, uint32_t lane,
                           uint32_t lanes) {
   typename Reducer::template Items<Source> items;
-  REDUCEOPS_ROLLED
   for (uint32_t i = lane; i < n; i += kFewLoads * lanes) {
     typename Source::At at[kFewLoads];
     uint32_t rest[kFewLoads], index[kFewLoads];
@@ -167,7 +164,6 @@ __device__ auto scan(const Problem& p, const Source& source, const Reducer& redu
       return state;
     }
   }
-  REDUCEOPS_ROLLED
   for (int64_t run = split(j, inner.size).quotient + first; run * inner.size < stop; run += runs) {
     const int64_t begin = std::max<int64_t>(0, j - run * inner.size);
     const auto n = static_cast<uint32_t>(std::min(inner.size, stop - run * inner.size) - begin);

@@ -55,7 +55,6 @@ __global__ void __launch_bounds__(kSmallThreads)
   const auto base = source.along(source.along(source.begin(p), p.outer, outer), p.inner, inner);
   typename Reducer::template Items<Source> items;
   if (output < p.outputs && lane < p.reduced.size) {
-    REDUCEOPS_ROLLED
     for (uint32_t j = lane; j < p.reduced.size; j += kAtOnce * p.lanes) {
       // Past the end there is the last element again, which must not count twice.
       const auto at = [&](int u) { return std::min(j + u * p.lanes, p.reduced.size - 1); };

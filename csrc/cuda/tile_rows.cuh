@@ -38,7 +38,6 @@ __device__ Near<Key> short_row(Element element, const char* tile, uint32_t row, 
     const typename S::Row words(tile, row);
     ShortTracker<Element> tracker;
     const uint32_t whole = n / S::kElements, rest = n % S::kElements;
-    REDUCEOPS_ROLLED
     for (uint32_t i = 0; i < whole; ++i) tracker.take(element, {words[i]}, i * S::kElements, 0);
     // In place of elements past the end there is the first of the rest again.
     if (rest > 0) {

@@ -241,7 +241,6 @@ __global__ void __launch_bounds__(kWholeThreads, whole_blocks(sizeof(typename El
         return;
       }
       if (thread > 0) result = {};
-      REDUCEOPS_ROLLED
       for (uint32_t i = thread; i < part; i += threads)
         merge(result, p.hand_in.template take<Key>(blockIdx.x - part + i));
       __shared__ Far<Key> of_warps[kWholeThreads / 32];
