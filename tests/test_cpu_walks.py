@@ -260,6 +260,13 @@ def gathered(dtype):
     # And along several, behind those that are neighbours in memory.
     yield data.make((3, 50, 2, 16, 2), dtype, "ties").permute(4, 3, 2, 1, 0), 2
     yield data.make((5, 9, 130, 3, 33), dtype, "ties").permute(4, 1, 2, 3, 0), 3
+    # And along some positions of a dim that is one with another in memory.
+    yield data.make((3, 5, 9, 32, 6), dtype, "ties").permute(4, 3, 2, 1, 0), 4
+    # Some bytes apart: what lies between is copied, too.
+    for width, pitch in ((1, 2), (2, 4), (7, 9), (3, 16)):
+        wide = data.make((3, 50, 9, 2 * pitch), dtype, "special", pitch)
+        yield wide.view(3, 50, 9, 2, pitch)[..., pitch - width :], 1
+        yield wide[:, :, ::2, ::pitch], 1
 
 
 @each_op_and(DTYPES)
@@ -325,7 +332,7 @@ def test_reduced_dims_that_memory_has_in_another_order(dtype, threads):
 @each_op_and(DTYPES)
 def test_columns_narrower_than_a_vector(spec, dtype):
     """Vectors reach into what lies between them, and at the end not beyond the storage."""
-    for rows in (2, 7, 40, 700):
+    for rows in (2, 7, 40, 700, 9001):
         for columns, pitch in ((1, 40), (3, 20), (5, 9), (21, 90)):
             x = data.make((rows, pitch), dtype, "special", rows)[:, pitch - columns :]
             check(spec, x, 0, context=(rows, columns))

@@ -197,6 +197,7 @@ struct ColumnKernel : Lanes<Element>, ColumnLimits<typename Element::Key> {
       while (n / 2 >= block) n /= 2;
       using Row = typename Rows::Row;
       Row row[kRows];
+      const bool wide = lanes * int64_t(sizeof(Key)) >= kAhead;
       bool calm = false;
       for (int64_t i = 0; i < block && !settled;) {
         // The last pass of a block overlaps the one before, and the last row of a short block comes
@@ -225,7 +226,7 @@ struct ColumnKernel : Lanes<Element>, ColumnLimits<typename Element::Key> {
             settled &= first ? pass<true>(n, part, number, w, bests.from(c), asked)
                              : pass<false>(n, part, number, w, bests.from(c), asked);
           });
-          calm = n == kRows && asked * kCalm * kLanes < lanes;
+          calm = n == kRows && wide && asked * kCalm * kLanes < lanes;
         }
         changed |= asked > 0;
       }

@@ -39,9 +39,9 @@ struct IndexOf {
 };
 
 // Neighbouring columns of a tile that are walked where they lie: `fold` narrow rows, of `inner`
-// columns each, count as one.
+// columns each, count as one of `columns`, the gaps between them included.
 struct Shape {
-  int64_t fold, inner;
+  int64_t fold, inner, columns;
 };
 
 template <class K>
@@ -51,6 +51,7 @@ class StoredColumns {
   using Limits = ColumnLimits<Key>;
   static constexpr int64_t kLanes = kVectorBytes / sizeof(Key);
   static constexpr bool kTakesNarrow = true;           // columns in place may be fewer than lanes
+  static constexpr bool kTakesGaps = true;             // between rows that are folded
   static constexpr int kLastRows = 2 * Limits::kRows;  // more than are handed over at once
   struct Scratch {
     typename Gather<Key>::Scratch gathered;
@@ -59,7 +60,8 @@ class StoredColumns {
 
   template <class Element>
   StoredColumns(const Walk<Element>& walk, Scratch& scratch)
-      : gather_(walk.input, walk.r.groups.axes, walk.r.groups.reduced, scratch.gathered),
+      : gather_(walk.input, walk.r.groups.axes, walk.r.groups.reduced, scratch.gathered,
+                most_of_column(walk)),
         last_(walk.input + gather_.end() + 1 - kLanes),
         last_rows_(scratch.last_rows) {}
   StoredColumns(const StoredColumns&) = delete;
@@ -71,12 +73,20 @@ class StoredColumns {
             Shape shape, int64_t = 0)
         : source_(source),
           base_(base),
-          cursor_(rows, 0, position),
-          width_(shape.fold * shape.inner) {}
+          inner_(rows.dim[0]),
+          outer_(rows, 1, position / inner_.size),
+          left_(inner_.size - position % inner_.size),
+          row_(base + outer_.place().offset + position % inner_.size * inner_.stride),
+          width_(shape.columns) {}
     int64_t most(int64_t rows) const { return least(rows, Limits::kBlock); }
     const Key* next() {
-      const Key* row = base_ + cursor_.place().offset;
-      cursor_.next();
+      const Key* row = row_;
+      row_ += inner_.stride;
+      if (--left_ == 0) {
+        outer_.next();
+        row_ = base_ + outer_.place().offset;
+        left_ = inner_.size;
+      }
       return width_ < kLanes && row > source_.last_ ? source_.copied(row, width_) : row;
     }
     static auto results(int64_t start) { return PositionOf{start - 1}; }
@@ -84,7 +94,10 @@ class StoredColumns {
    private:
     StoredColumns& source_;
     const Key* const base_;
-    Cursor cursor_;
+    const Dim inner_;
+    Cursor outer_;
+    int64_t left_;  // along the innermost dim
+    const Key* row_;
     const int64_t width_;
   };
 
@@ -99,6 +112,9 @@ class StoredColumns {
     void begin(int64_t start, int64_t count) { gather_.begin(start, count); }
     const Key* next() { return gather_.next(); }
     IndexOf results(int64_t) const { return {gather_.indices()}; }
+    int64_t lanes() const { return gather_.lanes(); }
+    // Null where they are the first ones.
+    const int32_t* lane_of_columns() const { return gather_.lane_of_columns(); }
 
    private:
     Gather<Key>& gather_;
@@ -112,6 +128,14 @@ class StoredColumns {
   void settle(int64_t, int64_t, const Lane*, Lane, int64_t*) {}
 
  private:
+  template <class Element>
+  static int64_t most_of_column(const Walk<Element>& walk) {
+    if (walk.r.softmax || walk.job.plan.walk != Walks::kGather) return 1;
+    const Groups& groups = walk.r.groups;
+    const Span span = span_of(groups, walk_extent(groups.reduced), sizeof(Key));
+    return ceil_div(span.size, span.count);
+  }
+
   // A row of fewer columns than lanes, where a vector would reach beyond the end.
   REDUCEOPS_NOINLINE const Key* copied(const Key* row, int64_t width) {
     Key* to = last_rows_[next_ = (next_ + 1) % kLastRows];
@@ -130,7 +154,7 @@ class MaskedColumns {
  public:
   using Key = K;
   using Limits = ColumnLimits<Key>;
-  static constexpr bool kTakesNarrow = false;
+  static constexpr bool kTakesNarrow = false, kTakesGaps = false;
   using Mark = int8_t;  // as elements of a byte have, whose copying is there already
   static constexpr int64_t kLanes = kVectorBytes / sizeof(Key);
   static constexpr int64_t kSegment = 2048 / sizeof(Key);  // of each row of a pass
@@ -307,6 +331,8 @@ class MaskedColumns {
     }
     const Key* next() { return source_.gather_.next(); }
     IndexOf results(int64_t) const { return {source_.gather_.indices()}; }
+    int64_t lanes() const { return source_.gather_.lanes(); }
+    static const int32_t* lane_of_columns() { return nullptr; }
 
    private:
     MaskedColumns& source_;

@@ -22,7 +22,7 @@ REDUCEOPS_NOINLINE void scatter(const Dims& kept, const From* from, int64_t firs
     line.dim[line.count] = kept.dim[line.count];
     size *= kept.dim[line.count++].size;
   } while (line.count < kept.count && kept.dim[line.count].step != 1 &&
-           size * kResultsTogether <= kGatherColumns);
+           size * kept.dim[line.count].size <= kGatherColumns);
   if (line.count == kept.count || kept.dim[line.count].step != 1) {
     line.count = 1;
     size = kept.dim[0].size;
@@ -40,7 +40,20 @@ REDUCEOPS_NOINLINE void scatter(const Dims& kept, const From* from, int64_t firs
     // Whole lines; the inner loop is the one whose results are neighbours, or the longer one.
     if (lines >= kResultsTogether && (second.step == 1 || lines > size)) {
       Cursor place(line, 0, 0);
-      for (int64_t i = 0; i < size; ++i, place.next()) {
+      int64_t i = 0;
+      if constexpr (sizeof(From) == sizeof(T)) {
+        constexpr int64_t kSide = Square<From>::kSide;
+        for (; second.step == 1 && lines >= kSide && i + kSide <= size; i += kSide) {
+          T* column[kSide];
+          for (int64_t u = 0; u < kSide; ++u, place.next()) column[u] = to + place.place().step;
+          for (int64_t next = 0; next < lines; next += kSide) {
+            const int64_t k = least(next, lines - kSide);  // the last square overlaps
+            Square<From>::transpose(from + c + k * size + i, size,
+                                    [&](int64_t u) { return column[u] + k; });
+          }
+        }
+      }
+      for (; i < size; ++i, place.next()) {
         T* __restrict column = to + place.place().step;
         for (int64_t k = 0; k < lines; ++k)
           column[k * second.step] = static_cast<T>(from[c + k * size + i]);
@@ -94,9 +107,11 @@ struct Columns : Walk<Element> {
 
   // How many rows count as one.
   int64_t fold(int64_t walk) const {
-    const Dim inner = r.groups.axes.dim[0];
-    if (!price::is_dense(r.groups)) return 1;
-    return folded_rows(inner.size, walk, sizeof(Key), kLanes);
+    if (!price::is_dense(r.groups, walk, sizeof(Key))) return 1;
+    const int64_t pitch = r.groups.reduced.dim[0].stride;
+    const bool takes_gaps = Source::kTakesGaps && !r.softmax;
+    if (pitch > r.groups.axes.dim[0].size && !takes_gaps) return 1;
+    return folded_rows(pitch, walk, sizeof(Key), kLanes);
   }
 
   // The best of rows [j, stop) of all columns, `fold` of them taken as one. `wide_positions` is for
@@ -105,13 +120,15 @@ struct Columns : Walk<Element> {
                                  int64_t fold, int64_t j, int64_t stop, Bests& bests,
                                  int64_t* wide_positions, int64_t* positions) const {
     const int64_t wide = (stop - j) / fold;
-    const Key* rows = base + j * width;
+    const auto [_, pitch, __, mark_stride] = r.groups.reduced.dim[0];
+    const int64_t columns = (fold - 1) * pitch + width;  // of a wide row
+    const Key* rows = base + j * pitch;
     Dims dims;
     dims.count = 1;
-    const int64_t mark_stride = r.groups.reduced.dim[0].mask_stride;
-    dims.dim[0] = {wide, fold * width, 1, fold * mark_stride};
-    typename Source::InPlace in_place(source, rows, dims, 0, first, {fold, width}, j * mark_stride);
-    kernel.tile(in_place, fold * width, 0, wide, bests, wide_positions);
+    dims.dim[0] = {wide, fold * pitch, 1, fold * mark_stride};
+    typename Source::InPlace in_place(source, rows, dims, 0, first, {fold, width, columns},
+                                      j * mark_stride);
+    kernel.tile(in_place, columns, 0, wide, bests, wide_positions);
     for (int64_t c = 0; c < width; ++c) {
       Best<Key> best{std::numeric_limits<Key>::max(), std::numeric_limits<int64_t>::max()};
       Lane winner = Kernel::kLast;
@@ -120,9 +137,9 @@ struct Columns : Walk<Element> {
         if (better(one, best)) best = one, winner = lane;
       };
       for (int64_t f = 0; f < fold; ++f)
-        take(bests.lane[f * width + c], j + wide_positions[f * width + c] * fold + f);
+        take(bests.lane[f * pitch + c], j + wide_positions[f * pitch + c] * fold + f);
       for (int64_t i = wide * fold; i < stop - j; ++i)
-        take(kernel.lane(source.element(rows + i * width + c, first, c, j + i)), j + i);
+        take(kernel.lane(source.element(rows + i * pitch + c, first, c, j + i)), j + i);
       bests.lane[c] = winner;
       positions[c] = best.index;
     }
@@ -211,22 +228,26 @@ struct Columns : Walk<Element> {
       const bool folds = rows > 1 && stop - j >= rows;
       if (gathers || (!folds && width < kLanes && !Source::kTakesNarrow)) {
         typename Source::Gathered gathered(source, first, width, kLanes);
-        tile(gathered, width, j, stop, bests, indices);
+        const int32_t* lane = gathered.lane_of_columns();
+        tile(gathered, gathered.lanes(), j, stop, bests, lane ? local : indices);
+        for (int64_t c = 0; lane && c < width; ++c) {
+          bests.lane[c] = bests.lane[lane[c]];
+          indices[c] = local[lane[c]];
+        }
       } else {
         bool found = true;
         const Key* base = input + Cursor(axes, 0, first).place().offset;
         if (folds) {
           folded(source, first, base, width, rows, j, stop, bests, local, indices);
         } else {
-          typename Source::InPlace neighbours(source, base, reduced, j, first, {1, width});
+          typename Source::InPlace neighbours(source, base, reduced, j, first, {1, width, width});
           found = tile(neighbours, width, j, stop, bests, indices);
         }
         // From positions of the walk to result indices.
-        if (!found) {
-        } else if (reduced.count != 1) {
+        if (found && reduced.count != 1) {
           for (int64_t c = 0; c < width; ++c)
             indices[c] = place(reduced.dim, reduced.count, indices[c]).step;
-        } else if (reduced.dim[0].step != 1) {
+        } else if (found && reduced.dim[0].step != 1) {
           for (int64_t c = 0; c < width; ++c) indices[c] *= reduced.dim[0].step;
         }
       }

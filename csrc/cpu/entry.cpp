@@ -122,7 +122,7 @@ void reduce_slice(const Reduction& reduction, const Kernels& kernels, int count)
   const Choice choice = choose_crossed(crossed, walk, bytes);
   const Plan plan =
       make_plan(crossed, choice, walk, bytes, threads_for(crossed.outputs * walk, bytes), false);
-  if (choice.walk == Walks::kGather) order_for_gather(crossed);
+  if (choice.walk == Walks::kGather) order_for_gather(crossed, gather_order(crossed, walk, bytes));
   const auto candidates = room_for_candidates(crossed.outputs * plan.parts);
   Dims inner = reduction.groups.reduced;
   inner.count = count;
@@ -152,14 +152,16 @@ void reduce_groups(Reduction& reduction, const Kernels& kernels, bool streams) {
   if (const int count = crossed_dims(groups, bytes, reduction.dtype->is_bool(), choice.price))
     return reduce_crossed(reduction, kernels, count);
   if (choice.walk == Walks::kGather) {
-    const int64_t size = groups.kept.dim[0].size, along = gathered_along(groups);
-    if (size > 2 * along && size % along) {
+    const GatherOrder order = gather_order(groups, walk, bytes);
+    const int last = order.dims - 1;
+    if (const int64_t size = order.dims ? groups.kept.dim[last].size : 0; size % order.along) {
+      const int64_t whole = size / order.along * order.along;
       Reduction rest = reduction;
-      cut(rest, 0, size / along * along, size % along);
+      cut(rest, last, whole, size - whole);
       reduce_groups(rest, kernels, streams);
-      shorten(groups, 0, size / along * along);
+      shorten(groups, last, whole);
     }
-    order_in_blocks(groups, size > 2 * along ? along : size);
+    order_for_gather(groups, order);
   }
   const int64_t threads = threads_for(groups.outputs * walk, bytes);
   const Plan plan = make_plan(groups, choice, walk, bytes, threads, reduction.softmax);
@@ -186,10 +188,12 @@ void reduce_groups(Reduction& reduction, const Kernels& kernels, bool streams) {
 void fill(const Reduction& reduction, const Kernels& kernels) {
   const Groups& groups = reduction.groups;
   if (reduction.indices) {
+    constexpr int64_t kWord = sizeof(uint64_t);
     const int64_t bytes = groups.outputs * groups.copies * reduction.index_bytes;
-    in_parallel(bytes, kGrainBytes, [&](int64_t begin, int64_t end) {
-      std::memset(static_cast<char*>(reduction.indices) + begin, 0, end - begin);
-    });
+    auto* words = static_cast<uint64_t*>(reduction.indices);
+    in_parallel(bytes / kWord, kGrainBytes / kWord,
+                [&](int64_t begin, int64_t end) { kernels.write(words + begin, end - begin, 0); });
+    std::memset(words + bytes / kWord, 0, bytes % kWord);
   }
   if (!reduction.values) return;
   const bool plain = !reduction.mask && !reduction.softmax;

@@ -18,6 +18,8 @@ struct Fill : Walk<Element> {
   using Base::element, Base::input, Base::job, Base::r;
   using typename Base::Key;
 
+  static constexpr int64_t kTogether = 512;
+
   Fill(const Job& job, Element element) : Base(job, element) {}
 
   // Values of units [begin, end).
@@ -32,6 +34,7 @@ struct Fill : Walk<Element> {
     Cursor outer(dims, 1, begin / inner.size);
     Marks<kMasked> outer_marks(r, dims, 1, begin / inner.size);
     Key* values = static_cast<Key*>(r.values);
+    int64_t done = begin;  // values so far; what is copied becomes values some runs at a time
     for (int64_t start = begin % inner.size; begin < end; start = 0) {
       const int64_t n = least(inner.size - start, end - begin);
       const Key* from = input + outer.place().offset + start * inner.stride;
@@ -43,9 +46,12 @@ struct Fill : Walk<Element> {
         }
       } else {
         copy_run(values + begin, from, n, inner.stride);
-        to_values(values + begin, n);
       }
       begin += n;
+      if (!kMasked && (begin - done >= kTogether || begin == end)) {
+        to_values(values + done, begin - done);
+        done = begin;
+      }
       outer.next();
       outer_marks.next();
     }
@@ -95,11 +101,8 @@ struct Fill : Walk<Element> {
       const int64_t i = least(next, m - kSide);
       for (int64_t following = 0; following < n; following += kSide) {
         const int64_t k = least(following, n - kSide);
-        typename Square<Key>::Row square[kSide];
-        for (int64_t u = 0; u < kSide; ++u)
-          std::memcpy(&square[u], from + (i + u) * pitch + k, sizeof(square[u]));
-        Square<Key>::transpose(square);
-        for (int64_t u = 0; u < kSide; ++u) put(to + (k + u) * to_pitch + i, square[u]);
+        Square<Key>::transpose(from + i * pitch + k, pitch,
+                               [&](int64_t u) { return to + (k + u) * to_pitch + i; });
       }
     }
   }

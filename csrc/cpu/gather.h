@@ -31,6 +31,15 @@ struct Square {
     }
   }
 
+  // The same from rows that lie `pitch` apart to those that begin at to(0), to(1) ...
+  template <class To>
+  static REDUCEOPS_INLINE void transpose(const Key* from, int64_t pitch, To to) {
+    Row rows[kSide];
+    for (int64_t u = 0; u < kSide; ++u) std::memcpy(&rows[u], from + u * pitch, sizeof(rows[u]));
+    transpose(rows);
+    for (int64_t u = 0; u < kSide; ++u) put(to(u), rows[u]);
+  }
+
  private:
   // Elements of a and of b in turns, from `kFrom` on.
   template <int kFrom>
@@ -48,57 +57,48 @@ struct Square {
 template <class Key>
 class Gather {
  public:
-  static constexpr int64_t kMostRows = 240;  // to a block
-  static constexpr int64_t kLong = 32;    // columns of a run that are copied by a loop of its own
-  static constexpr int64_t kStepped = 4;  // strides of those that vectors are made of
+  static constexpr int64_t kMostRows = 240;                         // to a block
+  static constexpr int64_t kRunsAhead = 8, kAheadBytes = 32;        // runs of so many are asked for
   static constexpr int64_t kSlack = kCopyBytes / sizeof(Key);       // copies end behind a row
   static constexpr int64_t kBuffer = 20480 / sizeof(Key);           // stays in L1
   static constexpr int64_t kColumns = kGatherColumns + kCopyBytes;  // and what fills a vector
-  static_assert(kBuffer >= kGatherColumns + 2 * kSlack);
+  static_assert(kBuffer * sizeof(Key) >= kSpanBytes * kGatherColumns + 2 * kCopyBytes);
 
   // Too large for the stack of every thread.
   struct Scratch {
     alignas(kVectorBytes) Key buffer[kBuffer + kSlack];
     int64_t offset[kColumns];  // of the runs of columns, which begin at these, or of each column:
     int64_t column[kColumns];
+    int32_t lane[kColumns];  // of each column, where gaps are copied too
     int64_t row[kMostRows];  // offsets
     int64_t index[kMostRows];
   };
 
-  Gather(const Key* input, const Dims& axes, const Dims& reduced, Scratch& scratch)
+  // Columns may be copied with what lies between them, `most` elements for each (span_of()).
+  Gather(const Key* input, const Dims& axes, const Dims& reduced, Scratch& scratch,
+         int64_t most = 1)
       : input_(input), axes_(axes), reduced_(reduced), scratch_(scratch) {
     for (const Dims* dims : {&axes_, &reduced_})
       for (int d = 0; d < dims->count; ++d) end_ += (dims->dim[d].size - 1) * dims->dim[d].stride;
     const Dim& inner = axes_.dim[0];
-    runs_ = inner.stride == 1;
     along_ = reduced_.count > 0 && reduced_.dim[0].stride < inner.stride;
+    most_ = most;
+    runs_ = most > 1 || inner.stride == 1;
   }
 
   // `width` columns from output `first` on, as at least `lanes` of them: the last one comes again.
   REDUCEOPS_NOINLINE void columns(int64_t first, int64_t width, int64_t lanes) {
     width_ = width;
-    lanes_ = std::max(width, lanes);
+    most_ > 1 ? find_spans(first, width) : find_runs(first, width);
+    with_gaps_ = width_ > width;
+    lanes_ = std::max(width_, lanes);
     pitch_ = (lanes_ + kSlack - 1) / kSlack * kSlack + kSlack;
-    const Dim& inner = axes_.dim[0];
-    Cursor outer(axes_, 1, first / inner.size);
-    int64_t start = first % inner.size;
-    run_count_ = 0;
-    longest_ = 0;
-    for (int64_t c = 0; c < width; start = 0, outer.next()) {
-      const int64_t n = least(inner.size - start, width - c);
-      const int64_t offset = outer.place().offset + start * inner.stride;
-      scratch_.column[run_count_] = c;
-      if (runs_) {
-        scratch_.offset[run_count_] = offset;
-      } else {
-        for (int64_t i = 0; i < n; ++i) scratch_.offset[c + i] = offset + i * inner.stride;
-      }
-      ++run_count_;
-      longest_ = std::max(longest_, n);
-      c += n;
-    }
-    scratch_.column[run_count_] = width;
   }
+
+  // Of the columns and the gaps that are copied with them.
+  int64_t lanes() const { return width_; }
+  // Null where there are no gaps.
+  const int32_t* lane_of_columns() const { return with_gaps_ ? scratch_.lane : nullptr; }
 
   // The last element's offset.
   int64_t end() const { return end_; }
@@ -106,7 +106,7 @@ class Gather {
   // Of `rows` that are left, those to copy at once: all, or as many as make whole passes.
   int64_t most(int64_t rows) const {
     const int64_t fit = std::min(kBuffer / pitch_, kMostRows);
-    return rows <= fit ? rows : std::max<int64_t>(1, fit / 8 * 8);
+    return rows <= fit ? rows : fit < kPassRows ? fit : fit / kPassRows * kPassRows;
   }
 
   // Copies rows [start, start + count).
@@ -134,7 +134,7 @@ class Gather {
       } else {
         copy_runs<kCopyBytes>();
       }
-    } else if (longest_ >= kLong && axes_.dim[0].stride <= kStepped) {
+    } else if (longest_ >= kSteppedRun && is_stepped(axes_.dim[0])) {
       copy_elements();
     } else if (along_ && width_ >= Square<Key>::kSide) {
       transpose();
@@ -160,6 +160,53 @@ class Gather {
   const int64_t* indices() const { return scratch_.index; }
 
  private:
+  void find_runs(int64_t first, int64_t width) {
+    const Dim inner = axes_.dim[0];
+    Cursor outer(axes_, 1, first / inner.size);
+    int64_t start = first % inner.size, count = 0, longest = 0;
+    for (int64_t c = 0; c < width; start = 0, outer.next()) {
+      const int64_t n = least(inner.size - start, width - c);
+      const int64_t offset = outer.place().offset + start * inner.stride;
+      scratch_.column[count] = c;
+      if (runs_) {
+        scratch_.offset[count] = offset;
+      } else {
+        for (int64_t i = 0; i < n; ++i) scratch_.offset[c + i] = offset + i * inner.stride;
+      }
+      ++count;
+      longest = std::max(longest, n);
+      c += n;
+    }
+    scratch_.column[count] = width;
+    run_count_ = count;
+    longest_ = longest;
+  }
+
+  // Runs that take in the gaps before them, so that more columns are copied at once.
+  void find_spans(int64_t first, int64_t width) {
+    const Dim inner = axes_.dim[0];
+    Cursor outer(axes_, 1, first / inner.size);
+    int64_t start = first % inner.size, end = 0;
+    run_count_ = longest_ = width_ = 0;
+    for (int64_t c = 0, n; c < width; c += n, start = 0, outer.next()) {
+      n = least(inner.size - start, width - c);
+      const int64_t offset = outer.place().offset + start * inner.stride;
+      const int64_t size = (n - 1) * inner.stride + 1, gap = offset - end;
+      end = offset + size;
+      if (c > 0 && gap >= 0 && gap + size <= most_ * n) {
+        width_ += gap;
+      } else {
+        scratch_.column[run_count_] = width_;
+        scratch_.offset[run_count_++] = offset;
+      }
+      for (int64_t i = 0; i < n; ++i)
+        scratch_.lane[c + i] = static_cast<int32_t>(width_ + i * inner.stride);
+      width_ += size;
+      longest_ = std::max(longest_, width_ - scratch_.column[run_count_ - 1]);
+    }
+    scratch_.column[run_count_] = width_;
+  }
+
   // A run at once, or in turns of kBytes: what is copied behind its end is written again with the
   // run that follows.
   template <int kBytes>
@@ -174,6 +221,8 @@ class Gather {
       const auto copy = [=](int64_t i, int64_t u) REDUCEOPS_INLINED {
         const int64_t n = column[i + 1] - column[i], at = offset[i] + row[u];
         Key* to = buffer + u * pitch + column[i];
+        if (kBytes >= kAheadBytes)  // shorter ones are many
+          prefetch(input + offset[least(i + kRunsAhead, runs - 1)] + row[u], 0);
         if (at + n > last) [[unlikely]] {
           std::memcpy(to, input + at, n * sizeof(Key));
         } else {
@@ -203,7 +252,7 @@ class Gather {
     for (int64_t u = 0; u < count_; ++u) {
       Key* to = scratch_.buffer + u * pitch_;
       const Key* from = input_ + scratch_.row[u];
-      if (longest_ >= kLong) {
+      if (longest_ >= kSteppedRun) {
         for (int64_t i = 0; i < run_count_; ++i) {
           const int64_t c = column[i];
           copy_run(to + c, from + offset[c], column[i + 1] - c, axes_.dim[0].stride);
@@ -258,10 +307,12 @@ class Gather {
   const Dims &axes_, &reduced_;
   Scratch& scratch_;
   int64_t end_ = 0;
-  bool runs_;   // columns are neighbours, some of them
-  bool along_;  // a column's rows lie closer together than the columns
+  bool runs_;     // columns are neighbours, some of them, or are copied as if they were
+  int64_t most_;  // elements for each column, gaps included
+  bool along_;    // a column's rows lie closer together than the columns
   int64_t width_ = 0, lanes_ = 0, pitch_ = 0;
   int64_t run_count_ = 0, longest_ = 0;
+  bool with_gaps_ = false;
   int64_t start_ = -1, count_ = 0;
   const Key* next_ = nullptr;
 };

@@ -85,6 +85,10 @@ void fill(const Job& job, int64_t begin, int64_t end) {
   });
 }
 
+void write(uint64_t* words, int64_t n, uint64_t word) {
+  for (int64_t i = 0; i < n; ++i) words[i] = word;
+}
+
 uint64_t read(const uint64_t* words, int64_t n) {
   uint64_t all = 0;
   for (int64_t i = 0; i < n; ++i) all |= words[i];
@@ -93,6 +97,6 @@ uint64_t read(const uint64_t* words, int64_t n) {
 
 }  // namespace
 
-const Kernels REDUCEOPS_OF_ISA(kernels) = {run, combine, fill, read};
+const Kernels REDUCEOPS_OF_ISA(kernels) = {run, combine, fill, write, read};
 
 }  // namespace reduceops::cpu

@@ -20,17 +20,25 @@ constexpr int64_t kPassRows = 8;  // that columns take at once
 constexpr int64_t kFoldedWalk = 256;
 // Columns that are gathered: as many as make a block of so many bytes with their rows.
 constexpr int64_t kGatherBytes = 16384, kGatherRowBytes = 512, kGatherColumns = 1024;
+constexpr int64_t kFarRowBytes = 2048;   // where each column has a line of its own
 constexpr int64_t kResultsTogether = 8;  // a line of indices
-constexpr int64_t kScatterWalk = 8;      // elements of a group, of which results count more
-constexpr int64_t kGatherAlong = 64;     // groups in memory to a tile, where results lie across
-constexpr int64_t kPlainBytes = 4096;    // of rows and columns that are walked where they lie
-constexpr int64_t kCrossedWalk = 8;      // positions behind each crossed column, at least
+constexpr int64_t kOrderedWalk = 32;  // elements of a group, from which on their order counts more
+constexpr int64_t kScatterWalk = 8;   // elements of a group, of which results count more
+constexpr int64_t kGatherAlong = 64, kGatherRunBytes = 128;  // in memory, where results lie across
+constexpr int64_t kPlainBytes = 4096;  // of rows and columns that are walked where they lie
+constexpr int64_t kCrossedWalk = 8;    // positions behind each crossed column, at least
 constexpr int64_t kMostCrossed = kWorkspaceBytes / kCandidateBytes;  // columns at once
 constexpr int64_t kCacheBytes = 1 << 20;                             // of a core, at least
 constexpr int64_t kPartBytes = kCacheBytes / 4;
-constexpr int64_t kCopyBytes = 64;          // a vector's, at most
+constexpr int64_t kCopyBytes = 64;              // a vector's, at most
+constexpr int64_t kLostBytes = 2 * kCopyBytes;  // from here on, a gap has lines of its own
+constexpr int64_t kSpanBytes = 16;  // of each column that is copied with the gap behind it, at most
+constexpr int64_t kGapWalk = 4;     // rows for each lane of a column and its gap
+constexpr int64_t kSquareBytes = 16;        // of each of as many rows, which are transposed
 constexpr int64_t kItemsOfThread = 8;       // to balance threads by, at most
 constexpr int64_t kGrainBytes = 128 << 10;  // worth waking a thread for
+
+constexpr int64_t kSteppedRun = 32, kMostStep = 4;  // columns that are so copied, see is_stepped()
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 

@@ -75,19 +75,16 @@ inline bool are_columns(const Groups& groups, int64_t walk) {
   return !is_rows(groups) && inner.stride == 1 && inner.mask_stride <= 1 && !scatters;
 }
 
-// Whether marks lie along the outputs: in rows, each would cost a line.
-inline bool are_marks_across(const Groups& groups) {
-  return is_rows(groups) && groups.reduced.dim[0].mask_stride > kCopyBytes;
-}
-
-// The cheapest walk. There are reduced dims.
-inline Choice cheapest(const Groups& groups, int64_t walk, int64_t bytes, bool softmax) {
+// The cheapest walk. There are reduced dims. `row_price` is what each row takes besides.
+inline Choice cheapest(const Groups& groups, int64_t walk, int64_t bytes, bool softmax,
+                       double row_price = 0) {
   const price::Rows rows = price::rows(groups, walk, bytes, softmax);
   const bool copies = rows.copied <= rows.in_runs;
-  Choice best{Walks::kRows, copies, copies ? rows.copied : rows.in_runs};
+  const double whole = copies ? rows.copied : rows.in_runs;
+  Choice best{Walks::kRows, copies, whole + groups.outputs * row_price};
   if (groups.kept.count == 0) return best;
   const double gather = price::gather(groups, walk, bytes);
-  if (gather < best.price || are_marks_across(groups)) best = {Walks::kGather, false, gather};
+  if (gather < best.price) best = {Walks::kGather, false, gather};
   if (!are_columns(groups, walk)) return best;
   const double columns = price::columns(groups, walk, bytes);
   return columns < best.price ? Choice{Walks::kColumns, false, columns} : best;
@@ -101,7 +98,7 @@ inline Choice choose(const Groups& groups, int64_t walk, int64_t bytes, bool sof
     if (groups.kept.count == 0 && down.stride == 1) return {Walks::kRows, false, 0};
     if (groups.kept.count > 0) {
       const Dim across = groups.axes.dim[0];
-      if (down.stride == 1 && down.size * bytes >= kPlainBytes && !are_marks_across(groups))
+      if (down.stride == 1 && down.size * bytes >= kPlainBytes && !price::are_marks_across(groups))
         return {Walks::kRows, false, 0};
       if (across.size * bytes >= kPlainBytes && are_columns(groups, walk))
         return {Walks::kColumns, false, 0};
@@ -113,11 +110,7 @@ inline Choice choose(const Groups& groups, int64_t walk, int64_t bytes, bool sof
 // The cheapest walk of crossed columns, or of a slice of them, of which rows are reduced one by
 // one.
 inline Choice choose_crossed(const Groups& groups, int64_t walk, int64_t bytes) {
-  Choice chosen = cheapest(groups, walk, bytes, false);
-  if (chosen.walk != Walks::kRows) return chosen;
-  chosen.price += groups.outputs * price::kCrossedRow;
-  const double gather = price::gather(groups, walk, bytes);
-  return gather < chosen.price ? Choice{Walks::kGather, false, gather} : chosen;
+  return cheapest(groups, walk, bytes, false, price::kCrossedRow);
 }
 
 // Leaves `size` positions of kept dim d.
@@ -186,52 +179,50 @@ inline int crossed_dims(const Groups& groups, int64_t bytes, bool bools, double 
   return best;
 }
 
-// The order in which a gather goes over the outputs, where results do not follow each other as the
-// groups do: runs of neighbours in memory come first, then the other dims as the results have them,
-// so that a tile has neighbours of both kinds.
-inline void order_for_gather(Groups& groups) {
-  Dims& kept = groups.kept;
-  constexpr int64_t kMost = kGatherColumns / kResultsTogether;
-  if (in_order(groups) || kept.dim[0].size > kMost) return;
+// Where results do not follow each other as the groups do, a gather goes over runs of neighbours in
+// memory, and of those over the results that follow each other, so that a tile has neighbours of
+// both kinds: first the innermost dims, of the last of them some positions, then the other dims as
+// the results have them, then what is left of the one that is cut.
+struct GatherOrder {
+  int dims;       // of a run; 0 where the groups stay as they are
+  int64_t along;  // positions of the last of them, all or as many as fit
+};
+inline GatherOrder gather_order(const Groups& groups, int64_t walk, int64_t bytes) {
+  const Dims& kept = groups.kept;
+  if (in_order(groups) || walk > kOrderedWalk) return {0, 1};
+  int64_t across = 1;  // results that follow each other
+  const Dims results = by_step(kept);
+  for (int d = 0; d < results.count && results.dim[d].step == across; ++d)
+    across *= results.dim[d].size;
+  const int64_t along = std::clamp(kGatherRunBytes / bytes, kGatherAlong / 2, kGatherAlong);
+  const int64_t most = std::max(along, kGatherColumns / std::min(across, kGatherColumns / along));
   int64_t run = 1;
-  int d = 0;
-  do {
-    if (kept.dim[d].step == 1) return;  // they are neighbours among the results too
-    run *= kept.dim[d++].size;
-  } while (d < kept.count && kept.dim[d].stride == kept.dim[0].stride * run &&
-           kept.dim[d].mask_stride == kept.dim[0].mask_stride * run &&
-           run * kept.dim[d].size <= kMost);
-  std::sort(kept.dim + d, kept.dim + kept.count,
+  for (int d = 0; d < kept.count; ++d) {
+    const Dim dim = kept.dim[d];
+    if (dim.step == 1) return {0, 1};  // they are neighbours among the results too
+    const bool adjacent =
+        dim.stride == kept.dim[0].stride * run && dim.mask_stride == kept.dim[0].mask_stride * run;
+    if (d > 0 && !(adjacent && run < most)) return {d, kept.dim[d - 1].size};
+    if (run * dim.size > 2 * most) return {d + 1, most / run};
+    run *= dim.size;
+  }
+  return {0, 1};
+}
+
+// The groups in this order, in which a dim is cut where `along` divides it.
+inline void order_for_gather(Groups& groups, const GatherOrder& order) {
+  if (!order.dims) return;
+  Dims& kept = groups.kept;
+  Dim& last = kept.dim[order.dims - 1];
+  std::sort(kept.dim + order.dims, kept.dim + kept.count,
             [](const Dim& a, const Dim& b) { return a.step < b.step; });
+  if (last.size > order.along && last.size % order.along == 0 && kept.count < kMaxDims) {
+    kept.dim[kept.count++] = {last.size / order.along, last.stride * order.along,
+                              last.step * order.along, last.mask_stride * order.along};
+    last.size = order.along;
+  }
   groups.axes = kept;
   merge(groups.axes, true);
-}
-
-// How many of the innermost kept dim a gather takes at a time, so that tiles have neighbours among
-// the results too; all of them where these are neighbours anyway.
-inline int64_t gathered_along(const Groups& groups) {
-  const Dims& kept = groups.kept;
-  if (in_order(groups) || kept.dim[0].step == 1) return kept.dim[0].size;
-  int64_t across = 1;
-  for (int d = 1; d < kept.count; ++d)
-    if (kept.dim[d].step == 1) across = kept.dim[d].size;
-  const int64_t along = kGatherColumns / std::min(across, 2 * kResultsTogether);
-  const bool pays = groups.outputs / kept.dim[0].size * along >= kGatherColumns;
-  return pays ? std::max(kGatherAlong, along) : kept.dim[0].size;
-}
-
-// The groups of a gather in blocks of `along` positions of the innermost kept dim, which that
-// divides: these come first, then the other dims, then the blocks.
-inline void order_in_blocks(Groups& groups, int64_t along) {
-  Dims& kept = groups.kept;
-  Dim& inner = kept.dim[0];
-  if (inner.size > along && kept.count < kMaxDims) {
-    kept.dim[kept.count++] = {inner.size / along, inner.stride * along, inner.step * along,
-                              inner.mask_stride * along};
-    inner.size = along;
-    groups.axes = kept;
-  }
-  order_for_gather(groups);
 }
 
 // Into how many parts the extent of each of `units` is cut, at most: for each of the threads to
@@ -262,8 +253,13 @@ inline Plan make_plan(const Groups& groups, const Choice& choice, int64_t walk, 
     constexpr int64_t kWhole = kCopyBytes;  // so that a tile has whole vectors of any type
     plan.tile = tile_of(bytes);
     if (gathers) {
-      plan.tile = std::clamp(kGatherBytes / bytes / walk, kGatherRowBytes / bytes, kGatherColumns) /
-                  kWhole * kWhole;
+      const Span span = span_of(groups, walk, bytes);
+      const int64_t fits = kGatherBytes / (bytes * ceil_div(span.size, span.count)) / walk;
+      const Dim across = groups.axes.dim[0];
+      const bool far =
+          across.size > 1 && across.stride * bytes >= kCopyBytes / 2 && !is_rows(groups);
+      const int64_t least = (far ? kFarRowBytes : kGatherRowBytes) / bytes;
+      plan.tile = std::clamp(fits, least, kGatherColumns) / kWhole * kWhole;
     }
     for (; plan.tile * bytes > kMinTileBytes; plan.tile /= 2) {
       if (outer * ceil_div(inner, plan.tile) >= useful) break;
@@ -329,6 +325,9 @@ inline Filling make_filling(const Groups& groups, bool plain, int64_t bytes) {
   for (int d = 0; d < dims.count; ++d)
     if (dims.dim[d].stride && dims.dim[d].stride < dims.dim[innermost].stride) innermost = d;
   if (!plain || innermost == 0) return filling;
+  // Few neighbours, of which a line holds several: they are read in the order of the results.
+  const bool transposes = dims.dim[innermost].size * bytes >= kSquareBytes;
+  if (!transposes && dims.dim[0].stride * bytes < kCopyBytes) return filling;
   std::rotate(dims.dim + 1, dims.dim + innermost, dims.dim + innermost + 1);
   filling.across = true;
   filling.block = kFillBlock * kFillBlock / std::min(dims.dim[0].size, kFillBlock);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 
 #include "cpu/limits.h"
 #include "make_groups.h"
@@ -14,6 +15,31 @@ inline bool is_ordered(const Dims& reduced) {
   for (int d = 1; d < reduced.count; ++d)
     if (reduced.dim[d].step < reduced.dim[d - 1].step) return false;
   return true;
+}
+
+// Whether there are many columns a few elements apart, of which vectors are made.
+inline bool is_stepped(Dim inner) {
+  return inner.size >= kSteppedRun && inner.stride > 1 && inner.stride <= kMostStep;
+}
+
+// Columns that a gather copies together, with what lies between them: no other rows, and little
+// where there are few rows, for every gap is a lane of its own.
+struct Span {
+  int64_t count, size;  // elements, from the first to the last
+};
+inline Span span_of(const Groups& groups, int64_t walk, int64_t bytes) {
+  const Dims& axes = groups.axes;
+  int64_t nearest = std::numeric_limits<int64_t>::max();
+  for (int d = 0; d < groups.reduced.count; ++d)
+    nearest = std::min(nearest, groups.reduced.dim[d].stride);
+  Span span{1, 1};
+  const int64_t most = std::min(kSpanBytes / bytes, std::max<int64_t>(1, walk / kGapWalk));
+  for (int d = 0; d < axes.count && !is_stepped(axes.dim[0]); ++d) {
+    const Dim dim = axes.dim[d];
+    if (dim.stride < span.size || dim.stride > std::min(nearest, most * span.count)) break;
+    span = {span.count * dim.size, span.size + (dim.size - 1) * dim.stride};
+  }
+  return span;
 }
 
 // What the walks cost on one core, in nanoseconds for inputs in cache: memory costs all of them the
@@ -29,7 +55,7 @@ constexpr double kStepped = 0.1, kNear = 0.35, kFar = 0.6;  // elements, by thei
 constexpr double kPage = 0.5;  // of each of them that is in a page of its own
 constexpr int64_t kPageBytes = 4096;
 constexpr double kAcross = 1;  // elements of rows whose lines are gone before the next row is read
-constexpr int64_t kLinesKept = 512, kLostBytes = 2 * kCopyBytes;  // so many, or adjacent ones
+constexpr int64_t kLinesKept = 512;  // so many, or adjacent ones (kLostBytes)
 constexpr double kGathered = 0.3, kGatheredRow = 4, kGatheredLine = 4, kGatheredRun = 1,
                  kGatheredNear = 0.5, kGatheredAlong = 1.2, kGatheredFar = 1.2,
                  kGatheredFarRun = 0.8;
@@ -41,7 +67,7 @@ constexpr double kDenseRow = 2.5, kColumnRow = 3.8, kNarrowRow = 2;  // of fewer
 constexpr double kScatteredRow = 3.5, kScattered = 0.6, kScatteredColumn = 1.1;   // results
 constexpr double kSlice = 2500, kCandidate = 4, kCombined = 7, kCrossedRow = 70;  // of crossed dims
 
-// Of a square of 16 bytes that is transposed.
+// Of a square of kSquareBytes that is transposed.
 constexpr double square(int64_t bytes) {
   return bytes == 1 ? 11 : bytes == 2 ? 6 : bytes == 4 ? 1.6 : 0.7;
 }
@@ -59,11 +85,18 @@ inline bool apart(const Groups& groups, Dim inner, int64_t bytes) {
   return (next - inner.size) * bytes >= 2 * kCopyBytes;
 }
 
-// Whether rows of neighbouring columns follow each other without gaps.
-inline bool is_dense(const Groups& groups) {
-  const Dim inner = groups.axes.dim[0];
+// Whether rows of neighbouring columns follow each other without gaps, or many of them with small
+// ones.
+inline bool is_dense(const Groups& groups, int64_t walk, int64_t bytes) {
+  const Dim inner = groups.axes.dim[0], down = groups.reduced.dim[0];
+  const int64_t gap = down.stride - inner.size;
   return inner.stride == 1 && groups.reduced.count == 1 &&
-         groups.reduced.dim[0].stride == inner.size;
+         (gap == 0 || (gap > 0 && gap * bytes < kLostBytes && walk >= kFoldedWalk));
+}
+
+// Whether marks lie along the outputs: in rows, each costs a line.
+inline bool are_marks_across(const Groups& groups) {
+  return is_rows(groups) && groups.reduced.dim[0].mask_stride > kCopyBytes;
 }
 
 // Rows read run by run, or as copies without gaps; both are equal where one is the other.
@@ -76,8 +109,10 @@ inline Rows rows(const Groups& groups, int64_t walk, int64_t bytes, bool softmax
   const bool ordered = is_ordered(groups.reduced);
   const Dim copied = ordered ? inner : by_step(groups.reduced).dim[0];
   const bool whole = groups.reduced.count == 1 && inner.stride == 1;
-  const double read = lines * kLine + groups.outputs * ((in_order(groups) ? 0 : kScatteredRow) +
-                                                        (softmax && !whole ? kSoftmaxRow : 0));
+  const double marks = are_marks_across(groups) ? elements * element(inner.mask_stride, 1) : 0;
+  const double read = lines * kLine + marks +
+                      groups.outputs * ((in_order(groups) ? 0 : kScatteredRow) +
+                                        (softmax && !whole ? kSoftmaxRow : 0));
   const auto gaps = [&](Dim dim) {
     return dim.stride == 1 ? lines * kCopiedLine : elements * element(dim.stride, bytes);
   };
@@ -102,13 +137,16 @@ inline Rows rows(const Groups& groups, int64_t walk, int64_t bytes, bool softmax
 inline double gather(const Groups& groups, int64_t walk, int64_t bytes) {
   const double columns = groups.outputs, elements = columns * walk;
   const Dim inner = groups.axes.dim[0], down = by_step(groups.reduced).dim[0];
-  const int64_t side = 16 / bytes, lanes = kCopyBytes / bytes;
+  const Span span = span_of(groups, walk, bytes);
+  const int64_t side = kSquareBytes / bytes, lanes = kCopyBytes / bytes;
   double price = columns * (kGathered + (in_order(groups) ? 0 : kScattered)) +
-                 std::max<double>(columns, lanes) * walk * bytes / 64 * kGatheredLine +
+                 std::max(columns * span.size / span.count, double(lanes)) * walk * bytes / 64 *
+                     kGatheredLine +
                  std::max(columns / kGatherColumns, 1.0) * walk * kGatheredRow;
-  if (inner.stride == 1) {
-    price += elements / inner.size * (kGatheredRun + (apart(groups, inner, bytes) ? kApart : 0));
-  } else if (inner.size >= 32 && inner.stride <= 4) {
+  if (span.count > 1) {
+    const bool gaps = span.count == inner.size && apart(groups, inner, bytes);
+    price += elements / span.count * (kGatheredRun + (gaps ? kApart : 0));
+  } else if (is_stepped(inner)) {
     price += elements * kStepped;
   } else if (down.stride == 1 && down.stride < inner.stride && columns >= side) {
     price += columns / side * (static_cast<double>(walk) / down.size) *
@@ -129,15 +167,16 @@ inline double columns(const Groups& groups, int64_t walk, int64_t bytes) {
   const Dim inner = groups.axes.dim[0];
   const int64_t lanes = kCopyBytes / bytes, tile = std::min(tile_of(bytes), inner.size);
   const double tiles = static_cast<double>(groups.outputs) / tile;
-  const bool dense = is_dense(groups), wide = tile * bytes >= kPlainBytes;
+  const bool dense = is_dense(groups, walk, bytes), wide = tile * bytes >= kPlainBytes;
   const bool follow = groups.kept.dim[0].step == 1 || in_order(groups);
   const double price = tiles * kTile + groups.outputs * (kColumn + (follow ? 0 : kScatteredColumn));
   const auto lines = [&](int64_t columns) { return static_cast<double>(ceil_div(columns, lanes)); };
+  const int64_t pitch = groups.reduced.dim[0].stride;
   const int64_t fold =
-      dense && tile == inner.size ? folded_rows(tile, walk, bytes, lanes) : int64_t(1);
-  if (fold > 1 || (dense && !wide)) {
+      dense && tile == inner.size ? folded_rows(pitch, walk, bytes, lanes) : int64_t(1);
+  if (fold > 1 || (dense && pitch == inner.size && !wide)) {
     return price + (fold > 1 ? groups.outputs * fold * kFoldedColumn : 0) +
-           tiles * walk / fold * (kDenseRow + lines(tile * fold) * kColumnLine);
+           tiles * walk / fold * (kDenseRow + lines(fold > 1 ? pitch * fold : tile) * kColumnLine);
   }
   const bool gaps = !wide && apart(groups, inner, bytes);
   return price + tiles * walk *

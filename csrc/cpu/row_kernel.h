@@ -18,7 +18,9 @@ namespace {
 template <class Key>
 struct RowLimits {
   // Rows up to here are not read in blocks; positions in them fit a lane.
-  static constexpr int64_t kShort = sizeof(Key) == 1 ? 256 : 16 * (kVectorBytes / sizeof(Key));
+  static constexpr int64_t kVectors = sizeof(Key) == 8 ? 20 : 16;
+  static constexpr int64_t kShort =
+      sizeof(Key) == 1 ? 256 : kVectors * (kVectorBytes / int64_t(sizeof(Key)));
 };
 
 template <class Element>

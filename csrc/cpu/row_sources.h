@@ -51,8 +51,13 @@ class StoredRows {
   }
   // Such rows, which lie `at` these places.
   void hand(const Place* at, Marks<false>&, int count, int64_t n, const Key** row) {
-    for (int i = 0; i < count; ++i) row[i] = input_ + at[i].offset;
-    for (int i = 0; n < kLanes && i < count; ++i) {
+    const Key* highest = input_;
+    for (int i = 0; i < count; ++i) {
+      row[i] = input_ + at[i].offset;
+      highest = std::max(highest, row[i]);
+    }
+    if (n >= kLanes || last_ - highest >= kLanes - 1) return;
+    for (int i = 0; i < count; ++i) {
       if (last_ - row[i] >= kLanes - 1) continue;
       Key* copied = copied_ + i * kLanes;  // a vector would reach beyond the end
       std::memcpy(copied, row[i], n * sizeof(Key));

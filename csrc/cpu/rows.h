@@ -77,8 +77,12 @@ struct WholeRows {
       const int64_t most = streams ? together - begin % together : together;  // lines of results
       const int count = static_cast<int>(least(most, end - begin));
       if (kept.count == 1) {
-        const Dim& dim = kept.dim[0];
-        for (int i = 0; i < count; ++i) at[i] = {(begin + i) * dim.stride, (begin + i) * dim.step};
+        const Dim dim = kept.dim[0];
+        Place next{begin * dim.stride, begin * dim.step};
+        for (int i = 0; i < count; ++i) {
+          at[i] = next;
+          next = {next.offset + dim.stride, next.step + dim.step};
+        }
       } else {
         for (int i = 0; i < count; ++i, cursor.next()) at[i] = cursor.place();
       }

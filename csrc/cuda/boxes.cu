@@ -311,7 +311,7 @@ __global__ void __launch_bounds__(kGroupThreads, kGroupBlocks)
 }  // namespace
 
 void launch_boxes(const Reduction& r, const Problem& problem, void* stream) {
-  visit_device_element(r, [&](auto element) {
+  visit_input_element(r, [&](auto element) {
     using Element = decltype(element);
     using Kernel = void (*)(BoxProblem, Element);
     constexpr Kernel kOfRows[] = {boxes<0, BoxProblem, Element>, boxes<1, BoxProblem, Element>,

@@ -62,6 +62,7 @@ __device__ inline void fill_rows(const Problem& p, const Ring& ring, Turn turn, 
   char* buffer = ring.buffer(turn) + lead_of(first);
   ring.wait_empty(turn);
   uint32_t bytes = 0;
+  REDUCEOPS_ROLLED
   for (uint32_t r = lane; r < rows; r += 32) {
     const char* from = first + r * pitch;
     const Span span(from, from + width, p.whole_blocks);
@@ -72,6 +73,7 @@ __device__ inline void fill_rows(const Problem& p, const Ring& ring, Turn turn, 
   __syncwarp();  // what lanes copied by hand comes before lane 0 says so
   if (lane == 0) ring.expect(turn, bytes);
   __syncwarp();
+  REDUCEOPS_ROLLED
   for (uint32_t r = lane; r < rows; r += 32) {
     const char* from = first + r * pitch;
     const Span span(from, from + width, p.whole_blocks);
@@ -148,8 +150,10 @@ __device__ void read(const Problem& p, Element element, const Ring& ring, char* 
           j += kTaken * shares;
           at += kTaken * shares * stage_pitch;
         };
+        REDUCEOPS_ROLLED
         while (j + (kRowsAtOnce - 1) * shares < rows)
           take(std::integral_constant<int, kRowsAtOnce>());
+        REDUCEOPS_ROLLED
         while (j + shares < rows) take(std::integral_constant<int, 2>());
         if (j < rows) take(std::integral_constant<int, 1>());
         if (left + subtile >= columns) {
@@ -161,17 +165,6 @@ __device__ void read(const Problem& p, Element element, const Ring& ring, char* 
       const Results<Element> results = item.template results<Element>(p);
       if (p.plan.cluster > 1) sync_readers();  // the ring has been read: its memory is free
       tracker.finish();
-      const auto each = [&](auto give) {
-#pragma unroll
-        for (int u = 0; u < kSlots; ++u) {
-#pragma unroll
-          for (int e = 0; e < kElements; ++e) {
-            const uint32_t here = left + (first_slot + u * 32) * kElements + e;
-            if (here >= columns) continue;
-            give(here, tracker.key(element, u, e), share + tracker.turn(u, e) * shares);
-          }
-        }
-      };
       if (alone) {
         // Indices of any type; values of neighbours where a slot has several.
         if (results.side_by_side() && (kElements > 1 || !p.out.values)) {
@@ -194,23 +187,41 @@ __device__ void read(const Problem& p, Element element, const Ring& ring, char* 
             }
           }
         } else {
-          each([&](uint32_t here, Key key, uint32_t index) {
-            results.put(element, here, key, index);
-          });
+          Key keys[kSlots * kElements];
+          uint32_t positions[kSlots * kElements];
+#pragma unroll
+          for (int i = 0; i < kSlots * kElements; ++i) {
+            keys[i] = tracker.key(element, i / kElements, i % kElements);
+            positions[i] = tracker.turn(i / kElements, i % kElements);
+          }
+          REDUCEOPS_ROLLED
+          for (int i = 0; i < kSlots * kElements; ++i) {
+            const uint32_t here =
+                left + (first_slot + i / kElements * 32) * kElements + i % kElements;
+            if (here < columns) results.put(element, here, keys[i], positions[i]);
+          }
         }
         continue;
       }
       if (share < shares) {
-        each([&](uint32_t here, Key key, uint32_t index) {
-          // A share past the extent has nothing.
-          nears[share * tile_columns + here] = share < extent ? Near<Key>{key, index} : Near<Key>();
-        });
+#pragma unroll
+        for (int u = 0; u < kSlots; ++u) {
+#pragma unroll
+          for (int e = 0; e < kElements; ++e) {
+            const uint32_t here = left + (first_slot + u * 32) * kElements + e;
+            if (here >= columns) continue;
+            const Near<Key> found{tracker.key(element, u, e), share + tracker.turn(u, e) * shares};
+            // A share past the extent has nothing.
+            nears[share * tile_columns + here] = share < extent ? found : Near<Key>();
+          }
+        }
       }
       sync_readers();
       // Where columns are few, shares are many: several lanes combine those of a column.
       const uint32_t end = std::min(left + subtile, columns);
       const uint32_t readers = blockDim.x - kProducers;
       const uint32_t takers = 1u << log2_of(std::clamp(readers / subtile, 1u, 32u));
+      REDUCEOPS_ROLLED
       for (uint32_t first = 0; first < (end - left) * takers; first += readers) {
         const uint32_t item = first + threadIdx.x, taker = item & (takers - 1);
         const uint32_t here = left + item / takers;
@@ -235,6 +246,7 @@ __device__ void combine_cluster(const Problem& p, Element element, Near<Key>* ne
   const Item item = Item::of<Key>(p, blockIdx.x);
   const Results<Element> results = item.template results<Element>(p);
   const uint32_t cluster = p.plan.cluster, rank = blockIdx.x % cluster;
+  REDUCEOPS_ROLLED
   for (uint32_t here = rank * blockDim.x + threadIdx.x; here < item.columns;
        here += cluster * blockDim.x) {
     Near<Key> found = *in_block(nears + here, 0);
@@ -280,7 +292,7 @@ __global__ void __launch_bounds__(kReaders + kProducers, 2)
 
 // Reduced dims are in the order of memory.
 void launch_in_memory(const Reduction& r, const Problem& problem, void* stream) {
-  visit_device_element(r, [&](auto element) {
+  visit_input_element(r, [&](auto element) {
     using Element = decltype(element);
     constexpr int kSlots = slots_per_reader(sizeof(typename Element::Key));
     if (problem.plan.vector) {

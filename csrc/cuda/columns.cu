@@ -10,7 +10,7 @@ void launch_columns(const Reduction& r, const Problem& problem, void* stream) {
   const bool pays = bytes <= 2 || plan.shares > 1 || problem.in_order;
   if (pays && is_packed(plan, problem.reduced_count, bytes))
     return launch_packed_columns(r, problem, stream);
-  visit_device_element(r, [&](auto element) {
+  visit_input_element(r, [&](auto element) {
     using Element = decltype(element);
     const Stored<Element> source{element};
     if constexpr (sizeof(typename Element::Key) <= 2) {

@@ -88,6 +88,7 @@ __device__ void combine_shares(const Problem& p, const Source& source, const Red
   const uint32_t groups = p.plan.threads / (lanes * shares), columns = lanes * kWidth;
   const uint32_t takers = std::clamp<uint32_t>(shares / kWidth, 1, 32);  // of a column
   const Dim inner = p.axes()[0];
+  REDUCEOPS_ROLLED
   for (uint32_t first = 0; first < groups * columns * takers; first += blockDim.x) {
     const uint32_t item = first + threadIdx.x, taker = item & (takers - 1);
     const uint32_t group = (item >> log2_of(takers)) / columns;
@@ -120,36 +121,40 @@ __device__ void put_alone(const Problem& p, const Source& source, const Reducer&
                           int64_t part, int64_t begin, const State (&states)[kWidth]) {
   using Key = typename Source::Key;
   const int64_t stride = p.axes()[0].stride, step = p.reduced()[0].step;
-  const auto emit_each = [&] {
-#pragma unroll
-    for (int c = 0; c < kWidth; ++c) {
-      if (c >= count) continue;
-      const State& state = states[c];
-      typename Reducer::template State<Key, int64_t> found;
-      if (!state.none()) found = widen(state, (begin + state.index) * step);
-      emit(p, source, reducer, output + c, first + c * stride, part, found);
-    }
+  const int64_t offset = first - reinterpret_cast<const Key*>(p.input);
+  // What has no element is the first one, if it is not to be combined with others.
+  const bool may_be_none = !Reducer::kTakesElement || (Source::kMasked && p.candidates);
+  using Element = typename Source::Element;
+  const Results<Element> results(p, offset, stride, output, part, begin * step);
+  const auto key_of = [&](const State& state) {
+    return state.none() ? std::numeric_limits<Key>::max() : state.key;
   };
-  if constexpr (!Reducer::kTakesElement) {
-    emit_each();
-  } else {
-    // What has no element is the first one, if it is not to be combined with others.
-    const bool may_be_none = Source::kMasked && p.candidates;
-    if (may_be_none) return emit_each();
-    const int64_t offset = first - reinterpret_cast<const Key*>(p.input);
-    const Results<typename Source::Element> results(p, offset, stride, output, part, begin * step);
+  const auto position_of = [&](const State& state) {
+    return static_cast<uint32_t>(reducer.index(state));
+  };
+  if (!may_be_none && results.side_by_side()) {
     Key keys[kWidth];
     uint32_t positions[kWidth];
 #pragma unroll
     for (int c = 0; c < kWidth; ++c) {
-      keys[c] = states[c].none() ? std::numeric_limits<Key>::max() : states[c].key;
-      positions[c] = static_cast<uint32_t>(reducer.index(states[c]));
+      keys[c] = key_of(states[c]);
+      positions[c] = position_of(states[c]);
     }
-    if (results.side_by_side()) return results.put_run(source.element, 0, count, keys, positions);
+    return results.put_run(source.element, 0, count, keys, positions);
+  }
+  State each[kWidth];  // for a loop that takes them by their number
 #pragma unroll
-    for (int c = 0; c < kWidth; ++c) {
-      if (c < count) results.put(source.element, c, keys[c], positions[c]);
+  for (int c = 0; c < kWidth; ++c) each[c] = states[c];
+  REDUCEOPS_ROLLED
+  for (uint32_t c = 0; c < count; ++c) {
+    const State& state = each[c];
+    if (!may_be_none) {
+      results.put(source.element, c, key_of(state), position_of(state));
+      continue;
     }
+    typename Reducer::template State<Key, int64_t> found;
+    if (!state.none()) found = widen(state, (begin + state.index) * step);
+    emit(p, source, reducer, output + c, first + c * stride, part, found);
   }
 }
 

@@ -187,7 +187,7 @@ __global__ void __launch_bounds__(kGroupThreads, kGroupBlocks)
 }  // namespace
 
 void launch_exchange(const Reduction& r, const Problem& problem, void* stream) {
-  visit_device_element(r, [&](auto element) {
+  visit_input_element(r, [&](auto element) {
     using Element = decltype(element);
     const ExchangeProblem p(problem, r.groups, sizeof(typename Element::Key));
     const auto kernel = problem.plan.vector ? exchange<true, Element> : exchange<false, Element>;

@@ -88,6 +88,7 @@ __global__ void __launch_bounds__(kBatches ? kWholeThreads : kThreads,
 
   typename Reducer::template Items<Source> items;
   if (thread < edges) items.take(source, at_edge, [&](int) { return edge(thread); });
+  REDUCEOPS_ROLLED
   for (uint32_t i = thread + threads; i < edges; i += threads) {
     const Item item[1] = {source.item(source.along(first, along, edge(i)))};
     items.take(source, item, [&](int) { return edge(i); });

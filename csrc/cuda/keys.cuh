@@ -95,6 +95,44 @@ void visit_device_element(const Reduction& r, F&& f) {
   });
 }
 
+// A float of 32 or 64 bits times a scale, which is 1 where there is none: what is ordered is a
+// product anyway (ordered_float), so one kernel is for both.
+template <class Format>
+struct Product : Scaled<Format> {
+  using typename Scaled<Format>::Key;
+  __device__ Key value(Key bits) const {
+    return this->scale == 1 ? bits : Scaled<Format>::value(bits);
+  }
+};
+template <class Format>
+constexpr bool kIsPlain<Product<Format>> = false;
+
+// Whether the value of an element is its bits.
+template <class Element>
+__device__ bool has_own_bits(Element) {
+  return kIsPlain<Element>;
+}
+template <class Format>
+__device__ bool has_own_bits(Product<Format> element) {
+  return element.scale == 1;
+}
+
+// visit_device_element for walks over the input alone.
+template <class F>
+void visit_input_element(const Reduction& r, F&& f) {
+  visit_device_element(r, [&]<class Element>(Element element) {
+    using Key = typename Element::Key;
+    using Format = std::conditional_t<sizeof(Key) == 8, Float64, Float32>;
+    if constexpr (std::is_same_v<Element, Scaled<Format>>) {
+      f(Product<Format>{element});
+    } else if constexpr (sizeof(Key) >= 4 && std::is_same_v<Element, Plain<Key, true>>) {
+      f(Product<Format>{{element.order, 1}});
+    } else {
+      f(element);
+    }
+  });
+}
+
 // A key, or a constant like it, in the upper bits of both halves.
 template <class Key>
 __device__ uint32_t halves(Key key) {
@@ -488,7 +526,7 @@ __device__ uint32_t first_with_bits(const Vector<Key> (&vectors)[kVectors], Key 
 // The same of the first element with this key.
 template <int kVectors, class Element, class Key = typename Element::Key>
 __device__ uint32_t first_of(Element element, const Vector<Key> (&vectors)[kVectors], Key key) {
-  if constexpr (kIsPlain<Element>) {
+  if (has_own_bits(element)) {
     Key bits;
     const bool known = element.value_of_key(key, bits);
     const Key magnitude = std::numeric_limits<Key>::max();

@@ -222,6 +222,7 @@ __global__ void __launch_bounds__(kThreads, packed_blocks(kRealigned))
     const int64_t output = first_outer * inner.size + first_column;
     const auto of_group =
         static_cast<uint32_t>(std::min<int64_t>(columns, inner.size - first_column));
+    REDUCEOPS_ROLLED
     for (uint32_t i = threadIdx.x; i < present * of_group; i += kThreads) {
       const uint32_t group = groups > 1 ? i / of_group : 0, here = i - group * of_group;
       const Packed found = staged[group * pitch + here];
@@ -236,6 +237,7 @@ __global__ void __launch_bounds__(kThreads, packed_blocks(kRealigned))
   // Several lanes combine the shares of a column where these are many.
   const uint32_t takers = std::clamp<uint32_t>(shares / kWidth, 1, 32);
   const int takers_log2 = log2_of(takers);
+  REDUCEOPS_ROLLED
   for (uint32_t number = 0; number < groups * columns * takers; number += kThreads) {
     const uint32_t item = number + threadIdx.x, taker = item & (takers - 1);
     uint32_t here = item >> takers_log2, group = 0;
@@ -247,9 +249,11 @@ __global__ void __launch_bounds__(kThreads, packed_blocks(kRealigned))
     const bool wanted = group < present && here < columns;
     if (wanted) {
       const Packed* of_column = staged + group * shares * pitch + here;
+      REDUCEOPS_ROLLED
       for (uint32_t share = taker; share < shares; share += takers)
         found = Columns::lesser(found, of_column[share * pitch]);
     }
+    REDUCEOPS_ROLLED
     for (uint32_t d = takers / 2; d > 0; d /= 2)
       found = Columns::lesser(found, __shfl_xor_sync(~0u, found, d));
     if (taker > 0 || !wanted) continue;
@@ -278,7 +282,7 @@ void launch_of(const Problem& p, const Source& source, void* stream) {
 }  // namespace
 
 void launch_packed_columns(const Reduction& r, const Problem& problem, void* stream) {
-  visit_device_element(r, [&](auto element) {
+  visit_input_element(r, [&](auto element) {
     using Element = decltype(element);
     constexpr size_t kBytes = sizeof(typename Element::Key);
     const Stored<Element> source{element};

@@ -26,6 +26,7 @@ __device__ Near<typename Source::Key> scan_packs(const Problem& p, const Source&
   const uint32_t first = static_cast<uint32_t>(j) / size * packs;
   const uint32_t n = static_cast<uint32_t>(stop) / size * packs - first;
   Near<Key> best;
+  REDUCEOPS_ROLLED
   for (uint32_t i = lane; i < n; i += kRunLoads * lanes) {
     typename Source::At at[kRunLoads];
     uint32_t rest[kRunLoads], index[kRunLoads];

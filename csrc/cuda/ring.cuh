@@ -100,6 +100,7 @@ struct Span {
   __device__ void copy_rest(char* into, const char* to) const {
     const char* p = std::max(end, begin);
     if (p >= to) return;
+    REDUCEOPS_ROLLED
     for (; p < to; ++p) into[p - begin] = *p;
     order_before_copies();
   }
@@ -115,6 +116,7 @@ class Ring {
   __device__ Ring(char* shared, int stages, int stage_bytes)
       : shared_(shared), stages_(stages), stage_bytes_(stage_bytes) {
     if (threadIdx.x == 0) {
+      REDUCEOPS_ROLLED
       for (int s = 0; s < stages; ++s) {
         init_barrier(full(s), 1);
         init_barrier(empty(s), blockDim.x - kProducers);

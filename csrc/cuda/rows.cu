@@ -4,7 +4,7 @@
 namespace reduceops::cuda {
 
 void launch_rows(const Reduction& r, const Problem& problem, void* stream) {
-  visit_device_element(r, [&](auto element) {
+  visit_input_element(r, [&](auto element) {
     using Element = decltype(element);
     const Stored<Element> source{element};
     if constexpr (sizeof(typename Element::Key) <= 4) {

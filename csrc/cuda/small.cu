@@ -4,7 +4,7 @@
 namespace reduceops::cuda {
 
 void launch_small(const Reduction& r, const Problem& problem, void* stream) {
-  visit_device_element(r, [&](auto element) {
+  visit_input_element(r, [&](auto element) {
     launch_small_of(problem, Stored<decltype(element)>{element}, Extreme(), stream);
   });
 }

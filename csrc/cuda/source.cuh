@@ -35,6 +35,15 @@ struct Room {
   int loads, blocks, stages = 0;
 };
 
+// A pack of the input is not its elements before it is looked at, lest each byte be held in a
+// register of its own.
+template <class Key>
+__device__ Vector<Key> vector_of(const uint4& pack) {
+  Vector<Key> vector;
+  memcpy(&vector, &pack, kLoadBytes);
+  return vector;
+}
+
 // The input alone.
 template <class E>
 struct Stored {
@@ -47,7 +56,7 @@ struct Stored {
   struct At {
     const Key* input;
   };
-  using Pack = Vector<Key>;
+  using Pack = uint4;
   using Item = Key;
 
   template <class Problem>
@@ -65,7 +74,7 @@ struct Stored {
 
   // The `number`th block of 16 bytes from `at` on. (Dim: that along which the elements lie.)
   static __device__ Pack pack(At at, const Dim&, int64_t number = 0) {
-    return Pack::load(reinterpret_cast<const Pack*>(at.input) + number);
+    return reinterpret_cast<const Pack*>(at.input)[number];
   }
   static __device__ Item item(At at) { return *at.input; }
   static __device__ At for_packs(At at, const Dim&) { return at; }
@@ -86,9 +95,9 @@ struct Stored {
   template <int kCount>
   static __device__ void load_ahead(const At (&)[kCount], const Dim&, Ahead (&)[kCount]) {}
   static __device__ Pack copied(const char* row, Ahead) {
-    return Pack::load(reinterpret_cast<const Pack*>(row) + threadIdx.x);
+    return reinterpret_cast<const Pack*>(row)[threadIdx.x];
   }
-  __device__ Pack bits(const Pack& pack) const { return pack; }
+  __device__ Vector<Key> bits(const Pack& pack) const { return vector_of<Key>(pack); }
   __device__ Key bits(Item item) const { return item; }
   // Elements of a row from where a pack could begin to `at`, as far as its low digits matter; and
   // how many there must be behind the last pack.
@@ -99,8 +108,10 @@ struct Stored {
 
   // Of a pack or an item that is all of these bits.
   static __device__ void fill(Pack& pack, Key bits) {
+    Vector<Key> vector;
 #pragma unroll
-    for (Key& x : pack.at) x = bits;
+    for (Key& x : vector.at) x = bits;
+    memcpy(&pack, &vector, kLoadBytes);
   }
   static __device__ void fill(Item& item, Key bits) { item = bits; }
 
@@ -192,7 +203,7 @@ struct Spaced : Stored<E> {
   using Stored<E>::fill;
 
   struct Pack {
-    Vector<Key> first, second;
+    uint4 first, second;
     bool odd;  // whether elements are the second of each two
   };
 
@@ -208,8 +219,8 @@ struct Spaced : Stored<E> {
   template <class Dim>
   static __device__ Pack pack(At at, const Dim&, int64_t number = 0) {
     const bool odd = is_odd(at);
-    const auto* blocks = reinterpret_cast<const Vector<Key>*>(at.input - odd) + 2 * number;
-    return {Vector<Key>::load(blocks), Vector<Key>::load(blocks + 1), odd};
+    const auto* blocks = reinterpret_cast<const uint4*>(at.input - odd) + 2 * number;
+    return {blocks[0], blocks[1], odd};
   }
   __device__ Vector<Key> bits(const Pack& pack) const {
     constexpr int kWords = kLoadBytes / 4;
@@ -276,7 +287,7 @@ struct Masked {
   };
   struct Nothing {};
   struct Pack {
-    Vector<Key> vector;
+    uint4 elements;
     Words mask;
     // The block behind it, and where the mask begins in the two.
     std::conditional_t<kJoined, Words, Nothing> high;
@@ -309,8 +320,7 @@ struct Masked {
 
   static __device__ Pack pack(At at, const Dim& dim, int64_t number = 0) {
     Pack pack;
-    const uint4 elements = load_global(reinterpret_cast<const uint4*>(at.input) + number);
-    memcpy(&pack.vector, &elements, kLoadBytes);
+    pack.elements = load_global(reinterpret_cast<const uint4*>(at.input) + number);
     const uint8_t* first = at.mask + number * kWidth * dim.mask_stride;
     if constexpr (kJoined) {
       pack.from = past_mask_block(at);
@@ -343,7 +353,7 @@ struct Masked {
   }
   static __device__ Pack copied(const char* row, const Ahead& ahead) {
     Pack pack;
-    pack.vector = Vector<Key>::load(reinterpret_cast<const Vector<Key>*>(row) + threadIdx.x);
+    pack.elements = reinterpret_cast<const uint4*>(row)[threadIdx.x];
     pack.mask = ahead.mask;
     return pack;
   }
@@ -378,8 +388,9 @@ struct Masked {
     const Words mask = mask_of(pack);
     uint32_t first = kNowhere;
 #pragma unroll
-    for (int i = kWidth - 1; i >= 0; --i) {
-      if (byte_of(mask, i)) first = i;
+    for (int w = kMaskWords - 1; w >= 0; --w) {
+      const uint32_t any = any_in_bytes(mask.at[w]) & 0x80808080u;
+      if (any) first = 4 * w + (__ffs(any) - 1) / 8;
     }
     return first;
   }
@@ -388,7 +399,7 @@ struct Masked {
   __device__ Key bits(Item item) const { return present(item) ? item.bits : none; }
   __device__ Vector<Key> bits(const Pack& pack) const {
     const Words mask = mask_of(pack);
-    Vector<Key> vector = pack.vector;
+    Vector<Key> vector = vector_of<Key>(pack.elements);
     if constexpr (sizeof(Key) >= 4) {
 #pragma unroll
       for (int i = 0; i < kWidth; ++i) vector.at[i] = byte_of(mask, i) ? vector.at[i] : none;
@@ -554,7 +565,8 @@ struct RealignedMasked : Masked<E, MaskOf::kWords> {
   }
   __device__ typename Base::Pack whole(const Pack& pack) const {
     typename Base::Pack all;
-    all.vector = pack.elements.joined();
+    const Vector<Key> vector = pack.elements.joined();
+    memcpy(&all.elements, &vector, kLoadBytes);
     all.mask = Base::joined(pack.mask, pack.high, pack.from);
     return all;
   }

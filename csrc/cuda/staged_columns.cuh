@@ -55,6 +55,7 @@ __device__ T* of_lane(T* pointer, uint32_t lane) {
 // The first position at which an element takes part, of so many of which one does.
 template <class At>
 __device__ uint32_t first_present(uint32_t extent, At at) {
+  REDUCEOPS_ROLLED
   for (uint32_t position = 0; position + 1 < extent; ++position) {
     if (*at(position).mask) return position;
   }
@@ -292,6 +293,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
     }
     __syncthreads();
     const uint32_t of_tile = segments * kColumns;
+    REDUCEOPS_ROLLED
     for (uint32_t i = threadIdx.x; i < groups * of_tile; i += blockDim.x) {
       const uint32_t group = i / of_tile, here = i - group * of_tile;
       const int64_t tile = unit * groups + group;
@@ -299,6 +301,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
       const int64_t column = across * of_tile + here;
       if (tile >= p.plan.tiles || column >= inner.size) continue;
       State state;
+      REDUCEOPS_ROLLED
       for (uint32_t s = 0; s < shares; ++s) {
         const uint32_t warp = (group * shares + s) * segments + here / kColumns;
         const char* of_warp = dynamic_shared() + warp * Own::kWarpBytes;

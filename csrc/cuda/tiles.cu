@@ -295,7 +295,7 @@ __global__ void __launch_bounds__(kGroupThreads, kGroupBlocks)
 }  // namespace
 
 void launch_tiles(const Reduction& r, const Problem& problem, void* stream) {
-  visit_device_element(r, [&](auto element) {
+  visit_input_element(r, [&](auto element) {
     using Element = decltype(element);
     using Kernel = void (*)(TileProblem, Element);
     const int reading = problem.plan.cut.reading;

@@ -214,6 +214,7 @@ __global__ void __launch_bounds__(kWholeThreads, whole_blocks(sizeof(typename El
   Near<Key> best;
   if (!kAligned) {
     if (thread < edges) best.take(element.key(at_edge), index_of(edge(thread)));
+    REDUCEOPS_ROLLED
     for (uint32_t i = thread + threads; i < edges; i += threads)
       best.take(element.key(first[edge(i)]), index_of(edge(i)));
   }
@@ -277,7 +278,7 @@ void launch_mapped(const Reduction& r, const Problem& problem, Element element, 
 }  // namespace
 
 void launch_whole_rows(const Reduction& r, const Problem& problem, void* stream) {
-  visit_device_element(r, [&](auto element) {
+  visit_input_element(r, [&](auto element) {
     const Plan& plan = problem.plan;
     if (plan.mapped) return launch_mapped(r, problem, element, stream);
     if (plan.batches > 0) return launch_loads<int(kWholeLoads), true>(r, problem, element, stream);
