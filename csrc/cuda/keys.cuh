@@ -95,14 +95,13 @@ void visit_device_element(const Reduction& r, F&& f) {
   });
 }
 
-// A float of 32 or 64 bits times a scale, which is 1 where there is none: what is ordered is a
-// product anyway (ordered_float), so one kernel is for both.
+// A float of 32 or 64 bits times a scale, or as it is: what is ordered is a product anyway, with 1
+// (ordered_float), so one kernel is for both. (A NaN times 1 has other bits.)
 template <class Format>
 struct Product : Scaled<Format> {
   using typename Scaled<Format>::Key;
-  __device__ Key value(Key bits) const {
-    return this->scale == 1 ? bits : Scaled<Format>::value(bits);
-  }
+  bool as_it_is;
+  __device__ Key value(Key bits) const { return as_it_is ? bits : Scaled<Format>::value(bits); }
 };
 template <class Format>
 constexpr bool kIsPlain<Product<Format>> = false;
@@ -114,7 +113,7 @@ __device__ bool has_own_bits(Element) {
 }
 template <class Format>
 __device__ bool has_own_bits(Product<Format> element) {
-  return element.scale == 1;
+  return element.as_it_is;
 }
 
 // visit_device_element for walks over the input alone.
@@ -124,9 +123,9 @@ void visit_input_element(const Reduction& r, F&& f) {
     using Key = typename Element::Key;
     using Format = std::conditional_t<sizeof(Key) == 8, Float64, Float32>;
     if constexpr (std::is_same_v<Element, Scaled<Format>>) {
-      f(Product<Format>{element});
+      f(Product<Format>{element, false});
     } else if constexpr (sizeof(Key) >= 4 && std::is_same_v<Element, Plain<Key, true>>) {
-      f(Product<Format>{{element.order, 1}});
+      f(Product<Format>{{element.order, 1}, true});
     } else {
       f(element);
     }
