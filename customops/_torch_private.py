@@ -195,7 +195,8 @@ def functional_all_gather(x: torch.Tensor, group: Any) -> torch.Tensor:
 
 def group_named(name: str) -> Any:
     """The process group with this name, which torch's own functional collectives look up so."""
-    return torch.distributed.distributed_c10d._resolve_process_group(name)
+    distributed: Any = torch.distributed.distributed_c10d
+    return distributed._resolve_process_group(name)
 
 
 def direct_all_gather(group: Any, device_type: str) -> Callable[[torch.Tensor, torch.Tensor], Any]:
