@@ -185,14 +185,19 @@ void reduce_groups(Reduction& reduction, const Kernels& kernels, bool streams) {
   if (candidates) combine(kernels, job);
 }
 
-void fill(const Reduction& reduction, const Kernels& kernels) {
+void fill(const Reduction& reduction, const Kernels& kernels, Memory indices) {
   const Groups& groups = reduction.groups;
   if (reduction.indices) {
     constexpr int64_t kWord = sizeof(uint64_t);
     const int64_t bytes = groups.outputs * groups.copies * reduction.index_bytes;
     auto* words = static_cast<uint64_t*>(reduction.indices);
-    in_parallel(bytes / kWord, kGrainBytes / kWord,
-                [&](int64_t begin, int64_t end) { kernels.write(words + begin, end - begin, 0); });
+    in_parallel(bytes / kWord, kGrainBytes / kWord, [&](int64_t begin, int64_t end) {
+      if (indices == Memory::kFresh) {
+        kernels.write(words + begin, end - begin, 0);
+      } else {
+        std::memset(words + begin, 0, (end - begin) * kWord);
+      }
+    });
     std::memset(words + bytes / kWord, 0, bytes % kWord);
   }
   if (!reduction.values) return;
@@ -220,7 +225,7 @@ void run(Reduction& reduction) {
   const Memory values = prepare(reduction.values, results * reduction.dtype->bytes);
   const bool streams = indices != Memory::kFresh && values != Memory::kFresh &&
                        (indices == Memory::kTouched || values == Memory::kTouched);
-  if (is_single(groups)) return fill(reduction, kernels);
+  if (is_single(groups)) return fill(reduction, kernels, indices);
   reduce_groups(reduction, kernels, streams);
   if (groups.copies == 1) return;
   repeat(reduction.indices, reduction.index_bytes, groups.repeats, results);

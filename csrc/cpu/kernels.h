@@ -39,7 +39,7 @@ struct Kernels {
   // The values of units [begin, end) of the filling, where every group is one element.
   void (*fill)(const Job& job, int64_t begin, int64_t end);
   // Writes n words, into the caches: memset() goes past them where there are many, which takes
-  // longer where they are fresh, or read soon.
+  // longer where they are fresh.
   void (*write)(uint64_t* words, int64_t n, uint64_t word);
   // Reads n words and does next to nothing with them: what memory allows (customops/bench).
   uint64_t (*read)(const uint64_t* words, int64_t n);
