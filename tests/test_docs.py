@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import inspect
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -21,7 +22,7 @@ ROOT = Path(__file__).parent.parent
 if not (ROOT / "docs").exists():
     pytest.skip("there are no documents beside the tests", allow_module_level=True)
 
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 FENCED = re.compile(r"^( *)```(\w*)\n(.*?)^\1```", re.M | re.S)
 each_document = pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.stem)
 
@@ -31,6 +32,7 @@ import torch, torch.distributed as dist
 dist.init_process_group("gloo", init_method="tcp://127.0.0.1:0", rank=0, world_size=1)
 logits = torch.randn(4, 100)
 """
+INSTALL = ROOT / "docs/install.md"
 BEFORE = {"distributed": ONE_RANK}
 ELSEWHERE = {"export"}  # in test_onnx.py, for it needs onnxruntime and a compiler
 
@@ -97,7 +99,16 @@ def test_every_document_is_two_links_away():
     first = links(ROOT.resolve() / "README.md")
     found = first.union(*map(links, first))
     assert not [path for path in found if not path.exists()]
-    assert not [path for path in DOCUMENTS[1:] if path.stem != "index" and path not in found]
+    known = {ROOT / "README.md", *found}
+    assert not [path for path in DOCUMENTS if path.stem != "index" and path not in known]
+
+
+def test_the_sizes_of_wheels_are_those_that_are_checked():
+    said = re.findall(r"^\| `\+(c[pu])\w+` \|.*\| (\d+) MB \|$", INSTALL.read_text(), re.M)
+    allowed = runpy.run_path(str(ROOT / ".ci/check_dist.py"))["MOST_BYTES"]
+    assert {kind: int(size) * 10**6 for kind, size in said} == {
+        k[:2]: v for k, v in allowed.items()
+    }
 
 
 def test_figures_are_those_of_the_data():

@@ -1,6 +1,7 @@
 """The plans, without a GPU: they cover every group and choose the walk meant for a shape."""
 
 import os
+import re
 
 import pytest
 import torch
@@ -524,11 +525,69 @@ def test_the_table_of_candidates_says_which_is_taken():
 
 @pytest.mark.parametrize("plan", [explain, cuda_plan, cpu_plan])
 def test_arguments_of_a_wrong_type(plan):
-    with pytest.raises(TypeError, match="^reduceops::explain: self must be a Tensor, got tuple"):
+    with pytest.raises(TypeError, match="^reduceops::explain: input must be a Tensor, got tuple"):
         plan((3, 4), 1)
     for dim in ("1", 1.5, True):
         with pytest.raises(TypeError, match="^reduceops::explain: dim must be an int, a sequence"):
             plan(empty(3, 4), dim)
+
+
+MASK = torch.ones(4, dtype=torch.bool)
+
+
+@pytest.mark.parametrize(
+    "plan, options, kind, text",
+    [
+        (cuda_plan, {"multiprocessors": 0}, ValueError, "multiprocessors is 0; it takes 1 to"),
+        (explain, {"multiprocessors": -1}, ValueError, "multiprocessors is -1"),
+        (explain, {"multiprocessors": 1 << 31}, ValueError, "multiprocessors is 2147483648"),
+        (explain, {"multiprocessors": 1.5}, TypeError, "multiprocessors must be an int, got float"),
+        (explain, {"address": -1}, ValueError, "address is -1; it takes 0 to"),
+        (explain, {"address": 1 << 63}, ValueError, "address is"),
+        (explain, {"tuning": {"walk": "rows"}}, TypeError, "walk must be an int, got str"),
+        (cpu_plan, {"threads": 0}, ValueError, "threads is 0; it takes 1 to"),
+        (cpu_plan, {"threads": "2"}, TypeError, "threads must be an int, got str"),
+        *(
+            (plan, options, kind, text)
+            for plan in (cuda_plan, cpu_plan)
+            for options, kind, text in (
+                ({"mask": [True]}, TypeError, "mask must be a bool tensor or None, got list"),
+                ({"mask": MASK.int()}, RuntimeError, "mask must be a bool tensor, got int32"),
+                ({"mask": MASK[:3]}, RuntimeError, "does not broadcast to the input's [3, 4]"),
+                ({"input": empty(3, 4).to(torch.complex64)}, RuntimeError, "complex64 is not"),
+                ({"input": torch.eye(3).to_sparse()}, RuntimeError, "must be a strided tensor"),
+            )
+        ),
+    ],
+)
+def test_what_no_plan_can_be_made_for(plan, options, kind, text):
+    with pytest.raises(kind, match=re.escape(text)):
+        plan(**{"input": empty(3, 4), "dim": 1, **options})
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+@pytest.mark.parametrize("plan", [cuda_plan, cpu_plan])
+def test_the_mask_of_a_plan_is_on_any_device(plan, device):
+    plan(empty(3, 4), 1, mask=MASK.to(device))
+    plan(torch.ones(3, 4), 1, mask=MASK.to(device))
+
+
+@pytest.mark.parametrize(
+    "arguments, text",
+    [
+        (["64", "0"], "an empty tensor"),
+        (["64", "--dim", "1"], "dim 1 is out of range"),
+        (["64", "--dim", "0", "--dim", "0"], "appears twice"),
+        (["-4"], "negative"),
+        (["64", "--strides", "-1"], "a stride is negative"),
+        (["64", "--dtype", "complex64"], "complex64 is not supported"),
+        (["64", "64", "--strides", "1"], "a stride for each size"),
+    ],
+)
+def test_a_command_line_that_no_plan_can_be_made_for(arguments, text, capsys):
+    with pytest.raises(SystemExit) as status:
+        main(arguments)
+    assert status.value.code == 2 and text in capsys.readouterr().err
 
 
 def test_the_table_of_candidates_is_printed(capsys):
