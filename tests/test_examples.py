@@ -203,6 +203,14 @@ def test_demo(device):
     assert [(row[0], row[-1]) for row in rows] == expected
 
 
+def test_the_demo_names_every_program():
+    folder = ROOT / "compile_examples"
+    programs = {path for path in folder.rglob("*.py") if '"__main__":' in path.read_text()}
+    paths = (path.relative_to(folder).with_suffix("") for path in programs)
+    names = {".".join(path.parts).removesuffix(".__main__") for path in paths} - {"__main__"}
+    assert names == {*PROGRAMS, *MORE_PROGRAMS}
+
+
 SMALL = {
     "greedy_decoding": "--batch 2 --tokens 4 --vocabulary 500 --layers 1",
     "kmeans": "--points 300 --centroids 20 --width 8 --steps 3",
