@@ -326,6 +326,14 @@ def test_arguments_that_make_no_sense(arguments, message, capsys):
     assert message in capsys.readouterr().err
 
 
+def test_several_ranks_are_started_by_torchrun(monkeypatch, capsys):
+    distributed = pytest.importorskip("customops.bench.distributed")
+    monkeypatch.delenv("RANK", raising=False)
+    with pytest.raises(SystemExit) as status:
+        distributed.main([])
+    assert status.value.code == 2 and "torchrun" in capsys.readouterr().err.splitlines()[-1]
+
+
 @pytest.mark.parametrize(
     "visible, left", [(None, "0"), ("2,3", "2"), ("GPU-5a", "GPU-5a"), ("", "")]
 )
