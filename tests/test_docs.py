@@ -103,6 +103,15 @@ def test_every_document_is_two_links_away():
     assert not [path for path in DOCUMENTS if path.stem != "index" and path not in known]
 
 
+def test_every_file_of_tests_is_named():
+    """Beside the promise that it looks after, or below."""
+    text = (ROOT / "docs/testing.md").read_text()
+    rows = text.partition("| Promise |")[2].partition("\n\n")[0].splitlines()[2:]
+    named = {name.split()[0] for row in rows for name in row.split("|")[2].split(",")}
+    files = {path.stem.removeprefix("test_") for path in Path(__file__).parent.glob("test_*.py")}
+    assert named - {"all", "with"} <= files <= named | {*re.findall(r"`(\w+)`", text)}
+
+
 def test_the_sizes_of_wheels_are_those_that_are_checked():
     said = re.findall(r"^\| `\+(c[pu])\w+` \|.*\| (\d+) MB \|$", INSTALL.read_text(), re.M)
     allowed = runpy.run_path(str(ROOT / ".ci/check_dist.py"))["MOST_BYTES"]
