@@ -116,7 +116,10 @@ def _load_cuda() -> None:
     if torch.version.cuda is None:
         cuda.reason = f"torch {torch.__version__} is built without CUDA"
     elif not cuda.path.exists():
-        cuda.reason = "the CUDA library was not built (no nvcc at build time, or REDUCEOPS_CUDA=0)"
+        cuda.reason = (
+            "the CUDA library was not built: install a wheel with +cu in its version, or build with "
+            "nvcc and REDUCEOPS_CUDA=1"
+        )
     else:
         cuda.load()
     if cuda.loaded and (versions := cuda.ask("reduceops_cuda_versions")):
