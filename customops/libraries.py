@@ -117,8 +117,8 @@ def _load_cuda() -> None:
         cuda.reason = f"torch {torch.__version__} is built without CUDA"
     elif not cuda.path.exists():
         cuda.reason = (
-            "the CUDA library was not built: install a wheel with +cu in its version, or build with "
-            "nvcc and REDUCEOPS_CUDA=1"
+            "the CUDA library was not built: install a wheel with +cu in its version, or build "
+            "with nvcc and REDUCEOPS_CUDA=1"
         )
     else:
         cuda.load()
