@@ -15,6 +15,7 @@ from conftest import NO_CUDA
 from torch import nn
 
 import compile_examples.__main__ as demo
+import compile_examples.clients.__main__ as clients
 import customops
 from compile_examples import EXAMPLES, MORE_PROGRAMS, PROGRAMS, whole_model
 from compile_examples import level2_32_conv_scale_min as conv_scale_min
@@ -223,6 +224,22 @@ each_program = pytest.mark.parametrize("name", PROGRAMS)
 def test_client(name):
     pytest.importorskip(CLIENTS[name], reason="make clients installs it")
     importlib.import_module(f"compile_examples.clients.{name}").run()
+
+
+def test_a_client_that_fails_says_what_came_first(monkeypatch, capsys):
+    def fail(name, package):
+        try:
+            raise RuntimeError("operator torchvision::nms does not exist")
+        except RuntimeError as error:
+            raise ImportError("hidden") from error
+
+    monkeypatch.setattr(clients.importlib, "import_module", fail)
+    monkeypatch.setattr(clients, "CLIENTS", {"one": "torch", "other": "no_such_library"})
+    assert clients.main() == 1
+    failed, hint, skipped = capsys.readouterr().out.splitlines()
+    assert failed == "one: FAILED, RuntimeError: operator torchvision::nms does not exist"
+    assert f"is not for torch {torch.__version__}" in hint
+    assert skipped.startswith("other: skipped, for no_such_library is not installed")
 
 
 @each_program
