@@ -10,12 +10,7 @@ void launch_masked(const Reduction& r, const Problem& problem, bool early, void*
   const Plan& plan = problem.plan;
   if (plan.walk == Walk::kColumns) launch_masked_columns(r, problem, stream);
   if (plan.walk == Walk::kWholeRows) launch_masked_whole_rows(r, problem, stream);
-  if (plan.walk == Walk::kRows && plan.rows.vector && r.groups.reduced.dim[0].mask_stride <= 1) {
-    visit_masked(r, [&](auto element) {
-      launch_rows_of<true>(problem, masked<MaskOf::kNeighbors>(r, element), Extreme(), stream);
-    });
-  }
-  visit_sized(r, [&](auto element) {
+  visit_masked(r, [&](auto element) {
     const auto apart = masked<MaskOf::kApart>(r, element);
     if (plan.walk == Walk::kSmall) {
       launch_small_of(problem, apart, Extreme(), stream);
@@ -23,6 +18,8 @@ void launch_masked(const Reduction& r, const Problem& problem, bool early, void*
       launch_rows_of<false>(problem, apart, Extreme(), stream);
     } else if (plan.walk == Walk::kRows && r.groups.reduced.dim[0].mask_stride > 1) {
       launch_rows_of<true>(problem, apart, Extreme(), stream);
+    } else if (plan.walk == Walk::kRows) {
+      launch_rows_of<true>(problem, masked<MaskOf::kNeighbors>(r, element), Extreme(), stream);
     }
     if (plan.split()) launch_combine_of(problem, apart, Extreme(), early, stream);
   });

@@ -1,7 +1,6 @@
 // What the launches of masked reductions share.
 #pragma once
 
-#include "cuda/sized.cuh"
 #include "cuda/source.cuh"
 
 namespace reduceops::cuda {
@@ -9,14 +8,11 @@ namespace reduceops::cuda {
 // Those of an element that does not take part: all others beat them, or equal them.
 template <class Element, class Key = typename Element::Key>
 Key absent_bits(Element element) {
-  Key bits;
   if constexpr (std::is_same_v<Element, Bool>) {
     return element.order.flip != 0;
-  } else if constexpr (std::is_same_v<Element, Sized<Key>>) {
-    element.value_of_key(std::numeric_limits<Key>::max(), bits);
-    return bits;
   } else {
     constexpr bool kFloat = !std::is_same_v<Element, Plain<Key, false>>;
+    Key bits;
     bits_of<kFloat>(std::numeric_limits<Key>::max(), element.order, bits);
     return bits;
   }
@@ -57,14 +53,12 @@ void launch_columns_of_masks_apart(const Reduction& r, const Problem& problem, v
 void launch_columns_of_masks_in_words(const Reduction& r, const Problem& problem, void* stream);
 void launch_realigned_columns_of_masks(const Reduction& r, const Problem& problem, void* stream);
 
-// Calls f with the element of a reduction that may be masked, where masks lie so that instructions
-// count; elsewhere, visit_sized does. (Of 64 bits they do not count.)
+// Calls f with the element of a reduction that may be masked.
 template <class F>
 void visit_masked(const Reduction& r, F&& f) {
-  if (r.dtype->bytes == 8) return f(Sized<int64_t>(*r.dtype, r.largest));
-  visit_device_element(r, [&]<class Element>(Element element) {
-    constexpr bool kPlain = kIsPlain<Element> || std::is_same_v<Element, Bool>;
-    if constexpr (kPlain && sizeof(typename Element::Key) < 8) f(element);
+  visit_device_element(r, [&](auto element) {
+    using Element = decltype(element);
+    if constexpr (kIsPlain<Element> || std::is_same_v<Element, Bool>) f(element);
   });
 }
 
