@@ -233,13 +233,38 @@ Tensor hold_results(Reduction& r, int64_t count) {
   return results;
 }
 
+void copy_results(const Reduction& from, const Reduction& to, int64_t count, void* stream) {
+  const auto copy = [&](const void* source, void* target, int64_t bytes) {
+    if (target)
+      check(cudaMemcpyAsync(target, source, count * bytes, cudaMemcpyDeviceToDevice,
+                            static_cast<cudaStream_t>(stream)));
+  };
+  copy(from.indices, to.indices, from.index_bytes);
+  copy(from.values, to.values, from.dtype->bytes);
+}
+
+// Nothing is taken beside the results but a workspace: what it has no room for is first put where
+// other results go.
 void launch_and_repeat(Reduction& r, int64_t stores, void* stream) {
   if (!has_repeats(r.groups, task_of(r))) return launch(r, plan_of(r, stores), {}, stream);
+  const int64_t bytes = (r.indices ? r.index_bytes : 0) + (r.values ? r.dtype->bytes : 0);
+  const int64_t most = (kWorkspaceBytes - kLoadBytes) / bytes;
   Reduction once = r;
   once.groups = without_repeats(r.groups);
-  const Tensor results = hold_results(once, once.groups.outputs);
-  launch(once, plan_of(once, stores), {}, stream);
-  launch_repeat(r, once, stream);
+  const Plan plan = plan_of(once, stores);
+  const int64_t of_parts = plan.split() ? plan.candidates() * plan.candidate_bytes : 0;
+  if (once.groups.outputs * (bytes + of_parts) <= kWorkspaceBytes - kLoadBytes) {
+    const Tensor results = hold_results(once, once.groups.outputs);
+    launch(once, plan, {}, stream);
+    return launch_repeat(r, once, 0, r.groups.outputs * r.groups.copies, stream);
+  }
+  launch(once, plan, {}, stream);
+  std::optional<Tensor> workspace;
+  const auto hold = [&](Reduction& some, int64_t count) {
+    workspace.emplace(hold_results(some, count));
+    copy_results(r, some, count, stream);
+  };
+  repeat_in_place(r, most, hold, stream);
 }
 
 // Where a mask hides whole groups, they are reduced without it, and it is looked at afterwards;

@@ -56,21 +56,21 @@ struct Results {
 
 template <class First, class Second, class Sources>
 __global__ void __launch_bounds__(kThreads)
-    repeat(const Results<First, Second> from, const Results<First, Second> to, int64_t n,
-           const __grid_constant__ Sources sources) {
+    repeat(const Results<First, Second> from, const Results<First, Second> to, int64_t begin,
+           int64_t end, const __grid_constant__ Sources sources) {
   struct Copy {
     First first;
     Second second;
   };
   each(
-      n,
+      end - begin,
       [&](int64_t i) -> Copy {
-        const auto at = sources(static_cast<typename Sources::Position>(i));
+        const auto at = sources(static_cast<typename Sources::Position>(begin + i));
         return {from.first[at], to.second ? from.second[at] : Second()};
       },
       [&](int64_t i, const Copy& copy) {
-        to.first[i] = copy.first;
-        if (to.second) to.second[i] = copy.second;
+        to.first[begin + i] = copy.first;
+        if (to.second) to.second[begin + i] = copy.second;
       });
 }
 
@@ -90,36 +90,37 @@ void with_bits(int64_t bytes, F f) {
 }
 
 template <class First, class Second = int8_t>
-void repeat_as(const Reduction& r, Results<First, Second> from, Results<First, Second> to,
-               void* stream) {
-  const int64_t n = r.groups.outputs * r.groups.copies;
+void repeat_as(const Groups& groups, Results<First, Second> from, Results<First, Second> to,
+               int64_t begin, int64_t end, void* stream) {
   const auto launch = [&](const auto& sources) {
     using Of = std::decay_t<decltype(sources)>;
-    launch_over(n, stream, repeat<First, Second, Of>, from, to, n, sources);
+    launch_over(end - begin, stream, repeat<First, Second, Of>, from, to, begin, end, sources);
   };
-  n >> 32 == 0 ? launch(Sources<true>(r.groups.repeats)) : launch(Sources<false>(r.groups.repeats));
-}
-
-void repeat_array(const Reduction& r, void* from, void* to, int64_t bytes, void* stream) {
-  with_bits(bytes, [&]<class Bits>(Bits) {
-    repeat_as<Bits>(r, {static_cast<Bits*>(from)}, {static_cast<Bits*>(to)}, stream);
-  });
+  groups.outputs* groups.copies >> 32 == 0 ? launch(Sources<true>(groups.repeats))
+                                           : launch(Sources<false>(groups.repeats));
 }
 
 }  // namespace
 
-void launch_repeat(const Reduction& r, const Reduction& once, void* stream) {
+void launch_repeat(const Reduction& r, const Reduction& once, int64_t begin, int64_t end,
+                   void* stream) {
   if (r.indices && r.values && r.index_bytes == sizeof(int64_t)) {
     return with_bits(r.dtype->bytes, [&]<class Bits>(Bits) {
       const auto both = [](const Reduction& of) {
         return Results<int64_t, Bits>{static_cast<int64_t*>(of.indices),
                                       static_cast<Bits*>(of.values)};
       };
-      repeat_as(r, both(once), both(r), stream);
+      repeat_as(r.groups, both(once), both(r), begin, end, stream);
     });
   }
-  if (r.indices) repeat_array(r, once.indices, r.indices, r.index_bytes, stream);
-  if (r.values) repeat_array(r, once.values, r.values, r.dtype->bytes, stream);
+  const auto repeat_array = [&](void* from, void* to, int64_t bytes) {
+    with_bits(bytes, [&]<class Bits>(Bits) {
+      repeat_as<Bits>(r.groups, {static_cast<Bits*>(from)}, {static_cast<Bits*>(to)}, begin, end,
+                      stream);
+    });
+  };
+  if (r.indices) repeat_array(once.indices, r.indices, r.index_bytes);
+  if (r.values) repeat_array(once.values, r.values, r.dtype->bytes);
 }
 
 }  // namespace reduceops::cuda

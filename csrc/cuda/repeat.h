@@ -28,7 +28,36 @@ inline Groups without_repeats(const Groups& repeated) {
   return groups;
 }
 
-// Copies the results of `once`, whose groups have no repeats, to where those of `r` go.
-void launch_repeat(const Reduction& r, const Reduction& once, void* stream);
+// Of how many results, numbered without repeats, the first `count` with repeats are.
+inline int64_t sources_of(const Dims& repeats, int64_t count) {
+  for (int d = repeats.count - 1; d >= 0; --d) {
+    const Dim& repeat = repeats.dim[d];
+    const auto [over, rest] = split(count - 1, repeat.step * repeat.size);
+    count = over * repeat.step + std::min(rest, repeat.step - 1) + 1;
+  }
+  return count;
+}
+
+// Copies the results of `once`, whose groups have no repeats, to those of `r` from number `begin`
+// on and before `end`. Both may be of the same memory if the former are not among the latter.
+void launch_repeat(const Reduction& r, const Reduction& once, int64_t begin, int64_t end,
+                   void* stream);
+
+// The same where the results are the first of the memory of all. Of those that are their own
+// sources, `hold(some, count)` copies the first `count`, `most` of them, to memory that it gives
+// `some`.
+template <class Hold>
+void repeat_in_place(const Reduction& r, int64_t most, Hold hold, void* stream) {
+  const Groups& groups = r.groups;
+  int64_t begin = groups.outputs, end = groups.outputs * groups.copies;
+  for (; begin > most; begin = sources_of(groups.repeats, end)) {
+    launch_repeat(r, r, begin, end, stream);
+    if (sources_of(groups.repeats, begin) == begin) return;
+    end = begin;
+  }
+  Reduction some = r;
+  hold(some, begin);
+  launch_repeat(r, some, 0, end, stream);
+}
 
 }  // namespace reduceops::cuda

@@ -336,11 +336,12 @@ void run(const Case& c) {
   std::vector<char> values(results * bytes);
   r.indices = c.indices ? indices.data() : nullptr;
   r.values = c.values ? values.data() : nullptr;
+  const bool in_place = repeats && elements % 3 == 0;
   std::vector<char> once_indices(repeats ? once.groups.outputs * r.index_bytes : 0);
   std::vector<char> once_values(repeats ? once.groups.outputs * bytes : 0);
   once.index_bytes = r.index_bytes;
-  once.indices = repeats && r.indices ? once_indices.data() : r.indices;
-  once.values = repeats && r.values ? once_values.data() : r.values;
+  once.indices = repeats && !in_place && r.indices ? once_indices.data() : r.indices;
+  once.values = repeats && !in_place && r.values ? once_values.data() : r.values;
   std::vector<char> workspace(
       plan.split() ? r.groups.outputs * plan.candidates() * plan.candidate_bytes : 0);
   Problem problem = make_problem(once, plan, plan.split() ? workspace.data() : nullptr);
@@ -363,7 +364,17 @@ void run(const Case& c) {
     kLaunch[static_cast<int>(plan.walk)](once, problem, nullptr);
     if (plan.has_combine()) launch_combine(once, problem, true, nullptr);
   }
-  if (repeats) launch_repeat(r, once, nullptr);
+  if (in_place) {
+    const auto hold = [&](Reduction& some, int64_t count) {
+      if (r.indices) some.indices = once_indices.data();
+      if (r.values) some.values = once_values.data();
+      std::copy_n(indices.data(), r.indices ? count * r.index_bytes : 0, once_indices.data());
+      std::copy_n(values.data(), r.values ? count * bytes : 0, once_values.data());
+    };
+    repeat_in_place(r, 1 + results % 5, hold, nullptr);
+  } else if (repeats) {
+    launch_repeat(r, once, 0, results, nullptr);
+  }
   if (hides_groups) {
     r.groups = masked;
     launch_hide(r, nullptr);
