@@ -37,8 +37,10 @@ struct WholeRowsPlan {
     plan.whole_rows.mapped = is_mapped(in);
     plan.whole_rows.vector = by_vectors(in);
     const int64_t vectors = vectors_of_row(in), outputs = in.groups.outputs;
-    const int64_t full = in.multiprocessors * (in.task == Task::kExtreme ? in.tuning.whole_blocks
-                                                                         : in.tuning.held_blocks);
+    // Held loads are many, and few batches of them sooner combined by few blocks.
+    const bool few = in.task != Task::kExtreme &&
+                     vectors * outputs / (in.multiprocessors * batch(in)) <= in.tuning.held_batches;
+    const int64_t full = in.multiprocessors * (few ? 1 : in.tuning.whole_blocks);
     int64_t wanted = std::min(full / outputs, ceil_div(vectors, batch(in)));
     // A cluster combines its parts without a second kernel.
     if (in.bulk && wanted > kCluster && outputs * kCluster * 2 > full) wanted = kCluster;
