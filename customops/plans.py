@@ -39,35 +39,38 @@ class CudaPlan:
     """How the GPU kernels cut a reduction (see csrc/cuda/plan.h)."""
 
     walk: Walk
-    vector: bool
-    lanes: int
-    loads: int
-    batches: int
-    shares: int
     threads: int
     cluster: int
     blocks: int
     parts: int
     part_extent: int
     candidate_bytes: int
+    # What some walks decide for themselves; 0 or False where this one does not.
+    vector: bool
+    realigned: bool
+    spaced: bool
+    flat: bool
+    mapped: bool
+    staged: bool
+    contiguous: bool
+    pieces: bool
+    by_row: bool
+    outer_rows: int
+    reading: int
+    lanes: int
+    loads: int
+    batches: int
+    runs: int
+    shares: int
     tile: int
     tiles: int
     across: int
     subtile: int
-    contiguous: bool
     stage_rows: int
     stage_pitch: int
     stage_bytes: int
     stages: int
     scratch_bytes: int
-    runs: int
-    reading: int
-    pieces: bool
-    mapped: bool
-    realigned: bool
-    staged: bool
-    spaced: bool
-    flat: bool
     # The walks that fit, of which this is one; none in a candidate's plan.
     candidates: "tuple[Candidate, ...]" = field(default=(), compare=False, repr=False)
 

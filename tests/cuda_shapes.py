@@ -237,8 +237,13 @@ def branches(shape: Shape, plan: CudaPlan) -> set[tuple]:
         reading = {-2: "scattered", -1: "slots"}
         found.add((walk, reading.get(plan.reading, f"{plan.reading} vectors held")))
         found.add((walk, "a lane" if plan.lanes == 1 else "lanes"))
-    if walk in (Walk.BULK_COLUMNS, Walk.EXCHANGE, Walk.TILES):
-        found.add((walk, "one span" if plan.contiguous else "a span to a row"))
+    one_span = {
+        Walk.BULK_COLUMNS: plan.contiguous,
+        Walk.EXCHANGE: not plan.by_row,
+        Walk.TILES: plan.outer_rows == 1,
+    }
+    if walk in one_span:
+        found.add((walk, "one span" if one_span[walk] else "a span to a row"))
     if walk == Walk.BULK_COLUMNS:
         found |= {(walk, "subtiles")} if plan.tile > plan.subtile else set()
         found |= {(walk, "mapped")} if plan.mapped else set()

@@ -16,6 +16,7 @@
 #include "cuda/make_plan.h"
 #include "cuda/one_shot.h"
 #include "cuda/pack.h"
+#include "cuda/repeat.h"
 #include "distributed.h"
 #include "operators.h"
 #include "registration.h"
@@ -219,25 +220,69 @@ void launch(const Reduction& r, const Plan& plan, const Words& pairs, void* stre
       launch_softmax(r, problem, device.early_launch, stream);
       break;
   }
-  if (r.groups.copies > 1 && plan.walk != Walk::kFill) launch_repeat(r, stream);
 }
 
-// Results by a plan for the reduction, or by a better one: where a mask hides whole groups, they
-// are reduced without it, and it is looked at afterwards.
-void launch_results(const Reduction& r, const Plan& plan, int64_t stores, void* stream) {
-  if (!r.mask || plan.walk == Walk::kSmall || !is_mask_of_groups(r.groups))
-    return launch(r, plan, {}, stream);
+// Memory for so many results, where `r` then stores them.
+Tensor hold_results(Reduction& r, int64_t count) {
+  const int64_t value_bytes = r.values ? round_up(count * r.dtype->bytes, kLoadBytes) : 0;
+  const int64_t index_bytes = r.indices ? count * r.index_bytes : 0;
+  Tensor results = empty_bytes(value_bytes + index_bytes, r.device_index);
+  auto* at = static_cast<char*>(results.mutable_data());
+  if (r.values) r.values = at;
+  if (r.indices) r.indices = at + value_bytes;
+  return results;
+}
+
+void copy_results(const Reduction& from, const Reduction& to, int64_t count, void* stream) {
+  const auto copy = [&](const void* source, void* target, int64_t bytes) {
+    if (target)
+      check(cudaMemcpyAsync(target, source, count * bytes, cudaMemcpyDeviceToDevice,
+                            static_cast<cudaStream_t>(stream)));
+  };
+  copy(from.indices, to.indices, from.index_bytes);
+  copy(from.values, to.values, from.dtype->bytes);
+}
+
+// Nothing is taken beside the results but a workspace: what it has no room for is first put where
+// other results go.
+void launch_and_repeat(Reduction& r, int64_t stores, void* stream) {
+  if (!has_repeats(r.groups, task_of(r))) return launch(r, plan_of(r, stores), {}, stream);
+  const int64_t bytes = (r.indices ? r.index_bytes : 0) + (r.values ? r.dtype->bytes : 0);
+  const int64_t most = (kWorkspaceBytes - kLoadBytes) / bytes;
+  Reduction once = r;
+  once.groups = without_repeats(r.groups);
+  const Plan plan = plan_of(once, stores);
+  const int64_t of_parts = plan.split() ? plan.candidates() * plan.candidate_bytes : 0;
+  if (once.groups.outputs * (bytes + of_parts) <= kWorkspaceBytes - kLoadBytes) {
+    const Tensor results = hold_results(once, once.groups.outputs);
+    launch(once, plan, {}, stream);
+    return launch_repeat(r, once, 0, r.groups.outputs * r.groups.copies, stream);
+  }
+  launch(once, plan, {}, stream);
+  std::optional<Tensor> workspace;
+  const auto hold = [&](Reduction& some, int64_t count) {
+    workspace.emplace(hold_results(some, count));
+    copy_results(r, some, count, stream);
+  };
+  repeat_in_place(r, most, hold, stream);
+}
+
+// Where a mask hides whole groups, they are reduced without it, and it is looked at afterwards;
+// but one kernel is faster than two on small inputs.
+void launch_results(Reduction& r, int64_t stores, void* stream) {
+  if (!r.mask || !is_mask_of_groups(r.groups)) return launch_and_repeat(r, stores, stream);
   Reduction all = r;
+  if (plan_of(all, stores).walk == Walk::kSmall) return launch_and_repeat(r, stores, stream);
   all.mask = nullptr;
   all.groups = without_mask(r.groups);
-  launch(all, plan_of(all, stores), {}, stream);
+  launch_and_repeat(all, stores, stream);
   launch_hide(r, stream);
 }
 
 void run(Reduction& r) {
   const DeviceGuard guard(r.device_index);
   const int64_t stores = (r.indices != nullptr) + (r.values != nullptr);
-  launch_results(r, plan_of(r, stores), stores, current_stream(r.device_index));
+  launch_results(r, stores, current_stream(r.device_index));
 }
 
 // What a walk could not store as pairs, what a mask may hide, and what is not yet the index in all
@@ -247,11 +292,13 @@ void run_pairs(Reduction& r, Packing& p) {
   void* stream = current_stream(r.device_index);
   const Groups& groups = r.groups;
   if (groups.extent == 0 || groups.outputs == 0) return launch_pack(p, *r.dtype, stream);
-  const Plan plan = plan_of(r, 1);
-  if (stores_pairs(plan.walk) && groups.copies == 1 && p.shard.dims <= 1 && !r.mask) {
-    r.indices = nullptr;
-    r.values = p.to.words;
-    return launch(r, plan, p.to, stream);
+  if (groups.copies == 1 && p.shard.dims <= 1 && !r.mask) {
+    const Plan plan = plan_of(r, 1);
+    if (stores_pairs(plan.walk)) {
+      r.indices = nullptr;
+      r.values = p.to.words;
+      return launch(r, plan, p.to, stream);
+    }
   }
   // Not among the words, which are not aligned for stores of several results.
   const int64_t value_bytes = round_up(p.to.count * r.dtype->bytes, kLoadBytes);
@@ -261,7 +308,7 @@ void run_pairs(Reduction& r, Packing& p) {
   r.indices = static_cast<char*>(r.values) + value_bytes;
   p.indices = static_cast<const int64_t*>(r.indices);
   r.index_bytes = sizeof(int64_t);
-  launch_results(r, plan, 2, stream);
+  launch_results(r, 2, stream);
   launch_pack(p, *r.dtype, stream);
 }
 

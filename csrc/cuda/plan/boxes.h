@@ -167,9 +167,7 @@ struct BoxesPlan {
     keep_whole(plan, in);
     plan.box = *box;
     plan.threads = kGroupThreads;
-    plan.lanes = box->lanes;
-    plan.tile = box->tile;
-    plan.tiles = plan.blocks = box->tiles;
+    plan.blocks = box->tiles;
     return true;
   }
 

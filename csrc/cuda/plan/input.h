@@ -82,7 +82,7 @@ struct PlanInput {
   Plan empty_plan(Walk walk) const {
     Plan plan{};
     plan.walk = walk;
-    plan.cluster = plan.lanes = plan.shares = plan.runs = 1;
+    plan.cluster = 1;
     plan.candidate_bytes = bytes_of_candidate();
     return plan;
   }
