@@ -24,9 +24,7 @@ def main() -> int:
                 error = before
             print(f"{name}: FAILED, {type(error).__name__}: {error}")
             if "torchvision::" in str(error):
-                print(
-                    f"    this torchvision is not for torch {torch.__version__}: install both at once"
-                )
+                print(f"    it is not for torch {torch.__version__}: install both at once")
     return int(failed)
 
 
