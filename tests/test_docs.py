@@ -112,6 +112,18 @@ def test_every_file_of_tests_is_named():
     assert named - {"all", "with"} <= files <= named | {*re.findall(r"`(\w+)`", text)}
 
 
+def test_the_lowest_versions_are_those_that_are_required():
+    torch = "{}.{}".format(*customops.version.MIN_TORCH)
+    python = re.search(r'requires-python = ">=(.+)"', (ROOT / "pyproject.toml").read_text())[1]
+    for path, texts in {
+        "README.md": (f"Python ≥ {python}, torch ≥ {torch}",),
+        "docs/install.md": (f"every Python from {python} and every torch from {torch}:",),
+        "docs/versioning.md": (f"| Python | {python} and", f"| torch | {torch} and"),
+        ".github/workflows/ci.yml": (f'"{python}", torch: "torch=={torch}.0"',),
+    }.items():
+        assert not [text for text in texts if text not in (ROOT / path).read_text()], path
+
+
 def test_the_sizes_of_wheels_are_those_that_are_checked():
     said = re.findall(r"^\| `\+(c[pu])\w+` \|.*\| (\d+) MB \|$", INSTALL.read_text(), re.M)
     allowed = runpy.run_path(str(ROOT / ".ci/check_dist.py"))["MOST_BYTES"]
