@@ -5,6 +5,7 @@ import doctest
 import importlib
 import importlib.util
 import inspect
+import pkgutil
 import re
 import runpy
 import shlex
@@ -71,6 +72,23 @@ def test_commands_exist(path):
                 assert named <= targets, line
             for module in re.findall(r"python -m ([\w.]+)", line):
                 assert importlib.util.find_spec(module), line
+
+
+FOLDERS = [*(ROOT / name for name in ("csrc", "tests", "compile_examples", "docs"))]
+FOLDERS.append(Path(customops.__file__).parent)
+FILES = [f"/{path.as_posix()}" for folder in FOLDERS for path in folder.rglob("*.*")]
+
+
+@each_document
+def test_what_is_named_exists(path):
+    """Files of the source, and names in the package."""
+    if path.parent.name == "notes":  # of what is gone, too
+        return
+    text = FENCED.sub("", path.read_text())
+    named = set(re.findall(r"`([\w./]+\.(?:h|cpp|cu|cuh|py))`", text))
+    assert not [name for name in named if not any(file.endswith(f"/{name}") for file in FILES)]
+    for name in set(re.findall(r"`(customops(?:\.\w+)+)", text)):
+        pkgutil.resolve_name(name)
 
 
 @each_document
