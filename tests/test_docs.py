@@ -130,12 +130,17 @@ def test_every_file_of_tests_is_named():
     assert named - {"all", "with"} <= files <= named | {*re.findall(r"`(\w+)`", text)}
 
 
-def test_the_lowest_versions_are_those_that_are_required():
+def test_versions_are_those_of_the_package():
+    """The lowest that it requires, and its own."""
     torch = "{}.{}".format(*customops.version.MIN_TORCH)
     python = re.search(r'requires-python = ">=(.+)"', (ROOT / "pyproject.toml").read_text())[1]
     for path, texts in {
         "README.md": (f"Python ≥ {python}, torch ≥ {torch}",),
-        "docs/install.md": (f"every Python from {python} and every torch from {torch}:",),
+        "docs/install.md": (
+            f"every Python from {python} and every torch from {torch}:",
+            f"customops-{customops.__version__}+cpu-py3-none-manylinux",
+        ),
+        "CHANGELOG.md": (f"first.\n\n## {customops.__version__}\n",),
         "docs/versioning.md": (f"| Python | {python} and", f"| torch | {torch} and"),
         ".github/workflows/ci.yml": (f'"{python}", torch: "torch=={torch}.0"',),
     }.items():
