@@ -24,7 +24,7 @@ struct Field {
   int64_t (*of)(const Plan& plan);
 };
 
-using CudaPlan = reduceops::cuda::Plan;
+using CudaPlan = reduceops::cuda::FoldedPlan;
 using CpuPlan = reduceops::cpu::Plan;
 
 #define REDUCEOPS_FIELD(Plan, field) \
@@ -48,6 +48,7 @@ constexpr Field<CudaPlan> kCudaFields[] = {
     REDUCEOPS_FIELD(CudaPlan, parts),
     REDUCEOPS_FIELD(CudaPlan, part_extent),
     REDUCEOPS_FIELD(CudaPlan, candidate_bytes),
+    {"folded", [](const CudaPlan& plan) { return plan.fold.columns(); }},
     REDUCEOPS_CUT_FIELD(vector),
     REDUCEOPS_CUT_FIELD(realigned),
     REDUCEOPS_CUT_FIELD(spaced),
@@ -152,7 +153,7 @@ REDUCEOPS_EXPORT const char* reduceops_cuda_plan(int64_t ndim, const int64_t* si
     return make_plan(groups, bytes, address, limits, tuning, task, stores);
   };
   // As entry.cu does.
-  Plan plan = plan_of(asked);
+  FoldedPlan plan = plan_of(asked);
   if (mask_strides && plan.walk != Walk::kSmall && is_mask_of_groups(asked)) {
     task = Task::kExtreme;
     plan = plan_of(without_mask(asked));

@@ -45,6 +45,7 @@ class CudaPlan:
     parts: int
     part_extent: int
     candidate_bytes: int
+    folded: int  # columns to an output, whose results are combined like those of parts
     # What some walks decide for themselves; 0 or False where this one does not.
     vector: bool
     realigned: bool
@@ -77,7 +78,7 @@ class CudaPlan:
     @property
     def partial_results(self) -> int:
         """How many of an output go through a workspace to a second kernel, if more than one."""
-        return self.parts // self.cluster
+        return self.folded * self.parts // self.cluster
 
 
 @dataclass(frozen=True)
@@ -165,7 +166,7 @@ def cuda_plan(
     kind = (bool(softmax), 1 + bool(values))
     limits = (address, multiprocessors, bool(bulk), mask_strides, *kind, array)
     fields = len(_fields("cuda"))
-    most = fields + 1 + len(Walk) * (fields + 2)
+    most = fields + 1 + (len(Walk) + 1) * (fields + 2)
     said, broken = _ask("reduceops_cuda_plan", layout, limits, most)
     chosen, (count, *rest) = said[:fields], said[fields:]
     rows = (rest[i * (fields + 2) :] for i in range(count))
@@ -222,7 +223,8 @@ def explain(input: torch.Tensor, dim: int | Sequence[int] | None = None, **limit
     ]
     for candidate in sorted(plan.candidates, key=lambda candidate: candidate.microseconds):
         p = candidate.plan
-        notes = ["taken"] * (p == plan) + ["usual"] * candidate.usual
+        notes = ["folded"] * (p.folded > 1) + ["taken"] * (p == plan)
+        notes += ["usual"] * candidate.usual
         figures = (p.blocks, p.threads, p.parts, p.cluster)
         time = f"{candidate.microseconds:.1f} us"
         rows.append((p.walk.name.lower(), time, *map(str, figures), ", ".join(notes)))

@@ -192,26 +192,36 @@ Task task_of(const Reduction& r) {
   return r.mask ? Task::kMasked : r.softmax ? Task::kSoftmax : Task::kExtreme;
 }
 
-Plan plan_of(Reduction& r, int64_t stores) {
+FoldedPlan plan_of(Reduction& r, int64_t stores) {
   arrange(r.groups, r.dtype->bytes);
   order_by_mask(r.groups);
   return make_plan(r.groups, r.dtype->bytes, reinterpret_cast<int64_t>(r.input),
                    device_of(r.device_index).limits, tuning(), task_of(r), stores);
 }
 
+// `problem` is that of the whole groups, by which candidates of their columns are combined.
+void launch_folded(const Reduction& r, const FoldedPlan& plan, const Problem& problem, bool early,
+                   void* stream) {
+  const Folded folded(r.groups, plan.fold);
+  Reduction columns = r;
+  columns.groups = folded.groups;
+  launch_walk(columns, make_problem(columns, plan, problem.candidates.workspace), stream);
+  launch_combine(r, problem, folded.columns, early, stream);
+}
+
 // With `pairs`, stores these in place of indices and values.
-void launch(const Reduction& r, const Plan& plan, const Words& pairs, void* stream) {
+void launch(const Reduction& r, const FoldedPlan& plan, const Words& pairs, void* stream) {
   const Device& device = device_of(r.device_index);
   std::optional<Tensor> workspace;
-  if (plan.split())
-    workspace.emplace(
-        empty_bytes(r.groups.outputs * plan.candidates() * plan.candidate_bytes, r.device_index));
+  if (const int64_t of_output = plan.workspace_of_output())
+    workspace.emplace(empty_bytes(r.groups.outputs * of_output, r.device_index));
   Problem problem = make_problem(r, plan, workspace ? workspace->mutable_data() : nullptr);
   problem.out.pairs = pairs;
   switch (task_of(r)) {
     case Task::kExtreme:
+      if (plan.is_folded()) return launch_folded(r, plan, problem, device.early_launch, stream);
       launch_walk(r, problem, stream);
-      if (plan.has_combine()) launch_combine(r, problem, device.early_launch, stream);
+      if (plan.has_combine()) launch_combine(r, problem, {}, device.early_launch, stream);
       break;
     case Task::kMasked:
       launch_masked(r, problem, device.early_launch, stream);
@@ -251,9 +261,8 @@ void launch_and_repeat(Reduction& r, int64_t stores, void* stream) {
   const int64_t most = (kWorkspaceBytes - kLoadBytes) / bytes;
   Reduction once = r;
   once.groups = without_repeats(r.groups);
-  const Plan plan = plan_of(once, stores);
-  const int64_t of_parts = plan.split() ? plan.candidates() * plan.candidate_bytes : 0;
-  if (once.groups.outputs * (bytes + of_parts) <= kWorkspaceBytes - kLoadBytes) {
+  const FoldedPlan plan = plan_of(once, stores);
+  if (once.groups.outputs * (bytes + plan.workspace_of_output()) <= kWorkspaceBytes - kLoadBytes) {
     const Tensor results = hold_results(once, once.groups.outputs);
     launch(once, plan, {}, stream);
     return launch_repeat(r, once, 0, r.groups.outputs * r.groups.copies, stream);
@@ -293,7 +302,7 @@ void run_pairs(Reduction& r, Packing& p) {
   const Groups& groups = r.groups;
   if (groups.extent == 0 || groups.outputs == 0) return launch_pack(p, *r.dtype, stream);
   if (groups.copies == 1 && p.shard.dims <= 1 && !r.mask) {
-    const Plan plan = plan_of(r, 1);
+    const FoldedPlan plan = plan_of(r, 1);
     if (stores_pairs(plan.walk)) {
       r.indices = nullptr;
       r.values = p.to.words;

@@ -21,7 +21,7 @@ void launch_masked(const Reduction& r, const Problem& problem, bool early, void*
     } else if (plan.walk == Walk::kRows) {
       launch_rows_of<true>(problem, masked<MaskOf::kNeighbors>(r, element), Extreme(), stream);
     }
-    if (plan.split()) launch_combine_of(problem, apart, Extreme(), early, stream);
+    if (plan.split()) launch_combine_of(problem, {}, apart, Extreme(), early, stream);
   });
 }
 

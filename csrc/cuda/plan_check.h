@@ -6,6 +6,7 @@
 
 #include <bit>
 
+#include "cuda/fold.h"
 #include "cuda/option_policy.h"
 #include "cuda/plan.h"
 
@@ -13,8 +14,8 @@ namespace reduceops::cuda {
 
 class PlanCheck {
  public:
-  PlanCheck(const Plan& plan, const Groups& groups, int64_t bytes, int64_t address, Limits limits,
-            Task task)
+  PlanCheck(const FoldedPlan& plan, const Groups& groups, int64_t bytes, int64_t address,
+            Limits limits, Task task)
       : plan_(plan),
         groups_(groups),
         limits_(limits),
@@ -86,7 +87,7 @@ class PlanCheck {
   }
 
   void all_walks() {
-    const Plan& p = plan_;
+    const FoldedPlan& p = plan_;
     require(task_ == Task::kExtreme || p.walk == Walk::kSmall || p.walk == Walk::kRows ||
                 p.walk == Walk::kColumns || p.walk == Walk::kWholeRows,
             "there is a kernel of the walk");
@@ -102,7 +103,7 @@ class PlanCheck {
     // Blocks of a cluster may have nothing to do, but each cluster has something.
     require(p.parts * p.part_extent >= walk_ && (p.parts - p.cluster) * p.part_extent < walk_,
             "the parts cover the reduced extent once");
-    if (p.split()) {
+    if (p.split() || p.is_folded()) {
       require(groups_.outputs * p.candidates() * p.candidate_bytes <= kWorkspaceBytes,
               "the candidates fit the workspace");
       const bool handed_in = p.walk == Walk::kWholeRows && task_ == Task::kExtreme;
@@ -156,7 +157,7 @@ class PlanCheck {
   }
 
   void rows() {
-    const Plan& p = plan_;
+    const FoldedPlan& p = plan_;
     const RowsCut& own = p.rows;
     require_threads(own.lanes);
     require_parts_with_work();
@@ -191,7 +192,7 @@ class PlanCheck {
   }
 
   void whole_rows() {
-    const Plan& p = plan_;
+    const FoldedPlan& p = plan_;
     const WholeRowsCut& own = p.whole_rows;
     const bool plain = task_ == Task::kExtreme;
     const int64_t loads = plain ? kWholeLoads : held_loads(bytes_);
@@ -258,7 +259,7 @@ class PlanCheck {
   }
 
   void columns() {
-    const Plan& p = plan_;
+    const FoldedPlan& p = plan_;
     const ColumnsCut& own = p.columns;
     require_threads(own.lanes, own.shares);
     require_parts_with_work();
@@ -509,7 +510,7 @@ class PlanCheck {
   }
 
   void bulk_columns() {
-    const Plan& p = plan_;
+    const FoldedPlan& p = plan_;
     const BulkColumnsCut& own = p.bulk_columns;
     const int64_t readers = p.threads - 32, slot = elements_ * bytes_;
     const int64_t of_reader = own.vector ? slots_per_reader(bytes_) : 1;
@@ -563,7 +564,7 @@ class PlanCheck {
             "the bests of a cluster's block fit where the stages were");
   }
 
-  const Plan& plan_;
+  const FoldedPlan& plan_;
   const Groups& groups_;
   const Limits limits_;
   const Task task_;
@@ -574,9 +575,55 @@ class PlanCheck {
   const char* violation_ = nullptr;
 };
 
-inline const char* broken_promise(const Plan& plan, const Groups& groups, int64_t bytes,
+// Of what is folded: each element is in one column, and each column of one output.
+inline const char* broken_fold(const FoldedPlan& plan, const Groups& groups, Task task) {
+  const Fold& fold = plan.fold;
+  const Dims& reduced = groups.reduced;
+  if (task != Task::kExtreme || (plan.walk != Walk::kColumns && plan.walk != Walk::kBulkColumns))
+    return "there is a kernel that leaves candidates of columns";
+  if (fold.count > kMostFolds || reduced.count > kFlatDims) return "there is room for the dims";
+  for (int i = 0; i < fold.count; ++i) {
+    const auto [dim, size] = fold.pieces[i];
+    if (dim < 0 || dim >= reduced.count || size < 2 || reduced.dim[dim].size % size != 0)
+      return "what is folded divides a reduced dim";
+    for (int j = 0; j < i; ++j) {
+      if (fold.pieces[j].dim == dim) return "a dim is folded once";
+    }
+  }
+  const Folded folded(groups, fold);
+  const FoldedColumns& columns = folded.columns;
+  if (columns.of_output != fold.columns() ||
+      folded.groups.outputs != groups.outputs * columns.of_output ||
+      walk_extent(folded.groups.reduced) * columns.of_output != walk_extent(reduced))
+    return "columns have all elements";
+  int64_t next = 1;
+  for (int d = 0; d < columns.count; ++d) {
+    const Dim& dim = columns.dims[d];
+    if (dim.stride % next != 0) return "columns have numbers of their own";
+    next = dim.stride * dim.size;
+  }
+  if (folded.groups.outputs % next != 0) return "columns have numbers of their own";
+  const auto offset = [](const Dims& dims, int64_t number) {
+    return place(dims.dim, dims.count, number).offset;
+  };
+  for (const int64_t output : {int64_t(0), int64_t(1), groups.outputs / 2, groups.outputs - 1}) {
+    if (output >= groups.outputs) continue;
+    for (const int64_t column : {int64_t(0), int64_t(1), columns.of_output - 1}) {
+      const Place at = place(columns.dims, columns.count, column);
+      if (offset(folded.groups.axes, columns.first(output) + at.offset) !=
+          offset(groups.axes, output) + offset_of(reduced.dim, reduced.count, at.step))
+        return "a column is where its number says";
+    }
+  }
+  return nullptr;
+}
+
+inline const char* broken_promise(const FoldedPlan& plan, const Groups& groups, int64_t bytes,
                                   int64_t address, Limits limits, Task task = Task::kExtreme) {
-  return PlanCheck(plan, groups, bytes, address, limits, task).violation();
+  if (!plan.is_folded()) return PlanCheck(plan, groups, bytes, address, limits, task).violation();
+  if (const char* promise = broken_fold(plan, groups, task)) return promise;
+  const Folded folded(groups, plan.fold);
+  return PlanCheck(plan, folded.groups, bytes, address, limits, task).violation();
 }
 
 }  // namespace reduceops::cuda

@@ -32,6 +32,8 @@ struct Candidates {
   }
 };
 
+struct FoldedColumns;  // fold.h
+
 struct Problem {
   Plan plan;
   const char* input;
@@ -103,8 +105,10 @@ void launch_boxes(const Reduction& r, const Problem& problem, void* stream);
 void launch_exchange(const Reduction& r, const Problem& problem, void* stream);
 void launch_tiles(const Reduction& r, const Problem& problem, void* stream);
 void launch_bulk_columns(const Reduction& r, const Problem& problem, void* stream);
-// `early`: it may begin before what the stream does before it has ended, for which it then waits.
-void launch_combine(const Reduction& r, const Problem& problem, bool early, void* stream);
+// `columns`: those of an output, if the plan folds. `early`: it may begin before what the stream
+// does before it has ended, for which it then waits.
+void launch_combine(const Reduction& r, const Problem& problem, const FoldedColumns& columns,
+                    bool early, void* stream);
 // Rows, columns or small, and what combines their parts, of reductions that have only those.
 void launch_masked(const Reduction& r, const Problem& problem, bool early, void* stream);
 void launch_masked_columns(const Reduction& r, const Problem& problem, void* stream);

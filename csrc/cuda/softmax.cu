@@ -26,7 +26,7 @@ void launch_softmax(const Reduction& r, const Problem& problem, bool early, void
         plan.rows.vector ? launch_rows_of<true>(problem, source, reducer, stream)
                          : launch_rows_of<false>(problem, source, reducer, stream);
     }
-    if (plan.split()) launch_combine_of(problem, source, reducer, early, stream);
+    if (plan.split()) launch_combine_of(problem, {}, source, reducer, early, stream);
   };
   visit_device_element(r, [&](auto element) {
     using Element = decltype(element);

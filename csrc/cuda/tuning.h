@@ -10,6 +10,8 @@ namespace reduceops::cuda {
 struct Tuning {
   int64_t margin = 95;  // percent of the usual walk's price below which another is taken; 0: never
   int64_t walk = 0;     // that is taken wherever it fits: a Walk and 1 more; 0: none
+  int64_t fold = 85;    // percent of the least price below which columns are folded; 0: never
+  int64_t fold_bytes = 4 << 20;  // least input of which they are
   // Walks by bulk copies, and clusters.
   int64_t bulk = 1;                       // 0: keep to what GPUs before Hopper can do
   int64_t bulk_bytes = 8 << 20;           // least input
@@ -75,6 +77,8 @@ struct Tunable {
 inline constexpr Tunable kTunables[] = {
     {"margin", &Tuning::margin, 0, 1000},
     {"walk", &Tuning::walk},
+    {"fold", &Tuning::fold, 0, 1 << 20},
+    {"fold_bytes", &Tuning::fold_bytes},
     {"bulk", &Tuning::bulk},
     {"bulk_bytes", &Tuning::bulk_bytes},
     {"block_bytes", &Tuning::block_bytes, 0, 227 << 10},

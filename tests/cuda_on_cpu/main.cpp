@@ -126,6 +126,7 @@ std::mt19937_64 random_bits(1);
 int taken[10], in_batches, in_parts, in_clusters, in_subtiles, mapped, mapped_batches,
     pairs_written;
 int mapped_columns, scattered, staged, groups_hidden, wrong;
+int folds, folds_in_parts, folds_of_several, folds_bulk;
 struct Counts {
   int taken[10], in_parts, in_clusters;
 } with_mask, of_softmax;
@@ -297,7 +298,7 @@ void run(const Case& c) {
     order_by_mask(once.groups);
     return make_plan(once.groups, bytes, address, limits, c.tuning, task, c.indices + c.values);
   };
-  Plan plan = plan_of();
+  FoldedPlan plan = plan_of();
   const bool hides_groups = r.mask && plan.walk != Walk::kSmall && is_mask_of_groups(r.groups);
   const Groups masked = r.groups;
   if (hides_groups) {
@@ -324,6 +325,12 @@ void run(const Case& c) {
   in_batches += batched;
   in_parts += plan.split();
   in_clusters += plan.cluster > 1;
+  if (plan.is_folded()) {
+    ++folds;
+    folds_in_parts += plan.parts > 1;
+    folds_of_several += plan.fold.count > 1;
+    folds_bulk += plan.walk == Walk::kBulkColumns;
+  }
   in_subtiles +=
       plan.walk == Walk::kBulkColumns && plan.bulk_columns.tile > plan.bulk_columns.subtile;
   mapped += plan.walk == Walk::kWholeRows && plan.whole_rows.mapped;
@@ -342,9 +349,12 @@ void run(const Case& c) {
   once.index_bytes = r.index_bytes;
   once.indices = repeats && !in_place && r.indices ? once_indices.data() : r.indices;
   once.values = repeats && !in_place && r.values ? once_values.data() : r.values;
-  std::vector<char> workspace(
-      plan.split() ? r.groups.outputs * plan.candidates() * plan.candidate_bytes : 0);
-  Problem problem = make_problem(once, plan, plan.split() ? workspace.data() : nullptr);
+  const Folded folded(once.groups, plan.fold);
+  Reduction walked = once;
+  if (plan.is_folded()) walked.groups = folded.groups;
+  std::vector<char> workspace(once.groups.outputs * plan.workspace_of_output());
+  char* candidates = workspace.empty() ? nullptr : workspace.data();
+  Problem problem = make_problem(once, plan, candidates);
   std::vector<int64_t> words(1 + 2 * results, -1);
   const Words pairs{words.data(), 17, results, bytes == 8 || results % 3 == 0};
   const bool in_pairs = c.indices && c.values && elements % 2 == 0 && task == Task::kExtreme &&
@@ -361,8 +371,11 @@ void run(const Case& c) {
   } else if (plan.walk == Walk::kFill) {
     launch_fill(once, nullptr);
   } else {
-    kLaunch[static_cast<int>(plan.walk)](once, problem, nullptr);
-    if (plan.has_combine()) launch_combine(once, problem, true, nullptr);
+    const bool folds = plan.is_folded();
+    kLaunch[static_cast<int>(plan.walk)](
+        walked, folds ? make_problem(walked, plan, candidates) : problem, nullptr);
+    if (plan.is_folded() || plan.has_combine())
+      launch_combine(once, problem, folded.columns, true, nullptr);
   }
   if (in_place) {
     const auto hold = [&](Reduction& some, int64_t count) {
@@ -566,6 +579,32 @@ Case mapped_case(bool columns) {
   t.small_elements = t.whole_vectors = t.whole_column = t.bulk_bytes = 0;
   t.small_group_bytes = t.mapped_part_bytes = t.margin = 0;
   t.column_walk_8 = t.column_walk_16 = t.column_walk_32 = 1 << 20;
+  return c;
+}
+
+// Reduced dims on either side of kept ones, or columns that are narrow, folded wherever they can
+// be.
+Case folded_case() {
+  Case c = random_case();
+  const int64_t sizes[] = {1, 2, 3, 4, 6, 7, 9, 16, 24, 33, 64};
+  for (int64_t& size : c.sizes) size = sizes[below(std::size(sizes))];
+  c.sizes[below(kDims)] = 2 + below(80);
+  const uint64_t reduced[] = {1, 2, 4, 5, 9, 10, 11, 13};
+  c.reduced = reduced[below(std::size(reduced))];
+  c.step = 1;
+  c.repeated = below(8) ? 0 : c.repeated;
+  c.index_bytes = 8;
+  if (below(2)) c.gap = 0;
+  if (below(2)) c.fill = Fill::kFew;
+  c.bulk = below(4) > 0;
+  Tuning& t = c.tuning;
+  t.walk = t.fold_bytes = t.small_elements = t.bulk_bytes = 0;
+  t.fold = 1 << 20;
+  t.margin = 100;
+  if (below(2)) {  // in parts
+    c.sizes[below(kDims)] *= 1 + below(20);
+    t.split_loads = t.part_loads = t.column_loads = 1;
+  }
   return c;
 }
 
@@ -797,10 +836,12 @@ int main(int count, char** arguments) {
     run(random_task(random_case(), false));
     if (i % 20 == 0) run(mapped_case(false));
     if (i % 20 == 0) run(mapped_case(true));
+    if (i % 2 == 0) run(folded_case());
   }
   for (int count : taken) std::printf("%d ", count);
   for (int count : {in_batches, in_parts, in_clusters, mapped, mapped_batches, scattered,
-                    mapped_columns, pairs_written, staged, groups_hidden, in_subtiles})
+                    mapped_columns, pairs_written, staged, groups_hidden, folds, folds_in_parts,
+                    folds_of_several, folds_bulk, in_subtiles})
     std::printf("%d ", count);
   std::puts("");
   for (const Counts& counts : {with_mask, of_softmax}) {

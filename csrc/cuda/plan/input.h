@@ -23,6 +23,10 @@ struct PlanInput {
         address(address),
         walk(walk_extent(groups.reduced)),
         total(groups.outputs * walk * bytes) {}
+  // Of columns that are folded, each of which leaves a candidate.
+  PlanInput(const PlanInput& whole, const Groups& columns)
+      : PlanInput(columns, whole.bytes, whole.address, {whole.multiprocessors, whole.bulk},
+                  whole.tuning, whole.task) {}
 
   const Groups& groups;
   const Tuning& tuning;
