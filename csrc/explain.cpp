@@ -3,9 +3,8 @@
 #include <iterator>
 
 #include "cpu/plan.h"
-#include "cuda/make_plan.h"
 #include "cuda/plan_check.h"
-#include "cuda/repeat.h"
+#include "cuda/steps.h"
 #include "make_groups.h"
 
 namespace {
@@ -142,22 +141,11 @@ REDUCEOPS_EXPORT const char* reduceops_cuda_plan(int64_t ndim, const int64_t* si
   using namespace reduceops::cuda;
   Tuning tuning;
   for (const auto& tunable : kTunables) set(tuning, tunable, *constants++);
-  Task task = mask_strides ? Task::kMasked : softmax ? Task::kSoftmax : Task::kExtreme;
+  const Task asked = mask_strides ? Task::kMasked : softmax ? Task::kSoftmax : Task::kExtreme;
   const Limits limits{multiprocessors, bulk != 0};
-  const auto asked = groups_of(ndim, sizes, strides, reduced_mask, mask_strides);
-  reduceops::Groups groups;
-  const auto plan_of = [&](const reduceops::Groups& given) {
-    groups = has_repeats(given, task) ? without_repeats(given) : given;
-    arrange(groups, bytes);
-    order_by_mask(groups);
-    return make_plan(groups, bytes, address, limits, tuning, task, stores);
-  };
-  // As entry.cu does.
-  FoldedPlan plan = plan_of(asked);
-  if (mask_strides && plan.walk != Walk::kSmall && is_mask_of_groups(asked)) {
-    task = Task::kExtreme;
-    plan = plan_of(without_mask(asked));
-  }
+  const auto [groups, plan, task, repeats, hides] =
+      steps_of(groups_of(ndim, sizes, strides, reduced_mask, mask_strides), bytes, address, limits,
+               tuning, asked, stores);
   out = write(kCudaFields, plan, out);
   const PlanInput in(groups, bytes, address, limits, tuning, task, stores);
   FittingWalks walks(in);

@@ -13,10 +13,9 @@
 #include "cuda/conv2d.h"
 #include "cuda/device.cuh"
 #include "cuda/device_guard.h"
-#include "cuda/make_plan.h"
 #include "cuda/one_shot.h"
 #include "cuda/pack.h"
-#include "cuda/repeat.h"
+#include "cuda/steps.h"
 #include "distributed.h"
 #include "operators.h"
 #include "registration.h"
@@ -192,11 +191,9 @@ Task task_of(const Reduction& r) {
   return r.mask ? Task::kMasked : r.softmax ? Task::kSoftmax : Task::kExtreme;
 }
 
-FoldedPlan plan_of(Reduction& r, int64_t stores) {
-  arrange(r.groups, r.dtype->bytes);
-  order_by_mask(r.groups);
-  return make_plan(r.groups, r.dtype->bytes, reinterpret_cast<int64_t>(r.input),
-                   device_of(r.device_index).limits, tuning(), task_of(r), stores);
+Steps steps_of(const Reduction& r, int64_t stores) {
+  return steps_of(r.groups, r.dtype->bytes, reinterpret_cast<int64_t>(r.input),
+                  device_of(r.device_index).limits, tuning(), task_of(r), stores);
 }
 
 // `problem` is that of the whole groups, by which candidates of their columns are combined.
@@ -209,7 +206,7 @@ void launch_folded(const Reduction& r, const FoldedPlan& plan, const Problem& pr
   launch_combine(r, problem, folded.columns, early, stream);
 }
 
-// With `pairs`, stores these in place of indices and values.
+// The walk over the groups of `r`. With `pairs`, stores these in place of indices and values.
 void launch(const Reduction& r, const FoldedPlan& plan, const Words& pairs, void* stream) {
   const Device& device = device_of(r.device_index);
   std::optional<Tensor> workspace;
@@ -253,45 +250,44 @@ void copy_results(const Reduction& from, const Reduction& to, int64_t count, voi
   copy(from.values, to.values, from.dtype->bytes);
 }
 
-// Nothing is taken beside the results but a workspace: what it has no room for is first put where
-// other results go.
-void launch_and_repeat(Reduction& r, int64_t stores, void* stream) {
-  if (!has_repeats(r.groups, task_of(r))) return launch(r, plan_of(r, stores), {}, stream);
-  const int64_t bytes = (r.indices ? r.index_bytes : 0) + (r.values ? r.dtype->bytes : 0);
-  const int64_t most = (kWorkspaceBytes - kLoadBytes) / bytes;
-  Reduction once = r;
-  once.groups = without_repeats(r.groups);
-  const FoldedPlan plan = plan_of(once, stores);
-  if (once.groups.outputs * (bytes + plan.workspace_of_output()) <= kWorkspaceBytes - kLoadBytes) {
+// The results of `once`, and copies of them where those of `all` go. If a workspace has no room for
+// the former, they are computed at the begin of the memory of all, and copied from there.
+void launch_and_repeat(Reduction& once, const FoldedPlan& plan, const Reduction& all,
+                       void* stream) {
+  constexpr int64_t kRoom = kWorkspaceBytes - kLoadBytes;
+  const int64_t bytes = (all.indices ? all.index_bytes : 0) + (all.values ? all.dtype->bytes : 0);
+  if (once.groups.outputs * (bytes + plan.workspace_of_output()) <= kRoom) {
     const Tensor results = hold_results(once, once.groups.outputs);
     launch(once, plan, {}, stream);
-    return launch_repeat(r, once, 0, r.groups.outputs * r.groups.copies, stream);
+    return launch_repeat(all, once, 0, all.groups.outputs * all.groups.copies, stream);
   }
   launch(once, plan, {}, stream);
   std::optional<Tensor> workspace;
   const auto hold = [&](Reduction& some, int64_t count) {
     workspace.emplace(hold_results(some, count));
-    copy_results(r, some, count, stream);
+    copy_results(all, some, count, stream);
   };
-  repeat_in_place(r, most, hold, stream);
+  repeat_in_place(all, kRoom / bytes, hold, stream);
 }
 
-// Where a mask hides whole groups, they are reduced without it, and it is looked at afterwards;
-// but one kernel is faster than two on small inputs.
-void launch_results(Reduction& r, int64_t stores, void* stream) {
-  if (!r.mask || !is_mask_of_groups(r.groups)) return launch_and_repeat(r, stores, stream);
-  Reduction all = r;
-  if (plan_of(all, stores).walk == Walk::kSmall) return launch_and_repeat(r, stores, stream);
-  all.mask = nullptr;
-  all.groups = without_mask(r.groups);
-  launch_and_repeat(all, stores, stream);
-  launch_hide(r, stream);
+void launch_steps(const Reduction& r, const Steps& steps, void* stream) {
+  Reduction walked = r;
+  walked.groups = steps.groups;
+  if (steps.hides) walked.mask = nullptr;
+  if (steps.repeats) {
+    Reduction all = r;
+    if (steps.hides) all.groups = without_mask(r.groups);
+    launch_and_repeat(walked, steps.plan, all, stream);
+  } else {
+    launch(walked, steps.plan, {}, stream);
+  }
+  if (steps.hides) launch_hide(r, stream);
 }
 
 void run(Reduction& r) {
   const DeviceGuard guard(r.device_index);
   const int64_t stores = (r.indices != nullptr) + (r.values != nullptr);
-  launch_results(r, stores, current_stream(r.device_index));
+  launch_steps(r, steps_of(r, stores), current_stream(r.device_index));
 }
 
 // What a walk could not store as pairs, what a mask may hide, and what is not yet the index in all
@@ -302,11 +298,12 @@ void run_pairs(Reduction& r, Packing& p) {
   const Groups& groups = r.groups;
   if (groups.extent == 0 || groups.outputs == 0) return launch_pack(p, *r.dtype, stream);
   if (groups.copies == 1 && p.shard.dims <= 1 && !r.mask) {
-    const FoldedPlan plan = plan_of(r, 1);
-    if (stores_pairs(plan.walk)) {
+    const Steps steps = steps_of(r, 1);
+    if (stores_pairs(steps.plan.walk)) {
+      r.groups = steps.groups;
       r.indices = nullptr;
       r.values = p.to.words;
-      return launch(r, plan, p.to, stream);
+      return launch(r, steps.plan, p.to, stream);
     }
   }
   // Not among the words, which are not aligned for stores of several results.
@@ -317,7 +314,7 @@ void run_pairs(Reduction& r, Packing& p) {
   r.indices = static_cast<char*>(r.values) + value_bytes;
   p.indices = static_cast<const int64_t*>(r.indices);
   r.index_bytes = sizeof(int64_t);
-  launch_results(r, 2, stream);
+  launch_steps(r, steps_of(r, 2), stream);
   launch_pack(p, *r.dtype, stream);
 }
 

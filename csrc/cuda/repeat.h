@@ -28,7 +28,8 @@ inline Groups without_repeats(const Groups& repeated) {
   return groups;
 }
 
-// Of how many results, numbered without repeats, the first `count` with repeats are.
+// The first `count` results are copies of so many of those that are numbered without repeats: the
+// first ones.
 inline int64_t sources_of(const Dims& repeats, int64_t count) {
   for (int d = repeats.count - 1; d >= 0; --d) {
     const Dim& repeat = repeats.dim[d];
@@ -43,20 +44,23 @@ inline int64_t sources_of(const Dims& repeats, int64_t count) {
 void launch_repeat(const Reduction& r, const Reduction& once, int64_t begin, int64_t end,
                    void* stream);
 
-// The same where the results are the first of the memory of all. Of those that are their own
-// sources, `hold(some, count)` copies the first `count`, `most` of them, to memory that it gives
-// `some`.
+// The same where the results without repeats are the first in the memory of all. No result comes
+// before the one that it is a copy of, so results may be stored behind their sources while these
+// are read; then those where the sources were, whose own sources are fewer, and so on, until all
+// are where they belong. Where no more than `most` sources are left, `hold(some, count)` copies
+// them to other memory, which it gives `some`.
 template <class Hold>
 void repeat_in_place(const Reduction& r, int64_t most, Hold hold, void* stream) {
   const Groups& groups = r.groups;
-  int64_t begin = groups.outputs, end = groups.outputs * groups.copies;
-  for (; begin > most; begin = sources_of(groups.repeats, end)) {
-    launch_repeat(r, r, begin, end, stream);
-    if (sources_of(groups.repeats, begin) == begin) return;
-    end = begin;
+  int64_t sources = groups.outputs, end = groups.outputs * groups.copies;
+  while (sources > most) {
+    launch_repeat(r, r, sources, end, stream);
+    end = sources;
+    sources = sources_of(groups.repeats, end);
+    if (sources == end) return;
   }
   Reduction some = r;
-  hold(some, begin);
+  hold(some, sources);
   launch_repeat(r, some, 0, end, stream);
 }
 

@@ -37,13 +37,15 @@ struct WholeRowsPlan {
     plan.whole_rows.mapped = is_mapped(in);
     plan.whole_rows.vector = by_vectors(in);
     const int64_t vectors = vectors_of_row(in), outputs = in.groups.outputs;
-    // Held loads are many, and few batches of them sooner combined by few blocks.
-    const bool few = in.task != Task::kExtreme &&
-                     vectors * outputs / (in.multiprocessors * batch(in)) <= in.tuning.held_batches;
-    const int64_t full = in.multiprocessors * (few ? 1 : in.tuning.whole_blocks);
+    // With a mask, or a sum, few rounds are sooner combined by few blocks: one to a multiprocessor,
+    // if that keeps all of them busy.
+    const int64_t rounds = vectors * outputs / (in.multiprocessors * batch(in));
+    const bool one = in.task != Task::kExtreme && rounds <= in.tuning.held_batches &&
+                     in.multiprocessors % outputs * 8 <= in.multiprocessors;
+    const int64_t full = in.multiprocessors * (one ? 1 : in.tuning.whole_blocks);
     int64_t wanted = std::min(full / outputs, ceil_div(vectors, batch(in)));
     // A cluster combines its parts without a second kernel.
-    if (in.bulk && wanted > kCluster && outputs * kCluster * 2 > full) wanted = kCluster;
+    if (in.bulk && wanted > kCluster && outputs * kCluster > in.multiprocessors) wanted = kCluster;
     if (in.task == Task::kExtreme) plan.candidate_bytes = kHandInBytes;
     cut(plan, in, wanted, kLineBytes / in.bytes);
     if (in.bulk && plan.parts <= kCluster) plan.cluster = static_cast<int>(plan.parts);
