@@ -92,13 +92,15 @@ class FittingWalks {
     return true;
   }
 
-  // The cheapest way of folding, if it is cheaper by a margin than what would be taken without.
+  // A way of folding that is cheaper by a margin than what would be taken without, if one is found.
   void add_folded(const Traffic& traffic) {
     if (is_clear() || !Folds::fits(in_)) return;
     const Priced& otherwise = walks_[cheapest()];
     double least = Folds::price_without(in_, otherwise.plan, otherwise.price) *
                    static_cast<double>(in_.tuning.fold) / 100;
-    if (traffic.start + traffic.read / price::kMemory + price::kWorkspace > least) return;
+    constexpr double kColumns = 1;  // that they take at least beside reading
+    if (traffic.start + traffic.read / price::kMemory + price::kWorkspace + kColumns > least)
+      return;
     Folds::each(in_, [&](const Fold& fold, const Folded& folded) {
       const PlanInput columns(in_, folded.groups);
       const Traffic of_columns(columns);
@@ -110,11 +112,12 @@ class FittingWalks {
             microseconds(columns, plan, of_columns, WalkPlan::work(columns, plan, of_columns)) +
             Folds::combining(in_, columns, plan);
         if (price >= least) return;
-        least = 0.97 * price;
+        least = price;
         walks_[folded_ = count_] = {plan, price};
       };
       consider(static_cast<BulkColumnsPlan*>(nullptr));
       consider(static_cast<ColumnsPlan*>(nullptr));
+      return folded_ >= 0;
     });
     count_ += folded_ >= 0;
   }
