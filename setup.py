@@ -23,6 +23,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import zipfile
 from pathlib import Path
 
 import setuptools
@@ -398,6 +399,15 @@ class BuildLibraries(build_ext):
 
 class AnyPython(bdist_wheel):
     """The libraries use no Python API, so one wheel serves every Python."""
+
+    def run(self) -> None:
+        super().run()
+        wheel = self.distribution.dist_files[-1][-1]
+        with zipfile.ZipFile(wheel) as archive:
+            files = [(file, archive.read(file)) for file in archive.infolist()]
+        with zipfile.ZipFile(wheel, "w") as archive:  # smaller by what setuptools does not ask for
+            for file, contents in files:
+                archive.writestr(file, contents, zipfile.ZIP_DEFLATED, 9)
 
     def get_tag(self) -> tuple[str, str, str]:
         platform = super().get_tag()[2]
