@@ -21,6 +21,12 @@ struct Fold {
   Piece pieces[kMostFolds];
 
   void add(int dim, int64_t size) { pieces[count++] = {dim, size}; }
+  bool has(int dim) const {
+    for (int i = 0; i < count; ++i) {
+      if (pieces[i].dim == dim) return true;
+    }
+    return false;
+  }
   int64_t columns() const {  // to an output
     int64_t columns = 1;
     for (int i = 0; i < count; ++i) columns *= pieces[i].size;
@@ -33,6 +39,8 @@ struct FoldedPlan : Plan {
   Fold fold{};
 
   bool is_folded() const { return fold.count > 0; }
+  // Whether a second kernel combines candidates: of parts, of columns or of both.
+  bool has_combine() const { return is_folded() || Plan::has_combine(); }
   // Bytes of workspace for the candidates of an output.
   int64_t workspace_of_output() const {
     return split() || is_folded() ? fold.columns() * candidates() * candidate_bytes : 0;
@@ -68,7 +76,8 @@ struct Folded {
 
   Folded(const Groups& whole, const Fold& fold) : groups(whole) {
     Dims& kept = groups.kept;
-    for (int d = 0; d < kept.count; ++d) kept.dim[d].step = 0;  // unlike the folded ones
+    // Until all are numbered, a step says that a dim is a folded one: its step in the index.
+    for (int d = 0; d < kept.count; ++d) kept.dim[d].step = 0;
     groups.reduced.count = 0;
     for (int d = 0; d < whole.reduced.count; ++d) {
       Dim rest = whole.reduced.dim[d];

@@ -288,6 +288,9 @@ class PlanCheck {
     require_cover(p.blocks / p.parts, p.threads / (own.lanes * own.shares), own.tiles,
                   "the blocks cover the tiles once");
     require(p.blocks % p.parts == 0, "each tile has all parts");
+    require(task_ != Task::kExtreme || !is_packed(p, groups_.reduced.count, bytes_) ||
+                p.threads == kThreads,
+            "blocks of pairs are as the kernel counts them");
     require(
         task_ != Task::kExtreme || own.shares > 1 || own.across == 1 || 2 * own.lanes > kThreads,
         "the results of a block's columns follow each other");

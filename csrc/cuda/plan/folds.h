@@ -82,7 +82,7 @@ class Folds {
     if (width_bytes >= (in.groups.reduced.count > 1 ? kWide : kBurstBytes)) return false;
     for (int d = 0; d < in.groups.reduced.count; ++d) {
       const Dim& dim = in.groups.reduced.dim[d];
-      if (dim.stride != width) continue;
+      if (dim.stride != width || fold.has(d)) continue;
       for (const int64_t bytes : {kWide, kLoadBytes}) {
         const int64_t rows = rows_for(dim.size, ceil_div(bytes, width_bytes),
                                       kLoadBytes / std::gcd(kLoadBytes, width_bytes));
