@@ -596,5 +596,5 @@ def test_random_graphs():
     """A few of `make fuzz-graphs`."""
     import fuzz_graphs
 
-    count, wrong = fuzz_graphs.run(("ci/0", "cpu"))
+    count, wrong = fuzz_graphs.run(("ci/0", "cpu", 4))
     assert count and not wrong, wrong
