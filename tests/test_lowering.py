@@ -368,6 +368,22 @@ def test_int64_on_a_cpu():
     assert compile_and_run(lambda x: customops.argmax((x / 7).exp().long(), 1), x)[1]
 
 
+@pytest.mark.parametrize("kind", POOLS)
+def test_positions_of_float64(kind, device):
+    """In rows of whole vectors Inductor's own, if the order of a NaN, zeros and ties is ours."""
+
+    def function(x):
+        found = customops.argmax(x, 1), customops.argmin(x - 1, 1), customops.argmax(x[:, 1:], 1)
+        return *found, customops.argmin(x.abs(), 0, True)
+
+    x = operands((1100, 48), device, kind)[0].double()
+    for values in (x, torch.full_like(x, -math.inf), torch.full_like(x, math.nan)):
+        result, _, _ = compile_and_run(lambda x: function(x * 1.5), values)
+        opspec.assert_same(result, function(values * 1.5))
+    line = customops.inductor.rewrites()[0]
+    assert " -> loop" in line and "argmax(float64[1100, 48]" in line
+
+
 def test_16_bits_that_become_32(device):
     """On a CPU a vector of 16 bits is several of 32, and more of 64."""
 

@@ -143,6 +143,8 @@ class Loop:
     def results(self) -> tuple[Any, Any]:
         """The values and the indices, of which one may be None."""
         if not self.for_threads:
+            if self._is_torchs_on_a_cpu():
+                return None, self._own_index()
             if self.indices and self.order.dtype == INT64 and self._is_computed_alike():
                 return self._in_two_steps(None, INT64)
             if self.indices:
@@ -291,6 +293,15 @@ class Loop:
         rows, known = reads.neighbours, self.extent.is_number
         after = reads.reduced and not (rows and self._is_in_registers(self.extent, reads.rows))
         return self.order.width == 64 or after or not rows and not (free and known)
+
+    def _is_torchs_on_a_cpu(self) -> bool:
+        """No integer holds a float64 and its position, and a kernel reads what is written for it.
+        Inductor's arg-reduction is in vectors in rows of whole ones."""
+        if self.values or self.mask is not None or self.order.dtype != FLOAT64:
+            return False
+        if len(self.dims) > 1 or not self.extent.is_number or self.extent % 16 != 0:
+            return False
+        return reads_along(self._load(), self.size, self.dims[0]).rows
 
     def _own_index(self) -> ir.TensorBox:
         load, order = self._load(), self.order
