@@ -43,7 +43,7 @@ PRODUCERS = {
     "float": lambda x, y: x.float() + y.float(),
     "of a sum": lambda x, y: x + y.abs().sum(0, keepdim=True),
     "doubled": lambda x, y: (x + y).double(),
-    "of an extreme": lambda x, y: x - y.abs().amax(-1, keepdim=True),
+    "of an extreme": lambda x, y: x - (y + 5).amax(-1, keepdim=True),
     "joined": lambda x, y: torch.cat([x + 1, y], 0),
     "flattened": lambda x, y: (x - y).flatten(0, 1),
     "filled": lambda x, y: x.masked_fill(y > 1, -2),

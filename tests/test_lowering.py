@@ -450,7 +450,8 @@ def test_what_is_read_along_a_dim(monkeypatch, device):
 
 def test_how_a_dim_is_cut():
     def cut(extent, shared=False, **changed):
-        usual = dict.fromkeys(("neighbours", "rows", "fused", "reduced"), False)
+        names = ("neighbours", "rows", "fused", "reduced", "biased", "several")
+        usual = dict.fromkeys(names, False)
         reads = coarsening.Reads(**usual | dict(light=True, operations=3) | changed)
         found = coarsening.plan(extent, 1, reads, True, shared)
         return found and found.count
@@ -460,6 +461,9 @@ def test_how_a_dim_is_cut():
     assert [cut(n, fused=True) for n in (7, 8, 32)] == [7, None, None]
     function = dict(neighbours=True, rows=True, light=False)
     assert [cut(1024, shared, **function) for shared in (False, True)] == [8, None]
+    assert [cut(n, biased=True) for n in (21, 64, 128, 150)] == [21, 4, 4, None]
+    rows = dict(neighbours=True, rows=True)
+    assert [cut(n, **rows) for n in (1000, 1024, 2048)] == [None, 4, 8]
 
 
 def test_a_scan_is_fused_with_a_reduction_of_the_same_groups(device, monkeypatch):

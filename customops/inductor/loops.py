@@ -170,9 +170,9 @@ class Loop:
         if cut is not None and self.extent == self.size[dim] and cut.rest == 1:
             return self._in_one_thread(cut)
         if not self.indices and (zeros := self._zeros()):
-            # In short rows it has little to gain from taking elements in turn.
-            short = reads.neighbours and self._is_at_most(64)
-            return self._value_with_zeros(zeros, None if short else cut), None
+            # In short rows, and of several inputs, it has little to gain from elements in turn.
+            whole = self._is_at_most(64) if reads.neighbours else reads.several
+            return self._value_with_zeros(zeros, None if whole else cut), None
         wide = self.order.width == 64  # and no integer holds a key and a position
         left = cut.rest * self.extent / self.size[dim] if cut else self.extent
         in_registers = self._is_in_registers(left, reads.rows)
@@ -283,16 +283,17 @@ class Loop:
         )
 
     def _is_torchs(self, reads: Reads, free: bool) -> bool:
-        """Whether Inductor's own arg-reduction is as fast as ours, or faster, on a GPU: of float64;
-        of columns that are written, too, or whose size is a symbol; after a reduction of the same
-        group, if not of rows in registers."""
+        """Whether Inductor's own arg-reduction is as fast as ours, or faster, on a GPU: of rows of
+        float64; of columns that are written, too; after a reduction of the same group, if not of
+        rows in registers."""
         if self.values or self.mask is not None or self.parts > 1 or not self.order.floating:
             return False
         if len(self.dims) > 1 or _hint(self.groups) < 1 << 10:  # Inductor does not cut it
             return False
-        rows, known = reads.neighbours, self.extent.is_number
-        after = reads.reduced and not (rows and self._is_in_registers(self.extent, reads.rows))
-        return self.order.width == 64 or after or not rows and not (free and known)
+        if reads.neighbours:
+            registers = self._is_in_registers(self.extent, reads.rows)
+            return self.order.width == 64 or reads.reduced and not registers
+        return reads.reduced or not free
 
     def _is_torchs_on_a_cpu(self) -> bool:
         """No integer holds a float64 and its position, and a kernel reads what is written for it.
