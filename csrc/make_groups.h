@@ -64,6 +64,14 @@ inline void order_by_result(Groups& groups) {
   groups.axes = groups.kept;
 }
 
+// Merges the kept dims where they are adjacent in the results, too, and `axes` in memory alone.
+inline void merge_kept(Groups& groups) {
+  merge(groups.kept);
+  groups.axes = groups.kept;
+  merge(groups.axes, true);
+  if (groups.axes.count > kMaxAxes) groups.axes = groups.kept;
+}
+
 // `reduced_mask` has bit d set where dim d is reduced. `mask_strides`: of a mask in the shape of
 // the input, or null.
 inline void make_groups(int64_t ndim, const int64_t* sizes, const int64_t* strides,
@@ -89,12 +97,9 @@ inline void make_groups(int64_t ndim, const int64_t* sizes, const int64_t* strid
       if (!reduced) groups.outputs *= dim.size;
     }
   }
-  merge(groups.kept);
   merge(groups.reduced);
   merge(groups.repeats);
-  groups.axes = groups.kept;
-  merge(groups.axes, true);
-  if (groups.axes.count > kMaxAxes) groups.axes = groups.kept;
+  merge_kept(groups);
 }
 
 }  // namespace reduceops

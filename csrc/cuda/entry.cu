@@ -13,9 +13,9 @@
 #include "cuda/conv2d.h"
 #include "cuda/device.cuh"
 #include "cuda/device_guard.h"
-#include "cuda/make_plan.h"
 #include "cuda/one_shot.h"
 #include "cuda/pack.h"
+#include "cuda/steps.h"
 #include "distributed.h"
 #include "operators.h"
 #include "registration.h"
@@ -191,26 +191,34 @@ Task task_of(const Reduction& r) {
   return r.mask ? Task::kMasked : r.softmax ? Task::kSoftmax : Task::kExtreme;
 }
 
-Plan plan_of(Reduction& r, int64_t stores) {
-  arrange(r.groups, r.dtype->bytes);
-  order_by_mask(r.groups);
-  return make_plan(r.groups, r.dtype->bytes, reinterpret_cast<int64_t>(r.input),
-                   device_of(r.device_index).limits, tuning(), task_of(r), stores);
+Steps steps_of(const Reduction& r, int64_t stores) {
+  return steps_of(r.groups, r.dtype->bytes, reinterpret_cast<int64_t>(r.input),
+                  device_of(r.device_index).limits, tuning(), task_of(r), stores);
 }
 
-// With `pairs`, stores these in place of indices and values.
-void launch(const Reduction& r, const Plan& plan, const Words& pairs, void* stream) {
+// `problem` is that of the whole groups, by which candidates of their columns are combined.
+void launch_folded(const Reduction& r, const FoldedPlan& plan, const Problem& problem, bool early,
+                   void* stream) {
+  const Folded folded(r.groups, plan.fold);
+  Reduction columns = r;
+  columns.groups = folded.groups;
+  launch_walk(columns, make_problem(columns, plan, problem.candidates.workspace), stream);
+  launch_combine(r, problem, folded.columns, early, stream);
+}
+
+// The walk over the groups of `r`. With `pairs`, stores these in place of indices and values.
+void launch(const Reduction& r, const FoldedPlan& plan, const Words& pairs, void* stream) {
   const Device& device = device_of(r.device_index);
   std::optional<Tensor> workspace;
-  if (plan.split())
-    workspace.emplace(
-        empty_bytes(r.groups.outputs * plan.candidates() * plan.candidate_bytes, r.device_index));
+  if (const int64_t of_output = plan.workspace_of_output())
+    workspace.emplace(empty_bytes(r.groups.outputs * of_output, r.device_index));
   Problem problem = make_problem(r, plan, workspace ? workspace->mutable_data() : nullptr);
   problem.out.pairs = pairs;
   switch (task_of(r)) {
     case Task::kExtreme:
+      if (plan.is_folded()) return launch_folded(r, plan, problem, device.early_launch, stream);
       launch_walk(r, problem, stream);
-      if (plan.has_combine()) launch_combine(r, problem, device.early_launch, stream);
+      if (plan.has_combine()) launch_combine(r, problem, {}, device.early_launch, stream);
       break;
     case Task::kMasked:
       launch_masked(r, problem, device.early_launch, stream);
@@ -219,25 +227,67 @@ void launch(const Reduction& r, const Plan& plan, const Words& pairs, void* stre
       launch_softmax(r, problem, device.early_launch, stream);
       break;
   }
-  if (r.groups.copies > 1 && plan.walk != Walk::kFill) launch_repeat(r, stream);
 }
 
-// Results by a plan for the reduction, or by a better one: where a mask hides whole groups, they
-// are reduced without it, and it is looked at afterwards.
-void launch_results(const Reduction& r, const Plan& plan, int64_t stores, void* stream) {
-  if (!r.mask || plan.walk == Walk::kSmall || !is_mask_of_groups(r.groups))
-    return launch(r, plan, {}, stream);
-  Reduction all = r;
-  all.mask = nullptr;
-  all.groups = without_mask(r.groups);
-  launch(all, plan_of(all, stores), {}, stream);
-  launch_hide(r, stream);
+// Memory for so many results, where `r` then stores them.
+Tensor hold_results(Reduction& r, int64_t count) {
+  const int64_t value_bytes = r.values ? round_up(count * r.dtype->bytes, kLoadBytes) : 0;
+  const int64_t index_bytes = r.indices ? count * r.index_bytes : 0;
+  Tensor results = empty_bytes(value_bytes + index_bytes, r.device_index);
+  auto* at = static_cast<char*>(results.mutable_data());
+  if (r.values) r.values = at;
+  if (r.indices) r.indices = at + value_bytes;
+  return results;
+}
+
+void copy_results(const Reduction& from, const Reduction& to, int64_t count, void* stream) {
+  const auto copy = [&](const void* source, void* target, int64_t bytes) {
+    if (target)
+      check(cudaMemcpyAsync(target, source, count * bytes, cudaMemcpyDeviceToDevice,
+                            static_cast<cudaStream_t>(stream)));
+  };
+  copy(from.indices, to.indices, from.index_bytes);
+  copy(from.values, to.values, from.dtype->bytes);
+}
+
+// The results of `once`, and copies of them where those of `all` go. If a workspace has no room for
+// the former, they are computed at the begin of the memory of all, and copied from there.
+void launch_and_repeat(Reduction& once, const FoldedPlan& plan, const Reduction& all,
+                       void* stream) {
+  constexpr int64_t kRoom = kWorkspaceBytes - kLoadBytes;
+  const int64_t bytes = (all.indices ? all.index_bytes : 0) + (all.values ? all.dtype->bytes : 0);
+  if (once.groups.outputs * (bytes + plan.workspace_of_output()) <= kRoom) {
+    const Tensor results = hold_results(once, once.groups.outputs);
+    launch(once, plan, {}, stream);
+    return launch_repeat(all, once, 0, all.groups.outputs * all.groups.copies, stream);
+  }
+  launch(once, plan, {}, stream);
+  std::optional<Tensor> workspace;
+  const auto hold = [&](Reduction& some, int64_t count) {
+    workspace.emplace(hold_results(some, count));
+    copy_results(all, some, count, stream);
+  };
+  repeat_in_place(all, kRoom / bytes, hold, stream);
+}
+
+void launch_steps(const Reduction& r, const Steps& steps, void* stream) {
+  Reduction walked = r;
+  walked.groups = steps.groups;
+  if (steps.hides) walked.mask = nullptr;
+  if (steps.repeats) {
+    Reduction all = r;
+    if (steps.hides) all.groups = without_mask(r.groups);
+    launch_and_repeat(walked, steps.plan, all, stream);
+  } else {
+    launch(walked, steps.plan, {}, stream);
+  }
+  if (steps.hides) launch_hide(r, stream);
 }
 
 void run(Reduction& r) {
   const DeviceGuard guard(r.device_index);
   const int64_t stores = (r.indices != nullptr) + (r.values != nullptr);
-  launch_results(r, plan_of(r, stores), stores, current_stream(r.device_index));
+  launch_steps(r, steps_of(r, stores), current_stream(r.device_index));
 }
 
 // What a walk could not store as pairs, what a mask may hide, and what is not yet the index in all
@@ -247,11 +297,14 @@ void run_pairs(Reduction& r, Packing& p) {
   void* stream = current_stream(r.device_index);
   const Groups& groups = r.groups;
   if (groups.extent == 0 || groups.outputs == 0) return launch_pack(p, *r.dtype, stream);
-  const Plan plan = plan_of(r, 1);
-  if (stores_pairs(plan.walk) && groups.copies == 1 && p.shard.dims <= 1 && !r.mask) {
-    r.indices = nullptr;
-    r.values = p.to.words;
-    return launch(r, plan, p.to, stream);
+  if (groups.copies == 1 && p.shard.dims <= 1 && !r.mask) {
+    const Steps steps = steps_of(r, 1);
+    if (stores_pairs(steps.plan.walk)) {
+      r.groups = steps.groups;
+      r.indices = nullptr;
+      r.values = p.to.words;
+      return launch(r, steps.plan, p.to, stream);
+    }
   }
   // Not among the words, which are not aligned for stores of several results.
   const int64_t value_bytes = round_up(p.to.count * r.dtype->bytes, kLoadBytes);
@@ -261,7 +314,7 @@ void run_pairs(Reduction& r, Packing& p) {
   r.indices = static_cast<char*>(r.values) + value_bytes;
   p.indices = static_cast<const int64_t*>(r.indices);
   r.index_bytes = sizeof(int64_t);
-  launch_results(r, plan, 2, stream);
+  launch_steps(r, steps_of(r, 2), stream);
   launch_pack(p, *r.dtype, stream);
 }
 

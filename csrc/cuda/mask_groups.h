@@ -57,11 +57,8 @@ inline Groups without_mask(const Groups& masked) {
     groups.copies *= dim.size;
     groups.outputs /= dim.size;
   }
-  merge(groups.kept);
   merge(groups.repeats);
-  groups.axes = groups.kept;
-  merge(groups.axes, true);
-  if (groups.axes.count > kMaxAxes) groups.axes = groups.kept;
+  merge_kept(groups);
   return groups;
 }
 

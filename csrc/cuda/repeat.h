@@ -1,0 +1,67 @@
+// Kept dims of stride 0, along which results repeat: they are computed once, one behind the other
+// in memory of their own, and copied from there to all their positions.
+#pragma once
+
+#include "cuda/plan.h"
+#include "make_groups.h"
+#include "reduction.h"
+
+namespace reduceops::cuda {
+
+// Whether results are copied; what stores groups of one element stores them at all positions.
+inline bool has_repeats(const Groups& groups, Task task) {
+  return groups.copies > 1 && !(task == Task::kExtreme && is_single(groups));
+}
+
+// The groups with each result once.
+inline Groups without_repeats(const Groups& repeated) {
+  Groups groups = repeated;
+  groups.repeats.count = 0;
+  groups.copies = 1;
+  for (int d = 0; d < groups.kept.count; ++d) {
+    for (int i = 0; i < repeated.repeats.count; ++i) {
+      const Dim& repeat = repeated.repeats.dim[i];
+      if (repeat.step < repeated.kept.dim[d].step) groups.kept.dim[d].step /= repeat.size;
+    }
+  }
+  merge_kept(groups);
+  return groups;
+}
+
+// The first `count` results are copies of so many of those that are numbered without repeats: the
+// first ones.
+inline int64_t sources_of(const Dims& repeats, int64_t count) {
+  for (int d = repeats.count - 1; d >= 0; --d) {
+    const Dim& repeat = repeats.dim[d];
+    const auto [over, rest] = split(count - 1, repeat.step * repeat.size);
+    count = over * repeat.step + std::min(rest, repeat.step - 1) + 1;
+  }
+  return count;
+}
+
+// Copies the results of `once`, whose groups have no repeats, to those of `r` from number `begin`
+// on and before `end`. Both may be of the same memory if the former are not among the latter.
+void launch_repeat(const Reduction& r, const Reduction& once, int64_t begin, int64_t end,
+                   void* stream);
+
+// The same where the results without repeats are the first in the memory of all. No result comes
+// before the one that it is a copy of, so results may be stored behind their sources while these
+// are read; then those where the sources were, whose own sources are fewer, and so on, until all
+// are where they belong. Where no more than `most` sources are left, `hold(some, count)` copies
+// them to other memory, which it gives `some`.
+template <class Hold>
+void repeat_in_place(const Reduction& r, int64_t most, Hold hold, void* stream) {
+  const Groups& groups = r.groups;
+  int64_t sources = groups.outputs, end = groups.outputs * groups.copies;
+  while (sources > most) {
+    launch_repeat(r, r, sources, end, stream);
+    end = sources;
+    sources = sources_of(groups.repeats, end);
+    if (sources == end) return;
+  }
+  Reduction some = r;
+  hold(some, sources);
+  launch_repeat(r, some, 0, end, stream);
+}
+
+}  // namespace reduceops::cuda

@@ -1,0 +1,38 @@
+// What a call launches, found from its groups alone: a walk over groups whose results do not
+// repeat, then copies of those that do (repeat.h), then what a mask hides (mask_groups.h).
+#pragma once
+
+#include "cuda/make_plan.h"
+#include "cuda/mask_groups.h"
+#include "cuda/repeat.h"
+
+namespace reduceops::cuda {
+
+struct Steps {
+  Groups groups;  // that the walk goes over
+  FoldedPlan plan;
+  Task task;
+  bool repeats;  // whether results are copied along kept dims of stride 0
+  bool hides;    // whether the walk goes without the mask, for it hides whole groups or nothing
+};
+
+inline Steps steps_of(const Groups& asked, int64_t bytes, int64_t address, Limits limits,
+                      const Tuning& tuning, Task task, int64_t stores) {
+  Steps steps;
+  const auto plan = [&](const Groups& all, Task task) {
+    steps.task = task;
+    steps.repeats = has_repeats(all, task);
+    steps.groups = steps.repeats ? without_repeats(all) : all;
+    arrange(steps.groups, bytes);
+    order_by_mask(steps.groups);
+    steps.plan = make_plan(steps.groups, bytes, address, limits, tuning, task, stores);
+  };
+  plan(asked, task);
+  // On small inputs one kernel is faster than two.
+  steps.hides =
+      task == Task::kMasked && steps.plan.walk != Walk::kSmall && is_mask_of_groups(asked);
+  if (steps.hides) plan(without_mask(asked), Task::kExtreme);
+  return steps;
+}
+
+}  // namespace reduceops::cuda
