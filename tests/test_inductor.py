@@ -132,6 +132,7 @@ LEFT_ALONE = {
     "a product used twice": (lambda x: ((y := x * 2.0).amin(1), y), "used elsewhere"),
     "a product over two dims": (lambda x: (x * 2.0).amin((1, 2)), "not reduced over one dim"),
     "a product of no dims": (lambda x: (x[0, 0, 0] * 2.0).amin(), "not reduced over one dim"),
+    "a product of no dims, over 0": (lambda x: (x[0, 0, 0] * 2.0).amin(0), "not reduced over one"),
 }
 
 

@@ -12,17 +12,20 @@ import data
 import opspec
 import pytest
 import reference
+import sympy
 import torch
 from conftest import NO_CUDA, needs_compiler
 from torch import nn
 from torch._dynamo.utils import counters
 from torch._inductor import ir
 from torch._inductor import lowering as inductor_lowering
+from torch._inductor.sizevars import SizeVarAllocator
 from torch._inductor.utils import run_and_get_code
+from torch._inductor.virtualized import V
 
 import customops
 from customops._register import caches, fake
-from customops.inductor import choice, loops, lowering
+from customops.inductor import choice, coarsening, loops, lowering
 from customops.inductor.choice import Facts
 
 pytestmark = needs_compiler
@@ -186,9 +189,9 @@ def test_the_forms_for_a_gpu(monkeypatch, device):
     """Elements in turn, in two steps, in parts, all in one thread; here on a CPU, too."""
     monkeypatch.setattr(loops.Loop, "for_threads", True)
     shapes = {"strided": (5, 60, 19), "rows": (9, 2100), "few": (6, 7, 40), "short": (1100, 90)}
-    shapes |= {"long": (3, 1 << 14), "summands": (5, 2, 19, 6)}
+    shapes |= {"long": (3, 1 << 14), "summands": (5, 2, 19, 6), "many": (3, 20, 400)}
 
-    def function(strided, rows, few, short, long, summands):
+    def function(strided, rows, few, short, long, summands, many):
         strided, few, product = choose(strided, -strided), choose(few, few * 2), choose(rows, -rows)
         total = sum(summands)  # a buffer, for it is used twice
         total = torch.where(total > 1, total, total * 2)
@@ -205,6 +208,8 @@ def test_the_forms_for_a_gpu(monkeypatch, device):
             customops.scale_max(strided, -1.5, 1, False),
             customops.scale_min(product, 2.0),
             customops.scale_min(rows.abs().exp2(), 2.0),
+            *(many := choose(many, -many), customops.argmin(many, 1), customops.argmax(many, 1)),
+            customops.argmax(short - short.abs().amax(1, True), 1),
         )
 
     counters.clear()
@@ -363,6 +368,22 @@ def test_int64_on_a_cpu():
     assert compile_and_run(lambda x: customops.argmax((x / 7).exp().long(), 1), x)[1]
 
 
+@pytest.mark.parametrize("kind", POOLS)
+def test_positions_of_float64(kind, device):
+    """In rows of whole vectors Inductor's own, if the order of a NaN, zeros and ties is ours."""
+
+    def function(x):
+        found = customops.argmax(x, 1), customops.argmin(x - 1, 1), customops.argmax(x[:, 1:], 1)
+        return *found, customops.argmin(x.abs(), 0, True)
+
+    x = operands((1100, 48), device, kind)[0].double()
+    for values in (x, torch.full_like(x, -math.inf), torch.full_like(x, math.nan)):
+        result, _, _ = compile_and_run(lambda x: function(x * 1.5), values)
+        opspec.assert_same(result, function(values * 1.5))
+    line = customops.inductor.rewrites()[0]
+    assert " -> loop" in line and "argmax(float64[1100, 48]" in line
+
+
 def test_16_bits_that_become_32(device):
     """On a CPU a vector of 16 bits is several of 32, and more of 64."""
 
@@ -410,6 +431,52 @@ def test_the_position_is_that_of_the_values_as_computed(device):
     torch.testing.assert_close(values, chosen.bfloat16(), rtol=2**-8, atol=0)
     # The first of those that round to the value.
     assert torch.equal(indices, (computed.bfloat16() == values[:, None]).int().argmax(1))
+
+
+def test_what_is_read_along_a_dim(monkeypatch, device):
+    """A bias, whose elements are neighbours, does not make columns rows."""
+    monkeypatch.setattr(loops.Loop, "for_threads", True)
+    found = []
+    monkeypatch.setattr(loops, "plan", lambda extent, dim, reads, *_: found.append(reads))
+    x, bias = torch.randn(4, 60, 19, device=device), torch.randn(60, 1, device=device)
+    for function in (
+        lambda x, b: customops.argmax(x + b, 1),
+        lambda x, b: customops.argmax(x + b.view(-1)[:19], 2),
+        lambda x, b: customops.argmax(x[:, :, 0] + b.view(-1), 1),
+    ):
+        compile_and_run(function, x, bias)
+    assert [reads.neighbours for reads in found] == [False, True, False]
+
+
+def test_how_a_dim_is_cut():
+    def cut(extent, shared=False, **changed):
+        names = ("neighbours", "rows", "fused", "reduced", "biased", "several")
+        usual = dict.fromkeys(names, False)
+        reads = coarsening.Reads(**usual | dict(light=True, operations=3) | changed)
+        found = coarsening.plan(extent, 1, reads, True, shared)
+        return found and found.count
+
+    assert [cut(n) for n in (7, 8, 32, 64, 65)] == [7, 8, 32, 8, None]
+    # What Inductor fuses with a loop it does not fuse with one thread's code for each element.
+    assert [cut(n, fused=True) for n in (7, 8, 32)] == [7, None, None]
+    function = dict(neighbours=True, rows=True, light=False)
+    assert [cut(1024, shared, **function) for shared in (False, True)] == [8, None]
+    assert [cut(n, biased=True) for n in (21, 64, 128, 150)] == [21, 4, 4, None]
+    rows = dict(neighbours=True, rows=True)
+    assert [cut(n, **rows) for n in (1000, 1024, 2048)] == [None, 4, 8]
+
+
+def test_a_scan_is_fused_with_a_reduction_of_the_same_groups(device, monkeypatch):
+    monkeypatch.setattr(customops.inductor, "prefer", "auto")
+    x = torch.randint(-3, 4, (40, 33), device=device).float()
+    result, calls_ours, _ = compile_and_run(lambda x: customops.argmax(x.cumsum(1), 1), x)
+    assert torch.equal(result, x.cumsum(1).argmax(1))
+    assert bool(calls_ours) == (device == "cpu")  # where a library scans
+    scan = object.__new__(ir.Scan)
+    object.__setattr__(scan, "scan_ranges", [sympy.Integer(33)])
+    with V.set_graph_handler(SimpleNamespace(sizevars=SizeVarAllocator())):
+        computed = [loops._is_computed(scan, sympy.Integer(n)) for n in (33, 40)]
+    assert computed == [True, False]
 
 
 def test_the_choice():
@@ -596,5 +663,5 @@ def test_random_graphs():
     """A few of `make fuzz-graphs`."""
     import fuzz_graphs
 
-    count, wrong = fuzz_graphs.run(("ci/0", "cpu"))
+    count, wrong = fuzz_graphs.run(("ci/0", "cpu", 4))
     assert count and not wrong, wrong

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from unittest.mock import patch
 
 import sympy
-from torch._inductor import dependencies, ir
+from torch._inductor import config, dependencies, ir
 from torch._inductor.ops_handler import OpCounterCSE
 from torch._inductor.runtime.hints import ReductionHint
 from torch._inductor.virtualized import V, ops
@@ -77,6 +77,9 @@ class Reads:
     neighbours: bool  # elements side by side in memory
     rows: bool  # such elements alone
     fused: bool  # what Inductor may compute in the loop that reads it
+    reduced: bool  # of that, a reduction of the same group, as in a softmax
+    biased: bool  # along the dim also what has fewer dims
+    several: bool  # more than one of as many dims
     light: bool  # little is computed
     operations: int
 
@@ -94,12 +97,17 @@ def reads_along(load: Callable, size: Sequence[sympy.Expr], dim: int) -> Reads:
         with V.set_ops_handler(counter):
             load(symbols)
     counted = counter.getvalue()
-    neighbours = fused = scattered = False
-    for read in found.reads:
-        if not isinstance(read, dependencies.MemoryDep):
-            continue
-        along = symbols[dim] in read.index.free_symbols
-        if along:
+    neighbours = fused = reduced = scattered = biased = False
+    many = 0
+    reads = [read for read in found.reads if isinstance(read, dependencies.MemoryDep)]
+    walked = {read: read.index.free_symbols & set(symbols) for read in reads}
+    for read in reads:
+        along = symbols[dim] in walked[read]
+        # What has fewer dims than another (a bias) is little, and in a cache.
+        little = any(walked[read] < more for more in walked.values())
+        biased = biased or along and little
+        if along and not little:
+            many += 1
             step = read.index.subs(symbols[dim], symbols[dim] + 1) - read.index
             if sympy.simplify(step) == 1:
                 neighbours = True
@@ -108,11 +116,13 @@ def reads_along(load: Callable, size: Sequence[sympy.Expr], dim: int) -> Reads:
         buffer = V.graph.try_get_buffer(read.name)
         if isinstance(buffer, ir.ComputedBuffer):
             # A pointwise one has the same elements, a reduction perhaps the same groups.
-            fused = fused or along != isinstance(buffer.data, ir.Reduction)
+            is_reduction = isinstance(buffer.data, ir.Reduction)
+            fused = fused or along != is_reduction
+            reduced = reduced or is_reduction and not along
             scattered = scattered or along  # what it reads is not known here
     light = counted.num_ops <= _FEW and set(counted.used_ops) <= _LIGHT
     rows = neighbours and not scattered
-    return Reads(neighbours, rows, fused, light, counted.num_ops)
+    return Reads(neighbours, rows, fused, reduced, biased, many > 1, light, counted.num_ops)
 
 
 def parts(extent: int, itemsize: int, groups: int) -> int:
@@ -126,34 +136,45 @@ def parts(extent: int, itemsize: int, groups: int) -> int:
     return found if 2 * found > most else 1
 
 
-def plan(extent: int, dim: int, reads: Reads, many: bool) -> Coarsening | None:
+def plan(
+    extent: int, dim: int, reads: Reads, many: bool, shared: bool = False
+) -> Coarsening | None:
     """How to cut a dim, if at all; `many` groups are enough to fill a device with one thread for
-    each."""
+    each; what is `shared` others compute, too."""
     strided = not (reads.neighbours or reads.fused)
-    if extent <= 8 or extent <= IN_ONE_THREAD and many and strided and reads.light:
+    most = IN_ONE_THREAD if many and strided and reads.light else 8
+    if reads.fused:  # as Inductor, or its loops would not be fused with this one
+        most = config.unroll_reductions_threshold - 1
+    if extent <= most:
         return Coarsening(dim, extent, 1)  # nothing is left to be reduced
     if reads.fused:
         return None  # a thread has to take the elements that it has computed
     if reads.neighbours:
-        return _plan_rows(extent, dim, reads.light)
+        return _plan_rows(extent, dim, reads.light, shared)
+    quarter = max(8, _power_of_two(-(-extent // 4)))
+    if reads.light and reads.biased and extent <= 128:
+        return Coarsening(dim, extent, quarter, ReductionHint.INNER)
     if extent > 64:
         return None  # Inductor's tiles are wide then, as memory likes it
     if not reads.light:
-        return Coarsening(dim, extent, max(8, _power_of_two(-(-extent // 4))))
+        return Coarsening(dim, extent, quarter)
     rest = max(8, _power_of_two(-(-extent // 8)))
     return Coarsening(dim, extent, rest, ReductionHint.OUTER)
 
 
-def _plan_rows(extent: int, dim: int, light: bool) -> Coarsening | None:
+def _plan_rows(extent: int, dim: int, light: bool, shared: bool) -> Coarsening | None:
     if extent < 512:
         return Coarsening(dim, extent, max(8, _power_of_two(-(-extent // 4))), ReductionHint.INNER)
     if not light and extent <= 8 * _TILE:
-        # Copies of a function are worth it where a warp or so takes what is left.
-        return Coarsening(dim, extent, 128, ReductionHint.INNER) if extent <= _TILE else None
+        # Copies of a function are worth it where a warp or so takes what is left, once.
+        few = 768 < extent <= _TILE and not shared
+        return Coarsening(dim, extent, 128, ReductionHint.INNER) if few else None
     rest = -(-extent // min(8, extent // 256))
-    return Coarsening(
-        dim, extent, _power_of_two(rest) if rest <= _TILE else rest, ReductionHint.INNER
-    )
+    if rest <= _TILE:
+        rest = _power_of_two(rest)
+    if extent <= _TILE and extent % rest:
+        return None  # a row is in registers, and what is masked is read one by one
+    return Coarsening(dim, extent, rest, ReductionHint.INNER)
 
 
 def _power_of_two(least: int) -> int:

@@ -19,7 +19,7 @@ from torch.utils._sympy.functions import FloorDiv
 from .. import checks, libraries
 from . import coarsening, keys
 from .choice import Choice, Facts, choose
-from .coarsening import Coarsening, plan, reads_along
+from .coarsening import Coarsening, Reads, plan, reads_along
 from .keys import (
     FLOAT32,
     FLOAT64,
@@ -69,9 +69,12 @@ def is_view(target: Any) -> bool:
     return any(r.alias_info is not None and not r.alias_info.is_write for r in returns)
 
 
-def _is_computed(buffer: Any) -> bool:
-    """Whether it is a loop, which Inductor fuses with what reads it."""
-    return isinstance(buffer, ir.ComputedBuffer) and isinstance(buffer.data, ir.Pointwise)
+def _is_computed(buffer: Any, extent: sympy.Expr) -> bool:
+    """Whether it is a loop, which Inductor fuses with a reduction of `extent` elements."""
+    data = buffer.data if isinstance(buffer, ir.ComputedBuffer) else buffer
+    if isinstance(data, ir.Scan):  # if it is one of the same groups
+        return V.graph.sizevars.statically_known_equals(sympy.prod(data.scan_ranges), extent)
+    return isinstance(data, ir.Pointwise)
 
 
 def _is_written(node: torch.fx.Node) -> bool:
@@ -140,6 +143,8 @@ class Loop:
     def results(self) -> tuple[Any, Any]:
         """The values and the indices, of which one may be None."""
         if not self.for_threads:
+            if self._is_torchs_on_a_cpu():
+                return None, self._own_index()
             if self.indices and self.order.dtype == INT64 and self._is_computed_alike():
                 return self._in_two_steps(None, INT64)
             if self.indices:
@@ -155,16 +160,19 @@ class Loop:
             self.parts = coarsening.parts(int(self.extent), width, _hint(self.groups))
         if not self.indices and not self._may_be_negative_zero():
             return self._value_alone(), None
-        free = self.mask is None and self.parts == 1 and not _is_written(V.graph.current_node)
+        node = V.graph.current_node
+        free = self.mask is None and self.parts == 1 and not _is_written(node)
+        if self._is_torchs(reads, free):
+            return None, self._own_index()
         if free and self.size[dim].is_number:  # (What is written is written in its own order.)
-            many = _hint(self.groups) >= 1 << 12
-            cut = plan(int(self.size[dim]), dim, reads, many)
+            many, shared = _hint(self.groups) >= 1 << 12, len(node.args[0].users) > 1
+            cut = plan(int(self.size[dim]), dim, reads, many, shared)
         if cut is not None and self.extent == self.size[dim] and cut.rest == 1:
             return self._in_one_thread(cut)
         if not self.indices and (zeros := self._zeros()):
-            # In short rows it has little to gain from taking elements in turn.
-            short = reads.neighbours and self._is_at_most(64)
-            return self._value_with_zeros(zeros, None if short else cut), None
+            # In short rows, and of several inputs, it has little to gain from elements in turn.
+            whole = self._is_at_most(64) if reads.neighbours else reads.several
+            return self._value_with_zeros(zeros, None if whole else cut), None
         wide = self.order.width == 64  # and no integer holds a key and a position
         left = cut.rest * self.extent / self.size[dim] if cut else self.extent
         in_registers = self._is_in_registers(left, reads.rows)
@@ -273,6 +281,37 @@ class Loop:
             self._result(size, lambda index: form.value(load_least(index), masked)),
             self._indices(size, lambda index: form.position(load_least(index), masked), form.word),
         )
+
+    def _is_torchs(self, reads: Reads, free: bool) -> bool:
+        """Whether Inductor's own arg-reduction is as fast as ours, or faster, on a GPU: of rows of
+        float64; of columns that are written, too; after a reduction of the same group, if not of
+        rows in registers."""
+        if self.values or self.mask is not None or self.parts > 1 or not self.order.floating:
+            return False
+        if len(self.dims) > 1 or _hint(self.groups) < 1 << 10:  # Inductor does not cut it
+            return False
+        if reads.neighbours:
+            registers = self._is_in_registers(self.extent, reads.rows)
+            return self.order.width == 64 or reads.reduced and not registers
+        return reads.reduced or not free
+
+    def _is_torchs_on_a_cpu(self) -> bool:
+        """No integer holds a float64 and its position, and a kernel reads what is written for it.
+        Inductor's arg-reduction is in vectors in rows of whole ones."""
+        if self.values or self.mask is not None or self.order.dtype != FLOAT64:
+            return False
+        if len(self.dims) > 1 or not self.extent.is_number or self.extent % 16 != 0:
+            return False
+        return reads_along(self._load(), self.size, self.dims[0]).rows
+
+    def _own_index(self) -> ir.TensorBox:
+        load, order = self._load(), self.order
+        own = "argmax" if order.largest else "argmin"
+        index, size = self._reduce(
+            lambda index: order.comparable(load(index)), self.size, order.compared, own
+        )
+        load_index = index.make_loader()
+        return self._indices(size, load_index, INT64)
 
     def _in_one_thread(self, cut: Coarsening) -> tuple[Any, Any]:
         best, size = self._best(cut, INT64, self.order, self._load()), self._size_of_results()
@@ -529,7 +568,7 @@ class Loop:
     def _reduction(self, load, size, reduced, dtype, kind, hint=None) -> ir.TensorBox:
         least = ir.Reduction.create(
             device=self.device,
-            dst_dtype=dtype,
+            dst_dtype=INT64 if kind.startswith("arg") else dtype,
             src_dtype=dtype,
             inner_fn=load,
             ranges=size,
@@ -590,7 +629,7 @@ class Loop:
             groups=_hint(self.groups),
             extent=_hint(self.extent),
             itemsize=self.order.dtype.itemsize,
-            stored=not _is_computed(inner) and not isinstance(inner, ir.Pointwise),
+            stored=not _is_computed(inner, self.extent),
             written=_is_written(V.graph.current_node),
             indices=self.indices,
         )

@@ -223,7 +223,7 @@ def _rewrite(reduction: _Reduction, min_elements: int) -> str:
     if reduction.scale is not None:
         if len(reduction.self.users) > 1:
             raise _LeftAlone("the product is used elsewhere, too")
-        if len(dims) != 1:
+        if len(dims) != 1 or not reduction.self.meta["val"].dim():
             raise _LeftAlone("a product that is not reduced over one dim")
         x = _uncopied(reduction.self.args[0])
         if not reduction.indices:
