@@ -131,9 +131,9 @@ class Kind:
         return *made, mask
 
     def __call__(self, x, y, mask):
-        results = []
+        results, produced = [], {part[0]: PRODUCERS[part[0]](x, y) for part in self.parts}
         for producer, operator, dim, dims, consumer, masked, scale in self.parts:
-            z = PRODUCERS[producer](x, y)
+            z = produced[producer]
             options = {"mask": mask} if masked and z.shape == mask.shape else {}
             name, _, several = operator.partition(".")
             function = getattr(torch.ops.reduceops, name)
