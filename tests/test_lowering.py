@@ -385,6 +385,17 @@ def test_positions_of_float64(kind, device):
     assert " -> loop" in line and "argmax(float64[1100, 48]" in line
 
 
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("kind", ("special", "zeros", "zeros above"))
+def test_scales_of_float64(end, kind, device):
+    """Triton takes an index, and a number beside it, for 32 bits, whatever it becomes then."""
+    scaled = getattr(customops, f"scale_{end}")
+    for shape in ((15, 16), (64, 100), (3, 3000)):
+        x, y = (x.double() for x in operands(shape, device, kind))
+        result, _, _ = compile_and_run(lambda x, y: scaled(x + y, 0.5, 1), x, y)
+        opspec.assert_same(result, scaled(x + y, 0.5, 1), tolerance_on(device), (shape,))
+
+
 def test_16_bits_that_become_32(device):
     """On a CPU a vector of 16 bits is several of 32, and more of 64."""
 

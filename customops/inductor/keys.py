@@ -261,7 +261,8 @@ class Zeros(_InWord):
         number = ops.bitwise_xor(bits, ops.bitwise_and(sign, magnitude))
         less = ops.bitwise_and(sign, self._constant(-2 * self.extent))
         key = ops.add(ops.add(number, less), self._constant(self._base + 2 * self.extent))
-        zero = ops.sub(ops.add(ops.add(at, at), self._constant(self._base)), sign)
+        # (The sign first: Inductor makes one index of indices and constants, of 32 bits in Triton.)
+        zero = ops.add(ops.sub(ops.add(at, at), sign), self._constant(self._base))
         is_zero = ops.eq(value, ops.constant(0.0, self.dtype))
         return ops.where(is_zero, zero, key)
 
@@ -299,7 +300,8 @@ def sign_of_zeros(value, position, dtype: torch.dtype, largest_zero: int = 0):
     bits = ops.to_dtype_bitcast(value, word, dtype)
     magnitude = ops.bitwise_and(bits, constant((1 << width - 1) - 1, word))
     sign = ops.bitwise_right_shift(bits, constant(width - 1, word))  # 0 or -1
-    at = ops.sub(ops.index_expr(2 * position - (1 << width - 1), word), sign)
+    at = ops.sub(ops.index_expr(2 * position, word), sign)  # (an index has 32 bits in Triton)
+    at = ops.add(at, constant(-(1 << width - 1), word))
     below = ops.sub(magnitude, constant(largest_zero + 1, word))  # negative for zeros alone
     if largest_zero:
         below = ops.bitwise_right_shift(below, constant(width - 1, word))
