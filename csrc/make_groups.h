@@ -64,6 +64,34 @@ inline void order_by_result(Groups& groups) {
   groups.axes = groups.kept;
 }
 
+// Merges what is adjacent.
+inline void merge(Groups& groups) {
+  merge(groups.kept);
+  merge(groups.reduced);
+  merge(groups.repeats);
+  groups.axes = groups.kept;
+  merge(groups.axes, true);
+  if (groups.axes.count > kMaxAxes) groups.axes = groups.kept;
+}
+
+// The same without a mask, which varies along kept dims at most.
+inline void remove_mask(Groups& groups) {
+  Dims kept;
+  for (int d = 0; d < groups.kept.count; ++d) {
+    Dim dim = groups.kept.dim[d];
+    dim.mask_stride = 0;
+    if (dim.stride != 0) {
+      insert(kept, dim);
+      continue;
+    }
+    insert(groups.repeats, dim, &Dim::step);
+    groups.copies *= dim.size;
+    groups.outputs /= dim.size;
+  }
+  groups.kept = kept;
+  merge(groups);
+}
+
 // `reduced_mask` has bit d set where dim d is reduced. `mask_strides`: of a mask in the shape of
 // the input, or null.
 inline void make_groups(int64_t ndim, const int64_t* sizes, const int64_t* strides,
@@ -89,12 +117,7 @@ inline void make_groups(int64_t ndim, const int64_t* sizes, const int64_t* strid
       if (!reduced) groups.outputs *= dim.size;
     }
   }
-  merge(groups.kept);
-  merge(groups.reduced);
-  merge(groups.repeats);
-  groups.axes = groups.kept;
-  merge(groups.axes, true);
-  if (groups.axes.count > kMaxAxes) groups.axes = groups.kept;
+  merge(groups);
 }
 
 }  // namespace reduceops
