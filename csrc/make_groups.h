@@ -74,22 +74,32 @@ inline void merge(Groups& groups) {
   if (groups.axes.count > kMaxAxes) groups.axes = groups.kept;
 }
 
-// The same without a mask, which varies along kept dims at most.
-inline void remove_mask(Groups& groups) {
-  Dims kept;
-  for (int d = 0; d < groups.kept.count; ++d) {
-    Dim dim = groups.kept.dim[d];
+// Whether the mask is the same for all elements of a group: it hides the group, or nothing of it.
+inline bool is_mask_of_groups(const Groups& groups) {
+  for (int d = 0; d < groups.reduced.count; ++d) {
+    if (groups.reduced.dim[d].mask_stride != 0) return false;
+  }
+  return true;
+}
+
+// The groups as they are without such a mask.
+inline Groups without_mask(const Groups& masked) {
+  Groups groups = masked;
+  groups.reduced = by_stride(masked.reduced);
+  groups.kept.count = 0;
+  for (int d = 0; d < masked.kept.count; ++d) {
+    Dim dim = masked.kept.dim[d];
     dim.mask_stride = 0;
     if (dim.stride != 0) {
-      insert(kept, dim);
+      insert(groups.kept, dim);
       continue;
     }
     insert(groups.repeats, dim, &Dim::step);
     groups.copies *= dim.size;
     groups.outputs /= dim.size;
   }
-  groups.kept = kept;
   merge(groups);
+  return groups;
 }
 
 // `reduced_mask` has bit d set where dim d is reduced. `mask_strides`: of a mask in the shape of

@@ -222,9 +222,9 @@ void repeat(void* data, int bytes, const Dims& repeats, int64_t results) {
 // their neighbours' lines are read anyhow, and their results replaced.
 bool hides_columns(const Reduction& reduction) {
   const Groups& groups = reduction.groups;
-  if (!reduction.mask || is_rows(groups) || groups.axes.dim[0].mask_stride == 0) return false;
-  for (int d = 0; d < groups.reduced.count; ++d)
-    if (groups.reduced.dim[d].mask_stride != 0) return false;
+  if (!reduction.mask || !is_mask_of_groups(groups) || is_rows(groups) ||
+      groups.axes.dim[0].mask_stride == 0)
+    return false;
   constexpr int64_t kWorthReading = 8;  // bytes for each of a result
   const int64_t bytes = reduction.dtype->bytes;
   const int64_t written =
@@ -267,7 +267,7 @@ void run(Reduction& reduction) {
   if (hides_columns(reduction)) {
     Reduction all = reduction;
     all.mask = nullptr;
-    remove_mask(all.groups);
+    all.groups = without_mask(reduction.groups);
     run(all);
     return hide(reduction, kernels);
   }

@@ -83,10 +83,9 @@ struct SoftmaxRows : SoftmaxWalk<Format> {
     int64_t i = 0;
     for (; i + kBlock <= n; i += kBlock) {
       V v[kBlockVectors];
-      for (int u = 0; u < kBlockVectors; ++u) {
-        v[u] = Lanes::load(p + i + u * kLanes);
+      for (int u = 0; u < kBlockVectors; ++u) v[u] = Lanes::load(p + i + u * kLanes);
+      for (int u = 0; asks_in_streams && u < kBlockVectors; ++u)
         prefetch<kIntoL2>(p + i + u * kLanes, kAhead);
-      }
       take.template operator()<kBlockVectors>(v, i);
     }
     for (; i + kLanes <= n; i += kLanes) {
