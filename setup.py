@@ -25,14 +25,15 @@ import sys
 import sysconfig
 from pathlib import Path
 
-from setuptools import Extension, setup
-from setuptools.command.build_ext import build_ext
-from setuptools.errors import CompileError, SetupError
+import setuptools
 
-try:
-    from setuptools.command.bdist_wheel import bdist_wheel
-except ImportError:
+if int(setuptools.__version__.partition(".")[0]) < 77:  # which would not know pyproject.toml's keys
     sys.exit("error: building customops needs setuptools >= 77: pip install -U setuptools")
+
+from setuptools import Extension, setup  # noqa: E402
+from setuptools.command.bdist_wheel import bdist_wheel  # noqa: E402
+from setuptools.command.build_ext import build_ext  # noqa: E402
+from setuptools.errors import CompileError, SetupError  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent
 VERSION = runpy.run_path(str(ROOT / "customops/version.py"))

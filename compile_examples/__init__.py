@@ -2,8 +2,9 @@
 
 Beside them: programs of their own (`greedy_decoding`, `kmeans`, `segmentation`, run as
 `python -m compile_examples.kmeans`), `sharded_decoding`, which several processes run together,
-`whole_model`, which measures time and memory of the level 2 problem, training included,
-`aoti_cpp`, a model that runs without Python, and `clients`, which run code of other libraries.
+`kernelbench`, which runs KernelBench's own harness over the problems, `whole_model`, which measures
+time and memory of the level 2 problem, training included, `aoti_cpp`, a model that runs without
+Python, and `clients`, which run code of other libraries.
 
 A problem's file has what the KernelBench harness looks for: `Model`, the problem as published;
 `ModelNew`, its replacement; `get_inputs` and `get_init_inputs`, with the published sizes for
@@ -29,6 +30,7 @@ EXAMPLES = (
 # What `python -m compile_examples.NAME` runs, and what it needs.
 PROGRAMS = ("greedy_decoding", "kmeans", "segmentation")
 MORE_PROGRAMS = {
+    "kernelbench": "what KernelBench's own harness says of the files above, on a GPU",
     "whole_model": "time and peak memory of the level 2 problem, training included",
     "sharded_decoding": "several processes, by torch.distributed.run",
     "aoti_cpp.export": "a model for the C++ program beside it",

@@ -1,9 +1,9 @@
 """Semantic segmentation: from a network's coarse logits to a class for each pixel of the image.
 
 The logits (N, classes, h, w) are upsampled to the image and the class is the argmax over channels,
-as in DeepLab or FCN. The classes are those of torch, or it raises. torch.compile fuses torch's
-argmax with the upsampling, which is never written to memory then: where all of it is compiled,
-torch's is the one to use; ours is for eager mode, and for logits that come from a convolution.
+as in DeepLab or FCN. The classes are those of torch, or it raises. Compiled, torch's argmax and
+ours become part of the loop that upsamples, whose result is then never written to memory: the gain
+is in eager mode.
 
     python -m compile_examples.segmentation
 """

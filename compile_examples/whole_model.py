@@ -90,7 +90,7 @@ def show(rows: list[dict], title: str) -> None:
 
 
 def _mebibytes(size: int | None) -> str:
-    return "–" if size is None else f"{size / 2**20:.0f} MiB"
+    return "-" if size is None else f"{size / 2**20:.0f} MiB"
 
 
 def main(arguments: list[str] | None = None) -> int:

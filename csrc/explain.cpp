@@ -5,6 +5,7 @@
 #include "cpu/plan.h"
 #include "cuda/make_plan.h"
 #include "cuda/plan_check.h"
+#include "cuda/repeat.h"
 #include "make_groups.h"
 
 namespace {
@@ -23,33 +24,56 @@ struct Field {
   int64_t (*of)(const Plan& plan);
 };
 
-using CudaPlan = reduceops::cuda::Plan;
+using CudaPlan = reduceops::cuda::FoldedPlan;
 using CpuPlan = reduceops::cpu::Plan;
 
 #define REDUCEOPS_FIELD(Plan, field) \
   {#field, [](const Plan& plan) { return static_cast<int64_t>(plan.field); }}
 
-// Of walks that read tiles in shared memory in several ways.
-int64_t reading_of(const CudaPlan& plan) {
-  return plan.walk == reduceops::cuda::Walk::kTiles ? plan.cut.reading : plan.box.reading;
-}
+// What some walks decide for themselves; 0 where this one does not.
+#define REDUCEOPS_CUT_FIELD(field)                               \
+  {#field, [](const CudaPlan& plan) {                            \
+     int64_t value = 0;                                          \
+     reduceops::cuda::visit_cut(plan, [&](const auto& cut) {     \
+       if constexpr (requires { cut.field; }) value = cut.field; \
+     });                                                         \
+     return value;                                               \
+   }}
 
 constexpr Field<CudaPlan> kCudaFields[] = {
-    REDUCEOPS_FIELD(CudaPlan, walk),        REDUCEOPS_FIELD(CudaPlan, vector),
-    REDUCEOPS_FIELD(CudaPlan, lanes),       REDUCEOPS_FIELD(CudaPlan, loads),
-    REDUCEOPS_FIELD(CudaPlan, batches),     REDUCEOPS_FIELD(CudaPlan, shares),
-    REDUCEOPS_FIELD(CudaPlan, threads),     REDUCEOPS_FIELD(CudaPlan, cluster),
-    REDUCEOPS_FIELD(CudaPlan, blocks),      REDUCEOPS_FIELD(CudaPlan, parts),
-    REDUCEOPS_FIELD(CudaPlan, part_extent), REDUCEOPS_FIELD(CudaPlan, candidate_bytes),
-    REDUCEOPS_FIELD(CudaPlan, tile),        REDUCEOPS_FIELD(CudaPlan, tiles),
-    REDUCEOPS_FIELD(CudaPlan, across),      REDUCEOPS_FIELD(CudaPlan, subtile),
-    REDUCEOPS_FIELD(CudaPlan, contiguous),  REDUCEOPS_FIELD(CudaPlan, stage_rows),
-    REDUCEOPS_FIELD(CudaPlan, stage_pitch), REDUCEOPS_FIELD(CudaPlan, stage_bytes),
-    REDUCEOPS_FIELD(CudaPlan, stages),      REDUCEOPS_FIELD(CudaPlan, scratch_bytes),
-    REDUCEOPS_FIELD(CudaPlan, runs),        {"reading", reading_of},
-    REDUCEOPS_FIELD(CudaPlan, box.pieces),  REDUCEOPS_FIELD(CudaPlan, mapped),
-    REDUCEOPS_FIELD(CudaPlan, realigned),   REDUCEOPS_FIELD(CudaPlan, staged),
-    REDUCEOPS_FIELD(CudaPlan, spaced),      REDUCEOPS_FIELD(CudaPlan, flat),
+    REDUCEOPS_FIELD(CudaPlan, walk),
+    REDUCEOPS_FIELD(CudaPlan, threads),
+    REDUCEOPS_FIELD(CudaPlan, cluster),
+    REDUCEOPS_FIELD(CudaPlan, blocks),
+    REDUCEOPS_FIELD(CudaPlan, parts),
+    REDUCEOPS_FIELD(CudaPlan, part_extent),
+    REDUCEOPS_FIELD(CudaPlan, candidate_bytes),
+    {"folded", [](const CudaPlan& plan) { return plan.fold.columns(); }},
+    REDUCEOPS_CUT_FIELD(vector),
+    REDUCEOPS_CUT_FIELD(realigned),
+    REDUCEOPS_CUT_FIELD(spaced),
+    REDUCEOPS_CUT_FIELD(flat),
+    REDUCEOPS_CUT_FIELD(mapped),
+    REDUCEOPS_CUT_FIELD(staged),
+    REDUCEOPS_CUT_FIELD(contiguous),
+    REDUCEOPS_CUT_FIELD(pieces),
+    REDUCEOPS_CUT_FIELD(by_row),
+    REDUCEOPS_CUT_FIELD(outer_rows),
+    REDUCEOPS_CUT_FIELD(reading),
+    REDUCEOPS_CUT_FIELD(lanes),
+    REDUCEOPS_CUT_FIELD(loads),
+    REDUCEOPS_CUT_FIELD(batches),
+    REDUCEOPS_CUT_FIELD(runs),
+    REDUCEOPS_CUT_FIELD(shares),
+    REDUCEOPS_CUT_FIELD(tile),
+    REDUCEOPS_CUT_FIELD(tiles),
+    REDUCEOPS_CUT_FIELD(across),
+    REDUCEOPS_CUT_FIELD(subtile),
+    REDUCEOPS_CUT_FIELD(stage_rows),
+    REDUCEOPS_CUT_FIELD(stage_pitch),
+    REDUCEOPS_CUT_FIELD(stage_bytes),
+    REDUCEOPS_CUT_FIELD(stages),
+    REDUCEOPS_CUT_FIELD(scratch_bytes),
 };
 
 constexpr Field<CpuPlan> kCpuFields[] = {
@@ -69,6 +93,7 @@ constexpr Field<CpuPlan> kCpuFields[] = {
     REDUCEOPS_FIELD(CpuPlan, by_parts),
 };
 
+#undef REDUCEOPS_CUT_FIELD
 #undef REDUCEOPS_FIELD
 
 template <class Plan, size_t count>
@@ -118,17 +143,20 @@ REDUCEOPS_EXPORT const char* reduceops_cuda_plan(int64_t ndim, const int64_t* si
   Tuning tuning;
   for (const auto& tunable : kTunables) set(tuning, tunable, *constants++);
   Task task = mask_strides ? Task::kMasked : softmax ? Task::kSoftmax : Task::kExtreme;
-  auto groups = groups_of(ndim, sizes, strides, reduced_mask, mask_strides);
-  arrange(groups, bytes);
-  order_by_mask(groups);
   const Limits limits{multiprocessors, bulk != 0};
-  Plan plan = make_plan(groups, bytes, address, limits, tuning, task, stores);
-  // As entry.cu does.
-  if (mask_strides && plan.walk != Walk::kSmall && is_mask_of_groups(groups)) {
-    groups = without_mask(groups);
+  const auto asked = groups_of(ndim, sizes, strides, reduced_mask, mask_strides);
+  reduceops::Groups groups;
+  const auto plan_of = [&](const reduceops::Groups& given) {
+    groups = has_repeats(given, task) ? without_repeats(given) : given;
     arrange(groups, bytes);
+    order_by_mask(groups);
+    return make_plan(groups, bytes, address, limits, tuning, task, stores);
+  };
+  // As entry.cu does.
+  FoldedPlan plan = plan_of(asked);
+  if (mask_strides && plan.walk != Walk::kSmall && is_mask_of_groups(asked)) {
     task = Task::kExtreme;
-    plan = make_plan(groups, bytes, address, limits, tuning, task, stores);
+    plan = plan_of(without_mask(asked));
   }
   out = write(kCudaFields, plan, out);
   const PlanInput in(groups, bytes, address, limits, tuning, task, stores);

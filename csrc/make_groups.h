@@ -64,11 +64,9 @@ inline void order_by_result(Groups& groups) {
   groups.axes = groups.kept;
 }
 
-// Merges what is adjacent.
-inline void merge(Groups& groups) {
+// Merges the kept dims where they are adjacent in the results, too, and `axes` in memory alone.
+inline void merge_kept(Groups& groups) {
   merge(groups.kept);
-  merge(groups.reduced);
-  merge(groups.repeats);
   groups.axes = groups.kept;
   merge(groups.axes, true);
   if (groups.axes.count > kMaxAxes) groups.axes = groups.kept;
@@ -98,7 +96,8 @@ inline Groups without_mask(const Groups& masked) {
     groups.copies *= dim.size;
     groups.outputs /= dim.size;
   }
-  merge(groups);
+  merge(groups.repeats);
+  merge_kept(groups);
   return groups;
 }
 
@@ -127,7 +126,9 @@ inline void make_groups(int64_t ndim, const int64_t* sizes, const int64_t* strid
       if (!reduced) groups.outputs *= dim.size;
     }
   }
-  merge(groups);
+  merge(groups.reduced);
+  merge(groups.repeats);
+  merge_kept(groups);
 }
 
 }  // namespace reduceops

@@ -62,4 +62,9 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
+def __dir__() -> list[str]:
+    """What a shell completes: what comes later, too."""
+    return sorted({*globals(), *__all__, "inductor", "plans"})
+
+
 _LATER = {"explain": ".plans", "inductor_options": ".inductor"}

@@ -157,7 +157,7 @@ def check_ints(op: str, name: str, numbers: Any) -> None:
 
 
 def _is_sequence(numbers: Any) -> bool:
-    return isinstance(numbers, Sequence) and not isinstance(numbers, str)
+    return isinstance(numbers, Sequence) and not isinstance(numbers, (str, bytes, bytearray))
 
 
 def as_keepdim(op: str, keepdim: Any) -> bool:

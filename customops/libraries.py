@@ -59,8 +59,10 @@ def load() -> None:
 
 
 def _check_environment() -> None:
-    if not _FOLDER.is_dir() and "REDUCEOPS_LIBRARY_DIR" in os.environ:
-        raise ImportError(f"REDUCEOPS_LIBRARY_DIR is {str(_FOLDER)!r}; it takes a folder")
+    if os.environ.get("REDUCEOPS_LIBRARY_DIR") and not cpu.path.exists():
+        raise ImportError(
+            f"REDUCEOPS_LIBRARY_DIR is {str(_FOLDER)!r}; it takes a folder with {cpu.path.name}"
+        )
 
 
 def _check_torch() -> None:
@@ -100,8 +102,8 @@ def _is_mapped(path: Path) -> bool:
 def _load_cpu() -> None:
     if not cpu.path.exists():
         raise ImportError(
-            f"customops is not built: there is no {cpu.path}. In a checkout, build it with "
-            "`make test`, or with `pip install --no-build-isolation -e .` beside an installed torch"
+            f"customops is not built: there is no {cpu.path}. In a checkout, build it with `make "
+            "build`, or with `pip install --no-build-isolation -e .` beside an installed torch"
         )
     cpu.load()
     if not cpu.loaded:
@@ -114,7 +116,10 @@ def _load_cuda() -> None:
     if torch.version.cuda is None:
         cuda.reason = f"torch {torch.__version__} is built without CUDA"
     elif not cuda.path.exists():
-        cuda.reason = "the CUDA library was not built (no nvcc at build time, or REDUCEOPS_CUDA=0)"
+        cuda.reason = (
+            "the CUDA library was not built: install a wheel with +cu in its version, or build "
+            "with nvcc and REDUCEOPS_CUDA=1"
+        )
     else:
         cuda.load()
     if cuda.loaded and (versions := cuda.ask("reduceops_cuda_versions")):

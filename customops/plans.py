@@ -39,42 +39,46 @@ class CudaPlan:
     """How the GPU kernels cut a reduction (see csrc/cuda/plan.h)."""
 
     walk: Walk
-    vector: bool
-    lanes: int
-    loads: int
-    batches: int
-    shares: int
     threads: int
     cluster: int
     blocks: int
     parts: int
     part_extent: int
     candidate_bytes: int
+    folded: int  # columns to an output, whose results are combined like those of parts
+    # What some walks decide for themselves; 0 or False where this one does not.
+    vector: bool
+    realigned: bool
+    spaced: bool
+    flat: bool
+    mapped: bool
+    staged: bool
+    contiguous: bool
+    pieces: bool
+    by_row: bool
+    outer_rows: int
+    reading: int
+    lanes: int
+    loads: int
+    batches: int
+    runs: int
+    shares: int
     tile: int
     tiles: int
     across: int
     subtile: int
-    contiguous: bool
     stage_rows: int
     stage_pitch: int
     stage_bytes: int
     stages: int
     scratch_bytes: int
-    runs: int
-    reading: int
-    pieces: bool
-    mapped: bool
-    realigned: bool
-    staged: bool
-    spaced: bool
-    flat: bool
     # The walks that fit, of which this is one; none in a candidate's plan.
     candidates: "tuple[Candidate, ...]" = field(default=(), compare=False, repr=False)
 
     @property
     def partial_results(self) -> int:
         """How many of an output go through a workspace to a second kernel, if more than one."""
-        return self.parts // self.cluster
+        return self.folded * self.parts // self.cluster
 
 
 @dataclass(frozen=True)
@@ -109,7 +113,7 @@ class CpuPlan:
 
 
 def cuda_plan(
-    self: torch.Tensor,
+    input: torch.Tensor,
     dim: int | Sequence[int] | None = None,
     *,
     multiprocessors: int = 132,
@@ -123,7 +127,7 @@ def cuda_plan(
     """How a GPU would reduce `dim` of a tensor; there need be none.
 
     Args:
-        self: A tensor of the shape, strides and dtype, which is not empty. Its device does not
+        input: A tensor of the shape, strides and dtype, which is not empty. Its device does not
             matter: a meta tensor will do.
         dim: One dim, several, or None for all.
         multiprocessors: Of the GPU.
@@ -139,9 +143,10 @@ def cuda_plan(
         A :class:`CudaPlan`.
 
     Raises:
-        TypeError: `self` or `dim` is of another type.
-        ValueError: The tensor is empty; a constant is not known, or out of range.
+        TypeError: An argument is of another type.
+        ValueError: The tensor is empty; a number is out of range, or a constant not known.
         IndexError: A dim is out of range.
+        RuntimeError: The dtype or layout is not supported; `mask` does not fit.
         BrokenPlan: The kernel could not rely on the plan, which is a bug.
 
     Example:
@@ -152,15 +157,17 @@ def cuda_plan(
     constants = cuda_constants()
     if unknown := set(tuning or ()) - set(constants):
         raise ValueError(f"no constants of the plan: {', '.join(sorted(unknown))}")
-    for name, value in (tuning or {}).items():
-        if not 0 <= value < 1 << 63:
-            raise ValueError(f"{name} is {value}; it takes 0 to 2**63 - 1")
+    for name, value in {**(tuning or {}), "address": address}.items():
+        _check_number(name, value, 0, 63)
+    _check_number("multiprocessors", multiprocessors, 1, 31)
     numbers = list((constants | dict(tuning or {})).values())
     array = (ctypes.c_int64 * len(numbers))(*numbers)
-    limits = (address, multiprocessors, bulk, _mask_strides(self, mask), softmax, 1 + values, array)
+    layout, mask_strides = _layout(input, dim), _mask_strides(input, mask)
+    kind = (bool(softmax), 1 + bool(values))
+    limits = (address, multiprocessors, bool(bulk), mask_strides, *kind, array)
     fields = len(_fields("cuda"))
-    most = fields + 1 + len(Walk) * (fields + 2)
-    said, broken = _ask("reduceops_cuda_plan", _layout(self, dim), limits, most)
+    most = fields + 1 + (len(Walk) + 1) * (fields + 2)
+    said, broken = _ask("reduceops_cuda_plan", layout, limits, most)
     chosen, (count, *rest) = said[:fields], said[fields:]
     rows = (rest[i * (fields + 2) :] for i in range(count))
     candidates = tuple(
@@ -187,11 +194,11 @@ def _fields(device: str) -> tuple[str, ...]:
     return tuple(name.decode().rpartition(".")[2] for name in names)
 
 
-def explain(self: torch.Tensor, dim: int | Sequence[int] | None = None, **limits: Any) -> str:
+def explain(input: torch.Tensor, dim: int | Sequence[int] | None = None, **limits: Any) -> str:
     """The walks that a GPU could take to reduce `dim` of a tensor, and what each would cost.
 
     Args:
-        self: A tensor of the shape, strides and dtype, on any device.
+        input: A tensor of the shape, strides and dtype, on any device.
         dim: One dim, several, or None for all.
         limits: As of :func:`cuda_plan`.
 
@@ -200,22 +207,24 @@ def explain(self: torch.Tensor, dim: int | Sequence[int] | None = None, **limits
         which is taken and which is the usual one for such inputs.
 
     Raises:
-        TypeError: `self` or `dim` is of another type.
-        ValueError: The tensor is empty.
+        TypeError: An argument is of another type.
+        ValueError: The tensor is empty; a number is out of range.
         IndexError: A dim is out of range.
+        RuntimeError: The dtype or layout is not supported; `mask` does not fit.
 
     Example:
         >>> table = customops.explain(torch.empty(128, 4096, 4095, device="meta"), 1)
         >>> table.splitlines()[0]
         'walk          predicted  blocks  threads  parts  cluster'
     """
-    plan = cuda_plan(self, dim, **limits)
+    plan = cuda_plan(input, dim, **limits)
     rows: list[tuple[str, ...]] = [
         ("walk", "predicted", "blocks", "threads", "parts", "cluster", "")
     ]
     for candidate in sorted(plan.candidates, key=lambda candidate: candidate.microseconds):
         p = candidate.plan
-        notes = ["taken"] * (p == plan) + ["usual"] * candidate.usual
+        notes = ["folded"] * (p.folded > 1) + ["taken"] * (p == plan)
+        notes += ["usual"] * candidate.usual
         figures = (p.blocks, p.threads, p.parts, p.cluster)
         time = f"{candidate.microseconds:.1f} us"
         rows.append((p.walk.name.lower(), time, *map(str, figures), ", ".join(notes)))
@@ -249,7 +258,7 @@ def cuda_constants() -> dict[str, int]:
 
 
 def cpu_plan(
-    self: torch.Tensor,
+    input: torch.Tensor,
     dim: int | Sequence[int] | None = None,
     *,
     threads: int = 1,
@@ -259,7 +268,7 @@ def cpu_plan(
     """How the CPU kernels would reduce `dim` of a tensor.
 
     Args:
-        self: A tensor of the shape, strides and dtype, which is not empty.
+        input: A tensor of the shape, strides and dtype, which is not empty.
         dim: One dim, several, or None for all.
         threads: How many run.
         mask: One like that of the call.
@@ -269,36 +278,49 @@ def cpu_plan(
         A :class:`CpuPlan`.
 
     Raises:
-        TypeError: `self` or `dim` is of another type.
-        ValueError: The tensor is empty.
+        TypeError: An argument is of another type.
+        ValueError: The tensor is empty; a number is out of range.
         IndexError: A dim is out of range.
+        RuntimeError: The dtype or layout is not supported; `mask` does not fit.
 
     Example:
         >>> customops.plans.cpu_plan(torch.empty(128, 64), 1).rows
         True
     """
     names, kinds = _fields("cpu"), CpuPlan.__annotations__
-    layout = _layout(self, dim)
-    rest = (threads, _mask_strides(self, mask), self.dtype == torch.bool, softmax)
+    _check_number("threads", threads, 1, 31)
+    layout = _layout(input, dim)
+    rest = (threads, _mask_strides(input, mask), input.dtype == torch.bool, bool(softmax))
     numbers, _ = _ask("reduceops_cpu_plan", layout, rest, len(names))
     return CpuPlan(**{n: kinds[n](number) for n, number in zip(names, numbers, strict=True)})
 
 
-def _layout(self: torch.Tensor, dim: int | Sequence[int] | None) -> tuple[Any, ...]:
-    arguments.check_input("explain", self, "self")
+def _check_number(name: str, number: Any, least: int, bits: int) -> None:
+    arguments.as_int("explain", name, number)
+    if not least <= number < 1 << bits:
+        raise ValueError(f"{name} is {number}; it takes {least} to 2**{bits} - 1")
+
+
+def _layout(input: torch.Tensor, dim: int | Sequence[int] | None) -> tuple[Any, ...]:
+    arguments.check_input("explain", input)
     dim = arguments.as_dims("explain", dim)
-    if self.numel() == 0:
-        raise ValueError(f"an empty tensor (shape {list(self.shape)}) has no plan: nothing runs")
-    mask = sum(1 << d for d in checks.wrap_dims("explain", self.dim(), dim))
-    array = ctypes.c_int64 * max(self.dim(), 1)
-    strides = array(*self.stride())
-    return self.dim(), array(*self.shape), strides, ctypes.c_uint64(mask), self.element_size()
+    checks.check_dtype("explain", input.dtype)
+    if input.layout != torch.strided or input.is_nested:
+        raise RuntimeError("reduceops::explain: input must be a strided tensor")
+    if input.numel() == 0:
+        raise ValueError(f"an empty tensor (shape {list(input.shape)}) has no plan: nothing runs")
+    mask = sum(1 << d for d in checks.wrap_dims("explain", input.dim(), dim))
+    array = ctypes.c_int64 * max(input.dim(), 1)
+    strides = array(*input.stride())
+    return input.dim(), array(*input.shape), strides, ctypes.c_uint64(mask), input.element_size()
 
 
-def _mask_strides(self: torch.Tensor, mask: torch.Tensor | None) -> "ctypes.Array[Any] | None":
+def _mask_strides(input: torch.Tensor, mask: torch.Tensor | None) -> "ctypes.Array[Any] | None":
     if mask is None:
         return None
-    return (ctypes.c_int64 * max(self.dim(), 1))(*mask.expand(self.shape).stride())
+    arguments.check_options("explain", mask, None)
+    checks.check_mask("explain", mask.to("meta"), input.to("meta"))
+    return (ctypes.c_int64 * max(input.dim(), 1))(*mask.expand(input.shape).stride())
 
 
 def _function(name: str, result: type[Any]) -> Any:
@@ -335,10 +357,15 @@ def main(arguments: list[str] | None = None) -> None:
         parser.error(f"torch has no dtype {options.dtype}")
     if options.strides and len(options.strides) != len(options.sizes):
         parser.error("a stride for each size")
-    x = torch.empty(options.sizes, dtype=dtype, device="meta")
-    if options.strides:
-        x = x.new_empty_strided(options.sizes, options.strides)
-    print(explain(x, options.dim))
+    if min(options.strides or [0]) < 0:
+        parser.error("a stride is negative")
+    try:
+        x = torch.empty(options.sizes, dtype=dtype, device="meta")
+        if options.strides:
+            x = x.new_empty_strided(options.sizes, options.strides)
+        print(explain(x, options.dim))
+    except (IndexError, RuntimeError, ValueError) as error:
+        parser.error(str(error))
 
 
 if __name__ == "__main__":

@@ -110,6 +110,7 @@ TUNINGS = {
     "short_row_bytes=0",
     "tiles of groups": "margin=0,small_elements=0,whole_rows=0,whole_column=0,bulk_bytes=0,"
     "short_row_bytes=4096,small_group_bytes=49152,part_loads=64",
+    "folded columns": "fold=1000000,fold_bytes=0,small_elements=0,bulk_bytes=0",
     "results in their order": "walk=9,small_elements=0,bulk_bytes=0",
     "tiles of any layout": "walk=10,small_elements=0,bulk_bytes=0",
 }
@@ -189,6 +190,10 @@ SMALL = (
     Shape((300, 4, 70), (0, 1), order=(1, 0, 2)),
     Shape((300, 3, 16), (0, 2)),  # aligned runs
     Shape((300, 4095), (0,), torch.float64),
+    Shape((64, 400, 3), (0, 2), torch.int8),  # reduced dims on either side of the kept one
+    Shape((20, 33, 60, 5), (0, 1, 3), torch.float64, order=(1, 0, 2, 3)),
+    Shape((30_000, 3), (0,), torch.int8),  # narrow columns
+    Shape((7, 2, 9000, 3), (0, 2), torch.bfloat16),
     Shape((3, 33_000), (1,)),
     Shape((140, 16_501), (1,), torch.bfloat16),
 )
@@ -200,6 +205,8 @@ def branches(shape: Shape, plan: CudaPlan) -> set[tuple]:
     found = {(walk, parts(plan))}
     if plan.partial_results > 1:
         found.add(("candidates", "packed" if plan.candidate_bytes == 8 else "not packed"))
+    if plan.folded > 1:
+        found.add(("folded", "parts" if plan.parts > plan.cluster else "one part"))
     if walk == Walk.SMALL:
         lanes = {1: "a lane", 32: "a warp", 64: "warps", plan.threads: "a block"}
         found.add((walk, lanes.get(plan.lanes, "lanes")))
@@ -237,8 +244,13 @@ def branches(shape: Shape, plan: CudaPlan) -> set[tuple]:
         reading = {-2: "scattered", -1: "slots"}
         found.add((walk, reading.get(plan.reading, f"{plan.reading} vectors held")))
         found.add((walk, "a lane" if plan.lanes == 1 else "lanes"))
-    if walk in (Walk.BULK_COLUMNS, Walk.EXCHANGE, Walk.TILES):
-        found.add((walk, "one span" if plan.contiguous else "a span to a row"))
+    one_span = {
+        Walk.BULK_COLUMNS: plan.contiguous,
+        Walk.EXCHANGE: not plan.by_row,
+        Walk.TILES: plan.outer_rows == 1,
+    }
+    if walk in one_span:
+        found.add((walk, "one span" if one_span[walk] else "a span to a row"))
     if walk == Walk.BULK_COLUMNS:
         found |= {(walk, "subtiles")} if plan.tile > plan.subtile else set()
         found |= {(walk, "mapped")} if plan.mapped else set()
@@ -275,3 +287,4 @@ BRANCHES = {
 }
 ALL_BRANCHES = {(walk, branch) for walk, names in BRANCHES.items() for branch in names} | set(WALKS)
 ALL_BRANCHES |= {("candidates", "packed"), ("candidates", "not packed")}
+ALL_BRANCHES |= {("folded", "parts"), ("folded", "one part")}

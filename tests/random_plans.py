@@ -94,7 +94,7 @@ def random_tuning(rng: random.Random) -> dict[str, int]:
         if rng.random() < often:
             near = int(default * 2 ** rng.uniform(-3, 3))
             tuning[name] = rng.choice((near, near, rng.choice(SILLY)))
-    for name in ("small_elements", "whole_rows", "whole_column", "bulk_bytes"):
+    for name in ("small_elements", "whole_rows", "whole_column", "bulk_bytes", "fold_bytes"):
         if rng.random() < 0.5:  # so that small inputs reach all walks
             tuning.setdefault(name, 0)
     if rng.random() < 0.3:  # walks that are not the usual ones

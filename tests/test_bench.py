@@ -66,18 +66,49 @@ def test_a_case_is_read_as_it_is_written(suite):
     assert Case.parse("min (3,4) dim=0") == Case("min", (3, 4), 0)
 
 
+WRONG_CONVOLUTIONS = (
+    "kernel=9",
+    "kernel=0",
+    "stride=0",
+    "filters=0",
+    "int8",
+    "nan",
+    "graph",
+    "x=1",
+)
+
+
 @pytest.mark.parametrize(
     "text",
     ["sum (3,) dim=0", "argmin 3 dim=0", "argmin () dim=0", "argmin (3,) dim=1"]
     + ["argmin (0,) dim=0", "argmin (3,)", "argmin (3,) dim=0 float31"]
     + ["argmin (3,) dim=0 int8 int8", "argmin (3,) dim=0 channels_last"]
     + ["min (3,) dim=None", "scale_min (3,) dim=0 int8", "softmax_max (3,) dim=0 int8"]
-    + ["scale_min (3,) dim=0 mask=full", "argmax (300,) dim=0 index=uint8", "min (3,) dim=0 mask"],
+    + ["scale_min (3,) dim=0 mask=full", "argmax (300,) dim=0 index=uint8", "min (3,) dim=0 mask"]
+    + ["argmin (3 4) dim=0", "argmin (,) dim=0", "argmin (3,,4) dim=0", "conv2d_argmin (3,) dim=0"]
+    + ["conv2d_scale_min (1, 3, 8, 8) dim=2", "conv2d_scale_min (3, 8, 8) dim=1"]
+    + [f"conv2d_scale_min (1, 3, 8, 8) dim=1 {how}" for how in WRONG_CONVOLUTIONS],
 )
 def test_what_is_no_case(text, capsys):
+    """The error says what it was, and what one looks like or takes."""
     with pytest.raises(SystemExit):
         bench.main(["--case", text])
-    assert "--case" in capsys.readouterr().err
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert "--case" in error and "'" in error and "invalid literal" not in error
+
+
+@pytest.mark.parametrize(
+    "text, like",
+    [
+        ("argmax (3,4) dim=1", "argmax (3, 4) dim=1 float32"),
+        (
+            "conv2d_scale_max (1, 3, 8, 8) dim=1 kernel=1 benchmark",
+            "conv2d_scale_max (1, 3, 8, 8) dim=1 float32 filters=128 kernel=1 benchmark",
+        ),
+    ],
+)
+def test_what_a_case_leaves_out(text, like):
+    assert str(bench._case(text)) == like
 
 
 def test_cases_of_the_command_line(tmp_path):
@@ -262,7 +293,9 @@ def test_an_input_larger_than_memory_is_skipped(tmp_path, monkeypatch, capsys):
     status, figures = run(tmp_path, "--peers", "torch")
     assert status == 0
     assert figures["cases"][0]["skipped"] == "not enough memory"
-    assert "| argmax (4, 4) dim=1 float32 host, " in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "| argmax (4, 4) dim=1 float32 host, " in out
+    assert "not measured: argmax (4, 4) dim=1 float32 host: not enough memory" in out
 
 
 def test_without_rich_and_matplotlib(tmp_path, monkeypatch, capsys):
@@ -281,6 +314,9 @@ def test_without_rich_and_matplotlib(tmp_path, monkeypatch, capsys):
         (["--threads", "0"], "'0' is neither a number of threads"),
         (["--suite", "scaling", "--only", "no such case"], "no case of the suite is left"),
         (["--case", "argmin (3,) dim=0"], "--case says it all"),
+        (["--json", "no/such/folder/x.json"], "--json: no/such/folder/x.json cannot be a file"),
+        (["--plot", "/"], "--plot: / cannot be a file"),
+        (["--plot", "plot.txt"], "--plot: a name that ends in .png or .svg"),
     ],
 )
 def test_arguments_that_make_no_sense(arguments, message, capsys):
@@ -288,6 +324,14 @@ def test_arguments_that_make_no_sense(arguments, message, capsys):
         bench.main([*TINY, *arguments])
     assert status.value.code == 2
     assert message in capsys.readouterr().err
+
+
+def test_several_ranks_are_started_by_torchrun(monkeypatch, capsys):
+    distributed = pytest.importorskip("customops.bench.distributed")
+    monkeypatch.delenv("RANK", raising=False)
+    with pytest.raises(SystemExit) as status:
+        distributed.main([])
+    assert status.value.code == 2 and "torchrun" in capsys.readouterr().err.splitlines()[-1]
 
 
 @pytest.mark.parametrize(
@@ -319,10 +363,32 @@ def test_the_table_on_a_terminal(columns, tmp_path, monkeypatch, capsys):
     pytest.importorskip("rich")
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("LC_ALL", "C.UTF-8")
     assert run(tmp_path, "--peers", "numpy")[0] == 0
     out = capsys.readouterr().out
     assert "│ argmax (4, 4) dim=1" in out
     assert ("torch.ops" in out) == (columns == 200)
+
+
+@pytest.mark.parametrize(
+    "variables, in_ascii",
+    [
+        ({"LC_ALL": "C"}, True),
+        ({"LANG": "C", "LC_CTYPE": "C.UTF-8"}, True),  # which Python has set
+        ({"LANG": "POSIX"}, True),
+        ({"LANG": "C", "LC_CTYPE": "de_DE.UTF-8"}, False),
+        ({"LANG": "C.UTF-8"}, False),
+        ({"LC_CTYPE": "C.UTF-8"}, False),  # of a container that has no locale
+    ],
+)
+def test_the_table_on_a_terminal_of_the_locale_c(variables, in_ascii, monkeypatch, capsys):
+    for name in ("LC_ALL", "LC_CTYPE", "LANG"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert bench.main([*TINY, "--peers", "numpy"]) == 0
+    assert capsys.readouterr().out.isascii() == in_ascii
 
 
 FEW = ["--suite", "random", "--cases", "3", "--seed", "6", "--threads", "1"]

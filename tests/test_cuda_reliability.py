@@ -107,6 +107,36 @@ def test_only_results_and_a_small_workspace_are_allocated(shape):
     assert outputs <= taken <= outputs + (1 << 20)
 
 
+# Sizes, strides and a dim: results repeat along kept dims of stride 0, innermost, between others,
+# outermost and all of these, few of them and more than the workspace has room for.
+REPEATED = {
+    "few": ((3, 50, 7, 20), (1000, 20, 0, 1), 0),
+    "a row in parts": ((5, 1 << 22), (0, 1), 1),
+    "innermost": ((3, 300_000, 2), (300_000, 1, 0), 0),
+    "between": ((2, 90, 7, 3000), (270_000, 3000, 0, 1), 0),
+    "outermost": ((6, 2, 200_000), (0, 200_000, 1), 1),
+    "all": ((4, 3, 200, 5, 700, 3), (0, 140_000, 700, 0, 1, 0), 1),
+}
+
+
+@pytest.mark.parametrize("sizes, strides, dim", REPEATED.values(), ids=REPEATED)
+@pytest.mark.parametrize("dtype", (torch.float32, torch.int8))
+def test_repeated_results(sizes, strides, dim, dtype):
+    """Right, and without more memory than others take."""
+    base = torch.randint(0, 50, (1 << 23,), dtype=dtype, device="cuda")
+    x = base.as_strided(sizes, strides)
+    expected = torch.from_numpy(base.cpu().as_strided(sizes, strides).numpy().argmin(dim))
+    for _ in range(2):  # the second call finds what the allocator keeps
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_stats()["requested_bytes.all.current"]
+        values, indices = ops.min(x, dim)
+        taken = torch.cuda.memory_stats()["requested_bytes.all.peak"] - before
+        assert taken <= values.nbytes + indices.nbytes + (1 << 20)
+        assert torch.equal(indices.cpu(), expected)
+        assert torch.equal(values, x.gather(dim, indices.unsqueeze(dim)).squeeze(dim))
+        assert torch.equal(ops.argmin(x, dim).cpu(), expected)
+
+
 @each_walk
 def test_inputs_that_somebody_writes_to(shape):
     """An index is in range, and a value such as were written: NaN, or an integer to 101."""

@@ -13,6 +13,7 @@ ROOT = Path(__file__).parent.parent
 
 PARTS = {
     "layouts": "layouts",
+    "dims": "every_set_of_dims",
     "values": "extents or winner or first_nan or zeros or split or sorted",
 }
 

@@ -5,7 +5,9 @@ import doctest
 import importlib
 import importlib.util
 import inspect
+import pkgutil
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -21,7 +23,7 @@ ROOT = Path(__file__).parent.parent
 if not (ROOT / "docs").exists():
     pytest.skip("there are no documents beside the tests", allow_module_level=True)
 
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 FENCED = re.compile(r"^( *)```(\w*)\n(.*?)^\1```", re.M | re.S)
 each_document = pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.stem)
 
@@ -31,6 +33,7 @@ import torch, torch.distributed as dist
 dist.init_process_group("gloo", init_method="tcp://127.0.0.1:0", rank=0, world_size=1)
 logits = torch.randn(4, 100)
 """
+INSTALL = ROOT / "docs/install.md"
 BEFORE = {"distributed": ONE_RANK}
 ELSEWHERE = {"export"}  # in test_onnx.py, for it needs onnxruntime and a compiler
 
@@ -71,6 +74,23 @@ def test_commands_exist(path):
                 assert importlib.util.find_spec(module), line
 
 
+FOLDERS = [*(ROOT / name for name in ("csrc", "tests", "compile_examples", "docs"))]
+FOLDERS.append(Path(customops.__file__).parent)
+FILES = [f"/{path.as_posix()}" for folder in FOLDERS for path in folder.rglob("*.*")]
+
+
+@each_document
+def test_what_is_named_exists(path):
+    """Files of the source, and names in the package."""
+    if path.parent.name == "notes":  # of what is gone, too
+        return
+    text = FENCED.sub("", path.read_text())
+    named = set(re.findall(r"`([\w./]+\.(?:h|cpp|cu|cuh|py))`", text))
+    assert not [name for name in named if not any(file.endswith(f"/{name}") for file in FILES)]
+    for name in set(re.findall(r"`(customops(?:\.\w+)+)", text)):
+        pkgutil.resolve_name(name)
+
+
 @each_document
 def test_lines_fit(path):
     """Tables and pictures aside."""
@@ -97,7 +117,42 @@ def test_every_document_is_two_links_away():
     first = links(ROOT.resolve() / "README.md")
     found = first.union(*map(links, first))
     assert not [path for path in found if not path.exists()]
-    assert not [path for path in DOCUMENTS[1:] if path.stem != "index" and path not in found]
+    known = {ROOT / "README.md", *found}
+    assert not [path for path in DOCUMENTS if path.stem != "index" and path not in known]
+
+
+def test_every_file_of_tests_is_named():
+    """Beside the promise that it looks after, or below."""
+    text = (ROOT / "docs/testing.md").read_text()
+    rows = text.partition("| Promise |")[2].partition("\n\n")[0].splitlines()[2:]
+    named = {name.split()[0] for row in rows for name in row.split("|")[2].split(",")}
+    files = {path.stem.removeprefix("test_") for path in Path(__file__).parent.glob("test_*.py")}
+    assert named - {"all", "with"} <= files <= named | {*re.findall(r"`(\w+)`", text)}
+
+
+def test_versions_are_those_of_the_package():
+    """The lowest that it requires, and its own."""
+    torch = "{}.{}".format(*customops.version.MIN_TORCH)
+    python = re.search(r'requires-python = ">=(.+)"', (ROOT / "pyproject.toml").read_text())[1]
+    for path, texts in {
+        "README.md": (f"Python ≥ {python}, torch ≥ {torch}",),
+        "docs/install.md": (
+            f"every Python from {python} and every torch from {torch}:",
+            f"customops-{customops.__version__}+cpu-py3-none-manylinux",
+        ),
+        "CHANGELOG.md": (f"first.\n\n## {customops.__version__}\n",),
+        "docs/versioning.md": (f"| Python | {python} and", f"| torch | {torch} and"),
+        ".github/workflows/ci.yml": (f'"{python}", torch: "torch=={torch}.0"',),
+    }.items():
+        assert not [text for text in texts if text not in (ROOT / path).read_text()], path
+
+
+def test_the_sizes_of_wheels_are_those_that_are_checked():
+    said = re.findall(r"^\| `\+(c[pu])\w+` \|.*\| (\d+) MB \|$", INSTALL.read_text(), re.M)
+    allowed = runpy.run_path(str(ROOT / ".ci/check_dist.py"))["MOST_BYTES"]
+    assert {kind: int(size) * 10**6 for kind, size in said} == {
+        k[:2]: v for k, v in allowed.items()
+    }
 
 
 def test_figures_are_those_of_the_data():

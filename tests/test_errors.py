@@ -1,6 +1,7 @@
 """Bad input: the SPEC's table. The same text from eager, meta tensors and tracing."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -202,26 +203,31 @@ def test_nothing_happens_to_the_input(spec):
     assert x._version == version and torch.equal(x, torch.ones(2, 3))
 
 
-def run(code, **environment):
-    """Runs `code` in a fresh Python; returns its last line of errors."""
+def run(code, folder=None, **environment):
+    """Runs `code` in a fresh Python, in a folder; returns its last line of errors."""
     root = str(Path(customops.__file__).parent.parent)
     environment = {**os.environ, "PYTHONPATH": root, **environment}
     done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True
+        [sys.executable, "-c", code], cwd=folder, env=environment, capture_output=True, text=True
     )
     assert done.returncode == 1, done.stderr
     return done.stderr.strip().splitlines()[-1]
 
 
 def test_import_without_the_library_says_how_to_build_it(tmp_path):
-    error = run("import customops", REDUCEOPS_LIBRARY_DIR=str(tmp_path))
+    package = Path(customops.__file__).parent
+    without = shutil.ignore_patterns("lib", "__pycache__")
+    shutil.copytree(package, tmp_path / package.name, ignore=without)
+    error = run("import customops", tmp_path, PYTHONPATH="", REDUCEOPS_LIBRARY_DIR="")
     assert error.startswith("ImportError:")
-    assert "libreduceops.so" in error and "not built" in error and "make test" in error
+    assert "libreduceops.so" in error and "not built" in error and "make build" in error
 
 
-def test_a_library_folder_that_is_none(tmp_path):
-    error = run("import customops", REDUCEOPS_LIBRARY_DIR=str(tmp_path / "none"))
-    assert error.startswith("ImportError: REDUCEOPS_LIBRARY_DIR is") and "takes a folder" in error
+@pytest.mark.parametrize("folder", ["", "none"])
+def test_a_library_folder_without_a_library(folder, tmp_path):
+    error = run("import customops", REDUCEOPS_LIBRARY_DIR=str(tmp_path / folder))
+    assert error.startswith("ImportError: REDUCEOPS_LIBRARY_DIR is")
+    assert "takes a folder with libreduceops.so" in error
 
 
 def test_import_with_a_broken_library_says_why(tmp_path):
@@ -404,6 +410,13 @@ def test_dims_of_which_one_is_none(spec, dim, got):
     refuses(text, spec.function, torch.ones(2, 3), *spec.arguments(dim, False))
 
 
+@each_op
+def test_bytes_are_no_dims(spec):
+    takes = "an int, a sequence of ints or None" if spec.dims else "an int"
+    text = f"reduceops::{spec.name}: dim must be {takes}, got bytes"
+    refuses(text, spec.function, torch.ones(2, 3), *spec.arguments(b"\1", False))
+
+
 @pytest.mark.parametrize("spec", [s for s in OPS if not s.dims], ids=str)
 def test_where_one_dim_is_taken(spec):
     x = torch.ones(2, 3)
@@ -480,6 +493,7 @@ def test_names_of_arguments(spec):
 def test_modules_come_when_they_are_asked_for():
     code = (
         "import sys, customops\n"
+        "assert {*customops.__all__, 'inductor', 'plans'} <= {*dir(customops)}\n"
         "assert 'torch._inductor.lowering' not in sys.modules\n"
         "assert callable(customops.explain) and callable(customops.inductor_options)\n"
         "assert not hasattr(customops, 'nothing')\n"

@@ -15,6 +15,7 @@ from conftest import NO_CUDA
 from torch import nn
 
 import compile_examples.__main__ as demo
+import compile_examples.clients.__main__ as clients
 import customops
 from compile_examples import EXAMPLES, MORE_PROGRAMS, PROGRAMS, whole_model
 from compile_examples import level2_32_conv_scale_min as conv_scale_min
@@ -203,6 +204,14 @@ def test_demo(device):
     assert [(row[0], row[-1]) for row in rows] == expected
 
 
+def test_the_demo_names_every_program():
+    folder = ROOT / "compile_examples"
+    programs = {path for path in folder.rglob("*.py") if '"__main__":' in path.read_text()}
+    paths = (path.relative_to(folder).with_suffix("") for path in programs)
+    names = {".".join(path.parts).removesuffix(".__main__") for path in paths} - {"__main__"}
+    assert names == {*PROGRAMS, *MORE_PROGRAMS}
+
+
 SMALL = {
     "greedy_decoding": "--batch 2 --tokens 4 --vocabulary 500 --layers 1",
     "kmeans": "--points 300 --centroids 20 --width 8 --steps 3",
@@ -215,6 +224,22 @@ each_program = pytest.mark.parametrize("name", PROGRAMS)
 def test_client(name):
     pytest.importorskip(CLIENTS[name], reason="make clients installs it")
     importlib.import_module(f"compile_examples.clients.{name}").run()
+
+
+def test_a_client_that_fails_says_what_came_first(monkeypatch, capsys):
+    def fail(name, package):
+        try:
+            raise RuntimeError("operator torchvision::nms does not exist")
+        except RuntimeError as error:
+            raise ImportError("hidden") from error
+
+    monkeypatch.setattr(clients.importlib, "import_module", fail)
+    monkeypatch.setattr(clients, "CLIENTS", {"one": "torch", "other": "no_such_library"})
+    assert clients.main() == 1
+    failed, hint, skipped = capsys.readouterr().out.splitlines()
+    assert failed == "one: FAILED, RuntimeError: operator torchvision::nms does not exist"
+    assert f"is not for torch {torch.__version__}" in hint
+    assert skipped.startswith("other: skipped, for no_such_library is not installed")
 
 
 @each_program

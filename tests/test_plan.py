@@ -1,6 +1,7 @@
 """The plans, without a GPU: they cover every group and choose the walk meant for a shape."""
 
 import os
+import re
 
 import pytest
 import torch
@@ -256,9 +257,47 @@ def test_columns_over_dims_that_are_one_in_memory_are_read_in_its_order():
     plan = cuda_plan(x, (0, 2))
     assert plan.walk == Walk.BULK_COLUMNS and plan.mapped and plan.parts == 1024
     assert not cuda_plan(empty(1024, 4096, 57), (0, 1)).mapped
-    # So many parts that their candidates do not fit the workspace.
+    # So many parts that their candidates do not fit the workspace; as columns they do.
     x = torch.empty_strided((512, 57, 65536), (57, 1, 29184), device="meta")
-    assert cuda_plan(x, (0, 2)).walk == Walk.COLUMNS
+    assert cuda_plan(x, (0, 2), tuning={"fold": 0}).walk == Walk.COLUMNS
+    assert cuda_plan(x, (0, 2)).folded == 512
+
+
+@pytest.mark.parametrize(
+    "sizes, strides, dims, dtype",
+    [
+        # Reduced dims on either side of the kept one.
+        ((4, 16, 16384, 65, 3), (51118080, 3194880, 195, 3, 1), (0, 1, 2, 4), torch.int16),
+        ((2004, 19, 5, 128), (95, 5, 1, 190380), (0, 2, 3), torch.int16),
+        ((698, 15, 15, 64, 3), (43200, 2880, 192, 3, 1), (0, 1, 4), torch.float32),
+        ((1000, 1631, 74), (120694, 74, 1), (0, 2), torch.float32),
+        # Narrow columns over several dims.
+        ((16, 4, 131072, 6), (9437184, 786432, 6, 1), (0, 2), torch.bool),
+        ((42, 806, 54, 32), (1, 42, 33852, 1828008), (1, 2), torch.bfloat16),
+        ((2929, 1900, 8), (15200, 8, 1), (1,), torch.uint8),
+    ],
+)
+def test_columns_are_folded_to_be_wide(sizes, strides, dims, dtype):
+    x = torch.empty_strided(sizes, strides, dtype=dtype, device="meta")
+    plan = cuda_plan(x, dims)
+    assert plan.folded > 1 and plan.walk in {Walk.COLUMNS, Walk.BULK_COLUMNS}
+    assert cuda_plan(x, dims, tuning={"fold": 0}).folded == 1
+    outputs, walk = outputs_and_walk(x, dims)
+    assert walk % plan.folded == 0 and plan.parts * plan.part_extent >= walk // plan.folded
+    assert outputs * plan.partial_results * plan.candidate_bytes <= WORKSPACE
+
+
+def test_what_is_fast_already_is_not_folded():
+    for shape in ((128, 4096, 4095), (16, 21, 512, 512), (64, 151936), (8388608, 8), (1000, 4099)):
+        for dim in range(len(shape)):
+            assert cuda_plan(empty(*shape), [dim]).folded == 1
+    x, forced = empty(1000, 1631, 74), {"fold": 1 << 20}
+    assert cuda_plan(x, [0, 2], tuning=forced).folded > 1
+    mask = empty(1000, 1631, 74, dtype=torch.bool)  # of what is no extreme there is no such kernel
+    assert cuda_plan(x, [0, 2], tuning=forced, mask=mask).folded == 1
+    assert cuda_plan(x, [0, 2], tuning=forced, softmax=True).folded == 1
+    # So many columns that their candidates do not fit the workspace.
+    assert cuda_plan(empty(1000, 1800, 74), [0, 2], tuning=forced).folded == 1
 
 
 @pytest.mark.parametrize("kind", WALKS, ids=lambda kind: f"{kind[0].name.lower()}, {kind[1]}")
@@ -511,8 +550,9 @@ def test_another_walk_than_the_usual_one_must_be_cheaper_by_the_margin():
         (usual,) = (c for c in plan.candidates if c.usual)
         assert cuda_plan(x, case.dims, tuning={"margin": 0}) == usual.plan
         (taken,) = (c for c in plan.candidates if c.plan == plan)
-        assert taken.usual or taken.microseconds < usual.microseconds * 0.9501
-        changed += not taken.usual
+        if plan.folded == 1:
+            assert taken.usual or taken.microseconds < usual.microseconds * 0.9501
+            changed += not taken.usual
     assert 0 < changed < 40
 
 
@@ -524,11 +564,69 @@ def test_the_table_of_candidates_says_which_is_taken():
 
 @pytest.mark.parametrize("plan", [explain, cuda_plan, cpu_plan])
 def test_arguments_of_a_wrong_type(plan):
-    with pytest.raises(TypeError, match="^reduceops::explain: self must be a Tensor, got tuple"):
+    with pytest.raises(TypeError, match="^reduceops::explain: input must be a Tensor, got tuple"):
         plan((3, 4), 1)
     for dim in ("1", 1.5, True):
         with pytest.raises(TypeError, match="^reduceops::explain: dim must be an int, a sequence"):
             plan(empty(3, 4), dim)
+
+
+MASK = torch.ones(4, dtype=torch.bool)
+
+
+@pytest.mark.parametrize(
+    "plan, options, kind, text",
+    [
+        (cuda_plan, {"multiprocessors": 0}, ValueError, "multiprocessors is 0; it takes 1 to"),
+        (explain, {"multiprocessors": -1}, ValueError, "multiprocessors is -1"),
+        (explain, {"multiprocessors": 1 << 31}, ValueError, "multiprocessors is 2147483648"),
+        (explain, {"multiprocessors": 1.5}, TypeError, "multiprocessors must be an int, got float"),
+        (explain, {"address": -1}, ValueError, "address is -1; it takes 0 to"),
+        (explain, {"address": 1 << 63}, ValueError, "address is"),
+        (explain, {"tuning": {"walk": "rows"}}, TypeError, "walk must be an int, got str"),
+        (cpu_plan, {"threads": 0}, ValueError, "threads is 0; it takes 1 to"),
+        (cpu_plan, {"threads": "2"}, TypeError, "threads must be an int, got str"),
+        *(
+            (plan, options, kind, text)
+            for plan in (cuda_plan, cpu_plan)
+            for options, kind, text in (
+                ({"mask": [True]}, TypeError, "mask must be a bool tensor or None, got list"),
+                ({"mask": MASK.int()}, RuntimeError, "mask must be a bool tensor, got int32"),
+                ({"mask": MASK[:3]}, RuntimeError, "does not broadcast to the input's [3, 4]"),
+                ({"input": empty(3, 4).to(torch.complex64)}, RuntimeError, "complex64 is not"),
+                ({"input": torch.eye(3).to_sparse()}, RuntimeError, "must be a strided tensor"),
+            )
+        ),
+    ],
+)
+def test_what_no_plan_can_be_made_for(plan, options, kind, text):
+    with pytest.raises(kind, match=re.escape(text)):
+        plan(**{"input": empty(3, 4), "dim": 1, **options})
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+@pytest.mark.parametrize("plan", [cuda_plan, cpu_plan])
+def test_the_mask_of_a_plan_is_on_any_device(plan, device):
+    plan(empty(3, 4), 1, mask=MASK.to(device))
+    plan(torch.ones(3, 4), 1, mask=MASK.to(device))
+
+
+@pytest.mark.parametrize(
+    "arguments, text",
+    [
+        (["64", "0"], "an empty tensor"),
+        (["64", "--dim", "1"], "dim 1 is out of range"),
+        (["64", "--dim", "0", "--dim", "0"], "appears twice"),
+        (["-4"], "negative"),
+        (["64", "--strides", "-1"], "a stride is negative"),
+        (["64", "--dtype", "complex64"], "complex64 is not supported"),
+        (["64", "64", "--strides", "1"], "a stride for each size"),
+    ],
+)
+def test_a_command_line_that_no_plan_can_be_made_for(arguments, text, capsys):
+    with pytest.raises(SystemExit) as status:
+        main(arguments)
+    assert status.value.code == 2 and text in capsys.readouterr().err
 
 
 def test_the_table_of_candidates_is_printed(capsys):

@@ -123,3 +123,16 @@ def test_bad_scales(end, device):
         getattr(torch.ops.reduceops, f"scale_{end}")([1.0], torch.tensor(2.0))
     with pytest.raises(IndexError, match="dim 5 is out of range"):
         ours(end)(x, torch.tensor(2.0, device=device), 5)
+
+
+@pytest.mark.parametrize("op", ["scale_min", "scale_max", "conv2d_scale_min", "conv2d_scale_max"])
+@pytest.mark.parametrize(
+    "name, value", [("dim", 1.7), ("dim", "1"), ("dim", None), ("keepdim", "no")]
+)
+def test_an_operator_takes_no_other_types_with_a_tensor_for_its_scale(op, name, value):
+    """As with a number, whose schema refuses them."""
+    x, weight = torch.randn(2, 3, 4, 4), torch.randn(2, 3, 1, 1)
+    inputs = (x, weight, None) if op.startswith("conv2d") else (x,)
+    for scale in (2.0, torch.tensor(2.0)):
+        with pytest.raises((TypeError, RuntimeError), match=name):
+            getattr(torch.ops.reduceops, op)(*inputs, scale, **{name: value})

@@ -5,6 +5,8 @@ import importlib
 import importlib.util
 import sys
 
+import torch
+
 from . import CLIENTS
 
 
@@ -18,7 +20,11 @@ def main() -> int:
             print(f"{name}: {importlib.import_module(f'.{name}', __package__).run()}", flush=True)
         except Exception as error:  # of a client whose library is broken, too
             failed = True
+            while before := error.__cause__ or error.__context__:  # transformers hides it
+                error = before
             print(f"{name}: FAILED, {type(error).__name__}: {error}")
+            if "torchvision::" in str(error):
+                print(f"    it is not for torch {torch.__version__}: install both at once")
     return int(failed)
 
 

@@ -27,4 +27,4 @@ def run() -> str:
     with customops.enable():
         compiled = model.generate(prompt, **options)
     assert torch.equal(compiled, expected), "compiled, the tokens differ from torch's"
-    return f"{expected.shape[0]} × {TOKENS} tokens, eager and compiled, equal to torch's"
+    return f"{expected.shape[0]} x {TOKENS} tokens, eager and compiled, equal to torch's"

@@ -31,14 +31,15 @@ struct Item {
     Item item;
     const Dim inner = p.axes()[0];
     const auto [unit, rank] = split(number, p.plan.cluster);
-    const auto [group, tile] = p.plan.parts == 1 ? Split{0, unit} : split(unit, p.plan.tiles);
+    const auto [group, tile] =
+        p.plan.parts == 1 ? Split{0, unit} : split(unit, p.plan.bulk_columns.tiles);
     const int64_t part = group * p.plan.cluster + rank;
-    const auto [outer, across] = split(tile, p.plan.across);
+    const auto [outer, across] = split(tile, p.plan.bulk_columns.across);
     item.outer = outer;
     item.part = part;
     item.group = group;
-    item.column = across * p.plan.tile;
-    item.columns = std::min(p.plan.tile, inner.size - item.column);
+    item.column = across * p.plan.bulk_columns.tile;
+    item.columns = std::min(p.plan.bulk_columns.tile, inner.size - item.column);
     item.begin = part * p.plan.part_extent;
     item.stop = std::max(item.begin, std::min(item.begin + p.plan.part_extent, p.walk));
     item.offset = place(p.axes() + 1, p.axis_count - 1, outer).offset + item.column;
@@ -58,7 +59,7 @@ struct Item {
 // Rows apart from each other: each lane of the producing warp copies some of them.
 __device__ inline void fill_rows(const Problem& p, const Ring& ring, Turn turn, const char* first,
                                  uint32_t rows, int64_t pitch, int64_t width) {
-  const uint32_t lane = threadIdx.x % 32, stage_pitch = p.plan.stage_pitch;
+  const uint32_t lane = threadIdx.x % 32, stage_pitch = p.plan.bulk_columns.stage_pitch;
   char* buffer = ring.buffer(turn) + lead_of(first);
   ring.wait_empty(turn);
   uint32_t bytes = 0;
@@ -85,13 +86,15 @@ template <class Key>
 __device__ void produce(const Problem& p, const Ring& ring) {
   const int64_t pitch = p.reduced()[0].stride * int64_t(sizeof(Key));
   Turn turn;
-  for (int64_t number = blockIdx.x; number < p.plan.tiles * p.plan.parts; number += gridDim.x) {
+  for (int64_t number = blockIdx.x; number < p.plan.bulk_columns.tiles * p.plan.parts;
+       number += gridDim.x) {
     const Item item = Item::of<Key>(p, number);
     const int64_t width = item.columns * int64_t(sizeof(Key));
-    for (int64_t j = item.begin; j < item.stop; j += p.plan.stage_rows) {
-      const auto rows = static_cast<uint32_t>(std::min<int64_t>(p.plan.stage_rows, item.stop - j));
+    for (int64_t j = item.begin; j < item.stop; j += p.plan.bulk_columns.stage_rows) {
+      const auto rows =
+          static_cast<uint32_t>(std::min<int64_t>(p.plan.bulk_columns.stage_rows, item.stop - j));
       const char* first = item.origin + j * pitch;
-      if (!p.plan.contiguous) {
+      if (!p.plan.bulk_columns.contiguous) {
         fill_rows(p, ring, turn, first, rows, pitch, width);
       } else if (threadIdx.x % 32 == 0) {
         ring.fill(turn, first, first + (rows - 1) * pitch + width, p.whole_blocks);
@@ -108,21 +111,22 @@ __device__ void read(const Problem& p, Element element, const Ring& ring, char* 
   using S = Slots<Element>;
   using Key = typename S::Key;
   constexpr int kSlotBytes = sizeof(typename S::Slot), kElements = S::kElements;
-  const uint32_t lanes = p.plan.lanes, shares = p.plan.shares;
+  const uint32_t lanes = p.plan.bulk_columns.lanes, shares = p.plan.bulk_columns.shares;
   const uint32_t lane = threadIdx.x % lanes, share = threadIdx.x / lanes;
   const uint32_t first_slot = kSlots > 1 ? lane / 32 * 32 * kSlots + lane % 32 : lane;
   const Dim along = p.reduced()[0];
   const int64_t pitch = along.stride * int64_t(sizeof(Key));
   constexpr int kRowsAtOnce = rows_at_once(sizeof(Key));
-  const uint32_t stage_pitch = p.plan.stage_pitch;
-  const uint32_t stage_rows = p.plan.stage_rows;
+  const uint32_t stage_pitch = p.plan.bulk_columns.stage_pitch;
+  const uint32_t stage_rows = p.plan.bulk_columns.stage_rows;
   const bool alone = shares == 1 && p.plan.cluster == 1;
   // The columns that threads keep at once: all of a tile, unless a stage holds all of its rows.
-  const auto subtile = static_cast<uint32_t>(p.plan.subtile);
-  const auto tile_columns = static_cast<uint32_t>(p.plan.tile);
+  const auto subtile = static_cast<uint32_t>(p.plan.bulk_columns.subtile);
+  const auto tile_columns = static_cast<uint32_t>(p.plan.bulk_columns.tile);
   auto* nears = reinterpret_cast<Near<Key>*>(scratch);  // [shares][tile]
   Turn stage;
-  for (int64_t number = blockIdx.x; number < p.plan.tiles * p.plan.parts; number += gridDim.x) {
+  for (int64_t number = blockIdx.x; number < p.plan.bulk_columns.tiles * p.plan.parts;
+       number += gridDim.x) {
     const Item item = Item::of<Key>(p, number);
     const auto columns = static_cast<uint32_t>(item.columns);
     for (uint32_t left = 0; left < columns; left += subtile) {
@@ -271,8 +275,8 @@ __global__ void __launch_bounds__(kReaders + kProducers, 2)
   using Key = typename Element::Key;
   char* shared = dynamic_shared();
   if (p.candidates) let_next_launch();
-  const Ring ring(shared, p.plan.stages, p.plan.stage_bytes);
-  char* scratch = p.plan.cluster > 1 ? shared : shared + ring_bytes(p.plan);
+  const Ring ring(shared, p.plan.bulk_columns.stages, p.plan.bulk_columns.stage_bytes);
+  char* scratch = p.plan.cluster > 1 ? shared : shared + ring_bytes(p.plan.bulk_columns);
   if (threadIdx.x >= blockDim.x - kProducers) {
     produce<Key>(p, ring);
   } else {
@@ -295,7 +299,7 @@ void launch_in_memory(const Reduction& r, const Problem& problem, void* stream) 
   visit_input_element(r, [&](auto element) {
     using Element = decltype(element);
     constexpr int kSlots = slots_per_reader(sizeof(typename Element::Key));
-    if (problem.plan.vector) {
+    if (problem.plan.bulk_columns.vector) {
       launch_ring<bulk_columns<kSlots, Element>>(r, problem, element, stream);
     } else {
       launch_ring<bulk_columns<1, Element>>(r, problem, element, stream);
@@ -306,7 +310,7 @@ void launch_in_memory(const Reduction& r, const Problem& problem, void* stream) 
 }  // namespace
 
 void launch_bulk_columns(const Reduction& r, const Problem& problem, void* stream) {
-  if (!problem.plan.mapped) return launch_in_memory(r, problem, stream);
+  if (!problem.plan.bulk_columns.mapped) return launch_in_memory(r, problem, stream);
   Problem in_memory = problem;
   const Dims reduced = by_stride(r.groups.reduced);
   std::copy_n(reduced.dim, reduced.count, in_memory.dims + in_memory.kept_count);

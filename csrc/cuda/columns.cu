@@ -7,20 +7,20 @@ void launch_columns(const Reduction& r, const Problem& problem, void* stream) {
   const Plan& plan = problem.plan;
   const int64_t bytes = r.dtype->bytes;
   // Of 32 bits it is no gain where nothing is combined and results are scattered.
-  const bool pays = bytes <= 2 || plan.shares > 1 || problem.in_order;
+  const bool pays = bytes <= 2 || plan.columns.shares > 1 || problem.in_order;
   if (pays && is_packed(plan, problem.reduced_count, bytes))
     return launch_packed_columns(r, problem, stream);
   visit_input_element(r, [&](auto element) {
     using Element = decltype(element);
     const Stored<Element> source{element};
     if constexpr (sizeof(typename Element::Key) <= 2) {
-      if (plan.realigned) {
+      if (plan.columns.realigned) {
         const Realigned<Element> anywhere{source, problem.end};
         return launch_columns_of<true>(problem, anywhere, Extreme(), stream);
       }
     }
-    plan.vector ? launch_columns_of<true>(problem, source, Extreme(), stream)
-                : launch_columns_of<false>(problem, source, Extreme(), stream);
+    plan.columns.vector ? launch_columns_of<true>(problem, source, Extreme(), stream)
+                        : launch_columns_of<false>(problem, source, Extreme(), stream);
   });
 }
 

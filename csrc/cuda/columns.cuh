@@ -18,7 +18,7 @@ constexpr int kPitch = kThreads + 1;  // of states in shared memory; odd, for it
 
 // Whether each thread has all of its columns, and writes their results itself.
 __host__ __device__ inline bool alone(const Problem& p) {
-  return p.plan.shares == 1 && p.reduced_count == 1;
+  return p.plan.columns.shares == 1 && p.reduced_count == 1;
 }
 
 // Whether threads lie over the groups of a block before they share columns: where columns are few
@@ -36,10 +36,10 @@ struct TileOfColumns {
 template <class Source>
 __device__ TileOfColumns tile_of_columns(const Problem& p, int64_t tile) {
   if (Source::kMasked && is_mask_across(p.axes(), p.axis_count)) {
-    const auto [across, outer] = split(tile, p.plan.tiles / p.plan.across);
+    const auto [across, outer] = split(tile, p.plan.columns.tiles / p.plan.columns.across);
     return {outer, across};
   }
-  const auto [outer, across] = split(tile, p.plan.across);
+  const auto [outer, across] = split(tile, p.plan.columns.across);
   return {outer, across};
 }
 
@@ -84,7 +84,7 @@ class FlatPositions {
 template <int kWidth, class Source, class Reducer, class State>
 __device__ void combine_shares(const Problem& p, const Source& source, const Reducer& reducer,
                                const State* states, bool by_groups, int64_t unit, int64_t part) {
-  const uint32_t lanes = p.plan.lanes, shares = p.plan.shares;
+  const uint32_t lanes = p.plan.columns.lanes, shares = p.plan.columns.shares;
   const uint32_t groups = p.plan.threads / (lanes * shares), columns = lanes * kWidth;
   const uint32_t takers = std::clamp<uint32_t>(shares / kWidth, 1, 32);  // of a column
   const Dim inner = p.axes()[0];
@@ -100,7 +100,8 @@ __device__ void combine_shares(const Problem& p, const Source& source, const Red
     const int64_t tile = unit * groups + group;
     const auto [outer, across] = tile_of_columns<Source>(p, tile);
     const int64_t column = across * columns + here;
-    if (taker > 0 || group >= groups || tile >= p.plan.tiles || column >= inner.size) continue;
+    if (taker > 0 || group >= groups || tile >= p.plan.columns.tiles || column >= inner.size)
+      continue;
     const int64_t offset =
         place(p.axes() + 1, p.axis_count - 1, outer).offset + column * inner.stride;
     typename Reducer::template State<typename Source::Key, int64_t> found;
@@ -171,7 +172,8 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   constexpr int kSlots = kVector ? kLoadBytes / sizeof(typename S::Slot) : 1;
   auto* states = reinterpret_cast<State*>(dynamic_shared());
   if (p.candidates) let_next_launch();
-  const uint32_t lanes = p.plan.lanes, shares = p.plan.shares;  // shares: a power of two
+  const uint32_t lanes = p.plan.columns.lanes,
+                 shares = p.plan.columns.shares;  // shares: a power of two
   const uint32_t column_of = threadIdx.x / lanes, lane = threadIdx.x - column_of * lanes;
   const int shares_log2 = log2_of(shares);
   const uint32_t groups = p.plan.threads / (lanes * shares);
@@ -188,7 +190,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
     const auto [outer, across] = tile_of_columns<Source>(p, tile);
     const int64_t column = (across * lanes + lane) * kWidth;
     const bool inside =
-        group < groups && share < shares && tile < p.plan.tiles && column < inner.size;
+        group < groups && share < shares && tile < p.plan.columns.tiles && column < inner.size;
     const int64_t begin = part * p.plan.part_extent,
                   stop = std::min(begin + p.plan.part_extent, p.walk);
     // Of positions begin + share + turn * shares.
@@ -209,7 +211,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
         FlatPositions<Source> at_position(p, source, base);
         f([&](uint32_t turn) {
           const int64_t position = begin + share + int64_t(turn) * shares;
-          if (p.plan.flat) return at_position(static_cast<uint32_t>(position));
+          if (p.plan.columns.flat) return at_position(static_cast<uint32_t>(position));
           return source.move(base, p.reduced(), p.reduced_count, position).at;
         });
       }

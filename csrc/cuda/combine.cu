@@ -3,9 +3,11 @@
 
 namespace reduceops::cuda {
 
-void launch_combine(const Reduction& r, const Problem& problem, bool early, void* stream) {
+void launch_combine(const Reduction& r, const Problem& problem, const FoldedColumns& columns,
+                    bool early, void* stream) {
   visit_element(r, [&](auto element) {
-    launch_combine_of(problem, Stored<decltype(element)>{element}, Extreme(), early, stream);
+    const Stored<decltype(element)> source{element};
+    launch_combine_of(problem, columns, source, Extreme(), early, stream);
   });
 }
 

@@ -10,6 +10,7 @@
 #pragma once
 
 #include "cuda/device.cuh"
+#include "cuda/fold.h"
 
 namespace reduceops::cuda {
 
@@ -113,14 +114,16 @@ __device__ void emit(const Problem& p, const Source& source, const Reducer& redu
   }
 }
 
-constexpr int kCombiners = 256;  // threads per block
+constexpr int64_t kManyCombiners = 1 << 18;  // threads that are enough for any GPU
 
-// The second kernel: as many lanes per output as it has parts, at most a block, for what takes time
-// is to wait for one load after the other. At most 1 MiB is read; bound by launch latency.
+// The second kernel: as many lanes per output as it has candidates, at most a block, for what takes
+// time is to wait for one load after the other. At most 1 MiB is read; bound by launch latency.
 template <class Source, class Reducer>
-__global__ void combine_parts(const __grid_constant__ Problem p, const Source source,
+__global__ void combine_parts(const __grid_constant__ Problem p,
+                              const __grid_constant__ FoldedColumns columns, const Source source,
                               const Reducer reducer, int lanes) {
   using State = typename Reducer::template Stored<typename Source::Key>;
+  constexpr int kAtOnce = 4;  // loads in flight
   __shared__ State warps[kCombiners / 32];
   const int64_t parts = p.plan.candidates();
   const int64_t number = (blockIdx.x * int64_t(kCombiners) + threadIdx.x) >> log2_of(lanes);
@@ -129,12 +132,29 @@ __global__ void combine_parts(const __grid_constant__ Problem p, const Source so
   // What takes divisions is found while the parts are not there yet.
   const int64_t output = inside ? number : 0;
   const int64_t offset = place(p.axes(), p.axis_count, output).offset, to = p.result(output);
+  const int64_t first = columns.first(output) * parts, count = columns.of_output * parts;
+  const auto candidate = [&](int64_t i) {
+    State found;
+    if (columns.count == 0) {
+      get(p.candidates, first + i, found);
+    } else {
+      const auto [number, part] = split(i, parts);
+      const Place column = place(columns.dims, columns.count, number);
+      get(p.candidates, first + column.offset * parts + part, found);
+      if (!found.none()) found.index += column.step;
+    }
+    return found;
+  };
   wait_for_previous();
   State state;
-  for (int64_t part = lane; part < parts && inside; part += lanes) {
-    State other;
-    get(p.candidates, output * parts + part, other);
-    merge(state, other);
+  for (int64_t i = lane; i < count && inside; i += kAtOnce * lanes) {
+    State found[kAtOnce];
+#pragma unroll
+    for (int r = 0; r < kAtOnce; ++r) {
+      if (i + r * lanes < count) found[r] = candidate(i + r * lanes);
+    }
+#pragma unroll
+    for (int r = 0; r < kAtOnce; ++r) merge(state, found[r]);
   }
   state = block_combine(state, lane, lanes, warps);
   if (lane > 0 || !inside) return;
@@ -144,21 +164,23 @@ __global__ void combine_parts(const __grid_constant__ Problem p, const Source so
 
 // `early`: it may begin before what the stream does before it has ended, for which it then waits.
 template <class Source, class Reducer>
-void launch_combine_of(const Problem& problem, const Source& source, const Reducer& reducer,
-                       bool early, void* stream) {
+void launch_combine_of(const Problem& problem, const FoldedColumns& columns, const Source& source,
+                       const Reducer& reducer, bool early, void* stream) {
   cudaLaunchAttribute serialization;
   serialization.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   serialization.val.programmaticStreamSerializationAllowed = 1;
-  const int64_t parts = problem.plan.candidates();
-  const int64_t lanes = std::min<int64_t>(kCombiners, ceil_pow2(parts));
+  const int64_t count = columns.of_output * problem.plan.candidates();
+  int64_t lanes = std::min<int64_t>(kCombiners, ceil_pow2(count));
+  // Where there are threads enough, neighbours better have neighbouring outputs.
+  while (lanes > 1 && problem.outputs * lanes > kManyCombiners) lanes /= 2;
   cudaLaunchConfig_t config{};
   config.gridDim = static_cast<unsigned>(ceil_div(problem.outputs * lanes, kCombiners));
   config.blockDim = kCombiners;
   config.stream = static_cast<cudaStream_t>(stream);
   config.attrs = &serialization;
   config.numAttrs = early;
-  check(cudaLaunchKernelEx(&config, combine_parts<Source, Reducer>, problem, source, reducer,
-                           static_cast<int>(lanes)));
+  check(cudaLaunchKernelEx(&config, combine_parts<Source, Reducer>, problem, columns, source,
+                           reducer, static_cast<int>(lanes)));
 }
 
 }  // namespace reduceops::cuda

@@ -16,6 +16,7 @@
 #include "cuda/make_plan.h"
 #include "cuda/one_shot.h"
 #include "cuda/pack.h"
+#include "cuda/repeat.h"
 #include "distributed.h"
 #include "operators.h"
 #include "registration.h"
@@ -191,26 +192,36 @@ Task task_of(const Reduction& r) {
   return r.mask ? Task::kMasked : r.softmax ? Task::kSoftmax : Task::kExtreme;
 }
 
-Plan plan_of(Reduction& r, int64_t stores) {
+FoldedPlan plan_of(Reduction& r, int64_t stores) {
   arrange(r.groups, r.dtype->bytes);
   order_by_mask(r.groups);
   return make_plan(r.groups, r.dtype->bytes, reinterpret_cast<int64_t>(r.input),
                    device_of(r.device_index).limits, tuning(), task_of(r), stores);
 }
 
+// `problem` is that of the whole groups, by which candidates of their columns are combined.
+void launch_folded(const Reduction& r, const FoldedPlan& plan, const Problem& problem, bool early,
+                   void* stream) {
+  const Folded folded(r.groups, plan.fold);
+  Reduction columns = r;
+  columns.groups = folded.groups;
+  launch_walk(columns, make_problem(columns, plan, problem.candidates.workspace), stream);
+  launch_combine(r, problem, folded.columns, early, stream);
+}
+
 // With `pairs`, stores these in place of indices and values.
-void launch(const Reduction& r, const Plan& plan, const Words& pairs, void* stream) {
+void launch(const Reduction& r, const FoldedPlan& plan, const Words& pairs, void* stream) {
   const Device& device = device_of(r.device_index);
   std::optional<Tensor> workspace;
-  if (plan.split())
-    workspace.emplace(
-        empty_bytes(r.groups.outputs * plan.candidates() * plan.candidate_bytes, r.device_index));
+  if (const int64_t of_output = plan.workspace_of_output())
+    workspace.emplace(empty_bytes(r.groups.outputs * of_output, r.device_index));
   Problem problem = make_problem(r, plan, workspace ? workspace->mutable_data() : nullptr);
   problem.out.pairs = pairs;
   switch (task_of(r)) {
     case Task::kExtreme:
+      if (plan.is_folded()) return launch_folded(r, plan, problem, device.early_launch, stream);
       launch_walk(r, problem, stream);
-      if (plan.has_combine()) launch_combine(r, problem, device.early_launch, stream);
+      if (plan.has_combine()) launch_combine(r, problem, {}, device.early_launch, stream);
       break;
     case Task::kMasked:
       launch_masked(r, problem, device.early_launch, stream);
@@ -219,25 +230,68 @@ void launch(const Reduction& r, const Plan& plan, const Words& pairs, void* stre
       launch_softmax(r, problem, device.early_launch, stream);
       break;
   }
-  if (r.groups.copies > 1 && plan.walk != Walk::kFill) launch_repeat(r, stream);
 }
 
-// Results by a plan for the reduction, or by a better one: where a mask hides whole groups, they
-// are reduced without it, and it is looked at afterwards.
-void launch_results(const Reduction& r, const Plan& plan, int64_t stores, void* stream) {
-  if (!r.mask || plan.walk == Walk::kSmall || !is_mask_of_groups(r.groups))
-    return launch(r, plan, {}, stream);
+// Memory for so many results, where `r` then stores them.
+Tensor hold_results(Reduction& r, int64_t count) {
+  const int64_t value_bytes = r.values ? round_up(count * r.dtype->bytes, kLoadBytes) : 0;
+  const int64_t index_bytes = r.indices ? count * r.index_bytes : 0;
+  Tensor results = empty_bytes(value_bytes + index_bytes, r.device_index);
+  auto* at = static_cast<char*>(results.mutable_data());
+  if (r.values) r.values = at;
+  if (r.indices) r.indices = at + value_bytes;
+  return results;
+}
+
+void copy_results(const Reduction& from, const Reduction& to, int64_t count, void* stream) {
+  const auto copy = [&](const void* source, void* target, int64_t bytes) {
+    if (target)
+      check(cudaMemcpyAsync(target, source, count * bytes, cudaMemcpyDeviceToDevice,
+                            static_cast<cudaStream_t>(stream)));
+  };
+  copy(from.indices, to.indices, from.index_bytes);
+  copy(from.values, to.values, from.dtype->bytes);
+}
+
+// Nothing is taken beside the results but a workspace: what it has no room for is first put where
+// other results go.
+void launch_and_repeat(Reduction& r, int64_t stores, void* stream) {
+  if (!has_repeats(r.groups, task_of(r))) return launch(r, plan_of(r, stores), {}, stream);
+  const int64_t bytes = (r.indices ? r.index_bytes : 0) + (r.values ? r.dtype->bytes : 0);
+  const int64_t most = (kWorkspaceBytes - kLoadBytes) / bytes;
+  Reduction once = r;
+  once.groups = without_repeats(r.groups);
+  const FoldedPlan plan = plan_of(once, stores);
+  if (once.groups.outputs * (bytes + plan.workspace_of_output()) <= kWorkspaceBytes - kLoadBytes) {
+    const Tensor results = hold_results(once, once.groups.outputs);
+    launch(once, plan, {}, stream);
+    return launch_repeat(r, once, 0, r.groups.outputs * r.groups.copies, stream);
+  }
+  launch(once, plan, {}, stream);
+  std::optional<Tensor> workspace;
+  const auto hold = [&](Reduction& some, int64_t count) {
+    workspace.emplace(hold_results(some, count));
+    copy_results(r, some, count, stream);
+  };
+  repeat_in_place(r, most, hold, stream);
+}
+
+// Where a mask hides whole groups, they are reduced without it, and it is looked at afterwards;
+// but one kernel is faster than two on small inputs.
+void launch_results(Reduction& r, int64_t stores, void* stream) {
+  if (!r.mask || !is_mask_of_groups(r.groups)) return launch_and_repeat(r, stores, stream);
   Reduction all = r;
+  if (plan_of(all, stores).walk == Walk::kSmall) return launch_and_repeat(r, stores, stream);
   all.mask = nullptr;
   all.groups = without_mask(r.groups);
-  launch(all, plan_of(all, stores), {}, stream);
+  launch_and_repeat(all, stores, stream);
   launch_hide(r, stream);
 }
 
 void run(Reduction& r) {
   const DeviceGuard guard(r.device_index);
   const int64_t stores = (r.indices != nullptr) + (r.values != nullptr);
-  launch_results(r, plan_of(r, stores), stores, current_stream(r.device_index));
+  launch_results(r, stores, current_stream(r.device_index));
 }
 
 // What a walk could not store as pairs, what a mask may hide, and what is not yet the index in all
@@ -247,11 +301,13 @@ void run_pairs(Reduction& r, Packing& p) {
   void* stream = current_stream(r.device_index);
   const Groups& groups = r.groups;
   if (groups.extent == 0 || groups.outputs == 0) return launch_pack(p, *r.dtype, stream);
-  const Plan plan = plan_of(r, 1);
-  if (stores_pairs(plan.walk) && groups.copies == 1 && p.shard.dims <= 1 && !r.mask) {
-    r.indices = nullptr;
-    r.values = p.to.words;
-    return launch(r, plan, p.to, stream);
+  if (groups.copies == 1 && p.shard.dims <= 1 && !r.mask) {
+    const FoldedPlan plan = plan_of(r, 1);
+    if (stores_pairs(plan.walk)) {
+      r.indices = nullptr;
+      r.values = p.to.words;
+      return launch(r, plan, p.to, stream);
+    }
   }
   // Not among the words, which are not aligned for stores of several results.
   const int64_t value_bytes = round_up(p.to.count * r.dtype->bytes, kLoadBytes);
@@ -261,7 +317,7 @@ void run_pairs(Reduction& r, Packing& p) {
   r.indices = static_cast<char*>(r.values) + value_bytes;
   p.indices = static_cast<const int64_t*>(r.indices);
   r.index_bytes = sizeof(int64_t);
-  launch_results(r, plan, 2, stream);
+  launch_results(r, 2, stream);
   launch_pack(p, *r.dtype, stream);
 }
 

@@ -190,7 +190,7 @@ void launch_exchange(const Reduction& r, const Problem& problem, void* stream) {
   visit_input_element(r, [&](auto element) {
     using Element = decltype(element);
     const ExchangeProblem p(problem, r.groups, sizeof(typename Element::Key));
-    const auto kernel = problem.plan.vector ? exchange<true, Element> : exchange<false, Element>;
+    const auto kernel = p.plan.vector ? exchange<true, Element> : exchange<false, Element>;
     launch(kernel, problem.plan, p, element, stream, shared_bytes(p.plan));
   });
 }

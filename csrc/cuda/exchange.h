@@ -16,6 +16,7 @@ struct Exchange {
   static constexpr int64_t kLeastNeighbours = 8;  // results of a tile side by side
   static constexpr int64_t kLeadBytes = sizeof(int64_t) + sizeof(uint16_t);  // of a group
 
+  bool vector;       // slots of neighbouring columns are read
   int64_t columns;   // of a tile
   int64_t chunks;    // tiles that are side by side over the columns
   int64_t groups;    // of a tile

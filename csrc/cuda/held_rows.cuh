@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(kBatches ? kWholeThreads : kThreads,
   constexpr uint32_t kWidth = Vector<Key>::kWidth;
   if (kBatches && p.candidates) let_next_launch();
   if (kBatches && p.plan.cluster > 1) cluster_arrive();
-  const uint32_t threads = p.plan.lanes;  // to a row
+  const uint32_t threads = p.plan.whole_rows.lanes;  // to a row
   const uint32_t thread = kBatches ? threadIdx.x : threadIdx.x & (threads - 1);
   uint32_t row, part = 0, extent = static_cast<uint32_t>(p.plan.part_extent);
   int64_t begin = 0;  // of the part
@@ -126,9 +126,9 @@ void launch_held_rows_of(const Problem& p, const Source& source, const Reducer& 
   constexpr int kLoads = held_loads(sizeof(typename Source::Key));
   constexpr int kBlocks = Reducer::template held_blocks<Source>();
   auto kernel = held_rows<kLoads, false, kBlocks, Source, Reducer>;
-  if (p.plan.batches > 0) {
+  if (p.plan.whole_rows.batches > 0) {
     kernel = held_rows<kLoads, true, kBlocks, Source, Reducer>;
-  } else if (p.plan.loads <= kLoads * 3 / 4) {
+  } else if (p.plan.whole_rows.loads <= kLoads * 3 / 4) {
     kernel = held_rows<kLoads * 3 / 4, false, kBlocks, Source, Reducer>;
   }
   enqueue(kernel, p.plan, stream, 0, p, source, reducer);

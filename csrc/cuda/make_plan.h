@@ -11,6 +11,7 @@
 #include "cuda/plan/columns.h"
 #include "cuda/plan/exchange.h"
 #include "cuda/plan/fill.h"
+#include "cuda/plan/folds.h"
 #include "cuda/plan/rows.h"
 #include "cuda/plan/small.h"
 #include "cuda/plan/tiles.h"
@@ -20,7 +21,7 @@
 namespace reduceops::cuda {
 
 struct Priced {
-  Plan plan;
+  FoldedPlan plan;
   double price;  // microseconds
 };
 
@@ -51,20 +52,27 @@ class FittingWalks {
     const Traffic traffic(in_);
     for (int i = 0; i < count_; ++i) {
       Priced& walk = walks_[i];
-      walk.price = microseconds(in_, walk.plan, traffic, work(walk.plan, traffic));
+      walk.price = microseconds(in_, walk.plan, traffic, work(in_, walk.plan, traffic));
     }
+    add_folded(traffic);
   }
 
   // Where it does not take prices to know, no prices need to be set.
   bool is_clear() const {
-    return count_ == 1 || in_.task != Task::kExtreme || in_.tuning.margin == 0 ||
-           in_.tuning.walk > 0 || walks_[usual_].plan.walk == Walk::kSmall;
+    return (count_ == 1 && !Folds::fits(in_)) || in_.task != Task::kExtreme ||
+           in_.tuning.margin == 0 || in_.tuning.walk > 0 ||
+           walks_[usual_].plan.walk == Walk::kSmall;
   }
   int chosen() const {
     for (int i = 0; i < count_; ++i) {
       if (static_cast<int>(walks_[i].plan.walk) + 1 == in_.tuning.walk) return i;
     }
     if (is_clear()) return usual_;
+    return folded_ >= 0 ? folded_ : cheapest();
+  }
+
+ private:
+  int cheapest() const {
     int best = usual_;
     double least = walks_[usual_].price * static_cast<double>(in_.tuning.margin) / 100;
     for (int i = 0; i < count_; ++i) {
@@ -76,7 +84,6 @@ class FittingWalks {
     return best;
   }
 
- private:
   template <class WalkPlan>
   bool add() {
     if (!WalkPlan::fits(in_) || !WalkPlan::make(in_, walks_[count_].plan)) return false;
@@ -85,42 +92,70 @@ class FittingWalks {
     return true;
   }
 
-  Work work(const Plan& plan, const Traffic& traffic) const {
+  // The cheapest way of folding, if it is cheaper by a margin than what would be taken without.
+  void add_folded(const Traffic& traffic) {
+    if (is_clear() || !Folds::fits(in_)) return;
+    const Priced& otherwise = walks_[cheapest()];
+    double least = Folds::price_without(in_, otherwise.plan, otherwise.price) *
+                   static_cast<double>(in_.tuning.fold) / 100;
+    if (traffic.start + traffic.read / price::kMemory + price::kWorkspace > least) return;
+    Folds::each(in_, [&](const Fold& fold, const Folded& folded) {
+      const PlanInput columns(in_, folded.groups);
+      const Traffic of_columns(columns);
+      const auto consider = [&]<class WalkPlan>(WalkPlan*) {
+        FoldedPlan plan;
+        if (!WalkPlan::fits(columns) || !WalkPlan::make(columns, plan)) return;
+        plan.fold = fold;
+        const double price =
+            microseconds(columns, plan, of_columns, WalkPlan::work(columns, plan, of_columns)) +
+            Folds::combining(in_, columns, plan);
+        if (price >= least) return;
+        least = 0.97 * price;
+        walks_[folded_ = count_] = {plan, price};
+      };
+      consider(static_cast<BulkColumnsPlan*>(nullptr));
+      consider(static_cast<ColumnsPlan*>(nullptr));
+    });
+    count_ += folded_ >= 0;
+  }
+
+  static Work work(const PlanInput& in, const Plan& plan, const Traffic& traffic) {
     switch (plan.walk) {
       case Walk::kRows:
-        return RowsPlan::work(in_, plan, traffic);
+        return RowsPlan::work(in, plan, traffic);
       case Walk::kColumns:
-        return ColumnsPlan::work(in_, plan, traffic);
+        return ColumnsPlan::work(in, plan, traffic);
       case Walk::kBoxes:
-        return BoxesPlan::work(in_, plan, traffic);
+        return BoxesPlan::work(in, plan, traffic);
       case Walk::kBulkColumns:
-        return BulkColumnsPlan::work(in_, plan, traffic);
+        return BulkColumnsPlan::work(in, plan, traffic);
       case Walk::kWholeRows:
-        return WholeRowsPlan::work(in_, plan, traffic);
+        return WholeRowsPlan::work(in, plan, traffic);
       case Walk::kWholeColumns:
-        return WholeColumnsPlan::work(in_, plan, traffic);
+        return WholeColumnsPlan::work(in, plan, traffic);
       case Walk::kSmall:
-        return SmallPlan::work(in_, plan, traffic);
+        return SmallPlan::work(in, plan, traffic);
       case Walk::kExchange:
-        return ExchangePlan::work(in_, plan, traffic);
+        return ExchangePlan::work(in, plan, traffic);
       case Walk::kTiles:
-        return TilesPlan::work(in_, plan, traffic);
+        return TilesPlan::work(in, plan, traffic);
       case Walk::kFill:
         break;
     }
-    return FillPlan::work(in_, plan, traffic);
+    return FillPlan::work(in, plan, traffic);
   }
 
   const PlanInput& in_;
-  int count_ = 0, usual_ = -1;
-  Priced walks_[7];  // a row fits six walks at most, a column seven
+  int count_ = 0, usual_ = -1, folded_ = -1;
+  Priced walks_[8];  // a row fits six walks at most, a column seven; and one that is folded
 };
 
-inline Plan make_plan(const Groups& groups, int64_t bytes, int64_t address, Limits limits,
-                      const Tuning& tuning = {}, Task task = Task::kExtreme, int64_t stores = 1) {
+inline FoldedPlan make_plan(const Groups& groups, int64_t bytes, int64_t address, Limits limits,
+                            const Tuning& tuning = {}, Task task = Task::kExtreme,
+                            int64_t stores = 1) {
   const PlanInput in(groups, bytes, address, limits, tuning, task, stores);
   if (tuning.walk == 0 && SmallPlan::fits(in) && SmallPlan::usual(in)) {
-    Plan plan;  // launched as fast as it is planned, so no time for others
+    FoldedPlan plan;  // launched as fast as it is planned, so no time for others
     SmallPlan::make(in, plan);
     return plan;
   }

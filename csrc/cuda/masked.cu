@@ -14,14 +14,14 @@ void launch_masked(const Reduction& r, const Problem& problem, bool early, void*
     const auto apart = masked<MaskOf::kApart>(r, element);
     if (plan.walk == Walk::kSmall) {
       launch_small_of(problem, apart, Extreme(), stream);
-    } else if (plan.walk == Walk::kRows && !plan.vector) {
+    } else if (plan.walk == Walk::kRows && !plan.rows.vector) {
       launch_rows_of<false>(problem, apart, Extreme(), stream);
     } else if (plan.walk == Walk::kRows && r.groups.reduced.dim[0].mask_stride > 1) {
       launch_rows_of<true>(problem, apart, Extreme(), stream);
     } else if (plan.walk == Walk::kRows) {
       launch_rows_of<true>(problem, masked<MaskOf::kNeighbors>(r, element), Extreme(), stream);
     }
-    if (plan.split()) launch_combine_of(problem, apart, Extreme(), early, stream);
+    if (plan.split()) launch_combine_of(problem, {}, apart, Extreme(), early, stream);
   });
 }
 

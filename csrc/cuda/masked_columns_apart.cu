@@ -7,8 +7,8 @@ namespace reduceops::cuda {
 void launch_columns_of_masks_apart(const Reduction& r, const Problem& problem, void* stream) {
   visit_masked(r, [&](auto element) {
     const auto apart = masked<MaskOf::kApart>(r, element);
-    problem.plan.vector ? launch_columns_of<true>(problem, apart, Extreme(), stream)
-                        : launch_columns_of<false>(problem, apart, Extreme(), stream);
+    problem.plan.columns.vector ? launch_columns_of<true>(problem, apart, Extreme(), stream)
+                                : launch_columns_of<false>(problem, apart, Extreme(), stream);
   });
 }
 

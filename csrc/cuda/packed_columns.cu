@@ -123,7 +123,7 @@ class PackedColumns<Element, 4> {
 
 // From one share of a column to the next in shared memory.
 __host__ __device__ inline uint32_t packed_pitch(const Plan& plan, uint32_t width) {
-  return plan.lanes * width + 4;  // aligned for stores of a load's size, and other banks
+  return plan.columns.lanes * width + 4;  // aligned for stores of a load's size, and other banks
 }
 
 template <bool kRealigned, class Source>
@@ -136,20 +136,22 @@ __global__ void __launch_bounds__(kThreads, packed_blocks(kRealigned))
   constexpr uint32_t kWidth = Columns::kWidth;
   auto* staged = reinterpret_cast<Packed*>(dynamic_shared());  // [groups][shares][pitch]
   if (p.candidates) let_next_launch();
-  const uint32_t lanes = p.plan.lanes, shares = p.plan.shares;  // shares: a power of two
+  const uint32_t lanes = p.plan.columns.lanes,
+                 shares = p.plan.columns.shares;  // shares: a power of two
   const uint32_t pitch = packed_pitch(p.plan, kWidth), groups = kThreads / (lanes * shares);
   const Dim inner = p.axes()[0], along = p.reduced()[0];
   const auto [unit, part] = split(blockIdx.x, p.plan.parts);
   const int64_t first_tile = unit * groups;
-  const auto [first_outer, first_across] = split(first_tile, p.plan.across);
+  const auto [first_outer, first_across] = split(first_tile, p.plan.columns.across);
   const int64_t begin = part * p.plan.part_extent;
   const auto extent = static_cast<uint32_t>(std::min(p.plan.part_extent, p.walk - begin));
-  const auto present = static_cast<uint32_t>(std::min<int64_t>(groups, p.plan.tiles - first_tile));
+  const auto present =
+      static_cast<uint32_t>(std::min<int64_t>(groups, p.plan.columns.tiles - first_tile));
   // Of a block's groups, most often one, or each the only one in its rows of columns.
   const auto place_of = [&](uint32_t group) -> Split {
     if (group == 0) return {first_outer, first_across};
-    if (p.plan.across == 1) return {first_outer + group, 0};
-    return split(first_tile + group, p.plan.across);
+    if (p.plan.columns.across == 1) return {first_outer + group, 0};
+    return split(first_tile + group, p.plan.columns.across);
   };
   const auto columns_of = [&](int64_t outer) {
     return source.move(source.begin(p), p.axes() + 1, p.axis_count - 1, outer).at;
@@ -272,7 +274,7 @@ __global__ void __launch_bounds__(kThreads, packed_blocks(kRealigned))
 template <bool kRealigned, class Source>
 void launch_of(const Problem& p, const Source& source, void* stream) {
   constexpr uint32_t kWidth = Vector<typename Source::Key>::kWidth;
-  const int64_t rows = kThreads / p.plan.lanes;  // of shares
+  const int64_t rows = kThreads / p.plan.columns.lanes;  // of shares
   enqueue(packed_columns<kRealigned, Source>, p.plan, stream,
           rows * packed_pitch(p.plan, kWidth) *
               int64_t(sizeof(typename PackedColumns<typename Source::Element>::Packed)),
@@ -287,7 +289,7 @@ void launch_packed_columns(const Reduction& r, const Problem& problem, void* str
     constexpr size_t kBytes = sizeof(typename Element::Key);
     const Stored<Element> source{element};
     if constexpr (kBytes <= 2) {
-      if (problem.plan.realigned)
+      if (problem.plan.columns.realigned)
         return launch_of<true>(problem, Realigned<Element>{source, problem.end}, stream);
     }
     if constexpr (kBytes <= 4) launch_of<false>(problem, source, stream);

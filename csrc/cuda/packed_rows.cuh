@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(kThreads, kRunBlocks)
     packed_rows(const __grid_constant__ Problem p, const Source source) {
   using State = Far<typename Source::Key>;
   take_rows(p, source, Extreme(), [&](auto base, int64_t j, int64_t stop, int lane) {
-    const auto found = scan_packs(p, source, base, j, stop, lane, p.plan.lanes);
+    const auto found = scan_packs(p, source, base, j, stop, lane, p.plan.rows.lanes);
     return found.none() ? State() : widen(found, found.index);
   });
 }

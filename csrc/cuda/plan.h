@@ -40,21 +40,61 @@ enum class Task : int {
   kSoftmax,  // softmax_max
 };
 
+// What each walk decides for itself; those of boxes.cu, exchange.cu and tiles.cu have headers of
+// their own.
+struct SmallCut {
+  int lanes;  // threads to an output
+};
+
+struct RowsCut {
+  bool vector;     // 16-byte loads along the row
+  bool spaced;     // of these 16 bytes every second element
+  bool flat;       // positions over several reduced dims are found one by one, in 32 bits; else
+                   // rows go run by run of the innermost
+  bool realigned;  // flat: these 16 bytes begin anywhere
+  int lanes;       // threads to a row
+  int loads;       // in flight of a thread
+  int runs;        // of the innermost reduced dim, that the lanes take side by side
+};
+
+struct WholeRowsCut {
+  bool vector;      // rows begin and end where 16-byte loads do
+  bool mapped;      // the index does not follow the order of memory
+  int lanes;        // threads to a row, or to a part
+  int loads;        // in flight of a thread
+  int64_t batches;  // of so many loads, in a part; 0: a row is held at once
+};
+
+struct ColumnsCut {
+  bool vector;     // 16-byte loads over neighbouring columns
+  bool realigned;  // these 16 bytes begin anywhere
+  bool staged;     // warps have segments of rows (staged_columns.cuh)
+  bool flat;       // positions over several reduced dims are found one by one, in 32 bits
+  int lanes;       // threads side by side over columns
+  int shares;      // threads to a column
+  int64_t tiles;   // of as many columns as there are lanes
+  int64_t across;  // of these, side by side
+};
+
+struct BulkColumnsCut {
+  bool vector;      // readers take several slots each
+  bool mapped;      // the index does not follow the order of memory
+  bool contiguous;  // the rows of a tile follow each other in memory
+  int lanes;        // readers side by side over columns
+  int shares;       // readers to a column
+  int64_t tile;     // columns
+  int64_t tiles;    // of one part
+  int64_t across;   // tiles side by side
+  int64_t subtile;  // columns of a tile that are taken at once
+  int stage_rows;   // reduced positions in a stage
+  int stage_pitch;  // bytes from one position to the next
+  int stage_bytes;
+  int stages;
+  int scratch_bytes;  // of shared memory behind the stages
+};
+
 struct Plan {
   Walk walk;
-  bool vector;          // 16-byte loads: along the row, or over neighbouring columns; exchange:
-                        // slots of neighbouring columns
-  bool realigned;       // columns: these 16 bytes begin anywhere
-  bool staged;          // columns: warps have segments of rows (staged_columns.cuh)
-  int lanes;            // rows: threads per row; columns: threads side by side over columns
-  int loads;            // rows: in flight of a thread
-  int64_t batches;      // whole rows: of so many loads, in a part; 0: a row is held at once
-  bool mapped;          // whole rows, bulk columns: the index does not follow the order of memory
-  int shares;           // columns: threads that share a column
-  bool spaced;          // rows: of these 16 bytes every second element
-  bool flat;            // positions over several reduced dims are found one by one, in 32 bits;
-                        // else rows go run by run of the innermost
-  int runs;             // rows: of the innermost reduced dim, that the lanes take side by side
   int threads;          // per block
   int cluster;          // blocks that combine their parts in shared memory
   int64_t blocks;       // of the whole grid, parts included
@@ -62,21 +102,16 @@ struct Plan {
   int64_t part_extent;  // reduced positions in a part
   int candidate_bytes;  // of an output's state in a part: 8 if key and index fit, else 16; 24 if
                         // there is a sum; kHandInBytes where no second kernel combines them
-  // Walks by bulk copies:
-  int64_t tile;     // groups, or columns, in a tile
-  int64_t tiles;    // of one part
-  int64_t across;   // columns: tiles side by side
-  int64_t subtile;  // columns: of a tile that are taken at once
-  bool contiguous;  // columns, exchange: the rows of a tile follow each other in memory; tiles: a
-                    // piece has all of them
-  int stage_rows;   // columns: reduced positions in a stage
-  int stage_pitch;  // columns: bytes from one position to the next
-  int stage_bytes;
-  int stages;
-  int scratch_bytes;  // columns: of shared memory behind the stages
-  Box box;
-  Exchange exchange;
-  Tiles cut;
+  union {               // by walk; of the others nothing is to be known
+    SmallCut small;
+    RowsCut rows;
+    WholeRowsCut whole_rows;
+    ColumnsCut columns;
+    BulkColumnsCut bulk_columns;
+    Box box;
+    Exchange exchange;
+    Tiles tiles;
+  };
 
   // Whether candidates go through a workspace, and to a second kernel; how many of an output.
   bool split() const { return parts > cluster; }
@@ -84,17 +119,46 @@ struct Plan {
   REDUCEOPS_HD int64_t candidates() const { return parts / cluster; }
 };
 
-// Shared memory of a block that reads a ring of stages, and of the ring alone.
-REDUCEOPS_HD int64_t ring_bytes(const Plan& plan) {
-  return int64_t(plan.stages) * (plan.stage_bytes + kStageBarriers);
+// Calls `read` with what the plan's walk decides for itself, if there is something.
+template <class Read>
+void visit_cut(const Plan& plan, Read read) {
+  switch (plan.walk) {
+    case Walk::kSmall:
+      return read(plan.small);
+    case Walk::kRows:
+      return read(plan.rows);
+    case Walk::kWholeRows:
+      return read(plan.whole_rows);
+    case Walk::kColumns:
+      return read(plan.columns);
+    case Walk::kBulkColumns:
+      return read(plan.bulk_columns);
+    case Walk::kBoxes:
+      return read(plan.box);
+    case Walk::kExchange:
+      return read(plan.exchange);
+    case Walk::kTiles:
+      return read(plan.tiles);
+    case Walk::kWholeColumns:
+    case Walk::kFill:
+      return;
+  }
 }
-inline int64_t shared_bytes(const Plan& plan) { return ring_bytes(plan) + plan.scratch_bytes; }
+
+// Shared memory of a block that reads a ring of stages, and of the ring alone.
+REDUCEOPS_HD int64_t ring_bytes(const BulkColumnsCut& cut) {
+  return int64_t(cut.stages) * (cut.stage_bytes + kStageBarriers);
+}
+inline int64_t shared_bytes(const BulkColumnsCut& cut) {
+  return ring_bytes(cut) + cut.scratch_bytes;
+}
 
 // Whether packed_columns.cu takes columns: those of types of up to 32 bits that threads take in
 // packs, over one reduced dim, if there is room for positions beside a key.
 inline bool is_packed(const Plan& plan, int reduced_count, int64_t bytes) {
-  if (bytes > 4 || !(plan.vector || plan.realigned) || reduced_count != 1) return false;
-  const int64_t turns = ceil_div(plan.part_extent, plan.shares);
+  const ColumnsCut& columns = plan.columns;
+  if (bytes > 4 || !(columns.vector || columns.realigned) || reduced_count != 1) return false;
+  const int64_t turns = ceil_div(plan.part_extent, columns.shares);
   return plan.blocks <= kMaxBlocks &&
          (bytes == 4 || (bytes == 2 ? plan.part_extent <= 1 << 16
                                     : plan.part_extent <= 1 << 24 && turns <= 1 << 8));

@@ -6,6 +6,7 @@
 
 #include <bit>
 
+#include "cuda/fold.h"
 #include "cuda/option_policy.h"
 #include "cuda/plan.h"
 
@@ -13,8 +14,8 @@ namespace reduceops::cuda {
 
 class PlanCheck {
  public:
-  PlanCheck(const Plan& plan, const Groups& groups, int64_t bytes, int64_t address, Limits limits,
-            Task task)
+  PlanCheck(const FoldedPlan& plan, const Groups& groups, int64_t bytes, int64_t address,
+            Limits limits, Task task)
       : plan_(plan),
         groups_(groups),
         limits_(limits),
@@ -86,14 +87,12 @@ class PlanCheck {
   }
 
   void all_walks() {
-    const Plan& p = plan_;
+    const FoldedPlan& p = plan_;
     require(task_ == Task::kExtreme || p.walk == Walk::kSmall || p.walk == Walk::kRows ||
                 p.walk == Walk::kColumns || p.walk == Walk::kWholeRows,
             "there is a kernel of the walk");
     require(1 <= p.threads && p.threads <= 1024 && p.threads % 32 == 0,
             "a block is of whole warps, at most 1024 threads");
-    require(p.lanes >= 1 && p.shares >= 1 && int64_t(p.lanes) * p.shares <= p.threads,
-            "the threads of a group are of one block");
     require(p.blocks >= 1, "there is a block");
     require(1 <= p.cluster && p.cluster <= kCluster, "a cluster is one that every GPU takes");
     require(p.cluster == 1 || limits_.bulk, "only GPUs that have clusters get them");
@@ -104,7 +103,7 @@ class PlanCheck {
     // Blocks of a cluster may have nothing to do, but each cluster has something.
     require(p.parts * p.part_extent >= walk_ && (p.parts - p.cluster) * p.part_extent < walk_,
             "the parts cover the reduced extent once");
-    if (p.split()) {
+    if (p.split() || p.is_folded()) {
       require(groups_.outputs * p.candidates() * p.candidate_bytes <= kWorkspaceBytes,
               "the candidates fit the workspace");
       const bool handed_in = p.walk == Walk::kWholeRows && task_ == Task::kExtreme;
@@ -121,21 +120,27 @@ class PlanCheck {
   void require_one_part() {
     require(plan_.parts == 1 && plan_.part_extent == walk_, "a group is not cut");
   }
+  void require_threads(int lanes, int64_t shares = 1) {
+    require(lanes >= 1 && shares >= 1 && lanes * shares <= plan_.threads,
+            "the threads of a group are of one block");
+  }
   // Positions past the end of the last part are nobody's.
   void require_parts_with_work() {
     require((plan_.parts - 1) * plan_.part_extent < walk_, "each part has a position");
   }
 
   void small() {
+    const SmallCut& own = plan_.small;
     const auto &kept = groups_.kept, &reduced = groups_.reduced;
+    require_threads(own.lanes);
     require_grid();
     require_one_part();
     require(kept.count <= 2 && reduced.count <= 1, "at most two kept dims and a reduced one");
-    require(plan_.threads == kSmallThreads && plan_.lanes <= plan_.threads &&
-                is_power_of_two(plan_.lanes),
-            "a power of two of a block's threads to an output");
-    require(plan_.blocks * plan_.threads >= groups_.outputs * plan_.lanes &&
-                (plan_.blocks - 1) * plan_.threads < groups_.outputs * plan_.lanes,
+    require(
+        plan_.threads == kSmallThreads && own.lanes <= plan_.threads && is_power_of_two(own.lanes),
+        "a power of two of a block's threads to an output");
+    require(plan_.blocks * plan_.threads >= groups_.outputs * own.lanes &&
+                (plan_.blocks - 1) * plan_.threads < groups_.outputs * own.lanes,
             "the blocks cover the outputs once");
     int64_t last = 0, last_mask = 0;
     for (const Dims* dims : {&kept, &reduced}) {
@@ -146,84 +151,91 @@ class PlanCheck {
     }
     require(last_mask >> 32 == 0, "offsets in the mask fit 32 bits");
     require((plan_.blocks * plan_.threads - 1) >> 32 == 0 && last >> 32 == 0 &&
-                groups_.extent >> 32 == 0 && (walk_ + 8 * plan_.lanes) >> 32 == 0,
+                groups_.extent >> 32 == 0 && (walk_ + 8 * own.lanes) >> 32 == 0,
             "numbers, offsets and indices fit 32 bits");
     require(groups_.outputs * groups_.copies >> 32 == 0, "places of results fit 32 bits");
   }
 
   void rows() {
-    const Plan& p = plan_;
+    const FoldedPlan& p = plan_;
+    const RowsCut& own = p.rows;
+    require_threads(own.lanes);
     require_parts_with_work();
     require(p.threads == kThreads, "a block as the kernel is compiled for");
-    require(p.lanes == p.threads || (p.lanes <= 32 && is_power_of_two(p.lanes)),
+    require(own.lanes == p.threads || (own.lanes <= 32 && is_power_of_two(own.lanes)),
             "a row has the lanes of a warp, some of them, or a block");
-    require_cover(p.blocks / p.parts, p.threads / p.lanes, groups_.outputs,
+    require_cover(p.blocks / p.parts, p.threads / own.lanes, groups_.outputs,
                   "the blocks cover the outputs once");
     require(p.blocks % p.parts == 0, "each output has all parts");
-    require(p.cluster == 1 || (p.lanes == p.threads && p.cluster == p.parts),
+    require(p.cluster == 1 || (own.lanes == p.threads && p.cluster == p.parts),
             "a cluster combines all parts of the one row that each of its blocks has");
-    require(!p.vector || (groups_.reduced.count > 0 && along().stride == 1 + p.spaced),
+    require(!own.vector || (groups_.reduced.count > 0 && along().stride == 1 + own.spaced),
             "vectors lie along the row");
-    require(!p.spaced || (p.vector && bytes_ <= 4 && task_ == Task::kExtreme),
+    require(!own.spaced || (own.vector && bytes_ <= 4 && task_ == Task::kExtreme),
             "there is a kernel of every second element");
-    require(is_power_of_two(p.runs) && p.lanes % p.runs == 0, "each run has some of the lanes");
-    require(!p.flat || (p.runs == 1 && 1 < groups_.reduced.count &&
-                        groups_.reduced.count <= kFlatDims && groups_.extent >> 32 == 0),
+    require(is_power_of_two(own.runs) && own.lanes % own.runs == 0,
+            "each run has some of the lanes");
+    require(!own.flat || (own.runs == 1 && 1 < groups_.reduced.count &&
+                          groups_.reduced.count <= kFlatDims && groups_.extent >> 32 == 0),
             "elements of several dims are found by divisions of 32 bits");
-    if (p.flat && p.vector) {
+    if (own.flat && own.vector) {
       require(task_ == Task::kExtreme && along().size >= width_ && walk_ >> 32 == 0,
               "there is a kernel for packs of several runs");
       require(p.parts == 1 || p.part_extent % along().size == 0, "parts are whole runs");
-      require(p.realigned || (address_ % kLoadBytes == 0 && along().size % width_ == 0 &&
-                              strides_aligned(groups_.axes, 0, kLoadBytes) &&
-                              strides_aligned(groups_.reduced, 1, kLoadBytes)),
+      require(own.realigned || (address_ % kLoadBytes == 0 && along().size % width_ == 0 &&
+                                strides_aligned(groups_.axes, 0, kLoadBytes) &&
+                                strides_aligned(groups_.reduced, 1, kLoadBytes)),
               "packs are blocks of 16 bytes");
     }
-    require(!p.realigned || (p.flat && p.vector), "only packs of several runs are realigned");
-    require(p.loads == kManyLoads || p.loads == kFewLoads, "loads that there is a kernel for");
+    require(!own.realigned || (own.flat && own.vector), "only packs of several runs are realigned");
+    require(own.loads == kManyLoads || own.loads == kFewLoads, "loads that there is a kernel for");
   }
 
   void whole_rows() {
-    const Plan& p = plan_;
+    const FoldedPlan& p = plan_;
+    const WholeRowsCut& own = p.whole_rows;
     const bool plain = task_ == Task::kExtreme;
     const int64_t loads = plain ? kWholeLoads : held_loads(bytes_);
+    require_threads(own.lanes);
     require_grid();
     require_parts_with_work();
     require(groups_.kept.count <= kWholeDims && is_run(groups_.reduced), "the rows are contiguous");
-    require(plain || !p.mapped, "mapped rows are ones that there is a kernel for");
-    require(p.mapped == (groups_.reduced.count > 1), "positions are indices where they can be");
-    require(!p.mapped || (!p.vector && p.loads == kWholeLoads &&
-                          groups_.reduced.count <= kMappedDims && groups_.extent >> 32 == 0),
+    require(plain || !own.mapped, "mapped rows are ones that there is a kernel for");
+    require(own.mapped == (groups_.reduced.count > 1), "positions are indices where they can be");
+    require(!own.mapped || (!own.vector && own.loads == kWholeLoads &&
+                            groups_.reduced.count <= kMappedDims && groups_.extent >> 32 == 0),
             "mapped rows are ones that there is a kernel for");
-    require(p.threads <= (plain || p.batches > 0 ? kWholeThreads : kThreads),
+    require(p.threads <= (plain || own.batches > 0 ? kWholeThreads : kThreads),
             "a block as the kernel is compiled for");
-    require(!p.vector || (address_ % kLoadBytes == 0 && walk_ % width_ == 0 &&
-                          strides_aligned(groups_.axes, 0, kLoadBytes)),
+    require(!own.vector || (address_ % kLoadBytes == 0 && walk_ % width_ == 0 &&
+                            strides_aligned(groups_.axes, 0, kLoadBytes)),
             "rows begin and end where vectors do");
-    require(!p.vector || p.parts == 1 || p.part_extent % width_ == 0, "so do their parts");
+    require(!own.vector || p.parts == 1 || p.part_extent % width_ == 0, "so do their parts");
     require(p.cluster == 1 || p.cluster == p.parts, "a cluster combines all parts of a row");
-    if (p.batches > 0) {
-      require(p.loads == loads, "loads that there is a kernel for");
-      require(p.lanes == p.threads, "a block to a part");
+    if (own.batches > 0) {
+      require(own.loads == loads, "loads that there is a kernel for");
+      require(own.lanes == p.threads, "a block to a part");
       require(p.blocks == groups_.outputs * p.parts, "the blocks cover the outputs once");
       return;
     }
     require_one_part();
-    require((p.vector ? 1 : 2) <= p.loads && p.loads <= loads, "loads that there is a kernel for");
-    require(plain || 2 * p.loads > loads, "most of a thread's loads are needed");
-    require(is_power_of_two(p.lanes) && p.threads % p.lanes == 0, "the rows of a block are whole");
-    require(p.blocks * p.threads >= groups_.outputs * p.lanes &&
-                (p.blocks - 1) * p.threads < groups_.outputs * p.lanes,
+    require((own.vector ? 1 : 2) <= own.loads && own.loads <= loads,
+            "loads that there is a kernel for");
+    require(plain || 2 * own.loads > loads, "most of a thread's loads are needed");
+    require(is_power_of_two(own.lanes) && p.threads % own.lanes == 0,
+            "the rows of a block are whole");
+    require(p.blocks * p.threads >= groups_.outputs * own.lanes &&
+                (p.blocks - 1) * p.threads < groups_.outputs * own.lanes,
             "the blocks cover the outputs once");
     require((p.blocks * p.threads - 1) >> 32 == 0, "threads have 32-bit numbers");
-    require(walk_ / width_ <= int64_t(p.lanes) * p.loads, "a row's vectors are held");
-    require(walk_ >= (p.vector ? width_ : 2 * width_ - 1), "a row has a whole vector");
+    require(walk_ / width_ <= int64_t(own.lanes) * own.loads, "a row's vectors are held");
+    require(walk_ >= (own.vector ? width_ : 2 * width_ - 1), "a row has a whole vector");
     if (plain) return;
     // Before the first vector, and behind the last one of elements and of their mask.
     const bool masked = task_ == Task::kMasked;
-    const int64_t kernel = p.loads > loads * 3 / 4 ? loads : loads * 3 / 4;
+    const int64_t kernel = own.loads > loads * 3 / 4 ? loads : loads * 3 / 4;
     const int64_t vectors = (walk_ - (1 + masked) * (width_ - 1)) / width_;
-    require(vectors >= 1 && vectors >= held_full(kernel, bytes_, masked) * p.lanes,
+    require(vectors >= 1 && vectors >= held_full(kernel, bytes_, masked) * own.lanes,
             "a thread's first loads are of the row");
   }
 
@@ -247,35 +259,39 @@ class PlanCheck {
   }
 
   void columns() {
-    const Plan& p = plan_;
+    const FoldedPlan& p = plan_;
+    const ColumnsCut& own = p.columns;
+    require_threads(own.lanes, own.shares);
     require_parts_with_work();
-    require(p.staged ? p.threads <= kThreads && p.lanes % 32 == 0 &&
-                           p.threads % (p.lanes * p.shares) == 0
-                     : p.threads <= kThreads && p.threads % 32 == 0,
+    require(own.staged ? p.threads <= kThreads && own.lanes % 32 == 0 &&
+                             p.threads % (own.lanes * own.shares) == 0
+                       : p.threads <= kThreads && p.threads % 32 == 0,
             "a block as the kernel is compiled for, and whole warps with segments");
     require(p.cluster == 1, "the kernel knows of no clusters");
-    require(is_power_of_two(p.shares), "a power of two of threads shares a column");
-    require(!p.staged || (task_ == Task::kMasked && bytes_ == 4 && inner().stride == 1 &&
-                          (inner().mask_stride == 0 || inner().mask_stride == 1)),
+    require(is_power_of_two(own.shares), "a power of two of threads shares a column");
+    require(!own.staged || (task_ == Task::kMasked && bytes_ == 4 && inner().stride == 1 &&
+                            (inner().mask_stride == 0 || inner().mask_stride == 1)),
             "segments lie side by side, and so does their mask");
-    const int64_t columns = p.vector || p.realigned || p.staged ? width_ : 1;
-    require(!p.realigned ||
+    const int64_t columns = own.vector || own.realigned || own.staged ? width_ : 1;
+    require(!own.realigned ||
                 (inner().stride == 1 && inner().mask_stride <= 1 &&
                  (task_ == Task::kExtreme ? bytes_ <= 2 : task_ == Task::kMasked && bytes_ == 1)),
             "there is a kernel that realigns");
-    require(
-        !p.vector || (inner().stride == 1 && inner().size % columns == 0 &&
-                      address_ % kLoadBytes == 0 && strides_aligned(groups_.axes, 1, kLoadBytes) &&
-                      strides_aligned(groups_.reduced, 0, kLoadBytes)),
-        "vectors are aligned");
-    require_cover(p.across, p.lanes * columns, inner().size, "the tiles cover the columns once");
-    require(p.tiles == p.across * outer_columns(), "the tiles cover the outputs once");
-    require_cover(p.blocks / p.parts, p.threads / (p.lanes * p.shares), p.tiles,
+    require(!own.vector ||
+                (inner().stride == 1 && inner().size % columns == 0 && address_ % kLoadBytes == 0 &&
+                 strides_aligned(groups_.axes, 1, kLoadBytes) &&
+                 strides_aligned(groups_.reduced, 0, kLoadBytes)),
+            "vectors are aligned");
+    require_cover(own.across, own.lanes * columns, inner().size,
+                  "the tiles cover the columns once");
+    require(own.tiles == own.across * outer_columns(), "the tiles cover the outputs once");
+    require_cover(p.blocks / p.parts, p.threads / (own.lanes * own.shares), own.tiles,
                   "the blocks cover the tiles once");
     require(p.blocks % p.parts == 0, "each tile has all parts");
-    require(task_ != Task::kExtreme || p.shares > 1 || p.across == 1 || 2 * p.lanes > kThreads,
-            "the results of a block's columns follow each other");
-    require(!p.flat || (groups_.reduced.count <= kFlatDims && groups_.extent >> 32 == 0),
+    require(
+        task_ != Task::kExtreme || own.shares > 1 || own.across == 1 || 2 * own.lanes > kThreads,
+        "the results of a block's columns follow each other");
+    require(!own.flat || (groups_.reduced.count <= kFlatDims && groups_.extent >> 32 == 0),
             "positions over several dims are found by divisions of 32 bits");
     for (int d = 1; d < groups_.reduced.count; ++d)
       require(groups_.reduced.dim[d - 1].step < groups_.reduced.dim[d].step,
@@ -284,15 +300,15 @@ class PlanCheck {
 
   // A block's shared memory: stages, their barriers and what is behind them.
   void require_ring() {
-    const Plan& p = plan_;
+    const BulkColumnsCut& own = plan_.bulk_columns;
     require(limits_.bulk, "only GPUs that have bulk copies are asked for them");
-    require(p.stages >= 1 && p.stage_bytes > 0 && p.scratch_bytes >= 0, "there is a ring");
-    require(p.stage_bytes % kLineBytes == 0, "each stage begins where a line does");
-    require(shared_bytes(p) <= kSharedBytes, "a block has that much shared memory");
+    require(own.stages >= 1 && own.stage_bytes > 0 && own.scratch_bytes >= 0, "there is a ring");
+    require(own.stage_bytes % kLineBytes == 0, "each stage begins where a line does");
+    require(shared_bytes(own) <= kSharedBytes, "a block has that much shared memory");
   }
   // A stage holds `bytes` wherever in a line they begin, in whole blocks of a load.
   void require_stage(int64_t bytes, const char* promise) {
-    require(kLineBytes - bytes_ + bytes <= plan_.stage_bytes, promise);
+    require(kLineBytes - bytes_ + bytes <= plan_.bulk_columns.stage_bytes, promise);
   }
   // Slots of small elements come from the word that holds their first byte and the one behind it.
   int64_t behind_slots() const { return bytes_ < 4 ? 4 : 0; }
@@ -401,14 +417,14 @@ class PlanCheck {
     require(e.lead_bytes % kLoadBytes == 0 && e.lead_bytes >= Exchange::kLeadBytes * e.groups,
             "where each group begins is written down");
     int64_t past = 0;  // bytes that reading goes past a group
-    require(!plan_.vector || columns.stride == 1, "columns lie side by side");
-    if (plan_.vector) past = (round_up(e.columns, elements_) - e.columns) * bytes_ + behind_slots();
+    require(!e.vector || columns.stride == 1, "columns lie side by side");
+    if (e.vector) past = (round_up(e.columns, elements_) - e.columns) * bytes_ + behind_slots();
     require(e.groups * e.group_pitch + past <= e.stage_bytes, "slots are read from the tile");
     require(shared_bytes(e) <= 48 << 10, "a block has that much shared memory");
   }
 
   void tiles() {
-    const Tiles& e = plan_.cut;
+    const Tiles& e = plan_.tiles;
     const Dims kept = by_stride(groups_.kept), reduced = by_stride(groups_.reduced);
     require_grid();
     require_one_part();
@@ -494,58 +510,61 @@ class PlanCheck {
   }
 
   void bulk_columns() {
-    const Plan& p = plan_;
+    const FoldedPlan& p = plan_;
+    const BulkColumnsCut& own = p.bulk_columns;
     const int64_t readers = p.threads - 32, slot = elements_ * bytes_;
-    const int64_t of_reader = p.vector ? slots_per_reader(bytes_) : 1;
-    const int64_t rows = std::min<int64_t>(p.stage_rows, p.part_extent);
-    const bool one_stage = p.stage_rows >= p.part_extent;
+    const int64_t of_reader = own.vector ? slots_per_reader(bytes_) : 1;
+    const int64_t rows = std::min<int64_t>(own.stage_rows, p.part_extent);
+    const bool one_stage = own.stage_rows >= p.part_extent;
+    require_threads(own.lanes, own.shares);
     require_ring();
     const Dims reduced = by_stride(groups_.reduced);
     const int64_t pitch = reduced.dim[0].stride;
     require(is_one_in_memory(reduced), "the reduced dims are one in memory");
-    require(p.mapped == (reduced.count > 1), "positions are indices where they can be");
-    require(!p.mapped || (p.split() && p.cluster == 1 && reduced.dim[0].size % p.part_extent == 0),
-            "indices of a part rise");
+    require(own.mapped == (reduced.count > 1), "positions are indices where they can be");
+    require(
+        !own.mapped || (p.split() && p.cluster == 1 && reduced.dim[0].size % p.part_extent == 0),
+        "indices of a part rise");
     require(inner().stride == 1, "the columns lie side by side");
     require(32 <= readers && readers <= kReaders, "a block as the kernel is compiled for");
-    require(int64_t(p.lanes) * p.shares <= readers, "all who share a column read");
-    require_cover(p.across, p.tile, inner().size, "the tiles cover the columns once");
-    require(p.tiles == p.across * outer_columns(), "the tiles cover the outputs once");
-    require(p.blocks <= p.tiles * p.parts, "each block has a tile");
-    require(p.cluster == 1 || (p.blocks == p.tiles * p.parts && p.blocks <= kMaxBlocks),
+    require(int64_t(own.lanes) * own.shares <= readers, "all who share a column read");
+    require_cover(own.across, own.tile, inner().size, "the tiles cover the columns once");
+    require(own.tiles == own.across * outer_columns(), "the tiles cover the outputs once");
+    require(p.blocks <= own.tiles * p.parts, "each block has a tile");
+    require(p.cluster == 1 || (p.blocks == own.tiles * p.parts && p.blocks <= kMaxBlocks),
             "a block of a cluster has one tile and one part");
 
-    require(1 <= p.subtile && p.subtile <= p.tile, "a tile has subtiles");
-    require(p.subtile == p.tile || (p.parts == 1 && one_stage && p.cluster == 1),
+    require(1 <= own.subtile && own.subtile <= own.tile, "a tile has subtiles");
+    require(own.subtile == own.tile || (p.parts == 1 && one_stage && p.cluster == 1),
             "a tile that is taken by subtiles is in one stage");
-    require(p.lanes * of_reader * elements_ >= p.subtile, "the readers cover a subtile");
-    require(!p.vector || p.lanes % 32 == 0, "whole warps take several slots each");
-    require(
-        p.stage_rows >= 1 && (one_stage || p.stage_rows % (rows_at_once(bytes_) * p.shares) == 0),
-        "the batches and shares of a stage are whole");
+    require(own.lanes * of_reader * elements_ >= own.subtile, "the readers cover a subtile");
+    require(!own.vector || own.lanes % 32 == 0, "whole warps take several slots each");
+    require(own.stage_rows >= 1 &&
+                (one_stage || own.stage_rows % (rows_at_once(bytes_) * own.shares) == 0),
+            "the batches and shares of a stage are whole");
 
-    require(!p.contiguous ||
-                (p.across == 1 && pitch == inner().size && p.stage_pitch == pitch * bytes_),
+    require(!own.contiguous ||
+                (own.across == 1 && pitch == inner().size && own.stage_pitch == pitch * bytes_),
             "what comes in one copy is contiguous");
-    require(p.contiguous || p.stage_pitch >= p.tile * bytes_ + 2 * (kLoadBytes - 1),
+    require(own.contiguous || own.stage_pitch >= own.tile * bytes_ + 2 * (kLoadBytes - 1),
             "rows that are copied one by one are apart");
-    require(p.stage_pitch % bytes_ == 0 && (p.stage_pitch - pitch * bytes_) % kLoadBytes == 0,
+    require(own.stage_pitch % bytes_ == 0 && (own.stage_pitch - pitch * bytes_) % kLoadBytes == 0,
             "rows lie in a stage as they do in a block of a load");
-    const int64_t last_row = (rows - 1) * p.stage_pitch;
-    require_stage(last_row + p.tile * bytes_ + kLoadBytes - 1,
+    const int64_t last_row = (rows - 1) * own.stage_pitch;
+    require_stage(last_row + own.tile * bytes_ + kLoadBytes - 1,
                   "a stage holds what is copied to it");
-    const int64_t last_subtile = (ceil_div(p.tile, p.subtile) - 1) * p.subtile * bytes_;
-    require_stage(last_row + last_subtile + p.lanes * of_reader * slot + behind_slots(),
+    const int64_t last_subtile = (ceil_div(own.tile, own.subtile) - 1) * own.subtile * bytes_;
+    require_stage(last_row + last_subtile + own.lanes * of_reader * slot + behind_slots(),
                   "slots are read from a stage");
 
-    const int64_t bests = p.shares * p.tile * near_bytes_;
-    require(p.cluster > 1 || p.shares == 1 || bests <= p.scratch_bytes,
+    const int64_t bests = own.shares * own.tile * near_bytes_;
+    require(p.cluster > 1 || own.shares == 1 || bests <= own.scratch_bytes,
             "the bests of the shares fit behind the stages");
-    require(p.cluster == 1 || bests <= int64_t(p.stages) * p.stage_bytes,
+    require(p.cluster == 1 || bests <= int64_t(own.stages) * own.stage_bytes,
             "the bests of a cluster's block fit where the stages were");
   }
 
-  const Plan& plan_;
+  const FoldedPlan& plan_;
   const Groups& groups_;
   const Limits limits_;
   const Task task_;
@@ -556,9 +575,55 @@ class PlanCheck {
   const char* violation_ = nullptr;
 };
 
-inline const char* broken_promise(const Plan& plan, const Groups& groups, int64_t bytes,
+// Of what is folded: each element is in one column, and each column of one output.
+inline const char* broken_fold(const FoldedPlan& plan, const Groups& groups, Task task) {
+  const Fold& fold = plan.fold;
+  const Dims& reduced = groups.reduced;
+  if (task != Task::kExtreme || (plan.walk != Walk::kColumns && plan.walk != Walk::kBulkColumns))
+    return "there is a kernel that leaves candidates of columns";
+  if (fold.count > kMostFolds || reduced.count > kFlatDims) return "there is room for the dims";
+  for (int i = 0; i < fold.count; ++i) {
+    const auto [dim, size] = fold.pieces[i];
+    if (dim < 0 || dim >= reduced.count || size < 2 || reduced.dim[dim].size % size != 0)
+      return "what is folded divides a reduced dim";
+    for (int j = 0; j < i; ++j) {
+      if (fold.pieces[j].dim == dim) return "a dim is folded once";
+    }
+  }
+  const Folded folded(groups, fold);
+  const FoldedColumns& columns = folded.columns;
+  if (columns.of_output != fold.columns() ||
+      folded.groups.outputs != groups.outputs * columns.of_output ||
+      walk_extent(folded.groups.reduced) * columns.of_output != walk_extent(reduced))
+    return "columns have all elements";
+  int64_t next = 1;
+  for (int d = 0; d < columns.count; ++d) {
+    const Dim& dim = columns.dims[d];
+    if (dim.stride % next != 0) return "columns have numbers of their own";
+    next = dim.stride * dim.size;
+  }
+  if (folded.groups.outputs % next != 0) return "columns have numbers of their own";
+  const auto offset = [](const Dims& dims, int64_t number) {
+    return place(dims.dim, dims.count, number).offset;
+  };
+  for (const int64_t output : {int64_t(0), int64_t(1), groups.outputs / 2, groups.outputs - 1}) {
+    if (output >= groups.outputs) continue;
+    for (const int64_t column : {int64_t(0), int64_t(1), columns.of_output - 1}) {
+      const Place at = place(columns.dims, columns.count, column);
+      if (offset(folded.groups.axes, columns.first(output) + at.offset) !=
+          offset(groups.axes, output) + offset_of(reduced.dim, reduced.count, at.step))
+        return "a column is where its number says";
+    }
+  }
+  return nullptr;
+}
+
+inline const char* broken_promise(const FoldedPlan& plan, const Groups& groups, int64_t bytes,
                                   int64_t address, Limits limits, Task task = Task::kExtreme) {
-  return PlanCheck(plan, groups, bytes, address, limits, task).violation();
+  if (!plan.is_folded()) return PlanCheck(plan, groups, bytes, address, limits, task).violation();
+  if (const char* promise = broken_fold(plan, groups, task)) return promise;
+  const Folded folded(groups, plan.fold);
+  return PlanCheck(plan, folded.groups, bytes, address, limits, task).violation();
 }
 
 }  // namespace reduceops::cuda

@@ -32,6 +32,8 @@ struct Candidates {
   }
 };
 
+struct FoldedColumns;  // fold.h
+
 struct Problem {
   Plan plan;
   const char* input;
@@ -78,9 +80,11 @@ inline Problem make_problem(const Reduction& r, const Plan& plan, void* workspac
   p.axis_count = r.groups.axes.count;
   if (p.axis_count < p.kept_count) std::copy_n(r.groups.axes.dim, p.axis_count, p.merged);
   p.in_order = in_order(r.groups);
-  for (int d = 0; plan.flat && d < p.reduced_count; ++d)
+  const bool rows = plan.walk == Walk::kRows;
+  const bool flat = rows ? plan.rows.flat : plan.walk == Walk::kColumns && plan.columns.flat;
+  for (int d = 0; flat && d < p.reduced_count; ++d)
     p.by_size[d] = Divisor(r.groups.reduced.dim[d].size);
-  if (plan.walk == Walk::kRows && plan.flat && plan.vector)
+  if (rows && flat && plan.rows.vector)
     p.by_size[0] = Divisor(ceil_div(p.dims[p.kept_count].size, kLoadBytes / r.dtype->bytes));
   int64_t last = 0;
   for (int d = 0; d < p.kept_count + p.reduced_count; ++d)
@@ -101,15 +105,15 @@ void launch_boxes(const Reduction& r, const Problem& problem, void* stream);
 void launch_exchange(const Reduction& r, const Problem& problem, void* stream);
 void launch_tiles(const Reduction& r, const Problem& problem, void* stream);
 void launch_bulk_columns(const Reduction& r, const Problem& problem, void* stream);
-// `early`: it may begin before what the stream does before it has ended, for which it then waits.
-void launch_combine(const Reduction& r, const Problem& problem, bool early, void* stream);
+// `columns`: those of an output, if the plan folds. `early`: it may begin before what the stream
+// does before it has ended, for which it then waits.
+void launch_combine(const Reduction& r, const Problem& problem, const FoldedColumns& columns,
+                    bool early, void* stream);
 // Rows, columns or small, and what combines their parts, of reductions that have only those.
 void launch_masked(const Reduction& r, const Problem& problem, bool early, void* stream);
 void launch_masked_columns(const Reduction& r, const Problem& problem, void* stream);
 void launch_softmax(const Reduction& r, const Problem& problem, bool early, void* stream);
 // Of groups of one element.
 void launch_fill(const Reduction& r, void* stream);
-// Copies results to the positions of kept dims of stride 0, after a walk.
-void launch_repeat(const Reduction& r, void* stream);
 
 }  // namespace reduceops::cuda

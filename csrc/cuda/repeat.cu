@@ -1,20 +1,22 @@
-// The results of kept dims of stride 0: computed once, they are copied here to all other positions.
+// Results along kept dims of stride 0 (repeat.h).
 //
 // Bound by writing the results in their order.
+#include "cuda/repeat.h"
+
 #include "cuda/divisor.h"
 #include "cuda/each.cuh"
-#include "make_groups.h"
 
 namespace reduceops::cuda {
 namespace {
 
-// For each result that of its first copy, by positions of 32 bits where all have one.
+// The number of each result among those without repeats, by positions of 32 bits where all have
+// one.
 template <bool kShort>
 struct Sources {
   using Position = std::conditional_t<kShort, uint32_t, int64_t>;
   struct Repeat {
-    int64_t step, size;
-    Divisor by_step, by_size;
+    int64_t step, span;  // of the results between two of its copies, and of all of them
+    Divisor by_step, by_span;
   };
   int count;
   Repeat repeats[kMaxDims];
@@ -22,52 +24,53 @@ struct Sources {
   explicit Sources(const Dims& dims) : count(dims.count) {
     for (int d = 0; d < count; ++d) {
       const Dim& dim = dims.dim[d];
-      repeats[d] = {dim.step, dim.size};
+      const int64_t span = dim.step * dim.size;
+      repeats[d] = {dim.step, span};
       if constexpr (kShort) {
         repeats[d].by_step = Divisor(dim.step);
-        repeats[d].by_size = Divisor(dim.size);
+        repeats[d].by_span = Divisor(span);
       }
     }
   }
   __device__ Position operator()(Position i) const {
-    Position source = i;
     REDUCEOPS_ROLLED
-    for (int d = 0; d < count; ++d) {
+    for (int d = count - 1; d >= 0; --d) {
       const Repeat& repeat = repeats[d];
       if constexpr (kShort) {
-        const uint32_t over = repeat.by_step.quotient(i);
-        const uint32_t digit = over - repeat.by_size.quotient(over) * uint32_t(repeat.size);
-        source -= digit * static_cast<uint32_t>(repeat.step);
+        const uint32_t step = static_cast<uint32_t>(repeat.step), over = repeat.by_span.quotient(i);
+        i = over * step + i - repeat.by_step.quotient(i) * step;
       } else {
-        const int64_t over = split(i, repeat.step).quotient;
-        source -= split(over, repeat.size).remainder * repeat.step;
+        i = split(i, repeat.span).quotient * repeat.step + split(i, repeat.step).remainder;
       }
     }
-    return source;
+    return i;
   }
 };
 
-// One array of results, or two of the same positions. `second` may be null.
+// One array of results, or two of the same positions. The second may be null.
+template <class First, class Second>
+struct Results {
+  First* first;
+  Second* second = nullptr;
+};
+
 template <class First, class Second, class Sources>
 __global__ void __launch_bounds__(kThreads)
-    repeat(First* first, Second* second, int64_t n, const __grid_constant__ Sources sources) {
-  using Position = typename Sources::Position;
+    repeat(const Results<First, Second> from, const Results<First, Second> to, int64_t begin,
+           int64_t end, const __grid_constant__ Sources sources) {
   struct Copy {
     First first;
     Second second;
-    bool is_first;
   };
-  // A result that is there already is left alone, for others read it meanwhile.
   each(
-      n,
+      end - begin,
       [&](int64_t i) -> Copy {
-        const Position to = static_cast<Position>(i), from = sources(to);
-        return {first[from], second ? second[from] : Second(), from == to};
+        const auto at = sources(static_cast<typename Sources::Position>(begin + i));
+        return {from.first[at], to.second ? from.second[at] : Second()};
       },
       [&](int64_t i, const Copy& copy) {
-        if (copy.is_first) return;
-        first[i] = copy.first;
-        if (second) second[i] = copy.second;
+        to.first[begin + i] = copy.first;
+        if (to.second) to.second[begin + i] = copy.second;
       });
 }
 
@@ -86,34 +89,38 @@ void with_bits(int64_t bytes, F f) {
   }
 }
 
-template <class First, class Second>
-void repeat_as(const Reduction& r, First* first, Second* second, void* stream) {
-  const int64_t n = r.groups.outputs * r.groups.copies;
+template <class First, class Second = int8_t>
+void repeat_as(const Groups& groups, Results<First, Second> from, Results<First, Second> to,
+               int64_t begin, int64_t end, void* stream) {
   const auto launch = [&](const auto& sources) {
     using Of = std::decay_t<decltype(sources)>;
-    launch_over(n, stream, repeat<First, Second, Of>, first, second, n, sources);
+    launch_over(end - begin, stream, repeat<First, Second, Of>, from, to, begin, end, sources);
   };
-  n >> 32 == 0 ? launch(Sources<true>(r.groups.repeats)) : launch(Sources<false>(r.groups.repeats));
-}
-
-void repeat_results(const Reduction& r, void* results, int64_t bytes, void* stream) {
-  with_bits(bytes, [&](auto bits) {
-    repeat_as(r, static_cast<decltype(bits)*>(results), static_cast<int8_t*>(nullptr), stream);
-  });
+  groups.outputs* groups.copies >> 32 == 0 ? launch(Sources<true>(groups.repeats))
+                                           : launch(Sources<false>(groups.repeats));
 }
 
 }  // namespace
 
-void launch_repeat(const Reduction& r, void* stream) {
-  const bool both = r.indices && r.values && r.index_bytes == sizeof(int64_t);
-  if (both) {
-    return with_bits(r.dtype->bytes, [&](auto bits) {
-      repeat_as(r, static_cast<int64_t*>(r.indices), static_cast<decltype(bits)*>(r.values),
-                stream);
+void launch_repeat(const Reduction& r, const Reduction& once, int64_t begin, int64_t end,
+                   void* stream) {
+  if (r.indices && r.values && r.index_bytes == sizeof(int64_t)) {
+    return with_bits(r.dtype->bytes, [&]<class Bits>(Bits) {
+      const auto both = [](const Reduction& of) {
+        return Results<int64_t, Bits>{static_cast<int64_t*>(of.indices),
+                                      static_cast<Bits*>(of.values)};
+      };
+      repeat_as(r.groups, both(once), both(r), begin, end, stream);
     });
   }
-  if (r.indices) repeat_results(r, r.indices, r.index_bytes, stream);
-  if (r.values) repeat_results(r, r.values, r.dtype->bytes, stream);
+  const auto repeat_array = [&](void* from, void* to, int64_t bytes) {
+    with_bits(bytes, [&]<class Bits>(Bits) {
+      repeat_as<Bits>(r.groups, {static_cast<Bits*>(from)}, {static_cast<Bits*>(to)}, begin, end,
+                      stream);
+    });
+  };
+  if (r.indices) repeat_array(once.indices, r.indices, r.index_bytes);
+  if (r.values) repeat_array(once.values, r.values, r.dtype->bytes);
 }
 
 }  // namespace reduceops::cuda

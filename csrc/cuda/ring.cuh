@@ -13,7 +13,7 @@ constexpr int kProducers = 32;  // threads of the warp that copies: the last of 
 template <auto kKernel, class Element>
 void launch_ring(const Reduction& r, const Problem& problem, Element element, void* stream) {
   allow_shared<kKernel>();
-  launch(kKernel, problem.plan, problem, element, stream, shared_bytes(problem.plan));
+  launch(kKernel, problem.plan, problem, element, stream, shared_bytes(problem.plan.bulk_columns));
 }
 
 // A stage's turn: which it is and how often the ring has gone round.
@@ -112,7 +112,7 @@ struct Span {
 
 class Ring {
  public:
-  // All threads of the block call it; `shared` holds ring_bytes(plan).
+  // All threads of the block call it; `shared` holds ring_bytes().
   __device__ Ring(char* shared, int stages, int stage_bytes)
       : shared_(shared), stages_(stages), stage_bytes_(stage_bytes) {
     if (threadIdx.x == 0) {

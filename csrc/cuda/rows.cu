@@ -8,18 +8,18 @@ void launch_rows(const Reduction& r, const Problem& problem, void* stream) {
     using Element = decltype(element);
     const Stored<Element> source{element};
     if constexpr (sizeof(typename Element::Key) <= 4) {
-      if (problem.plan.spaced)
+      if (problem.plan.rows.spaced)
         return launch_rows_of<true>(problem, Spaced<Element>{source}, Extreme(), stream);
     }
-    if (problem.plan.flat && problem.plan.vector) {
-      if (problem.plan.realigned) {
+    if (problem.plan.rows.flat && problem.plan.rows.vector) {
+      if (problem.plan.rows.realigned) {
         const Realigned<Element> anywhere{source, problem.end};
         return enqueue(packed_rows<Realigned<Element>>, problem.plan, stream, 0, problem, anywhere);
       }
       return enqueue(packed_rows<Stored<Element>>, problem.plan, stream, 0, problem, source);
     }
-    problem.plan.vector ? launch_rows_of<true>(problem, source, Extreme(), stream)
-                        : launch_rows_of<false>(problem, source, Extreme(), stream);
+    problem.plan.rows.vector ? launch_rows_of<true>(problem, source, Extreme(), stream)
+                             : launch_rows_of<false>(problem, source, Extreme(), stream);
   });
 }
 

@@ -153,13 +153,13 @@ template <int kLoads, class Source, class Reducer>
 __device__ auto scan(const Problem& p, const Source& source, const Reducer& reducer,
                      typename Source::At base, int64_t j, int64_t stop, int lane) {
   const Dim inner = p.reduced_count ? p.reduced()[0] : Dim{1, 0, 0};
-  const uint32_t runs = p.plan.runs, lanes = p.plan.lanes / runs;  // powers of two
+  const uint32_t runs = p.plan.rows.runs, lanes = p.plan.rows.lanes / runs;  // powers of two
   const uint32_t first = lane >> log2_of(lanes);
   typename Reducer::template State<typename Source::Key, int64_t> state;
   if constexpr (kLoads == 0) {
-    if (p.plan.flat) {
+    if (p.plan.rows.flat) {
       const auto found = scan_flat(p, source, reducer, base, static_cast<uint32_t>(j),
-                                   static_cast<uint32_t>(stop - j), lane, p.plan.lanes);
+                                   static_cast<uint32_t>(stop - j), lane, p.plan.rows.lanes);
       if (!found.none()) state = widen(found, found.index);
       return state;
     }
@@ -189,7 +189,7 @@ __device__ void take_rows(const Problem& p, const Source& source, const Reducer&
   using State = typename Reducer::template State<typename Source::Key, int64_t>;
   __shared__ State warps[kThreads / 32], parts[kCluster];
   if (p.candidates) let_next_launch();
-  const int lanes = p.plan.lanes;
+  const int lanes = p.plan.rows.lanes;
   const int row = threadIdx.x >> log2_of(lanes), lane = threadIdx.x & (lanes - 1);
   const int rows_per_block = blockDim.x >> log2_of(lanes);
   for (int64_t block = blockIdx.x; block < p.plan.blocks; block += gridDim.x) {
@@ -222,8 +222,9 @@ void launch_rows_of(const Problem& p, const Source& source, const Reducer& reduc
   constexpr Room kScalar{0, Stored<typename Source::Element>::row_room(false).blocks};
   constexpr Room kFew = kVector ? Reducer::template row_room<Source>(false) : kScalar;
   constexpr Room kMany = kVector ? Reducer::template row_room<Source>(true) : kScalar;
-  const auto kernel = p.plan.loads == kManyLoads ? rows<kMany.loads, kMany.blocks, Source, Reducer>
-                                                 : rows<kFew.loads, kFew.blocks, Source, Reducer>;
+  const auto kernel = p.plan.rows.loads == kManyLoads
+                          ? rows<kMany.loads, kMany.blocks, Source, Reducer>
+                          : rows<kFew.loads, kFew.blocks, Source, Reducer>;
   enqueue(kernel, p.plan, stream, 0, p, source, reducer);
 }
 

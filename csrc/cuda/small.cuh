@@ -36,7 +36,7 @@ struct SmallProblem {
         outer(small_dim(p, 1, p.kept_count)),
         reduced(small_dim(p, p.kept_count, p.kept_count + p.reduced_count)),
         outputs(static_cast<uint32_t>(p.outputs)),
-        lanes(p.plan.lanes) {}
+        lanes(p.plan.small.lanes) {}
 };
 
 // kWarps: several to an output.
@@ -87,7 +87,7 @@ void launch_small_of(const Problem& problem, const Source& source, const Reducer
                      void* stream) {
   const Plan& plan = problem.plan;
   const auto kernel =
-      plan.lanes > 32 ? small<true, Source, Reducer> : small<false, Source, Reducer>;
+      plan.small.lanes > 32 ? small<true, Source, Reducer> : small<false, Source, Reducer>;
   enqueue(kernel, plan, stream, 0, SmallProblem(problem), source, reducer);
 }
 

@@ -16,17 +16,17 @@ void launch_softmax(const Reduction& r, const Problem& problem, bool early, void
         launch_small_of(problem, source, reducer, stream);
         break;
       case Walk::kColumns:
-        plan.vector ? launch_columns_of<true>(problem, source, reducer, stream)
-                    : launch_columns_of<false>(problem, source, reducer, stream);
+        plan.columns.vector ? launch_columns_of<true>(problem, source, reducer, stream)
+                            : launch_columns_of<false>(problem, source, reducer, stream);
         break;
       case Walk::kWholeRows:
         launch_held_rows_of(problem, source, reducer, stream);
         break;
       default:
-        plan.vector ? launch_rows_of<true>(problem, source, reducer, stream)
-                    : launch_rows_of<false>(problem, source, reducer, stream);
+        plan.rows.vector ? launch_rows_of<true>(problem, source, reducer, stream)
+                         : launch_rows_of<false>(problem, source, reducer, stream);
     }
-    if (plan.split()) launch_combine_of(problem, source, reducer, early, stream);
+    if (plan.split()) launch_combine_of(problem, {}, source, reducer, early, stream);
   };
   visit_device_element(r, [&](auto element) {
     using Element = decltype(element);

@@ -87,9 +87,10 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   static_assert(kColumns * sizeof(State) <= Own::kLeads && Own::kWarpBytes % kLoadBytes == 0);
   if (p.candidates) let_next_launch();
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const uint32_t segments = p.plan.lanes / 32, shares = p.plan.shares;  // shares: a power of two
+  const uint32_t segments = p.plan.columns.lanes / 32,
+                 shares = p.plan.columns.shares;  // shares: a power of two
   const int shares_log2 = log2_of(shares);
-  const uint32_t groups = blockDim.x / (p.plan.lanes * shares);
+  const uint32_t groups = blockDim.x / (p.plan.columns.lanes * shares);
   const uint32_t row_of_warps = warp / segments, segment = warp - row_of_warps * segments;
   const uint32_t share = row_of_warps & (shares - 1), group = row_of_warps >> shares_log2;
   char* const own = dynamic_shared() + warp * Own::kWarpBytes;
@@ -114,9 +115,9 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
     const auto extent =
         static_cast<uint32_t>(std::min<int64_t>(p.plan.part_extent, p.walk - begin));
     const int64_t tile = unit * groups + group;
-    const auto [outer, across] = split(tile, p.plan.across);
+    const auto [outer, across] = split(tile, p.plan.columns.across);
     const int64_t column = (across * segments + segment) * kColumns;
-    const bool inside = tile < p.plan.tiles && column < inner.size && share < extent;
+    const bool inside = tile < p.plan.columns.tiles && column < inner.size && share < extent;
     const auto columns =
         static_cast<uint32_t>(inside ? std::min<int64_t>(inner.size - column, kColumns) : 0);
     // Of positions begin + share + turn * shares.
@@ -297,9 +298,9 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
     for (uint32_t i = threadIdx.x; i < groups * of_tile; i += blockDim.x) {
       const uint32_t group = i / of_tile, here = i - group * of_tile;
       const int64_t tile = unit * groups + group;
-      const auto [outer, across] = split(tile, p.plan.across);
+      const auto [outer, across] = split(tile, p.plan.columns.across);
       const int64_t column = across * of_tile + here;
-      if (tile >= p.plan.tiles || column >= inner.size) continue;
+      if (tile >= p.plan.columns.tiles || column >= inner.size) continue;
       State state;
       REDUCEOPS_ROLLED
       for (uint32_t s = 0; s < shares; ++s) {

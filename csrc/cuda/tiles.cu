@@ -63,7 +63,7 @@ struct TileProblem {
       : input(p.input),
         whole_blocks(p.whole_blocks),
         out(p.out),
-        plan(p.plan.cut),
+        plan(p.plan.tiles),
         rows(static_cast<uint32_t>(p.walk)),
         cut{1, 0, 0} {
     const Dims kept = by_stride(groups_of.kept);
@@ -298,7 +298,7 @@ void launch_tiles(const Reduction& r, const Problem& problem, void* stream) {
   visit_input_element(r, [&](auto element) {
     using Element = decltype(element);
     using Kernel = void (*)(TileProblem, Element);
-    const int reading = problem.plan.cut.reading;
+    const int reading = problem.plan.tiles.reading;
     Kernel kernel = tiles<Tiles::kScattered, Element>;
     if (reading == Tiles::kSlots) kernel = tiles<Tiles::kSlots, Element>;
     if constexpr (sizeof(typename Element::Key) < 4) {  // only such rows are held

@@ -10,6 +10,8 @@ namespace reduceops::cuda {
 struct Tuning {
   int64_t margin = 95;  // percent of the usual walk's price below which another is taken; 0: never
   int64_t walk = 0;     // that is taken wherever it fits: a Walk and 1 more; 0: none
+  int64_t fold = 85;    // percent of the least price below which columns are folded; 0: never
+  int64_t fold_bytes = 4 << 20;  // least input of which they are
   // Walks by bulk copies, and clusters.
   int64_t bulk = 1;                       // 0: keep to what GPUs before Hopper can do
   int64_t bulk_bytes = 8 << 20;           // least input
@@ -41,6 +43,8 @@ struct Tuning {
   int64_t whole_vectors = 2048;            // of the longest row that is held at once
   int64_t whole_few_vectors = 8;           // longest row of which a thread holds two vectors
   int64_t whole_blocks = 2;                // per multiprocessor that few rows are cut into
+  int64_t held_batches = 16;               // of a multiprocessor, to which under a mask, and of
+                                           // softmax_max, one block is enough
   int64_t whole_column = 8;                // elements of the longest column that is held so
   int64_t blocks_per_multiprocessor = 3;   // that fill it
   int64_t lane_loads = 4;                  // loads of a lane that shares a short row
@@ -73,6 +77,8 @@ struct Tunable {
 inline constexpr Tunable kTunables[] = {
     {"margin", &Tuning::margin, 0, 1000},
     {"walk", &Tuning::walk},
+    {"fold", &Tuning::fold, 0, 1 << 20},
+    {"fold_bytes", &Tuning::fold_bytes},
     {"bulk", &Tuning::bulk},
     {"bulk_bytes", &Tuning::bulk_bytes},
     {"block_bytes", &Tuning::block_bytes, 0, 227 << 10},
@@ -100,6 +106,7 @@ inline constexpr Tunable kTunables[] = {
     {"whole_vectors", &Tuning::whole_vectors},
     {"whole_few_vectors", &Tuning::whole_few_vectors, 0, 1024},
     {"whole_blocks", &Tuning::whole_blocks, 1},
+    {"held_batches", &Tuning::held_batches},
     {"whole_column", &Tuning::whole_column},
     {"blocks_per_multiprocessor", &Tuning::blocks_per_multiprocessor, 1},
     {"lane_loads", &Tuning::lane_loads, 1},

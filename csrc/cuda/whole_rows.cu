@@ -41,7 +41,7 @@ struct WholeRows {
         rows(static_cast<uint32_t>(p.outputs)),
         inner_rows(static_cast<uint32_t>(groups.axes.count > 0 ? groups.axes.dim[0].size : 1)),
         extent(static_cast<uint32_t>(std::min(p.walk, p.plan.part_extent))),
-        threads(p.plan.lanes),
+        threads(p.plan.whole_rows.lanes),
         parts(static_cast<uint32_t>(p.plan.parts)),
         part_extent(static_cast<uint32_t>(p.plan.part_extent)),
         cluster(p.plan.cluster),
@@ -261,7 +261,8 @@ template <int kLoads, bool kBatches, class Element>
 void launch_loads(const Reduction& r, const Problem& problem, Element element, void* stream) {
   auto kernel = whole_rows<kLoads, true, kBatches, WholeRows, Element>;
   if constexpr (kLoads > 1) {
-    if (!problem.plan.vector) kernel = whole_rows<kLoads, false, kBatches, WholeRows, Element>;
+    if (!problem.plan.whole_rows.vector)
+      kernel = whole_rows<kLoads, false, kBatches, WholeRows, Element>;
   }
   enqueue(kernel, problem.plan, stream, 0, element, WholeRows(problem, r.groups));
 }
@@ -269,7 +270,7 @@ void launch_loads(const Reduction& r, const Problem& problem, Element element, v
 template <class Element>
 void launch_mapped(const Reduction& r, const Problem& problem, Element element, void* stream) {
   constexpr int kLoads = kWholeLoads;
-  const auto kernel = problem.plan.batches > 0
+  const auto kernel = problem.plan.whole_rows.batches > 0
                           ? whole_rows<kLoads, false, true, MappedRows, Element>
                           : whole_rows<kLoads, false, false, MappedRows, Element>;
   enqueue(kernel, problem.plan, stream, 0, element, MappedRows(problem, r.groups));
@@ -280,9 +281,10 @@ void launch_mapped(const Reduction& r, const Problem& problem, Element element, 
 void launch_whole_rows(const Reduction& r, const Problem& problem, void* stream) {
   visit_input_element(r, [&](auto element) {
     const Plan& plan = problem.plan;
-    if (plan.mapped) return launch_mapped(r, problem, element, stream);
-    if (plan.batches > 0) return launch_loads<int(kWholeLoads), true>(r, problem, element, stream);
-    switch (plan.loads) {
+    if (plan.whole_rows.mapped) return launch_mapped(r, problem, element, stream);
+    if (plan.whole_rows.batches > 0)
+      return launch_loads<int(kWholeLoads), true>(r, problem, element, stream);
+    switch (plan.whole_rows.loads) {
       case 1:
         return launch_loads<1, false>(r, problem, element, stream);
       case 2:

@@ -377,6 +377,7 @@ def _take_scales_that_are_no_numbers(op: str) -> None:
             arguments.check_input(op, tensor, name)
         if bias is not None:
             arguments.check_input(op, bias, "bias")
+        dim = arguments.as_int(op, "dim", dim)
         return _autocast(
             *(of_tensors, input.device.type, input, weight, bias, scale, stride, padding, dilation),
             *(groups, dim, keepdim),

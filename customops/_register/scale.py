@@ -11,7 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from .. import _torch_private, checks
+from .. import _torch_private, arguments, checks
 
 
 def _is_no_number(scale: object) -> bool:
@@ -25,7 +25,9 @@ def _scaled_by(end: str, self: Tensor, scale, dim: int, keepdim: bool):
         raise TypeError(f"reduceops::{op}: self must be a Tensor, got {type(self).__name__}")
     if isinstance(scale, torch.SymInt):
         scale = torch.sym_float(scale)
-    dim = int(dim)  # as a schema has it, of a symbol too
+    dim = int(arguments.as_int(op, "dim", dim))  # as a schema has it, of a symbol too
+    if not isinstance(keepdim, int):  # which a schema takes for a bool
+        arguments.as_keepdim(op, keepdim)
     checks.check_scalable(op, self.dtype)
     checks.check_not_empty(op, self.shape, checks.wrap_dims(op, self.dim(), dim))
     if isinstance(scale, Tensor):

@@ -175,6 +175,11 @@ def _check_options(options: argparse.Namespace, parser: argparse.ArgumentParser)
             parser.error(f"--before: there is no {path}")
         if options.plot:
             parser.error("--before: not with --plot")
+    for name, path in (("--json", options.json), ("--plot", options.plot)):
+        if path and (Path(path).is_dir() or not Path(path).absolute().parent.is_dir()):
+            parser.error(f"{name}: {path} cannot be a file: there is no such folder, or it is one")
+    if options.plot and Path(options.plot).suffix not in (".png", ".svg"):
+        parser.error("--plot: a name that ends in .png or .svg")
     if options.plot and importlib.util.find_spec("matplotlib") is None:
         parser.error("--plot needs matplotlib: pip install 'customops[bench]'")
 

@@ -53,7 +53,8 @@ class Case:
     def parse(cls, text: str) -> "Case":
         """The case that is written so: `argmax (2, 21, 64, 64) dim=1 float32 channels_last`. All
         but the operator, the shape and the dim has a default. Raises ValueError."""
-        head = re.fullmatch(r"(\w+) \(([\d, ]+)\) dim=(-?\d+|None)((?: [\w=]+)*)", text.strip())
+        shape = r"\((\d+(?: *, *\d+)* *,?)\)"
+        head = re.fullmatch(rf"(\w+) {shape} dim=(-?\d+|None)((?: [\w=]+)*)", text.strip())
         if not head:
             raise ValueError(f"{text!r} is not like 'argmax (64, 1000) dim=-1 float32'")
         if head[1] not in (*OPS, SOFTMAX):

@@ -19,6 +19,11 @@ SUITE = "fused"
 APART = "apart"
 COMPILED = {"compile": None, "autotune": "max-autotune-no-cudagraphs"}
 PEERS = (APART, "torch", *COMPILED)
+NUMBER = re.compile(r" (filters|kernel|stride|padding)=(\d+)")
+TAKES = (
+    "a convolution takes random data of four sizes, dim=1, filters, kernel and stride from 1 on, "
+    "and a padding with which the kernel fits"
+)
 
 
 @dataclass(frozen=True)
@@ -43,17 +48,17 @@ class Convolution(Case):
     @classmethod
     def parse(cls, text: str) -> "Convolution":
         """The case that is written so. Raises ValueError."""
-        words = text.removesuffix(" benchmark")
-        options: dict[str, Any] = {"benchmark": words != text}
-        text, words = words, words.removesuffix(" no TF32")
-        options["tf32"] = words == text
-        for name, value in re.findall(r" (filters|kernel|stride|padding)=(\d+)", words):
+        words = text.strip()
+        options: dict[str, Any] = {}
+        for name, word, value in (("benchmark", " benchmark", True), ("tf32", " no TF32", False)):
+            options |= {name: value} if words.endswith(word) else {}
+            words = words.removesuffix(word)
+        for name, value in NUMBER.findall(words):
             options[name] = int(value)
-        plain = re.sub(r" (filters|kernel|stride|padding)=\d+", "", words)
-        like = Case.parse(plain.replace("conv2d_", "", 1))
+        like = Case.parse(NUMBER.sub("", words).replace("conv2d_", "", 1))
         case = cls(f"conv2d_{like.op}", like.shape, like.dim, like.dtype, like.layout, **options)
-        if not case.makes_sense() or str(like) != plain.replace("conv2d_", "", 1):
-            raise ValueError(f"{text!r}: the operator does not take this")
+        if not (case.makes_sense() and like.is_plain and like.scaled):
+            raise ValueError(f"{text!r}: {TAKES}")
         return case
 
     @property
@@ -62,7 +67,11 @@ class Convolution(Case):
         return 2e-3 if self.dtype == "float32" else 2e-2
 
     def makes_sense(self) -> bool:
-        return self.op.startswith("conv2d_") and DTYPES[self.dtype].is_floating_point
+        if not self.op.startswith("conv2d_") or len(self.shape) != 4 or self.dim != 1:
+            return False
+        fits = min(self.shape[2:]) + 2 * self.padding >= self.kernel
+        positive = min(self.filters, self.kernel, self.stride) > 0
+        return fits and positive and DTYPES[self.dtype].is_floating_point
 
     def set_up(self) -> None:
         """Tells torch how to convolve, until the next case."""

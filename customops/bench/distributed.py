@@ -251,6 +251,9 @@ def main(arguments: list[str] | None = None) -> int:
     modes = (options.modes or ("eager,graph" if options.device == "cuda" else "eager")).split(",")
     if not set(modes) <= set(MODES) or (options.device == "cpu" and "graph" in modes):
         parser.error(f"--modes: {options.modes} on {options.device}")
+    if "RANK" not in os.environ:
+        parser.error("it is started by torchrun, as above")
+    report.use_plain_characters()
     device = torch.device(options.device)
     if options.device == "cuda":
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))

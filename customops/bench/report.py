@@ -44,7 +44,7 @@ LEGEND = (
 
 
 def use_plain_characters() -> None:
-    """Where stdout cannot show a character, it gets one of ASCII in its place."""
+    """Where a terminal cannot show a character, it gets one of ASCII in its place."""
 
     def replace(error: UnicodeError) -> tuple[str, int]:
         assert isinstance(error, UnicodeEncodeError)
@@ -54,7 +54,15 @@ def use_plain_characters() -> None:
     codecs.register_error("customops", replace)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="customops")
+            encoding = "ascii" if stream.isatty() and _asks_for_ascii() else None
+            stream.reconfigure(encoding=encoding, errors="customops")
+
+
+def _asks_for_ascii() -> bool:
+    """Whether the locale is C by name. Python then writes UTF-8, and may set LC_CTYPE to say so."""
+    ctype = os.environ.get("LC_CTYPE", "")
+    ctype = "" if ctype.lower().replace("-", "") in ("c.utf8", "utf8") else ctype
+    return (os.environ.get("LC_ALL") or ctype or os.environ.get("LANG")) in ("C", "POSIX")
 
 
 def header(command: list[str], device: str) -> dict:
@@ -145,6 +153,9 @@ def show(rows: list[dict], names: list[str], title: str) -> None:
         title += " (a wider terminal shows every peer)"
     show_table(header, cells, title)
     print(LEGEND)
+    for row in rows:
+        if "skipped" in row:
+            print(f"not measured: {row['name']}: {row['skipped']}")
     for line in summary(rows):
         print(_sentence(line))
 
@@ -205,8 +216,9 @@ def _sentence(line: dict) -> str:
     large = f" of at least {LARGE_BYTES // 10**6} MB" if line["inputs"] == "large" else ""
     share, slower = line["smallest_share"], line["slower_than_a_peer"]
     over_torch, over_best = (format_ratio(line[f"{of}_ratio"]) for of in ("torch", "best_peer"))
+    inputs = f"{line['cases']} input{'s' * (line['cases'] > 1)}"
     return (
-        f"{line['cases']} inputs{large}{on_threads(line)}: geometric means "
+        f"{inputs}{large}{on_threads(line)}: geometric means "
         f"{over_torch} torch, {over_best} the best peer; "
         + (f"smallest share {share:.2f}; " if share else "")
         + f"a peer is faster in {len(slower)}"

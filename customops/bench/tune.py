@@ -124,6 +124,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--only", action="append", metavar="TEXT", help="as of customops.bench")
     parser.add_argument("--seconds", type=float, default=0.1, help="for each case and value")
     options = parser.parse_args(arguments)
+    report.use_plain_characters()
     if unknown := set(options.names) - set(constants):
         parser.error(f"no constants of the plan: {', '.join(sorted(unknown))}")
     if not torch.cuda.is_available():

@@ -15,6 +15,7 @@
 #include "cuda/make_plan.h"
 #include "cuda/pack.h"
 #include "cuda/plan_check.h"
+#include "cuda/repeat.h"
 #include "cuda/ring.cuh"
 #include "make_groups.h"
 
@@ -125,6 +126,7 @@ std::mt19937_64 random_bits(1);
 int taken[10], in_batches, in_parts, in_clusters, in_subtiles, mapped, mapped_batches,
     pairs_written;
 int mapped_columns, scattered, staged, groups_hidden, wrong;
+int folds, folds_in_parts, folds_of_several, folds_bulk;
 struct Counts {
   int taken[10], in_parts, in_clusters;
 } with_mask, of_softmax;
@@ -286,25 +288,27 @@ void run(const Case& c) {
   r.softmax = c.softmax;
   r.mask = c.mask.given ? mask.get() + c.mask.offset : nullptr;
   make_groups(kDims, c.sizes, strides, c.reduced, r.groups, r.mask ? c.mask.strides : nullptr);
-  arrange(r.groups, bytes);
-  order_by_mask(r.groups);
   const auto address = reinterpret_cast<int64_t>(r.input);
   const Limits limits{c.multiprocessors, c.bulk};
   Task task = r.mask ? Task::kMasked : r.softmax ? Task::kSoftmax : Task::kExtreme;
+  Reduction once = r;  // with results that do not repeat
   const auto plan_of = [&] {
-    return make_plan(r.groups, bytes, address, limits, c.tuning, task, c.indices + c.values);
+    once.groups = has_repeats(r.groups, task) ? without_repeats(r.groups) : r.groups;
+    arrange(once.groups, bytes);
+    order_by_mask(once.groups);
+    return make_plan(once.groups, bytes, address, limits, c.tuning, task, c.indices + c.values);
   };
-  Plan plan = plan_of();
+  FoldedPlan plan = plan_of();
   const bool hides_groups = r.mask && plan.walk != Walk::kSmall && is_mask_of_groups(r.groups);
-  const Reduction masked = r;
+  const Groups masked = r.groups;
   if (hides_groups) {
     r.groups = without_mask(r.groups);
-    arrange(r.groups, bytes);
     task = Task::kExtreme;
     plan = plan_of();
     ++groups_hidden;
   }
-  if (const char* promise = broken_promise(plan, r.groups, bytes, address, limits, task)) {
+  const bool repeats = has_repeats(r.groups, task);
+  if (const char* promise = broken_promise(plan, once.groups, bytes, address, limits, task)) {
     std::printf("a plan breaks '%s'\n", promise);
     ++wrong;
     return;
@@ -314,16 +318,24 @@ void run(const Case& c) {
     ++counts.taken[static_cast<int>(plan.walk)];
     counts.in_parts += plan.split();
     counts.in_clusters += plan.cluster > 1;
-    staged += plan.staged;
+    staged += plan.walk == Walk::kColumns && plan.columns.staged;
   }
   ++taken[static_cast<int>(plan.walk)];
-  in_batches += plan.batches > 1;
+  const bool batched = plan.walk == Walk::kWholeRows && plan.whole_rows.batches > 1;
+  in_batches += batched;
   in_parts += plan.split();
   in_clusters += plan.cluster > 1;
-  in_subtiles += plan.tile > plan.subtile && plan.subtile > 0;
-  mapped += plan.mapped && plan.walk == Walk::kWholeRows;
-  mapped_columns += plan.mapped && plan.walk == Walk::kBulkColumns;
-  mapped_batches += plan.mapped && plan.batches > 1;
+  if (plan.is_folded()) {
+    ++folds;
+    folds_in_parts += plan.parts > 1;
+    folds_of_several += plan.fold.count > 1;
+    folds_bulk += plan.walk == Walk::kBulkColumns;
+  }
+  in_subtiles +=
+      plan.walk == Walk::kBulkColumns && plan.bulk_columns.tile > plan.bulk_columns.subtile;
+  mapped += plan.walk == Walk::kWholeRows && plan.whole_rows.mapped;
+  mapped_columns += plan.walk == Walk::kBulkColumns && plan.bulk_columns.mapped;
+  mapped_batches += batched && plan.whole_rows.mapped;
   scattered += plan.walk == Walk::kBoxes && plan.box.reading == Box::kScattered;
   const int64_t results = r.groups.outputs * r.groups.copies;
   r.index_bytes = c.index_bytes;
@@ -331,9 +343,18 @@ void run(const Case& c) {
   std::vector<char> values(results * bytes);
   r.indices = c.indices ? indices.data() : nullptr;
   r.values = c.values ? values.data() : nullptr;
-  std::vector<char> workspace(
-      plan.split() ? r.groups.outputs * plan.candidates() * plan.candidate_bytes : 0);
-  Problem problem = make_problem(r, plan, plan.split() ? workspace.data() : nullptr);
+  const bool in_place = repeats && elements % 3 == 0;
+  std::vector<char> once_indices(repeats ? once.groups.outputs * r.index_bytes : 0);
+  std::vector<char> once_values(repeats ? once.groups.outputs * bytes : 0);
+  once.index_bytes = r.index_bytes;
+  once.indices = repeats && !in_place && r.indices ? once_indices.data() : r.indices;
+  once.values = repeats && !in_place && r.values ? once_values.data() : r.values;
+  const Folded folded(once.groups, plan.fold);
+  Reduction walked = once;
+  if (plan.is_folded()) walked.groups = folded.groups;
+  std::vector<char> workspace(once.groups.outputs * plan.workspace_of_output());
+  char* candidates = workspace.empty() ? nullptr : workspace.data();
+  Problem problem = make_problem(once, plan, candidates);
   std::vector<int64_t> words(1 + 2 * results, -1);
   const Words pairs{words.data(), 17, results, bytes == 8 || results % 3 == 0};
   const bool in_pairs = c.indices && c.values && elements % 2 == 0 && task == Task::kExtreme &&
@@ -346,17 +367,29 @@ void run(const Case& c) {
       launch_rows,          launch_columns, launch_boxes, launch_bulk_columns, launch_whole_rows,
       launch_whole_columns, launch_small,   nullptr,      launch_exchange,     launch_tiles};
   if (task != Task::kExtreme) {
-    (task == Task::kMasked ? launch_masked : launch_softmax)(r, problem, true, nullptr);
-    if (r.groups.copies > 1) launch_repeat(r, nullptr);
+    (task == Task::kMasked ? launch_masked : launch_softmax)(once, problem, true, nullptr);
   } else if (plan.walk == Walk::kFill) {
-    launch_fill(r, nullptr);
+    launch_fill(once, nullptr);
   } else {
-    kLaunch[static_cast<int>(plan.walk)](r, problem, nullptr);
-    if (plan.has_combine()) launch_combine(r, problem, true, nullptr);
-    if (r.groups.copies > 1) launch_repeat(r, nullptr);
+    const bool folds = plan.is_folded();
+    kLaunch[static_cast<int>(plan.walk)](
+        walked, folds ? make_problem(walked, plan, candidates) : problem, nullptr);
+    if (plan.is_folded() || plan.has_combine())
+      launch_combine(once, problem, folded.columns, true, nullptr);
+  }
+  if (in_place) {
+    const auto hold = [&](Reduction& some, int64_t count) {
+      if (r.indices) some.indices = once_indices.data();
+      if (r.values) some.values = once_values.data();
+      std::copy_n(indices.data(), r.indices ? count * r.index_bytes : 0, once_indices.data());
+      std::copy_n(values.data(), r.values ? count * bytes : 0, once_values.data());
+    };
+    repeat_in_place(r, 1 + results % 5, hold, nullptr);
+  } else if (repeats) {
+    launch_repeat(r, once, 0, results, nullptr);
   }
   if (hides_groups) {
-    r.groups = masked.groups;
+    r.groups = masked;
     launch_hide(r, nullptr);
   }
   visit_element(r, [&](auto element) {
@@ -546,6 +579,32 @@ Case mapped_case(bool columns) {
   t.small_elements = t.whole_vectors = t.whole_column = t.bulk_bytes = 0;
   t.small_group_bytes = t.mapped_part_bytes = t.margin = 0;
   t.column_walk_8 = t.column_walk_16 = t.column_walk_32 = 1 << 20;
+  return c;
+}
+
+// Reduced dims on either side of kept ones, or columns that are narrow, folded wherever they can
+// be.
+Case folded_case() {
+  Case c = random_case();
+  const int64_t sizes[] = {1, 2, 3, 4, 6, 7, 9, 16, 24, 33, 64};
+  for (int64_t& size : c.sizes) size = sizes[below(std::size(sizes))];
+  c.sizes[below(kDims)] = 2 + below(80);
+  const uint64_t reduced[] = {1, 2, 4, 5, 9, 10, 11, 13};
+  c.reduced = reduced[below(std::size(reduced))];
+  c.step = 1;
+  c.repeated = below(8) ? 0 : c.repeated;
+  c.index_bytes = 8;
+  if (below(2)) c.gap = 0;
+  if (below(2)) c.fill = Fill::kFew;
+  c.bulk = below(4) > 0;
+  Tuning& t = c.tuning;
+  t.walk = t.fold_bytes = t.small_elements = t.bulk_bytes = 0;
+  t.fold = 1 << 20;
+  t.margin = 100;
+  if (below(2)) {  // in parts
+    c.sizes[below(kDims)] *= 1 + below(20);
+    t.split_loads = t.part_loads = t.column_loads = 1;
+  }
   return c;
 }
 
@@ -777,10 +836,12 @@ int main(int count, char** arguments) {
     run(random_task(random_case(), false));
     if (i % 20 == 0) run(mapped_case(false));
     if (i % 20 == 0) run(mapped_case(true));
+    if (i % 2 == 0) run(folded_case());
   }
   for (int count : taken) std::printf("%d ", count);
   for (int count : {in_batches, in_parts, in_clusters, mapped, mapped_batches, scattered,
-                    mapped_columns, pairs_written, staged, groups_hidden, in_subtiles})
+                    mapped_columns, pairs_written, staged, groups_hidden, folds, folds_in_parts,
+                    folds_of_several, folds_bulk, in_subtiles})
     std::printf("%d ", count);
   std::puts("");
   for (const Counts& counts : {with_mask, of_softmax}) {

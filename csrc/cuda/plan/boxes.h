@@ -167,9 +167,7 @@ struct BoxesPlan {
     keep_whole(plan, in);
     plan.box = *box;
     plan.threads = kGroupThreads;
-    plan.lanes = box->lanes;
-    plan.tile = box->tile;
-    plan.tiles = plan.blocks = box->tiles;
+    plan.blocks = box->tiles;
     return true;
   }
 
@@ -190,12 +188,23 @@ struct BoxesPlan {
             .sectors = copied,
             .instructions = of_bytes(of_element, in.bytes) * traffic.elements +
                             75 * traffic.outputs + 12 * copied / kLoadBytes + copies +
-                            price::kConflict * (conflicts(in, box) - 1) * slots,
+                            price::kConflict * ((conflicts(in, box) - 1) * slots +
+                                                (run_conflicts(in, box) - 1) * traffic.elements),
             .extra = 0.8,
             .share = in.bytes == 1 && box.reading == 0 ? 1.4 : 1};  // as measured
   }
 
  private:
+  // Lanes of an output that read neighbouring indices of several dims from the same bank.
+  static double run_conflicts(const PlanInput& in, const Box& box) {
+    if (box.reading != Box::kScattered) return 1;
+    const Dim run = by_step(in.groups.reduced).dim[0];
+    const int64_t apart = run.stride * in.bytes, banks = kLineBytes / 4;
+    if (apart % 4 != 0) return 1;
+    const int64_t lanes = std::min<int64_t>(run.size, box.lanes);
+    const int64_t met = std::min(lanes, banks / std::gcd(apart / 4, banks));
+    return static_cast<double>(lanes) / static_cast<double>(met);
+  }
   // Lanes of a warp that read from the same bank of shared memory at a time.
   static double conflicts(const PlanInput& in, const Box& box) {
     const int64_t pitch = in.rows || box.columns * in.bytes <= 4 ? box.group_pitch : 0;

@@ -15,9 +15,10 @@ class BulkColumnsPlan {
   // False where its ring needs more shared memory than there is.
   static bool make(const PlanInput& in, Plan& plan) {
     BulkColumnsPlan(in, plan).make();
-    const int64_t bests = plan.shares * plan.tile * bytes_of_best(in);
-    return shared_bytes(plan) <= kSharedBytes && plan.blocks <= kMaxBlocks &&
-           (plan.cluster == 1 || bests <= int64_t(plan.stages) * plan.stage_bytes);
+    const int64_t bests = plan.bulk_columns.shares * plan.bulk_columns.tile * bytes_of_best(in);
+    return shared_bytes(plan.bulk_columns) <= kSharedBytes && plan.blocks <= kMaxBlocks &&
+           (plan.cluster == 1 ||
+            bests <= int64_t(plan.bulk_columns.stages) * plan.bulk_columns.stage_bytes);
   }
 
   // Where copies are long, and plain loads are not as fast or faster.
@@ -38,15 +39,16 @@ class BulkColumnsPlan {
 
   static Work work(const PlanInput& in, const Plan& plan, const Traffic& traffic) {
     const auto resident = static_cast<double>(in.multiprocessors * in.tuning.bulk_blocks);
-    const double rounds = static_cast<double>(plan.tiles * plan.parts) / resident;
-    const double columns =
-        static_cast<double>(in.inner().size) / static_cast<double>(plan.across * plan.tile);
+    const double rounds = static_cast<double>(plan.bulk_columns.tiles * plan.parts) / resident;
+    const double columns = static_cast<double>(in.inner().size) /
+                           static_cast<double>(plan.bulk_columns.across * plan.bulk_columns.tile);
     // Each row of a tile is a copy, and short copies take as long as those of 1 KiB.
     double use = columns * std::min(1., rounds / std::ceil(rounds));
-    const int64_t copy = plan.tile * in.bytes;
-    if (!plan.contiguous && copy < in.tuning.full_segment_bytes)
+    const int64_t copy = plan.bulk_columns.tile * in.bytes;
+    if (!plan.bulk_columns.contiguous && copy < in.tuning.full_segment_bytes)
       use *= kSlow * std::min(1., static_cast<double>(copy) / 1024);
-    const double shares = traffic.outputs * static_cast<double>(plan.shares * plan.parts);
+    const double shares =
+        traffic.outputs * static_cast<double>(plan.bulk_columns.shares * plan.parts);
     // Of small types, clusters whose candidates a second kernel combines.
     const double both = in.bytes <= 2 && plan.cluster > 1 && plan.split() ? 3 : 0;
     return {.read = 0.96 * traffic.read / use,
@@ -76,6 +78,7 @@ class BulkColumnsPlan {
                static_cast<double>(in.walk * in.bytes)),
         of_workspace_(kWorkspaceBytes / (in.bytes_of_candidate() * in.groups.outputs)) {
     plan = in.empty_plan(Walk::kBulkColumns);
+    plan.bulk_columns = {};
   }
 
   // Elements from a row of columns to the next.
@@ -232,55 +235,57 @@ class BulkColumnsPlan {
   }
 
   void ring(int64_t bytes) {
+    BulkColumnsCut& own = plan_.bulk_columns;
     // Room wherever in a line they begin and for a slot past them; more than a block's does not
     // fit.
     const int64_t most = std::min<int64_t>(bytes, kSharedBytes);
-    plan_.stage_bytes = static_cast<int>(round_up(most + kLineBytes + kLoadBytes, kLineBytes));
+    own.stage_bytes = static_cast<int>(round_up(most + kLineBytes + kLoadBytes, kLineBytes));
     const int64_t block_bytes =
         in_.bytes < 4 ? in_.tuning.small_block_bytes : in_.tuning.block_bytes;
-    plan_.stages = static_cast<int>(std::clamp<int64_t>(
-        (block_bytes - plan_.scratch_bytes) / (plan_.stage_bytes + kStageBarriers), 2, 16));
+    own.stages = static_cast<int>(std::clamp<int64_t>(
+        (block_bytes - own.scratch_bytes) / (own.stage_bytes + kStageBarriers), 2, 16));
   }
 
   void make() {
     Plan& plan = plan_;
+    BulkColumnsCut& own = plan.bulk_columns;
     const Cut cut = mapped_part_ ? widest() : choose();
     const int64_t walk = in_.walk, parts = cut.parts;
-    plan.mapped = mapped_part_ > 0;
+    own.mapped = mapped_part_ > 0;
     plan.cluster = cut.cluster;
-    plan.subtile = plan.tile = std::min(cut.units * unit_, columns_);
+    own.subtile = own.tile = std::min(cut.units * unit_, columns_);
     // Short columns: as many side by side as fill a stage.
-    if (parts == 1 && plan.tile == widest_) {
-      const int64_t room = in_.tuning.stage_bytes * 9 / 8 / (walk * pitch_of(plan.tile));
-      if (room > 1) plan.tile = std::min(room * plan.tile, columns_);
+    if (parts == 1 && own.tile == widest_) {
+      const int64_t room = in_.tuning.stage_bytes * 9 / 8 / (walk * pitch_of(own.tile));
+      if (room > 1) own.tile = std::min(room * own.tile, columns_);
     }
-    plan.stage_pitch = static_cast<int>(pitch_of(plan.tile));
-    plan.across = ceil_div(columns_, plan.tile);
-    plan.tiles = plan.across * outer_;
-    plan.contiguous = plan.across == 1 && gapless_;
-    const int64_t slots = ceil_div(plan.subtile, per_slot_);
-    plan.vector = slots > 32 * (per_reader_ / 2);  // several slots to a thread
-    plan.lanes = static_cast<int>(plan.vector ? round_up(ceil_div(slots, per_reader_), 32) : slots);
-    plan.shares = static_cast<int>(kReaders / plan.lanes);
-    plan.threads = static_cast<int>(round_up(plan.lanes * plan.shares, 32)) + 32;
-    const int64_t at_once = rows_at_once(in_.bytes) * plan.shares;
-    const int64_t turns = (in_.tuning.stage_bytes / plan.stage_pitch + at_once / 2) / at_once;
+    own.stage_pitch = static_cast<int>(pitch_of(own.tile));
+    own.across = ceil_div(columns_, own.tile);
+    own.tiles = own.across * outer_;
+    own.contiguous = own.across == 1 && gapless_;
+    const int64_t slots = ceil_div(own.subtile, per_slot_);
+    own.vector = slots > 32 * (per_reader_ / 2);  // several slots to a thread
+    own.lanes = static_cast<int>(own.vector ? round_up(ceil_div(slots, per_reader_), 32) : slots);
+    own.shares = static_cast<int>(kReaders / own.lanes);
+    plan.threads = static_cast<int>(round_up(own.lanes * own.shares, 32)) + 32;
+    const int64_t at_once = rows_at_once(in_.bytes) * own.shares;
+    const int64_t turns = (in_.tuning.stage_bytes / own.stage_pitch + at_once / 2) / at_once;
     // Of subtiles, a stage has all rows.
-    plan.stage_rows = static_cast<int>(
-        plan.tile > plan.subtile ? walk : std::min(std::max<int64_t>(turns, 1) * at_once, walk));
+    own.stage_rows = static_cast<int>(
+        own.tile > own.subtile ? walk : std::min(std::max<int64_t>(turns, 1) * at_once, walk));
     // The bests of the shares. The blocks of a cluster have one tile each, so when it ends their
     // bests have the ring for themselves.
-    if (plan.shares > 1 && plan.cluster == 1)
-      plan.scratch_bytes = static_cast<int>(plan.shares * plan.tile * bytes_of_best(in_));
+    if (own.shares > 1 && plan.cluster == 1)
+      own.scratch_bytes = static_cast<int>(own.shares * own.tile * bytes_of_best(in_));
     // The last threads read past their row, which in the last one of a stage nothing is copied to.
-    const int64_t past = plan.lanes * (plan.vector ? per_reader_ : 1) - slots;
-    const int64_t past_tile = round_up(plan.tile, plan.subtile) - plan.tile;
-    ring(plan.stage_rows * plan.stage_pitch + past * in_.slot_bytes() + past_tile * in_.bytes);
+    const int64_t past = own.lanes * (own.vector ? per_reader_ : 1) - slots;
+    const int64_t past_tile = round_up(own.tile, own.subtile) - own.tile;
+    ring(own.stage_rows * own.stage_pitch + past * in_.slot_bytes() + past_tile * in_.bytes);
     plan.part_extent =
-        std::min(round_up(ceil_div(walk, parts), parts > 1 ? plan.stage_rows : 1), kMaxPartExtent);
-    if (plan.mapped) plan.part_extent = mapped_part_;
+        std::min(round_up(ceil_div(walk, parts), parts > 1 ? own.stage_rows : 1), kMaxPartExtent);
+    if (own.mapped) plan.part_extent = mapped_part_;
     plan.parts = round_up(ceil_div(walk, plan.part_extent), plan.cluster);
-    plan.blocks = plan.tiles * plan.parts;
+    plan.blocks = own.tiles * plan.parts;
     if (plan.cluster == 1) plan.blocks = blocks_for(plan.blocks);
   }
 

@@ -12,17 +12,18 @@ struct ColumnsPlan {
 
   static bool make(const PlanInput& in, Plan& plan) {
     plan = in.empty_plan(Walk::kColumns);
+    plan.columns = {};
     plan.threads = kThreads;
     const Dim& inner = in.inner();
-    plan.staged = is_staged(in);
-    plan.vector = !plan.staged && in.columns_aligned(kLoadBytes);
-    plan.realigned = !plan.staged && !plan.vector && is_realigned(in);
-    plan.flat = in.has_flat_positions();
-    const bool packs = plan.vector || plan.realigned;
+    plan.columns.staged = is_staged(in);
+    plan.columns.vector = !plan.columns.staged && in.columns_aligned(kLoadBytes);
+    plan.columns.realigned = !plan.columns.staged && !plan.columns.vector && is_realigned(in);
+    plan.columns.flat = in.has_flat_positions();
+    const bool packs = plan.columns.vector || plan.columns.realigned;
     const int64_t full = in.multiprocessors * in.tuning.blocks_per_multiprocessor;
     const int64_t outer = in.groups.outputs / inner.size;
     int64_t columns = packs ? ceil_div(inner.size * in.bytes, kLoadBytes) : inner.size;
-    if (plan.staged) columns = 32 * ceil_div(inner.size * in.bytes, kSegmentBytes);
+    if (plan.columns.staged) columns = 32 * ceil_div(inner.size * in.bytes, kSegmentBytes);
     // Whole warps of neighbouring columns, evenly cut.
     int64_t lanes = columns;
     if (columns > kThreads) lanes = round_up(ceil_div(columns, ceil_div(columns, kThreads)), 32);
@@ -33,7 +34,8 @@ struct ColumnsPlan {
         masked && is_mask_sparse(inner) && in.groups.reduced.dim[0].mask_stride == 1;
     const bool in_lines =
         along_mask || (masked && is_mask_across(in.groups.axes.dim, in.groups.axes.count));
-    if (in_lines) lanes = std::min(lanes, kLineBytes / (plan.vector ? kLoadBytes : in.bytes));
+    if (in_lines)
+      lanes = std::min(lanes, kLineBytes / (plan.columns.vector ? kLoadBytes : in.bytes));
     // Too few columns to fill the GPU: threads share a column, if need be fewer columns side by
     // side.
     int64_t across = ceil_div(columns, lanes), shares = 1;
@@ -47,7 +49,7 @@ struct ColumnsPlan {
     const int64_t of_line = kLineBytes / kLoadBytes;
     const bool narrow = packs && in.task == Task::kExtreme && in.bytes <= 4 &&
                         (in.bytes <= 2 || outer * ceil_div(columns, of_line) >= in.multiprocessors);
-    const int64_t resident = in.multiprocessors * packed_blocks(plan.realigned);
+    const int64_t resident = in.multiprocessors * packed_blocks(plan.columns.realigned);
     for (; few(rounds ? in.tuning.column_rounds * full : full) ||
            (along_mask && shares < kSectorBytes);
          shares *= 2) {
@@ -77,11 +79,11 @@ struct ColumnsPlan {
     } else if (packs && in.task == Task::kExtreme) {
       shares = shares_at_once(in, outer * across, {lanes, shares}, across == 1, plan);
     }
-    plan.across = across;
-    plan.tiles = outer * across;
-    if (plan.staged)  // no warp without a segment
+    plan.columns.across = across;
+    plan.columns.tiles = outer * across;
+    if (plan.columns.staged)  // no warp without a segment
       plan.threads = static_cast<int>(kThreads / (lanes * shares) * (lanes * shares));
-    const int64_t units = ceil_div(plan.tiles, plan.threads / (lanes * shares));
+    const int64_t units = ceil_div(plan.columns.tiles, plan.threads / (lanes * shares));
     // A second launch pays only where one leaves multiprocessors without a block, or most of memory
     // waiting, and much to do.
     int64_t wanted = 1;
@@ -94,8 +96,8 @@ struct ColumnsPlan {
     if ((units < in.multiprocessors || waits) && loads >= in.tuning.split_loads)
       wanted = std::min({ceil_div(full, units), resident / units, loads / in.tuning.part_loads});
     cut(plan, in, wanted, 1);
-    plan.lanes = static_cast<int>(lanes);
-    plan.shares = static_cast<int>(shares);
+    plan.columns.lanes = static_cast<int>(lanes);
+    plan.columns.shares = static_cast<int>(shares);
     plan.blocks = units * plan.parts;
     return true;
   }
@@ -180,9 +182,10 @@ struct ColumnsPlan {
   static int64_t shares_at_once(const PlanInput& in, int64_t tiles, Threads usual, bool one_tile,
                                 const Plan& plan) {
     const bool packed = in.bytes <= 4 && in.groups.reduced.count == 1;  // packed_columns.cu
-    const int64_t room = in.multiprocessors * (packed ? packed_blocks(plan.realigned)
-                                                      : column_blocks(in.bytes, plan.vector));
-    const int64_t loads = packed ? kPackedLoads : column_loads(in.bytes, plan.vector);
+    const int64_t room =
+        in.multiprocessors * (packed ? packed_blocks(plan.columns.realigned)
+                                     : column_blocks(in.bytes, plan.columns.vector));
+    const int64_t loads = packed ? kPackedLoads : column_loads(in.bytes, plan.columns.vector);
     const auto blocks = [&](const Threads& t) { return ceil_div(tiles, t.groups()); };
     const auto time = [&](const Threads& t) {
       return static_cast<double>(ceil_div(blocks(t), room)) * of_wave(in, t, loads);
@@ -225,34 +228,34 @@ struct ColumnsPlan {
   static Work work(const PlanInput& in, const Plan& plan, const Traffic& traffic) {
     const bool packed = in.task == Task::kExtreme && in.bytes <= 2 &&
                         is_packed(plan, in.groups.reduced.count, in.bytes);
-    const double resident =
-        packed ? packed_blocks(plan.realigned) : column_blocks(in.bytes, plan.vector);
+    const double resident = packed ? packed_blocks(plan.columns.realigned)
+                                   : column_blocks(in.bytes, plan.columns.vector);
     const int64_t loads =
-        std::min<int64_t>(packed ? kPackedLoads : column_loads(in.bytes, plan.vector),
-                          ceil_div(plan.part_extent, plan.shares));
-    const double shares = traffic.outputs * static_cast<double>(plan.shares * plan.parts);
+        std::min<int64_t>(packed ? kPackedLoads : column_loads(in.bytes, plan.columns.vector),
+                          ceil_div(plan.part_extent, plan.columns.shares));
+    const double shares = traffic.outputs * static_cast<double>(plan.columns.shares * plan.parts);
     // The last blocks leave multiprocessors idle.
     const double waves =
         static_cast<double>(plan.blocks) / (resident * static_cast<double>(in.multiprocessors));
     // A few rounds of loads of a column's only thread: it waits for each.
     const int64_t extent = plan.part_extent;
-    const double rounds = plan.shares == 1 && 2 * loads < extent && extent <= 64 ? 1.08 : 1;
+    const double rounds = plan.columns.shares == 1 && 2 * loads < extent && extent <= 64 ? 1.08 : 1;
     const double read = traffic.read * (1 + 0.03 / std::max(1., waves)) * rounds;
-    const double extra = plan.shares > 1 ? 2 : 1;
+    const double extra = plan.columns.shares > 1 ? 2 : 1;
     const double results = of_bytes(price::kColumnResult, in.bytes) * shares;
     if (packed) {
       const double width = static_cast<double>(in.elements_of_load());
       const auto columns = static_cast<double>(in.inner().size);
       const double packs = std::ceil(columns / width) / columns;  // for a column
-      const double joining = plan.realigned ? price::kRealigning : 0;
+      const double joining = plan.columns.realigned ? price::kRealigning : 0;
       // A ring is faster, for its price, on long columns of large inputs: of 8 bits, and of 16
       // where many threads share a column.
-      const bool many = in.bytes == 1 || (plan.shares >= 16 && plan.parts == 1);
-      const bool long_columns = plan.realigned && many && in.walk >= price::kLongColumn &&
+      const bool many = in.bytes == 1 || (plan.columns.shares >= 16 && plan.parts == 1);
+      const bool long_columns = plan.columns.realigned && many && in.walk >= price::kLongColumn &&
                                 in.total >= in.bytes * price::kLongColumns;
       return {.read = read,
-              .sectors =
-                  traffic.bytes + (plan.realigned ? traffic.elements / columns * kSectorBytes : 0),
+              .sectors = traffic.bytes +
+                         (plan.columns.realigned ? traffic.elements / columns * kSectorBytes : 0),
               .instructions = (of_bytes(price::kPackedColumn, in.bytes) * width + joining) * packs *
                                   traffic.elements +
                               price::kPackedShare * packs * shares +
@@ -261,14 +264,14 @@ struct ColumnsPlan {
               .extra = extra,
               .share = long_columns ? 1.2 : 1};
     }
-    if (plan.vector)
+    if (plan.columns.vector)
       return {.read = read,
               .sectors = traffic.bytes,
               .instructions = of_bytes(price::kColumn, in.bytes) * traffic.elements +
                               90 * shares * static_cast<double>(in.bytes) / kLoadBytes + results,
               .in_flight = in_flight(in, plan, resident, loads * kLoadBytes),
               .extra = extra};
-    if (plan.realigned) {
+    if (plan.columns.realigned) {
       // The last pack of a row is not full, and each takes instructions of its own.
       const double width = static_cast<double>(in.elements_of_load());
       const auto columns = static_cast<double>(in.inner().size);
@@ -283,15 +286,15 @@ struct ColumnsPlan {
     }
     // Lanes that lie beside the last column take as long as others. Over several dims it takes
     // divisions to find the next run, which is that of the next element if runs are short.
-    const double idle = static_cast<double>(plan.across * plan.lanes) /
+    const double idle = static_cast<double>(plan.columns.across * plan.columns.lanes) /
                         static_cast<double>(std::max<int64_t>(1, in.inner().size));
     const int dims = in.groups.reduced.count;
     double of_element = price::kScalarColumn;
     if (dims > 1)
       of_element += price::kSameRun + price::kNextRun * dims *
-                                          std::min(1., static_cast<double>(plan.shares) /
+                                          std::min(1., static_cast<double>(plan.columns.shares) /
                                                            static_cast<double>(in.along().size));
-    const double sector = sectors_of(std::min(32, plan.lanes),
+    const double sector = sectors_of(std::min(32, plan.columns.lanes),
                                      static_cast<double>(in.inner().stride * in.bytes), in.bytes);
     return {.read = read,
             .sectors = traffic.elements * sector,

@@ -21,6 +21,7 @@ inline std::optional<Exchange> make_exchange(const Groups& groups, int64_t bytes
     neighbours *= outer.dim[d].size;
 
   Exchange plan{};
+  plan.vector = inner.stride == 1;
   const bool is_rows = along.stride <= inner.stride;
   // Gaps are read with what is around them.
   if (column > 48 << 10 || !box::without_gaps(is_rows ? row : column, bytes)) return {};
@@ -98,11 +99,7 @@ struct ExchangePlan {
     keep_whole(plan, in);
     plan.exchange = *found;
     plan.threads = kGroupThreads;
-    plan.vector = in.inner().stride == 1;
-    plan.contiguous = !found->by_row;
-    plan.tile = found->groups;
-    plan.across = found->chunks;
-    plan.tiles = plan.blocks = found->tiles * found->chunks;
+    plan.blocks = found->tiles * found->chunks;
     return true;
   }
 

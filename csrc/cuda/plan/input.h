@@ -23,6 +23,10 @@ struct PlanInput {
         address(address),
         walk(walk_extent(groups.reduced)),
         total(groups.outputs * walk * bytes) {}
+  // Of columns that are folded, each of which leaves a candidate.
+  PlanInput(const PlanInput& whole, const Groups& columns)
+      : PlanInput(columns, whole.bytes, whole.address, {whole.multiprocessors, whole.bulk},
+                  whole.tuning, whole.task) {}
 
   const Groups& groups;
   const Tuning& tuning;
@@ -82,7 +86,7 @@ struct PlanInput {
   Plan empty_plan(Walk walk) const {
     Plan plan{};
     plan.walk = walk;
-    plan.cluster = plan.lanes = plan.shares = plan.runs = 1;
+    plan.cluster = 1;
     plan.candidate_bytes = bytes_of_candidate();
     return plan;
   }

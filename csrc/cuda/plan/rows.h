@@ -12,63 +12,67 @@ struct RowsPlan {
 
   static bool make(const PlanInput& in, Plan& plan) {
     plan = in.empty_plan(Walk::kRows);
+    plan.rows = {};
+    plan.rows.runs = 1;
     plan.threads = kThreads;
     const auto& reduced = in.groups.reduced;
     const int64_t width = in.elements_of_load(), outputs = in.groups.outputs;
     const bool packed = is_packed(in);
     const bool long_runs =
         reduced.count <= 1 || packed || in.along().size >= in.tuning.min_vector_run;
-    plan.spaced = reduced.count > 0 && in.along().stride == 2 && long_runs && in.bytes <= 4 &&
-                  in.task == Task::kExtreme;
-    plan.vector = plan.spaced || (reduced.count > 0 && in.along().stride == 1 && long_runs);
+    plan.rows.spaced = reduced.count > 0 && in.along().stride == 2 && long_runs && in.bytes <= 4 &&
+                       in.task == Task::kExtreme;
+    plan.rows.vector =
+        plan.rows.spaced || (reduced.count > 0 && in.along().stride == 1 && long_runs);
     const int64_t full = in.multiprocessors * in.tuning.blocks_per_multiprocessor;
-    const int64_t loads = plan.vector ? ceil_div(in.walk, width) : in.walk;
+    const int64_t loads = plan.rows.vector ? ceil_div(in.walk, width) : in.walk;
     // A warp to a row or a block, whichever has fewer rounds of loads to wait for. Of small
     // elements that are loaded one by one, a block takes about half a round to combine its warps.
     const auto rounds = [&](int64_t lanes) {
       const int64_t rows_at_once = in.multiprocessors * kRowLoads / (kFewLoads * lanes);
-      const int64_t combining = !plan.vector && in.bytes <= 2 && lanes > 32;
+      const int64_t combining = !plan.rows.vector && in.bytes <= 2 && lanes > 32;
       return ceil_div(outputs, rows_at_once) * (2 * ceil_div(loads, lanes * kFewLoads) + combining);
     };
     // Neighbouring threads read a mask that lies across the rows in neighbouring rows.
     const bool across = is_mask_across(in) && in.walk <= kMaxPartExtent;
     // A row of several parts has a block to each: only such are combined by clusters.
     const bool whole_block = in.walk > kMaxPartExtent || (!across && rounds(kThreads) < rounds(32));
-    plan.lanes = whole_block ? kThreads : in.lanes_of(loads);
+    plan.rows.lanes = whole_block ? kThreads : in.lanes_of(loads);
     if (across) {  // more of few rows, which would leave most of a block without one
       const int64_t lanes = std::max<int64_t>(kLanesAcross, kThreads / ceil_pow2(outputs));
-      plan.lanes = static_cast<int>(std::min<int64_t>(plan.lanes, lanes));
+      plan.rows.lanes = static_cast<int>(std::min<int64_t>(plan.rows.lanes, lanes));
     }
-    const int64_t units = ceil_div(outputs, kThreads / plan.lanes);
+    const int64_t units = ceil_div(outputs, kThreads / plan.rows.lanes);
     int64_t wanted = 1;
     if (units < full && (whole_block || across)) {
       int64_t parts = ceil_div(full, units);
       // Of loads of an element as many in flight as find room.
-      if (!plan.vector && in.task == Task::kExtreme)
+      if (!plan.rows.vector && in.task == Task::kExtreme)
         parts = std::max(parts, in.multiprocessors * kRowLoads / (kThreads * kFewLoads) / units);
-      wanted = std::min(parts, loads / (plan.lanes * in.tuning.part_loads));
+      wanted = std::min(parts, loads / (plan.rows.lanes * in.tuning.part_loads));
       // A cluster combines its parts without a second kernel.
-      if (in.bulk && whole_block && plan.vector && units * kCluster * 2 > in.multiprocessors)
+      if (in.bulk && whole_block && plan.rows.vector && units * kCluster * 2 > in.multiprocessors)
         wanted = std::min(wanted, kCluster);
     }
-    cut(plan, in, wanted, packed ? in.along().size : plan.vector ? 2048 / in.bytes : 1);
+    cut(plan, in, wanted, packed ? in.along().size : plan.rows.vector ? 2048 / in.bytes : 1);
     if (in.bulk && whole_block && plan.parts <= kCluster)
       plan.cluster = static_cast<int>(plan.parts);
     // Runs that are shorter than what the lanes load at once would leave them waiting.
-    plan.flat = packed || (!plan.vector && in.has_flat_positions() &&
-                           in.along().size < plan.lanes * kFewLoads);
-    plan.realigned = packed && !runs_aligned(in);
+    plan.rows.flat = packed || (!plan.rows.vector && in.has_flat_positions() &&
+                                in.along().size < plan.rows.lanes * kFewLoads);
+    plan.rows.realigned = packed && !runs_aligned(in);
     bool short_runs = false;  // of which a lane has all loads in flight at once
-    if (reduced.count > 1 && !plan.flat) {
-      const int64_t of_run = plan.vector ? ceil_div(in.along().size, width) : in.along().size;
-      const int64_t most = of_run > 32 * kManyLoads ? plan.lanes : std::min(plan.lanes, 32);
+    if (reduced.count > 1 && !plan.rows.flat) {
+      const int64_t of_run = plan.rows.vector ? ceil_div(in.along().size, width) : in.along().size;
+      const int64_t most =
+          of_run > 32 * kManyLoads ? plan.rows.lanes : std::min(plan.rows.lanes, 32);
       const int64_t lanes = std::min(most, ceil_pow2(ceil_div(of_run, in.tuning.run_loads)));
-      plan.runs = static_cast<int>(plan.lanes / lanes);
+      plan.rows.runs = static_cast<int>(plan.rows.lanes / lanes);
       short_runs = of_run < kFewLoads * lanes;
     }
-    const int64_t loads_of_part = plan.vector ? ceil_div(plan.part_extent, width) : 0;
-    const bool many = loads_of_part >= 2 * kManyLoads * plan.lanes && !short_runs;
-    plan.loads = many ? kManyLoads : kFewLoads;
+    const int64_t loads_of_part = plan.rows.vector ? ceil_div(plan.part_extent, width) : 0;
+    const bool many = loads_of_part >= 2 * kManyLoads * plan.rows.lanes && !short_runs;
+    plan.rows.loads = many ? kManyLoads : kFewLoads;
     plan.blocks = units * plan.parts;
     return true;
   }
@@ -95,37 +99,38 @@ struct RowsPlan {
   }
 
   static Work work(const PlanInput& in, const Plan& plan, const Traffic& traffic) {
-    const double threads = traffic.outputs * static_cast<double>(plan.lanes * plan.parts);
+    const double threads = traffic.outputs * static_cast<double>(plan.rows.lanes * plan.parts);
     const Dim run = in.groups.reduced.count > 0 ? in.along() : Dim{1, 0, 0, 0};
     const double runs = traffic.elements / static_cast<double>(run.size);
-    const double resident = static_cast<double>(kRowLoads) / (kThreads * plan.loads);
-    const double overhead = 200 * threads + (plan.flat ? 0 : 60 * runs * plan.lanes / plan.runs);
-    if (plan.vector && plan.flat) {
+    const double resident = static_cast<double>(kRowLoads) / (kThreads * plan.rows.loads);
+    const double overhead =
+        200 * threads + (plan.rows.flat ? 0 : 60 * runs * plan.rows.lanes / plan.rows.runs);
+    if (plan.rows.vector && plan.rows.flat) {
       const double packs = runs * std::ceil(static_cast<double>(run.size) /
                                             static_cast<double>(in.elements_of_load()));
       return {.read = 1.04 * traffic.read,
-              .sectors = packs * kLoadBytes * (plan.realigned ? 2 : 1),
+              .sectors = packs * kLoadBytes * (plan.rows.realigned ? 2 : 1),
               .instructions = of_bytes(price::kLoopedRow, in.bytes) * traffic.elements +
-                              packs * (plan.realigned ? 50 : 30) + overhead,
+                              packs * (plan.rows.realigned ? 50 : 30) + overhead,
               .in_flight = in_flight(in, plan, 4, 4 * kLoadBytes),
               .extra = 0.6};
     }
-    if (plan.vector)
+    if (plan.rows.vector)
       return {.read = 1.04 * traffic.read,  // each round of loads waits for the last
-              .sectors = traffic.bytes * (plan.spaced ? 2 : 1) + runs * kSectorBytes,
+              .sectors = traffic.bytes * (plan.rows.spaced ? 2 : 1) + runs * kSectorBytes,
               .instructions = of_bytes(price::kLoopedRow, in.bytes) * traffic.elements + overhead,
-              .in_flight = in_flight(in, plan, resident, plan.loads * kLoadBytes),
+              .in_flight = in_flight(in, plan, resident, plan.rows.loads * kLoadBytes),
               .extra = 0.6};
     // A thread's elements lie side by side with those of its neighbours, or of its next loads.
     const double count = static_cast<double>(
-        std::min(std::max<int64_t>(plan.lanes / plan.runs, kFewLoads), run.size));
+        std::min(std::max<int64_t>(plan.rows.lanes / plan.rows.runs, kFewLoads), run.size));
     const double sector = sectors_of(count, static_cast<double>(run.stride * in.bytes), in.bytes);
     return {.read = traffic.read,
             .sectors = traffic.elements * sector,
-            .instructions =
-                (price::kScalarRow + price::kFlatDim * (in.groups.reduced.count - 1) * plan.flat) *
-                    traffic.elements +
-                overhead,
+            .instructions = (price::kScalarRow +
+                             price::kFlatDim * (in.groups.reduced.count - 1) * plan.rows.flat) *
+                                traffic.elements +
+                            overhead,
             .in_flight = in_flight(in, plan, resident, kFewLoads * sector),
             .extra = 0.6};
   }

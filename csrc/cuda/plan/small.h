@@ -49,9 +49,9 @@ struct SmallPlan {
   static bool make(const PlanInput& in, Plan& plan) {
     plan = in.empty_plan(Walk::kSmall);
     keep_whole(plan, in);
-    plan.lanes = lanes(in);
+    plan.small.lanes = lanes(in);
     plan.threads = kSmallThreads;
-    plan.blocks = ceil_div(in.groups.outputs * plan.lanes, kSmallThreads);
+    plan.blocks = ceil_div(in.groups.outputs * plan.small.lanes, kSmallThreads);
     return true;
   }
 
@@ -59,14 +59,15 @@ struct SmallPlan {
   static Work work(const PlanInput& in, const Plan& plan, const Traffic& traffic) {
     const auto pitch = [&](const Dim& dim) { return static_cast<double>(dim.stride * in.bytes); };
     double sector = kSectorBytes;
-    if (in.groups.reduced.count > 0) sector = sectors_of(plan.lanes, pitch(in.along()), in.bytes);
+    if (in.groups.reduced.count > 0)
+      sector = sectors_of(plan.small.lanes, pitch(in.along()), in.bytes);
     if (in.groups.axes.count > 0)
-      sector = std::min(sector, sectors_of(32. / plan.lanes, pitch(in.inner()), in.bytes));
-    const int64_t loads = std::min(kSmallLoads, ceil_div(in.walk, plan.lanes));
+      sector = std::min(sector, sectors_of(32. / plan.small.lanes, pitch(in.inner()), in.bytes));
+    const int64_t loads = std::min(kSmallLoads, ceil_div(in.walk, plan.small.lanes));
     return {.read = price::kScattered * traffic.read,
             .sectors = traffic.elements * sector,
-            .instructions =
-                price::kScalarRow * traffic.elements + (40 * plan.lanes + 50) * traffic.outputs,
+            .instructions = price::kScalarRow * traffic.elements +
+                            (40 * plan.small.lanes + 50) * traffic.outputs,
             .in_flight = in_flight(in, plan, 16, static_cast<double>(loads) * sector),
             .extra = -0.5};
   }

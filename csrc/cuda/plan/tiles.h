@@ -234,14 +234,10 @@ struct TilesPlan {
       return false;
     plan = in.empty_plan(Walk::kTiles);
     keep_whole(plan, in);
-    plan.cut = *found;
-    plan.cut.in_result_order = maker.neighbours(*found) >= Tiles::kLeastNeighbours;
+    plan.tiles = *found;
+    plan.tiles.in_result_order = maker.neighbours(*found) >= Tiles::kLeastNeighbours;
     plan.threads = kGroupThreads;
-    plan.contiguous = found->outer_rows == 1;
-    plan.lanes = found->lanes;
-    plan.tile = found->groups;
-    plan.across = found->chunks;
-    plan.tiles = plan.blocks = found->tiles * found->chunks;
+    plan.blocks = found->tiles * found->chunks;
     return true;
   }
   static bool asked_for(const PlanInput& in) {
@@ -249,7 +245,7 @@ struct TilesPlan {
   }
 
   static Work work(const PlanInput& in, const Plan& plan, const Traffic& traffic) {
-    const Tiles& e = plan.cut;
+    const Tiles& e = plan.tiles;
     const auto walk = static_cast<double>(in.walk), columns = static_cast<double>(e.columns);
     const double pieces = static_cast<double>(e.outer_rows) / columns;  // of an output
     const auto blocks = static_cast<double>(e.piece_bytes) / kLoadBytes + 1;

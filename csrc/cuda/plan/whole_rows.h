@@ -33,10 +33,14 @@ struct WholeRowsPlan {
 
   static bool make(const PlanInput& in, Plan& plan) {
     plan = in.empty_plan(Walk::kWholeRows);
-    plan.mapped = is_mapped(in);
-    plan.vector = by_vectors(in);
+    plan.whole_rows = {};
+    plan.whole_rows.mapped = is_mapped(in);
+    plan.whole_rows.vector = by_vectors(in);
     const int64_t vectors = vectors_of_row(in), outputs = in.groups.outputs;
-    const int64_t full = in.multiprocessors * in.tuning.whole_blocks;
+    // Held loads are many, and few batches of them sooner combined by few blocks.
+    const bool few = in.task != Task::kExtreme &&
+                     vectors * outputs / (in.multiprocessors * batch(in)) <= in.tuning.held_batches;
+    const int64_t full = in.multiprocessors * (few ? 1 : in.tuning.whole_blocks);
     int64_t wanted = std::min(full / outputs, ceil_div(vectors, batch(in)));
     // A cluster combines its parts without a second kernel.
     if (in.bulk && wanted > kCluster && outputs * kCluster * 2 > full) wanted = kCluster;
@@ -44,20 +48,21 @@ struct WholeRowsPlan {
     cut(plan, in, wanted, kLineBytes / in.bytes);
     if (in.bulk && plan.parts <= kCluster) plan.cluster = static_cast<int>(plan.parts);
     if (is_held(in)) {
-      plan.lanes = static_cast<int>(threads_of_row(in));
+      plan.whole_rows.lanes = static_cast<int>(threads_of_row(in));
       // Where a row need not begin with a vector, there may be two.
-      const int64_t least = plan.vector ? 1 : 2;
-      plan.loads = static_cast<int>(plan.mapped ? kWholeLoads
-                                                : std::max(least, ceil_div(vectors, plan.lanes)));
-      plan.threads = std::max(plan.lanes, int(kThreads));
-      plan.blocks = ceil_div(outputs * plan.lanes, plan.threads);
+      const int64_t least = plan.whole_rows.vector ? 1 : 2;
+      plan.whole_rows.loads = static_cast<int>(
+          plan.whole_rows.mapped ? kWholeLoads
+                                 : std::max(least, ceil_div(vectors, plan.whole_rows.lanes)));
+      plan.threads = std::max(plan.whole_rows.lanes, int(kThreads));
+      plan.blocks = ceil_div(outputs * plan.whole_rows.lanes, plan.threads);
     } else {
       // A block to a part, with as many threads as its batches are full with.
       const int64_t part_vectors = ceil_div(plan.part_extent * in.bytes, kLoadBytes);
-      plan.batches = ceil_div(part_vectors, batch(in));
-      plan.loads = static_cast<int>(loads(in));
-      plan.lanes = plan.threads =
-          static_cast<int>(round_up(ceil_div(part_vectors, plan.batches * plan.loads), 32));
+      plan.whole_rows.batches = ceil_div(part_vectors, batch(in));
+      plan.whole_rows.loads = static_cast<int>(loads(in));
+      plan.whole_rows.lanes = plan.threads = static_cast<int>(
+          round_up(ceil_div(part_vectors, plan.whole_rows.batches * plan.whole_rows.loads), 32));
       plan.blocks = outputs * plan.parts;
     }
     return true;
@@ -67,18 +72,20 @@ struct WholeRowsPlan {
   static bool is_mapped(const PlanInput& in) { return in.groups.reduced.count > 1; }
 
   static Work work(const PlanInput& in, const Plan& plan, const Traffic& traffic) {
-    const double threads = traffic.outputs * static_cast<double>(plan.lanes * plan.parts);
-    const int lanes_log2 = std::bit_width(static_cast<unsigned>(plan.lanes));
-    const double of_thread = 55 + 8 * lanes_log2 + (plan.vector ? 0 : 25);
+    const double threads =
+        traffic.outputs * static_cast<double>(plan.whole_rows.lanes * plan.parts);
+    const int lanes_log2 = std::bit_width(static_cast<unsigned>(plan.whole_rows.lanes));
+    const double of_thread = 55 + 8 * lanes_log2 + (plan.whole_rows.vector ? 0 : 25);
     // What is before and after the vectors is taken element by element.
     const double edges =
-        plan.vector ? 0 : price::kEdge * static_cast<double>(in.elements_of_load());
-    return {.read = traffic.read,
-            .sectors = traffic.bytes + (plan.vector ? 0 : traffic.outputs * kSectorBytes),
-            .instructions = of_bytes(price::kHeldRow, in.bytes) * traffic.elements +
-                            of_thread * threads +
-                            edges * traffic.outputs * static_cast<double>(plan.parts),
-            .in_flight = in_flight(in, plan, 1536. / plan.threads, plan.loads * kLoadBytes)};
+        plan.whole_rows.vector ? 0 : price::kEdge * static_cast<double>(in.elements_of_load());
+    return {
+        .read = traffic.read,
+        .sectors = traffic.bytes + (plan.whole_rows.vector ? 0 : traffic.outputs * kSectorBytes),
+        .instructions = of_bytes(price::kHeldRow, in.bytes) * traffic.elements +
+                        of_thread * threads +
+                        edges * traffic.outputs * static_cast<double>(plan.parts),
+        .in_flight = in_flight(in, plan, 1536. / plan.threads, plan.whole_rows.loads * kLoadBytes)};
   }
 
  private:

@@ -1,0 +1,116 @@
+// Ways of folding (cuda/fold.h): which reduced positions columns.cu and bulk_columns.cu could take
+// as further columns.
+#pragma once
+
+#include <numeric>
+
+#include "cuda/fold.h"
+#include "cuda/plan/price.h"
+
+namespace reduceops::cuda {
+
+class Folds {
+ public:
+  static bool fits(const PlanInput& in) {
+    const int count = in.groups.reduced.count;
+    return in.task == Task::kExtreme && in.tuning.fold > 0 && in.total >= in.tuning.fold_bytes &&
+           in.groups.axes.count > 0 && 0 < count && count <= kMostFolds;
+  }
+
+  // Calls visit(fold, folded) for some of them: a few that may be the best.
+  template <class Visit>
+  static void each(const PlanInput& in, Visit visit) {
+    const Dims& reduced = in.groups.reduced;
+    // Columns are wide only if they take in what lies between them.
+    Fold between{};
+    int longest = -1;
+    for (int d = 0; d < reduced.count; ++d) {
+      if (reduced.dim[d].stride < in.inner().stride) {
+        between.add(d, reduced.dim[d].size);
+      } else if (longest < 0 || reduced.dim[d].size > reduced.dim[longest].size) {
+        longest = d;
+      }
+    }
+    if (longest < 0) return;
+    with_more_rows(in, between, visit);
+    // Columns over one dim are faster than those over several.
+    Fold others = between;
+    for (int d = 0; d < reduced.count; ++d) {
+      if (reduced.dim[d].stride >= in.inner().stride && d != longest)
+        others.add(d, reduced.dim[d].size);
+    }
+    if (others.count > between.count) with_more_rows(in, others, visit);
+  }
+
+  // What a plan that does not fold is compared by: rows and columns over several dims take longer
+  // than their prices say, by a third (median of 66 random layouts on an H200).
+  static double price_without(const PlanInput& in, const Plan& plan, double price) {
+    const bool too_low = plan.walk == Walk::kRows || plan.walk == Walk::kColumns;
+    return in.groups.reduced.count > 1 && too_low ? kSeveralDims * price : price;
+  }
+
+  // Microseconds of the second kernel, but for what parts cost that it combines anyway.
+  static double combining(const PlanInput& in, const PlanInput& columns, const Plan& plan) {
+    const int64_t candidates = columns.groups.outputs * plan.candidates();
+    const double rounds =
+        static_cast<double>(candidates / in.groups.outputs) / static_cast<double>(kCombiners);
+    return (plan.split() ? 0 : price::kWorkspace) + kRound * rounds;
+  }
+
+ private:
+  static constexpr double kSeveralDims = 1.3;
+  static constexpr double kRound = 0.3;   // microseconds, of the threads that combine an output
+  static constexpr int64_t kWide = 4096;  // bytes of a row of columns
+
+  // A fold, and with it as many rows of columns side by side as make them wide.
+  template <class Visit>
+  static void with_more_rows(const PlanInput& in, Fold fold, Visit visit) {
+    const Folded narrow(in.groups, fold);
+    if (!is_of_columns(narrow.groups)) return;
+    if (fold.count > 0) take(in, fold, narrow, visit);
+    const int64_t width = narrow.groups.axes.dim[0].size;
+    if (width * in.bytes >= kWide || fold.count == kMostFolds) return;
+    for (int d = 0; d < in.groups.reduced.count; ++d) {
+      const Dim& dim = in.groups.reduced.dim[d];
+      if (dim.stride != width) continue;
+      for (const int64_t bytes : {kWide, kWide / 8, kLoadBytes}) {
+        const int64_t rows = rows_for(dim.size, ceil_div(bytes, width * in.bytes),
+                                      kLoadBytes / std::gcd(kLoadBytes, width * in.bytes));
+        if (rows == 0) continue;
+        Fold wide = fold;
+        wide.add(d, rows);
+        take(in, wide, Folded(in.groups, wide), visit);
+      }
+      return;
+    }
+  }
+
+  template <class Visit>
+  static void take(const PlanInput& in, const Fold& fold, const Folded& folded, Visit visit) {
+    const int64_t most = kWorkspaceBytes / in.bytes_of_candidate();
+    if (folded.groups.outputs <= most && is_of_columns(folded.groups)) visit(fold, folded);
+  }
+
+  // Whether there are positions left to reduce, and the innermost dim of all is one of columns
+  // side by side.
+  static bool is_of_columns(const Groups& groups) {
+    if (groups.axes.dim[0].stride != 1) return false;
+    for (int d = 0; d < groups.reduced.count; ++d) {
+      if (groups.reduced.dim[d].stride <= 1) return false;
+    }
+    return groups.reduced.count > 0;
+  }
+
+  // A divisor of so many rows, from `least` on: one that gives whole loads, if one is near.
+  static int64_t rows_for(int64_t size, int64_t least, int64_t of_load) {
+    for (const int64_t multiple : {of_load, int64_t(1)}) {
+      int64_t rows = round_up(std::max<int64_t>(least, 2), multiple);
+      for (int tries = 0; tries < 64 && 2 * rows <= size; ++tries, rows += multiple) {
+        if (split(size, rows).remainder == 0) return rows;
+      }
+    }
+    return 0;
+  }
+};
+
+}  // namespace reduceops::cuda
