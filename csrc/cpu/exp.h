@@ -157,7 +157,7 @@ template <class T, int n>
 REDUCEOPS_INLINE Vector<T> sum_of_exp(const Vector<T>* x, Vector<T> base) {
   constexpr int kAtOnce = kVectorBytes / 8;  // for which there are registers
   if constexpr (n > kAtOnce) {
-    return sum_of_exp<T, kAtOnce>(x, base) + sum_of_exp<T, n - kAtOnce>(x + kAtOnce, base);
+    return sum_of_exp<T, n / 2>(x, base) + sum_of_exp<T, n - n / 2>(x + n / 2, base);
   } else {
     const auto exp = exp_factors<T, n, kLookedUp<T>>(x, base);
     Vector<T> sum[(n + 1) / 2];
