@@ -72,6 +72,35 @@ inline void merge_kept(Groups& groups) {
   if (groups.axes.count > kMaxAxes) groups.axes = groups.kept;
 }
 
+// Whether the mask is the same for all elements of a group: it hides the group, or nothing of it.
+inline bool is_mask_of_groups(const Groups& groups) {
+  for (int d = 0; d < groups.reduced.count; ++d) {
+    if (groups.reduced.dim[d].mask_stride != 0) return false;
+  }
+  return true;
+}
+
+// The groups as they are without such a mask.
+inline Groups without_mask(const Groups& masked) {
+  Groups groups = masked;
+  groups.reduced = by_stride(masked.reduced);
+  groups.kept.count = 0;
+  for (int d = 0; d < masked.kept.count; ++d) {
+    Dim dim = masked.kept.dim[d];
+    dim.mask_stride = 0;
+    if (dim.stride != 0) {
+      insert(groups.kept, dim);
+      continue;
+    }
+    insert(groups.repeats, dim, &Dim::step);
+    groups.copies *= dim.size;
+    groups.outputs /= dim.size;
+  }
+  merge(groups.repeats);
+  merge_kept(groups);
+  return groups;
+}
+
 // `reduced_mask` has bit d set where dim d is reduced. `mask_strides`: of a mask in the shape of
 // the input, or null.
 inline void make_groups(int64_t ndim, const int64_t* sizes, const int64_t* strides,

@@ -326,6 +326,29 @@ def test_the_same_mask_for_all_of_a_column(device):
         check("max", x, 1, shaped, device=device)
 
 
+@pytest.mark.parametrize("dtype", (torch.bool, torch.uint8, torch.bfloat16, torch.float64), ids=str)
+def test_masks_that_vary_along_kept_dims_alone(dtype, device):
+    """They hide whole groups, wherever the results of these are."""
+    shape = (3, 130, 5, 67)
+    x = data.make(shape, dtype, "special")
+    inputs = (
+        x,
+        x.transpose(0, 2),
+        x[:, :, ::2, 1:],
+        x[:, :, :, :1].expand(shape),
+        x[:1].expand(shape),
+    )
+    for x in inputs:
+        outer, _, middle, inner = x.shape
+        for mask_shape in ((inner,), (middle, 1), (middle, inner), (outer, 1, 1, inner), x.shape):
+            mask = make_mask(mask_shape, "half")
+            if mask_shape == x.shape:
+                mask = mask[:, :1].expand(x.shape)
+            for name in NAMES:
+                check(name, x, 1, mask, device=device)
+            check("argmax", x, 1, mask, index_dtype=torch.uint8, device=device)
+
+
 def test_an_expanded_input_with_a_mask_of_its_own(device):
     x = torch.randn(64, 1, 256).expand(64, 8, 256)
     check("argmax", x, [0, 1], torch.rand(8, 1) < 0.5, device=device)

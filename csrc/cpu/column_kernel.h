@@ -74,14 +74,13 @@ struct ColumnKernel : Lanes<Element>, ColumnLimits<typename Element::Key> {
     const int64_t pitch = n > 1 ? (row[1] - row[0]) * int64_t(sizeof(Key)) : 0;
     const bool narrow = bytes < kAhead && pitch >= 0 && pitch <= kMostPitch;
     const int64_t ahead = narrow ? pitch * kRows : kAhead;
+    const bool asks_ahead = narrow || asks_in_streams;
     for (int64_t next = 0; next < width; next += kLanes) {
       // The last vector overlaps the one before: what it does twice changes nothing.
       const int64_t c = least(next, width - kLanes);
       V v[n];
-      for (int u = 0; u < n; ++u) {
-        v[u] = this->load(row[u] + c);
-        prefetch(row[u] + c, ahead);
-      }
+      for (int u = 0; u < n; ++u) v[u] = this->load(row[u] + c);
+      for (int u = 0; asks_ahead && u < n; ++u) prefetch(row[u] + c, ahead);
       const V smallest = smallest_of<n>(v);
       const V best = kFirst ? Vectors::all(Vectors::kLast) : get<V>(bests.lane + c);
       const auto improved = smallest < best;
@@ -164,7 +163,8 @@ struct ColumnKernel : Lanes<Element>, ColumnLimits<typename Element::Key> {
     const int64_t ahead = least<int64_t>(kRowAhead / sizeof(Key), width);
     const auto part = [&](int64_t c, int64_t stop, const Key* to) REDUCEOPS_INLINED {
       for (; c + kColumns <= stop; c += kColumns) {
-        for (int g = 0; g < kGroup; ++g) prefetch<kIntoL2>(to + c + g * kLanes, 0);
+        for (int g = 0; asks_in_streams && g < kGroup; ++g)
+          prefetch<kIntoL2>(to + c + g * kLanes, 0);
         asked += take<kGroup>(lanes, row, c, number, bests);
       }
       return c;

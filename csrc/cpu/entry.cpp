@@ -185,6 +185,14 @@ void reduce_groups(Reduction& reduction, const Kernels& kernels, bool streams) {
   if (candidates) combine(kernels, job);
 }
 
+void fill_values(const Reduction& reduction, const Kernels& kernels) {
+  const bool plain = !reduction.mask && !reduction.softmax;
+  const Filling filling = make_filling(reduction.groups, plain, reduction.dtype->bytes);
+  const Job job{.reduction = reduction, .plan = {}, .filling = &filling};
+  in_parallel(filling.units, filling.grain,
+              [&](int64_t begin, int64_t end) { kernels.fill(job, begin, end); });
+}
+
 void fill(const Reduction& reduction, const Kernels& kernels, Memory indices) {
   const Groups& groups = reduction.groups;
   if (reduction.indices) {
@@ -200,12 +208,7 @@ void fill(const Reduction& reduction, const Kernels& kernels, Memory indices) {
     });
     std::memset(words + bytes / kWord, 0, bytes % kWord);
   }
-  if (!reduction.values) return;
-  const bool plain = !reduction.mask && !reduction.softmax;
-  const Filling filling = make_filling(groups, plain, reduction.dtype->bytes);
-  const Job job{.reduction = reduction, .plan = {}, .filling = &filling};
-  in_parallel(filling.units, filling.grain,
-              [&](int64_t begin, int64_t end) { kernels.fill(job, begin, end); });
+  if (reduction.values) fill_values(reduction, kernels);
 }
 
 void repeat(void* data, int bytes, const Dims& repeats, int64_t results) {
@@ -215,10 +218,59 @@ void repeat(void* data, int bytes, const Dims& repeats, int64_t results) {
   });
 }
 
+// Whether the mask leaves out whole columns, some here and some there: those are reduced, too, for
+// their neighbours' lines are read anyhow, and their results replaced.
+bool hides_columns(const Reduction& reduction) {
+  const Groups& groups = reduction.groups;
+  if (!reduction.mask || !is_mask_of_groups(groups) || is_rows(groups) ||
+      groups.axes.dim[0].mask_stride == 0)
+    return false;
+  constexpr int64_t kWorthReading = 8;  // bytes for each of a result
+  const int64_t bytes = reduction.dtype->bytes;
+  const int64_t written =
+      (reduction.indices ? reduction.index_bytes : 0) + (reduction.values ? bytes : 0);
+  return walk_extent(groups.reduced) * bytes >= kWorthReading * written;
+}
+
+// Index 0 and the identity for results that the mask hides; they are there already.
+void hide(const Reduction& reduction, const Kernels& kernels) {
+  Reduction hidden = reduction;
+  Groups& groups = hidden.groups;
+  groups.kept = result_dims(groups);
+  for (int d = 0; d < groups.kept.count; ++d) groups.kept.dim[d].stride = groups.kept.dim[d].step;
+  groups.repeats.count = 0;
+  groups.outputs *= groups.copies;
+  groups.copies = 1;
+  hidden.input = hidden.values;
+  if (hidden.values) fill_values(hidden, kernels);
+  if (!hidden.indices) return;
+  Dims marks = groups.kept;
+  for (int d = 0; d < marks.count; ++d) marks.dim[d].stride = marks.dim[d].mask_stride;
+  const Dim inner = marks.dim[0];
+  in_parallel(groups.outputs, kGrainBytes / hidden.index_bytes, [&](int64_t begin, int64_t end) {
+    visit_results(hidden.indices, hidden.index_bytes, [&]<class Index>(Index* indices) {
+      for (int64_t n; begin < end; begin += n) {
+        n = std::min(end - begin, inner.size - begin % inner.size);
+        const auto* present =
+            static_cast<const uint8_t*>(hidden.mask) + place(marks.dim, marks.count, begin).offset;
+        Index* index = indices + begin;
+        for (int64_t i = 0; i < n; ++i) index[i] = present[i * inner.stride] ? index[i] : Index(0);
+      }
+    });
+  });
+}
+
 void run(Reduction& reduction) {
   if (!settings.error.empty()) [[unlikely]]
     throw std::runtime_error("reduceops: " + settings.error);
   const Kernels& kernels = *settings.variant->kernels;
+  if (hides_columns(reduction)) {
+    Reduction all = reduction;
+    all.mask = nullptr;
+    all.groups = without_mask(reduction.groups);
+    run(all);
+    return hide(reduction, kernels);
+  }
   const Groups& groups = reduction.groups;
   const int64_t results = groups.outputs * groups.copies;
   const Memory indices = prepare(reduction.indices, results * reduction.index_bytes);

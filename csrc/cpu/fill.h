@@ -40,15 +40,18 @@ struct Fill : Walk<Element> {
       const Key* from = input + outer.place().offset + start * inner.stride;
       if constexpr (kMasked) {
         const uint8_t* marks = outer_marks.place() + start * inner.mask_stride;
-        for (int64_t i = 0; i < n; ++i) {
-          const Key bits = get<Key>(from + i * inner.stride);
-          values[begin + i] = element.value(masking.marked(bits, marks[i * inner.mask_stride]));
+        if (inner.stride == 1 && inner.mask_stride == 1) {
+          masking.blend(values + begin, from, marks, n);
+        } else {
+          for (int64_t i = 0; i < n; ++i)
+            values[begin + i] =
+                masking.marked(get<Key>(from + i * inner.stride), marks[i * inner.mask_stride]);
         }
       } else {
         copy_run(values + begin, from, n, inner.stride);
       }
       begin += n;
-      if (!kMasked && (begin - done >= kTogether || begin == end)) {
+      if (begin - done >= kTogether || begin == end) {
         to_values(values + done, begin - done);
         done = begin;
       }

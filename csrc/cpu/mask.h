@@ -116,6 +116,7 @@ struct Masking {
   REDUCEOPS_NOINLINE void blend(Key* to, const Key* from, const uint8_t* marks, int64_t n,
                                 const Key* ahead = nullptr,
                                 const uint8_t* marks_ahead = nullptr) const {
+    const V none = V{} + absent;
     int64_t i = 0;
     for (; i + kMarks <= n; i += kMarks) {
       if (ahead) {
@@ -124,14 +125,15 @@ struct Masking {
           prefetch(ahead, (i + line) * sizeof(Key));
       }
       if (!any_set(marks + i)) {
-        for (int64_t c = 0; c < kMarks; c += kLanes) put(to + i + c, V{} + absent);
+        for (int64_t c = 0; c < kMarks; c += kLanes) put(to + i + c, none);
       } else {
-        for (int64_t c = i; c < i + kMarks; c += kLanes) take(to + c, from + c, marks + c);
+        for (int64_t c = i; c < i + kMarks; c += kLanes) take(to + c, from + c, marks + c, none);
       }
     }
-    for (; i + kLanes <= n; i += kLanes) take(to + i, from + i, marks + i);
+    for (; i + kLanes <= n; i += kLanes) take(to + i, from + i, marks + i, none);
     if (i == n) return;
-    if (n >= kLanes) return take(to + n - kLanes, from + n - kLanes, marks + n - kLanes);
+    const int64_t last = n - kLanes;
+    if (last >= 0) return take(to + last, from + last, marks + last, none);
     for (; i < n; ++i) to[i] = marked(get<Key>(from + i), marks[i]);
   }
 
@@ -143,10 +145,10 @@ struct Masking {
   }
 
   // One vector.
-  REDUCEOPS_INLINE void take(Key* to, const Key* from, const uint8_t* marks) const {
+  static REDUCEOPS_INLINE void take(Key* to, const Key* from, const uint8_t* marks, V none) {
     V v = get<V>(from);
     if constexpr (kBools) v = (v != 0) & MarkedBool::kTrue;
-    put(to, marked_lanes<Key>(marks, v, V{} + absent));
+    put(to, marked_lanes<Key>(marks, v, none));
   }
 };
 

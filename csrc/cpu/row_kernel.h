@@ -110,12 +110,11 @@ struct RowKernel : Lanes<Element> {
     int64_t i = 0;
     for (; i + kVectors * kLanes <= n; i += kVectors * kLanes) {
       Bytes all = get<Bytes>(p + i);
-      prefetch(p + i, kAhead);
       for (int u = 1; u < kVectors; ++u) {
         const Bytes v = get<Bytes>(p + i + u * kLanes);
-        prefetch(p + i + u * kLanes, kAhead);
         all = kTrue ? all | v : smaller(all, v);
       }
+      for (int u = 0; asks_in_streams && u < kVectors; ++u) prefetch(p + i + u * kLanes, kAhead);
       if (kTrue ? any_marked(all) : any(all == 0)) break;
     }
     for (; i < n; i += kLanes) {
@@ -155,10 +154,8 @@ struct RowKernel : Lanes<Element> {
     for (int64_t block = 0; block * kBlock < n; ++block) {
       const Key* q = p + block_start(block, n);
       V v[kBlockVectors];
-      for (int u = 0; u < kBlockVectors; ++u) {
-        v[u] = this->load_unlevelled(q + u * kLanes);
-        prefetch(q + u * kLanes, kAhead);
-      }
+      for (int u = 0; u < kBlockVectors; ++u) v[u] = this->load_unlevelled(q + u * kLanes);
+      for (int u = 0; asks_in_streams && u < kBlockVectors; ++u) prefetch(q + u * kLanes, kAhead);
       const V smallest = this->level(smallest_of<kBlockVectors>(v));
       if constexpr (kFloats) {
         const V sum = sum_of<kBlockVectors>(v);  // NaN if one is

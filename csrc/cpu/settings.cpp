@@ -78,6 +78,12 @@ Settings read_environment() {
 
 }  // namespace
 
+#ifdef __x86_64__
+const bool asks_in_streams = !__builtin_cpu_is("amd");
+#else
+const bool asks_in_streams = true;
+#endif
+
 const Settings settings = read_environment();
 
 }  // namespace reduceops::cpu

@@ -96,16 +96,6 @@ struct SoftmaxLanes {
   }
   static REDUCEOPS_INLINE V all(Compute value) { return V{} + value; }
 
-  // Of n vectors; in pairs, for that rounds the least.
-  template <int n>
-  static REDUCEOPS_INLINE V sum_of_exp(const V* v, V base) {
-    if constexpr (n == 1) {
-      return exp_of<Compute>(v[0] - base);
-    } else {
-      return sum_of_exp<n / 2>(v, base) + sum_of_exp<n - n / 2>(v + n / 2, base);
-    }
-  }
-
   // Takes n vectors. Where they have a new largest, `find(improved, largest, at)` says which of
   // them it is in; it is called for all if it costs less than a branch that is hard to predict. A
   // NaN, or an infinite largest, only becomes a NaN in the sum.
@@ -125,10 +115,15 @@ struct SoftmaxLanes {
         state.base = base;
       }
     }
-    const V sum = sum_of_exp<n>(v, state.base) - state.excess;
+    const V sum = sum_of_exp<Compute, n>(v, state.base) - state.excess;
     const V total = state.sum + sum;
     state.excess = (total - state.sum) - sum;
     state.sum = total;
+  }
+
+  // What a sum lacks of a share of it, that of the largest, for it was added with less care.
+  static REDUCEOPS_INLINE V more(V largest, V base, V share) {
+    return share - sum_of_exp<Compute, 1>(&largest, base);
   }
 
   // The result's value: the share of the largest in the sum.

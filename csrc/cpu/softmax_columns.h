@@ -137,8 +137,10 @@ struct SoftmaxColumns : SoftmaxWalk<Format> {
   REDUCEOPS_NOINLINE static void finish_sums(int64_t width, States& states) {
     for (int64_t c = 0; c < width; c += kLanes) {
       const V largest = get<V>(states.largest + c), base = get<V>(states.base + c);
-      put(states.sum + c, get<V>(states.sum + c) - get<V>(states.excess + c));
-      put(states.base + c, exp_of<Compute>(largest - base));
+      const V share = exp_of<Compute>(largest - base);
+      const V sum = get<V>(states.sum + c) - get<V>(states.excess + c);
+      put(states.sum + c, sum + Lanes::more(largest, base, share));
+      put(states.base + c, share);
     }
   }
 

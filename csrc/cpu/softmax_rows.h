@@ -83,10 +83,9 @@ struct SoftmaxRows : SoftmaxWalk<Format> {
     int64_t i = 0;
     for (; i + kBlock <= n; i += kBlock) {
       V v[kBlockVectors];
-      for (int u = 0; u < kBlockVectors; ++u) {
-        v[u] = Lanes::load(p + i + u * kLanes);
+      for (int u = 0; u < kBlockVectors; ++u) v[u] = Lanes::load(p + i + u * kLanes);
+      for (int u = 0; asks_in_streams && u < kBlockVectors; ++u)
         prefetch<kIntoL2>(p + i + u * kLanes, kAhead);
-      }
       take.template operator()<kBlockVectors>(v, i);
     }
     for (; i + kLanes <= n; i += kLanes) {
@@ -102,13 +101,14 @@ struct SoftmaxRows : SoftmaxWalk<Format> {
     }
     const auto most = [](V a, V b) { return larger(a, b); };
     const V largest = across(lanes.largest, most);
-    // That of a lane with the largest: its exp() is the one that was added, errors and all.
+    // That of a lane with the largest: to which its exp() was added.
     const V bases = lanes.largest == largest ? lanes.base : Lanes::all(-Lanes::kInfinity);
     const V base = across(bases, most);
     const V sums = (lanes.sum - lanes.excess) * exp_of<Compute>(lanes.base - base);
-    const V total = across(sums, [](V a, V b) { return a + b; });
-    const Compute share = exp_of<Compute>(largest - base)[0];
-    Softmax group{largest[0], double{total[0]} / share, 0};
+    const V shares = exp_of<Compute>(largest - base);
+    const V total =
+        across(sums, [](V a, V b) { return a + b; }) + Lanes::more(largest, base, shares);
+    Softmax group{largest[0], double{total[0]} / shares[0], 0};
     if (total[0] != total[0]) [[unlikely]] {  // a NaN, or an infinite largest
       group.index = first_of(p, n);
       group.largest = Format::decode(get<Key>(p + group.index));
@@ -204,7 +204,7 @@ struct SoftmaxRows : SoftmaxWalk<Format> {
     const Key* next = p + n / kAskedFirst;
     prefetch<kIntoL2>(p + n - 1, ahead);
     if (n < kLanes) {
-      const V sum = exp_of<Compute>(Lanes::load(p) - base);
+      const V v = Lanes::load(p), sum = sum_of_exp<Compute, 1>(&v, base);
       return numbers < static_cast<Number>(n) ? sum : V{};
     }
     V sum{}, excess{};  // by which the sum is too large: what rounding added (Kahan)
@@ -217,7 +217,7 @@ struct SoftmaxRows : SoftmaxWalk<Format> {
             prefetch<kIntoL2>(next + (i + u * kLanes) / kAskedFirst * (kAskedFirst - 1), ahead);
           }
           i += kVectors * kLanes;
-          return Lanes::template sum_of_exp<kVectors>(v, base);
+          return sum_of_exp<Compute, kVectors>(v, base);
         };
     while (i + 8 * kLanes <= n) {
       const V added = next_sum(std::integral_constant<int, 8>()) - excess, total = sum + added;
@@ -229,7 +229,7 @@ struct SoftmaxRows : SoftmaxWalk<Format> {
     if (i + 2 * kLanes <= n) rest += next_sum(std::integral_constant<int, 2>());
     if (i + 1 * kLanes <= n) rest += next_sum(std::integral_constant<int, 1>());
     if (i < n) {
-      const V last = exp_of<Compute>(Lanes::load(p + n - kLanes) - base);
+      const V v = Lanes::load(p + n - kLanes), last = sum_of_exp<Compute, 1>(&v, base);
       rest += numbers >= static_cast<Number>(kLanes - (n - i)) ? last : V{};
     }
     return sum + rest;

@@ -334,19 +334,35 @@ REDUCEOPS_INLINE Vector<double> at_least(Vector<double> least, Vector<double> x)
 #endif
 }
 
-// x * 2^n for whole numbers n; only where kScales.
+// Entries of a table that is looked up by the lowest bits of each lane; 1 where that takes longer
+// than what it saves.
 #if defined(__AVX512BW__)
-constexpr bool kScales = true;
-REDUCEOPS_INLINE Vector<float> times_power(Vector<float> x, Vector<float> n) {
-  return _mm512_maskz_scalef_ps(0xffff, x, n);
+template <class T>
+constexpr int kLookedUp = 2 * kVectorBytes / sizeof(T);
+REDUCEOPS_INLINE Vector<uint32_t> looked_up(const uint32_t* table, Vector<uint32_t> lanes) {
+  const __m512i low = _mm512_loadu_si512(table), high = _mm512_loadu_si512(table + 16);
+  return reinterpret_cast<Vector<uint32_t>>(
+      _mm512_permutex2var_epi32(low, reinterpret_cast<__m512i>(lanes), high));
 }
-REDUCEOPS_INLINE Vector<double> times_power(Vector<double> x, Vector<double> n) {
-  return _mm512_maskz_scalef_pd(0xff, x, n);
+REDUCEOPS_INLINE Vector<uint64_t> looked_up(const uint64_t* table, Vector<uint64_t> lanes) {
+  const __m512i low = _mm512_loadu_si512(table), high = _mm512_loadu_si512(table + 8);
+  return reinterpret_cast<Vector<uint64_t>>(
+      _mm512_permutex2var_epi64(low, reinterpret_cast<__m512i>(lanes), high));
 }
 #else
-constexpr bool kScales = false;
-template <class V>
-V times_power(V x, V n);
+template <class T>
+constexpr int kLookedUp = 1;
+#if defined(__AVX2__)
+template <>
+constexpr int kLookedUp<float> = 8;
+REDUCEOPS_INLINE Vector<uint32_t> looked_up(const uint32_t* table, Vector<uint32_t> lanes) {
+  const __m256i entries = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(table));
+  return reinterpret_cast<Vector<uint32_t>>(
+      _mm256_permutevar8x32_epi32(entries, reinterpret_cast<__m256i>(lanes)));
+}
+#endif
+template <class Bits>
+Vector<Bits> looked_up(const Bits* table, Vector<Bits> lanes);
 #endif
 
 }  // namespace

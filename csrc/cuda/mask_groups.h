@@ -33,36 +33,7 @@ inline void order_by_mask(Groups& groups) {
   }
 }
 
-// Whether the mask is the same for all elements of a group: it hides the group, or nothing of it.
-inline bool is_mask_of_groups(const Groups& groups) {
-  for (int d = 0; d < groups.reduced.count; ++d) {
-    if (groups.reduced.dim[d].mask_stride != 0) return false;
-  }
-  return true;
-}
-
-// The groups as they are without such a mask.
-inline Groups without_mask(const Groups& masked) {
-  Groups groups = masked;
-  groups.reduced = by_stride(masked.reduced);
-  groups.kept.count = 0;
-  for (int d = 0; d < masked.kept.count; ++d) {
-    Dim dim = masked.kept.dim[d];
-    dim.mask_stride = 0;
-    if (dim.stride != 0) {
-      insert(groups.kept, dim);
-      continue;
-    }
-    insert(groups.repeats, dim, &Dim::step);
-    groups.copies *= dim.size;
-    groups.outputs /= dim.size;
-  }
-  merge(groups.repeats);
-  merge_kept(groups);
-  return groups;
-}
-
-// Stores the results of groups that such a mask hides over those found without it.
+// Stores the results of groups that a mask of groups hides over those found without it.
 void launch_hide(const Reduction& r, void* stream);
 
 }  // namespace reduceops::cuda
