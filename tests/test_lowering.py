@@ -3,6 +3,7 @@
 import itertools
 import math
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -19,13 +20,14 @@ from torch import nn
 from torch._dynamo.utils import counters
 from torch._inductor import ir
 from torch._inductor import lowering as inductor_lowering
+from torch._inductor.index_propagation import IndexPropagation
 from torch._inductor.sizevars import SizeVarAllocator
 from torch._inductor.utils import run_and_get_code
-from torch._inductor.virtualized import V
+from torch._inductor.virtualized import V, ops
 
 import customops
 from customops._register import caches, fake
-from customops.inductor import choice, coarsening, loops, lowering
+from customops.inductor import choice, coarsening, keys, loops, lowering
 from customops.inductor.choice import Facts
 
 pytestmark = needs_compiler
@@ -383,6 +385,18 @@ def test_positions_of_float64(kind, device):
         opspec.assert_same(result, function(values * 1.5))
     line = customops.inductor.rewrites()[0]
     assert " -> loop" in line and "argmax(float64[1100, 48]" in line
+
+
+def test_an_index_is_no_larger_than_a_position():
+    """Inductor makes one index of sums of indices, and Triton's may have 32 bits."""
+    i = sympy.Symbol("i", integer=True, nonnegative=True)
+    packed = keys.Packed.of(keys.Order(torch.float32, largest=True), 1 << 31, with_values=True)
+    zeros = keys.Zeros(torch.float64, largest=False, extent=1 << 31)
+    graph = V.set_graph_handler(SimpleNamespace(sizevars=SizeVarAllocator()))
+    with graph, V.set_ops_handler(IndexPropagation(V.MockHandler(), {i: 1 << 31}, {})):
+        position, value = keys.index(i, torch.int64), ops.load("x", sympy.Integer(0))
+        found = f"{packed.pack(value, value, position)} {zeros.pack(value, position)}"
+    assert set(re.findall(r"index_expr\((.*?),", found)) == {"i"}
 
 
 @pytest.mark.parametrize("end", ENDS)

@@ -202,7 +202,8 @@ class Packed(_InWord):
         if self.with_sign:
             sign = ops.bitwise_and(sign, constant(1, self.order.word))
             sign = sign if self.order.word == self.word else ops.to_dtype(sign, self.word)
-            below = ops.add(ops.add(below, below), sign)
+            # Not twice the position first: that is an index to Inductor, of 32 bits in Triton.
+            below = ops.add(ops.add(below, sign), below)
         return ops.bitwise_or(ops.bitwise_left_shift(key, self._shift), below)
 
     def position(self, packed, masked=False):
@@ -262,7 +263,7 @@ class Zeros(_InWord):
         less = ops.bitwise_and(sign, self._constant(-2 * self.extent))
         key = ops.add(ops.add(number, less), self._constant(self._base + 2 * self.extent))
         # (The sign first: Inductor makes one index of indices and constants, of 32 bits in Triton.)
-        zero = ops.add(ops.sub(ops.add(at, at), sign), self._constant(self._base))
+        zero = ops.add(ops.add(ops.sub(at, sign), at), self._constant(self._base))
         is_zero = ops.eq(value, ops.constant(0.0, self.dtype))
         return ops.where(is_zero, zero, key)
 

@@ -359,7 +359,7 @@ class Loop:
         wide = self.order.compared
         wide = FLOAT64 if wide == FLOAT64 else FLOAT32
         sign = keys.sign(ops.to_dtype(element, wide), wide, word)
-        return ops.add(ops.add(at, at), sign)
+        return ops.add(ops.add(at, sign), at)
 
     def _results(self, size, load_extreme, load_position, word: torch.dtype, signed: bool):
         """With `signed` positions have a sign below."""
