@@ -143,7 +143,7 @@ REDUCEOPS_EXPORT const char* reduceops_cuda_plan(int64_t ndim, const int64_t* si
   for (const auto& tunable : kTunables) set(tuning, tunable, *constants++);
   const Task asked = mask_strides ? Task::kMasked : softmax ? Task::kSoftmax : Task::kExtreme;
   const Limits limits{multiprocessors, bulk != 0};
-  const auto [groups, plan, task, repeats, hides] =
+  const auto [groups, plan, task, repeats, packed, hides] =
       steps_of(groups_of(ndim, sizes, strides, reduced_mask, mask_strides), bytes, address, limits,
                tuning, asked, stores);
   out = write(kCudaFields, plan, out);

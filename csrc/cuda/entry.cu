@@ -250,36 +250,22 @@ void copy_results(const Reduction& from, const Reduction& to, int64_t count, voi
   copy(from.values, to.values, from.dtype->bytes);
 }
 
-// The results of `once`, and copies of them where those of `all` go. If a workspace has no room for
-// the former, they are computed at the begin of the memory of all, and copied from there.
-void launch_and_repeat(Reduction& once, const FoldedPlan& plan, const Reduction& all,
-                       void* stream) {
-  constexpr int64_t kRoom = kWorkspaceBytes - kLoadBytes;
-  const int64_t bytes = (all.indices ? all.index_bytes : 0) + (all.values ? all.dtype->bytes : 0);
-  if (once.groups.outputs * (bytes + plan.workspace_of_output()) <= kRoom) {
-    const Tensor results = hold_results(once, once.groups.outputs);
-    launch(once, plan, {}, stream);
-    return launch_repeat(all, once, 0, all.groups.outputs * all.groups.copies, stream);
-  }
-  launch(once, plan, {}, stream);
-  std::optional<Tensor> workspace;
-  const auto hold = [&](Reduction& some, int64_t count) {
-    workspace.emplace(hold_results(some, count));
-    copy_results(all, some, count, stream);
-  };
-  repeat_in_place(all, kRoom / bytes, hold, stream);
-}
-
 void launch_steps(const Reduction& r, const Steps& steps, void* stream) {
   Reduction walked = r;
   walked.groups = steps.groups;
   if (steps.hides) walked.mask = nullptr;
+  launch(walked, steps.plan, {}, stream);
   if (steps.repeats) {
     Reduction all = r;
     if (steps.hides) all.groups = without_mask(r.groups);
-    launch_and_repeat(walked, steps.plan, all, stream);
-  } else {
-    launch(walked, steps.plan, {}, stream);
+    const int64_t bytes = (r.indices ? r.index_bytes : 0) + (r.values ? r.dtype->bytes : 0);
+    std::optional<Tensor> workspace;
+    const auto hold = [&](Reduction& some, int64_t count) {
+      workspace.emplace(hold_results(some, count));
+      copy_results(all, some, count, stream);
+    };
+    steps.packed ? repeat_packed(all, (kWorkspaceBytes - kLoadBytes) / bytes, hold, stream)
+                 : launch_repeat(all, stream);
   }
   if (steps.hides) launch_hide(r, stream);
 }

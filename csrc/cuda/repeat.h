@@ -1,5 +1,6 @@
-// Kept dims of stride 0, along which results repeat: they are computed once, one behind the other
-// in memory of their own, and copied from there to all their positions.
+// Kept dims of stride 0, along which results repeat: they are computed once, and copied to their
+// other positions. Few are computed where the first of their copies goes. Many are packed, one
+// behind the other, for a sector of memory is written as a whole, and copied in several steps.
 #pragma once
 
 #include "cuda/plan.h"
@@ -7,6 +8,9 @@
 #include "reduction.h"
 
 namespace reduceops::cuda {
+
+// Results for which several steps would take longer than a sector to each.
+constexpr int64_t kFewRepeats = 1 << 19;
 
 // Whether results are copied; what stores groups of one element stores them at all positions.
 inline bool has_repeats(const Groups& groups, Task task) {
@@ -39,18 +43,21 @@ inline int64_t sources_of(const Dims& repeats, int64_t count) {
   return count;
 }
 
-// Copies the results of `once`, whose groups have no repeats, to those of `r` from number `begin`
-// on and before `end`. Both may be of the same memory if the former are not among the latter.
+// Copies results that `once` has packed to those of `r` from number `begin` on and before `end`.
+// Both may be of the same memory if the former are not among the latter.
 void launch_repeat(const Reduction& r, const Reduction& once, int64_t begin, int64_t end,
                    void* stream);
 
-// The same where the results without repeats are the first in the memory of all. No result comes
-// before the one that it is a copy of, so results may be stored behind their sources while these
-// are read; then those where the sources were, whose own sources are fewer, and so on, until all
-// are where they belong. Where no more than `most` sources are left, `hold(some, count)` copies
-// them to other memory, which it gives `some`.
+// Copies results from where the first of their copies are.
+void launch_repeat(const Reduction& r, void* stream);
+
+// Copies results that are packed at the begin of the memory of all. No result comes before the one
+// that it is a copy of, so results may be stored behind their sources while these are read; then
+// those where the sources were, whose own sources are fewer, and so on, until all are where they
+// belong. Where no more than `most` sources are left, `hold(some, count)` copies them to other
+// memory, which it gives `some`.
 template <class Hold>
-void repeat_in_place(const Reduction& r, int64_t most, Hold hold, void* stream) {
+void repeat_packed(const Reduction& r, int64_t most, Hold hold, void* stream) {
   const Groups& groups = r.groups;
   int64_t sources = groups.outputs, end = groups.outputs * groups.copies;
   while (sources > most) {

@@ -12,17 +12,20 @@ struct Steps {
   Groups groups;  // that the walk goes over
   FoldedPlan plan;
   Task task;
-  bool repeats;  // whether results are copied along kept dims of stride 0
+  bool repeats;  // whether results are copied along kept dims of stride 0,
+  bool packed;   // from where they lie one behind the other
   bool hides;    // whether the walk goes without the mask, for it hides whole groups or nothing
 };
 
 inline Steps steps_of(const Groups& asked, int64_t bytes, int64_t address, Limits limits,
-                      const Tuning& tuning, Task task, int64_t stores) {
+                      const Tuning& tuning, Task task, int64_t stores,
+                      int64_t few_repeats = kFewRepeats) {
   Steps steps;
   const auto plan = [&](const Groups& all, Task task) {
     steps.task = task;
     steps.repeats = has_repeats(all, task);
-    steps.groups = steps.repeats ? without_repeats(all) : all;
+    steps.packed = steps.repeats && all.outputs * all.copies > few_repeats;
+    steps.groups = steps.packed ? without_repeats(all) : all;
     arrange(steps.groups, bytes);
     order_by_mask(steps.groups);
     steps.plan = make_plan(steps.groups, bytes, address, limits, tuning, task, stores);

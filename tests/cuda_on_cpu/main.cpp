@@ -124,7 +124,7 @@ struct Case {
 std::mt19937_64 random_bits(1);
 int taken[10], in_batches, in_parts, in_clusters, in_subtiles, mapped, mapped_batches,
     pairs_written;
-int mapped_columns, scattered, staged, groups_hidden, repeated, repeated_in_place, short_lasts;
+int mapped_columns, scattered, staged, groups_hidden, repeated, repeated_packed, short_lasts;
 int wrong;
 int folds, folds_in_parts, folds_of_several, folds_bulk;
 struct Counts {
@@ -294,7 +294,7 @@ void run(const Case& c) {
                                r.mask      ? Task::kMasked
                                : r.softmax ? Task::kSoftmax
                                            : Task::kExtreme,
-                               c.indices + c.values);
+                               c.indices + c.values, elements % 2 == 0 ? 0 : kFewRepeats);
   const FoldedPlan& plan = steps.plan;
   const Task task = steps.task;
   const Groups asked = r.groups;
@@ -341,14 +341,11 @@ void run(const Case& c) {
   std::vector<char> values(results * bytes);
   r.indices = c.indices ? indices.data() : nullptr;
   r.values = c.values ? values.data() : nullptr;
-  const bool repeats = steps.repeats, in_place = repeats && elements % 2 == 0;
-  repeated += repeats && !in_place;
-  repeated_in_place += in_place;
-  std::vector<char> once_indices(repeats ? once.groups.outputs * r.index_bytes : 0);
-  std::vector<char> once_values(repeats ? once.groups.outputs * bytes : 0);
+  repeated += steps.repeats && !steps.packed;
+  repeated_packed += steps.packed;
   once.index_bytes = r.index_bytes;
-  once.indices = repeats && !in_place && r.indices ? once_indices.data() : r.indices;
-  once.values = repeats && !in_place && r.values ? once_values.data() : r.values;
+  once.indices = r.indices;
+  once.values = r.values;
   const Folded folded(once.groups, plan.fold);
   Reduction walked = once;
   if (plan.is_folded()) walked.groups = folded.groups;
@@ -377,16 +374,21 @@ void run(const Case& c) {
     if (plan.is_folded() || plan.has_combine())
       launch_combine(once, problem, folded.columns, true, nullptr);
   }
-  if (in_place) {
-    const auto hold = [&](Reduction& some, int64_t count) {
-      if (r.indices) some.indices = once_indices.data();
-      if (r.values) some.values = once_values.data();
-      std::copy_n(indices.data(), r.indices ? count * r.index_bytes : 0, once_indices.data());
-      std::copy_n(values.data(), r.values ? count * bytes : 0, once_values.data());
-    };
-    repeat_in_place(r, 1 + results % 5, hold, nullptr);
-  } else if (repeats) {
-    launch_repeat(r, once, 0, results, nullptr);
+  std::vector<char> some_indices, some_values;
+  const auto hold = [&](Reduction& some, int64_t count) {
+    if (r.indices) {
+      some_indices.assign(indices.data(), indices.data() + count * r.index_bytes);
+      some.indices = some_indices.data();
+    }
+    if (r.values) {
+      some_values.assign(values.data(), values.data() + count * bytes);
+      some.values = some_values.data();
+    }
+  };
+  if (steps.packed) {
+    repeat_packed(r, 1 + results % 5, hold, nullptr);
+  } else if (steps.repeats) {
+    launch_repeat(r, nullptr);
   }
   r.groups = asked;
   if (steps.hides) launch_hide(r, nullptr);
@@ -844,7 +846,7 @@ int main(int count, char** arguments) {
   for (int count : taken) std::printf("%d ", count);
   for (int count : {in_batches, in_parts, in_clusters, mapped, mapped_batches, scattered,
                     mapped_columns, pairs_written, staged, groups_hidden, folds, folds_in_parts,
-                    folds_of_several, folds_bulk, repeated, repeated_in_place, in_subtiles})
+                    folds_of_several, folds_bulk, repeated, repeated_packed, in_subtiles})
     std::printf("%d ", count);
   std::puts("");
   for (const Counts& counts : {with_mask, of_softmax}) {
