@@ -25,7 +25,8 @@ inline Steps steps_of(const Groups& asked, int64_t bytes, int64_t address, Limit
     steps.task = task;
     steps.repeats = has_repeats(all, task);
     steps.packed = steps.repeats && all.outputs * all.copies > few_repeats;
-    steps.groups = steps.packed ? without_repeats(all) : all;
+    steps.groups = all;
+    if (steps.packed) steps.groups = without_repeats(all);
     arrange(steps.groups, bytes);
     order_by_mask(steps.groups);
     steps.plan = make_plan(steps.groups, bytes, address, limits, tuning, task, stores);

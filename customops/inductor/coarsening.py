@@ -136,11 +136,9 @@ def parts(extent: int, itemsize: int, groups: int) -> int:
     return found if 2 * found > most else 1
 
 
-def plan(
-    extent: int, dim: int, reads: Reads, many: bool, shared: bool = False
-) -> Coarsening | None:
+def plan(extent: int, dim: int, reads: Reads, many: bool) -> Coarsening | None:
     """How to cut a dim, if at all; `many` groups are enough to fill a device with one thread for
-    each; what is `shared` others compute, too."""
+    each."""
     strided = not (reads.neighbours or reads.fused)
     most = IN_ONE_THREAD if many and strided and reads.light else 8
     if reads.fused:  # as Inductor, or its loops would not be fused with this one
@@ -150,7 +148,7 @@ def plan(
     if reads.fused:
         return None  # a thread has to take the elements that it has computed
     if reads.neighbours:
-        return _plan_rows(extent, dim, reads.light, shared)
+        return _plan_rows(extent, dim, reads.light)
     quarter = max(8, _power_of_two(-(-extent // 4)))
     if reads.light and reads.biased and extent <= 128:
         return Coarsening(dim, extent, quarter, ReductionHint.INNER)
@@ -162,13 +160,11 @@ def plan(
     return Coarsening(dim, extent, rest, ReductionHint.OUTER)
 
 
-def _plan_rows(extent: int, dim: int, light: bool, shared: bool) -> Coarsening | None:
+def _plan_rows(extent: int, dim: int, light: bool) -> Coarsening | None:
     if extent < 512:
         return Coarsening(dim, extent, max(8, _power_of_two(-(-extent // 4))), ReductionHint.INNER)
     if not light and extent <= 8 * _TILE:
-        # Copies of a function are worth it where a warp or so takes what is left, once.
-        few = 768 < extent <= _TILE and not shared
-        return Coarsening(dim, extent, 128, ReductionHint.INNER) if few else None
+        return None  # copies of a function in wide tiles take seconds to compile
     rest = -(-extent // min(8, extent // 256))
     if rest <= _TILE:
         rest = _power_of_two(rest)

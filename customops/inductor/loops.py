@@ -165,8 +165,8 @@ class Loop:
         if self._is_torchs(reads, free):
             return None, self._own_index()
         if free and self.size[dim].is_number:  # (What is written is written in its own order.)
-            many, shared = _hint(self.groups) >= 1 << 12, len(node.args[0].users) > 1
-            cut = plan(int(self.size[dim]), dim, reads, many, shared)
+            many = _hint(self.groups) >= 1 << 12
+            cut = plan(int(self.size[dim]), dim, reads, many)
         if cut is not None and self.extent == self.size[dim] and cut.rest == 1:
             return self._in_one_thread(cut)
         if not self.indices and (zeros := self._zeros()):
