@@ -150,9 +150,7 @@ def test_versions_are_those_of_the_package():
 def test_the_sizes_of_wheels_are_those_that_are_checked():
     said = re.findall(r"^\| `\+(c[pu])\w+` \|.*\| (\d+) kB \|$", INSTALL.read_text(), re.M)
     allowed = runpy.run_path(str(ROOT / ".ci/check_dist.py"))["MOST_BYTES"]
-    assert {kind: int(size) * 1000 for kind, size in said} == {
-        k[:2]: v for k, v in allowed.items()
-    }
+    assert {kind: int(size) * 1000 for kind, size in said} == {k[:2]: v for k, v in allowed.items()}
 
 
 def test_figures_are_those_of_the_data():
