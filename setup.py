@@ -405,7 +405,11 @@ class AnyPython(bdist_wheel):
         wheel = self.distribution.dist_files[-1][-1]
         with zipfile.ZipFile(wheel) as archive:
             files = [(file, archive.read(file)) for file in archive.infolist()]
-        with zipfile.ZipFile(wheel, "w") as archive:  # smaller by what setuptools does not ask for
+        try:  # what `make dist` installs: a slow search, for smaller archives of the same format
+            from zopfli import ZipFile
+        except ImportError:
+            from zipfile import ZipFile
+        with ZipFile(wheel, "w") as archive:  # smaller by what setuptools does not ask for
             for file, contents in files:
                 archive.writestr(file, contents, zipfile.ZIP_DEFLATED, 9)
 
