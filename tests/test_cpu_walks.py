@@ -106,6 +106,19 @@ def test_large_results(spec, dtype):
             check(spec, y, dim)
 
 
+@pytest.mark.parametrize("index_dtype", (torch.int64, torch.uint8), ids=str)
+def test_large_results_of_one_element_each(index_dtype):
+    """Zeros over what was in that memory before, also where they are written past the caches."""
+    for count in (2**17 + 13, 2**19 + 13, 2**21 + 13):
+        x = torch.zeros(count * 8 // index_dtype.itemsize, 1, dtype=torch.bool)
+        for _ in range(3):
+            used = torch.full((x.numel(),), 77, dtype=index_dtype)
+            del used
+            result = customops.argmax(x, 1, index_dtype=index_dtype)
+            assert result.shape == (x.numel(),) and not result.any(), count
+            del result
+
+
 def unbeaten(spec, dtype):
     """The element that none can beat, as a tensor."""
     if dtype.is_floating_point:

@@ -202,6 +202,8 @@ void fill(const Reduction& reduction, const Kernels& kernels, Memory indices) {
     in_parallel(bytes / kWord, kGrainBytes / kWord, [&](int64_t begin, int64_t end) {
       if (indices == Memory::kFresh) {
         kernels.write(words + begin, end - begin, 0);
+      } else if (indices == Memory::kTouched && bytes >= kStreamedBytes) {
+        kernels.write_past(words + begin, end - begin, 0);
       } else {
         std::memset(words + begin, 0, (end - begin) * kWord);
       }

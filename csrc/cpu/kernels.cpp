@@ -89,6 +89,15 @@ void write(uint64_t* words, int64_t n, uint64_t word) {
   for (int64_t i = 0; i < n; ++i) words[i] = word;
 }
 
+void write_past(uint64_t* words, int64_t n, uint64_t word) {
+  constexpr int64_t kWords = 4096 / sizeof(word);
+  alignas(kVectorBytes) uint64_t page[kWords];
+  write(page, kWords, word);
+  for (int64_t i = 0; i < n; i += kWords)
+    stream(words + i, page, least(kWords, n - i) * static_cast<int64_t>(sizeof(word)));
+  end_streams();
+}
+
 uint64_t read(const uint64_t* words, int64_t n) {
   uint64_t all = 0;
   for (int64_t i = 0; i < n; ++i) all |= words[i];
@@ -97,6 +106,6 @@ uint64_t read(const uint64_t* words, int64_t n) {
 
 }  // namespace
 
-const Kernels REDUCEOPS_OF_ISA(kernels) = {run, combine, fill, write, read};
+const Kernels REDUCEOPS_OF_ISA(kernels) = {run, combine, fill, write, write_past, read};
 
 }  // namespace reduceops::cpu

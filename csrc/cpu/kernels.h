@@ -45,6 +45,8 @@ struct Kernels {
   // Writes n words, into the caches: memset() goes past them where there are many, which takes
   // longer where they are fresh.
   void (*write)(uint64_t* words, int64_t n, uint64_t word);
+  // The same past the caches.
+  void (*write_past)(uint64_t* words, int64_t n, uint64_t word);
   // Reads n words and does next to nothing with them: what memory allows (customops/bench).
   uint64_t (*read)(const uint64_t* words, int64_t n);
 };
