@@ -106,6 +106,38 @@ def test_large_results(spec, dtype):
             check(spec, y, dim)
 
 
+@each_op_and(DTYPES)
+def test_few_rows_of_columns_whose_results_lie_across(spec, dtype):
+    """Of tiles with many results together, and with few, and with what is left of a line."""
+    for shape in ((40, 300, 3), (285, 70, 2), (15, 19, 64, 3), (512, 600, 2), (1100, 20, 2)):
+        x = data.make(shape[::-1], dtype, "ties").permute(*range(len(shape) - 1, -1, -1))
+        check(spec, x, len(shape) - 1, context=shape)
+        check(spec, x[3:], len(shape) - 1, context=(shape, "cut"))
+
+
+@each_op_and(DTYPES)
+def test_rows_that_follow_each_other_in_the_results_alone(spec, dtype):
+    x = data.make((3, 70, 2, 9), dtype, "ties")
+    for y in (x[:, :, 0], x[:, ::3, 1, :5], x[:, 1:, 0, ::2]):
+        check(spec, y, 2)
+
+
+@pytest.mark.parametrize("op", ("argmin", "argmax"))
+@pytest.mark.parametrize("positions", (4099, 4200))
+def test_rows_whose_runs_lie_in_turns(op, positions):
+    """More than the caches hold, so that all rows are read part by part; ties in several parts."""
+    storage = torch.zeros(positions * 8192, dtype=torch.int8)
+    x = storage.as_strided((positions, 8, 16), (8192, 64, 512))
+    x.copy_(data.make((positions, 8, 16), torch.int8, "ties"))
+    flat = x.permute(2, 0, 1).reshape(16, -1).numpy()
+    expected = getattr(np, op)(flat, axis=1)
+    assert getattr(customops, op)(x, (0, 1)).tolist() == expected.tolist()
+    x[positions // 2, 3, 5] = x[positions - 1, 7, 5] = 127 if op == "argmax" else -128
+    flat = x.permute(2, 0, 1).reshape(16, -1).numpy()
+    expected = getattr(np, op)(flat, axis=1)
+    assert getattr(customops, op)(x, (0, 1)).tolist() == expected.tolist()
+
+
 @pytest.mark.parametrize("index_dtype", (torch.int64, torch.uint8), ids=str)
 def test_large_results_of_one_element_each(index_dtype):
     """Zeros over what was in that memory before, also where they are written past the caches."""

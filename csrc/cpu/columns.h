@@ -66,9 +66,13 @@ REDUCEOPS_NOINLINE void scatter(const Dims& kept, const From* from, int64_t firs
         const int64_t step = line.dim[0].step;
         for (int64_t i = 0; i < n; ++i) to[(start + i) * step] = static_cast<T>(from[c + i]);
       } else {
-        Cursor place(line, 0, start);
-        for (int64_t i = 0; i < n; ++i, place.next())
-          to[place.place().step] = static_cast<T>(from[c + i]);
+        const auto [inner, _, step, __] = line.dim[0];
+        Cursor place(line, 1, start / inner);
+        for (int64_t i = 0, at = start % inner, m; i < n; i += m, at = 0, place.next()) {
+          m = least(inner - at, n - i);
+          T* __restrict run = to + place.place().step + at * step;
+          for (int64_t k = 0; k < m; ++k) run[k * step] = static_cast<T>(from[c + i + k]);
+        }
       }
       c += n;
       start = 0;

@@ -22,6 +22,7 @@ constexpr int64_t kFoldedWalk = 256;
 constexpr int64_t kGatherBytes = 16384, kGatherRowBytes = 512, kGatherColumns = 1024;
 constexpr int64_t kFarRowBytes = 2048;   // where each column has a line of its own
 constexpr int64_t kResultsTogether = 8;  // a line of indices
+constexpr int64_t kSameSets = 512;       // indices
 constexpr int64_t kOrderedWalk = 32;  // elements of a group, from which on their order counts more
 constexpr int64_t kScatterWalk = 8;   // elements of a group, of which results count more
 constexpr int64_t kGatherAlong = 64, kGatherRunBytes = 128;  // in memory, where results lie across
@@ -30,6 +31,7 @@ constexpr int64_t kCrossedWalk = 8;    // positions behind each crossed column, 
 constexpr int64_t kMostCrossed = kWorkspaceBytes / kCandidateBytes;  // columns at once
 constexpr int64_t kCacheBytes = 1 << 20;                             // of a core, at least
 constexpr int64_t kPartBytes = kCacheBytes / 4;
+constexpr int64_t kFarBytes = 32 << 20;         // too much for the caches of all cores
 constexpr int64_t kCopyBytes = 64;              // a vector's, at most
 constexpr int64_t kLostBytes = 2 * kCopyBytes;  // from here on, a gap has lines of its own
 constexpr int64_t kSpanBytes = 16;  // of each column that is copied with the gap behind it, at most

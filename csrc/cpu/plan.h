@@ -67,11 +67,36 @@ struct Choice {
   double price;
 };
 
+// Whether the outputs are rows of several runs, and between two runs of one lie those of all
+// others.
+inline bool are_in_turns(const Groups& groups) {
+  const Dims &kept = groups.kept, &reduced = groups.reduced;
+  return is_rows(groups) && reduced.count > 1 && is_ordered(reduced) &&
+         kept.dim[kept.count - 1].stride < reduced.dim[1].stride;
+}
+
+// Whether enough results follow each other of `width` outputs that follow each other in memory:
+// more where all of them would go to the same sets of a cache.
+inline bool are_results_together(const Groups& groups, int64_t width) {
+  const Dims& kept = groups.kept;
+  int64_t line = 1;
+  for (int d = 0; d < kept.count; ++d) {
+    if (kept.dim[d].stride != line * groups.axes.dim[0].stride || line > kGatherColumns) break;
+    if (kept.dim[d].step == 1) {
+      const int64_t least = kResultsTogether * (kept.dim[0].step % kSameSets == 0 ? 4 : 1);
+      return std::min(kept.dim[d].size, width / line) >= least;
+    }
+    line *= kept.dim[d].size;
+  }
+  return false;
+}
+
 // Whether the outputs are neighbours in memory that are walked where they lie. Results that lie
-// apart are as much to write as the elements are to read.
-inline bool are_columns(const Groups& groups, int64_t walk) {
+// apart, each by itself, are as much to write as the elements are to read.
+inline bool are_columns(const Groups& groups, int64_t walk, int64_t bytes) {
   const Dim inner = groups.axes.dim[0];
-  const bool scatters = !in_order(groups) && groups.kept.dim[0].step != 1 && walk <= kScatterWalk;
+  const bool scatters =
+      walk <= kScatterWalk && !in_order(groups) && !are_results_together(groups, tile_of(bytes));
   return !is_rows(groups) && inner.stride == 1 && inner.mask_stride <= 1 && !scatters;
 }
 
@@ -85,7 +110,7 @@ inline Choice cheapest(const Groups& groups, int64_t walk, int64_t bytes, bool s
   if (groups.kept.count == 0) return best;
   const double gather = price::gather(groups, walk, bytes);
   if (gather < best.price) best = {Walks::kGather, false, gather};
-  if (!are_columns(groups, walk)) return best;
+  if (!are_columns(groups, walk, bytes)) return best;
   const double columns = price::columns(groups, walk, bytes);
   return columns < best.price ? Choice{Walks::kColumns, false, columns} : best;
 }
@@ -100,7 +125,7 @@ inline Choice choose(const Groups& groups, int64_t walk, int64_t bytes, bool sof
       const Dim across = groups.axes.dim[0];
       if (down.stride == 1 && down.size * bytes >= kPlainBytes && !price::are_marks_across(groups))
         return {Walks::kRows, false, 0};
-      if (across.size * bytes >= kPlainBytes && are_columns(groups, walk))
+      if (across.size * bytes >= kPlainBytes && are_columns(groups, walk, bytes))
         return {Walks::kColumns, false, 0};
     }
   }
@@ -272,15 +297,21 @@ inline Plan make_plan(const Groups& groups, const Choice& choice, int64_t walk, 
   const int64_t worth = ceil_div(elements, plan.units * grain);
   plan.parts = std::clamp<int64_t>(useful_parts(plan.units, useful), 1,
                                    std::max<int64_t>(1, std::min({walk, fits, worth})));
-  // Outputs that share their lines, and are too few to be columns, are read together part by part,
-  // of which each stays in cache.
-  if (choice.walk == Walks::kRows && groups.outputs > 1 && !is_rows(groups)) {
-    const int64_t span = walk * std::min(groups.reduced.dim[0].stride * bytes, kCopyBytes);
-    plan.by_parts = span > kCacheBytes;
+  // Outputs that share their lines and are too few to be columns, or whose runs lie in turns, are
+  // read together part by part, of which each stays in cache.
+  const Dims& reduced = groups.reduced;
+  int64_t whole = 1;  // positions that a part has a multiple of
+  if (choice.walk == Walks::kRows && groups.outputs > 1) {
+    const bool in_turns = are_in_turns(groups) && plan.copies;
+    const int64_t lines = walk * std::min(reduced.dim[0].stride * bytes, kCopyBytes);
+    const int64_t span = in_turns ? lines * groups.outputs : is_rows(groups) ? 0 : lines;
+    const int64_t part = in_turns ? kCacheBytes : kPartBytes;
+    plan.by_parts = span > (in_turns ? kFarBytes : kCacheBytes);
     if (plan.by_parts)
-      plan.parts = std::max(plan.parts, std::min({ceil_div(span, kPartBytes), walk, fits}));
+      plan.parts = std::max(plan.parts, std::min({ceil_div(span, part), walk, fits}));
+    if (in_turns) whole = reduced.dim[0].size;
   }
-  plan.part_extent = ceil_div(walk, plan.parts);
+  plan.part_extent = ceil_div(ceil_div(walk, plan.parts), whole) * whole;
   plan.parts = ceil_div(walk, plan.part_extent);
   const int64_t item_elements = std::max<int64_t>(1, elements / (plan.units * plan.parts));
   plan.grain = std::max<int64_t>(1, grain / item_elements);

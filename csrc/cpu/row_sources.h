@@ -32,6 +32,7 @@ class StoredRows {
   static constexpr int64_t kLanes = kVectorBytes / sizeof(Key);
   static constexpr int64_t kChunk = 16384 / sizeof(Key);
   static constexpr int64_t kSlack = kCopyBytes / sizeof(Key);  // short copies end behind a run
+  static constexpr int64_t kFew = 16 / sizeof(Key);
 
   template <class Element>
   explicit StoredRows(const Walk<Element>& walk) : input_(walk.input), last_(walk.input) {
@@ -81,6 +82,9 @@ class StoredRows {
   void append(int64_t i, const Run<Key>& run, int64_t n) {
     if (run.stride == 1 && n <= kSlack && last_ - run.elements >= kSlack - 1) {
       std::memcpy(copied_ + i, run.elements, kCopyBytes);
+    } else if (run.stride == 2 && n <= kFew && last_ - run.elements >= 2 * (kFew - 1)) {
+      // Always as many, of which the compiler makes a shuffle.
+      for (int64_t k = 0; k < kFew; ++k) copied_[i + k] = get<Key>(run.elements + 2 * k);
     } else {
       copy_run(copied_ + i, run.elements, n, run.stride);
     }

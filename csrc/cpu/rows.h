@@ -60,8 +60,7 @@ struct WholeRows {
   REDUCEOPS_NOINLINE void operator()(Source& source, int64_t begin, int64_t end, int64_t n) const {
     const Dims &kept = r.groups.kept, &reduced = r.groups.reduced;
     const bool copies = job.plan.copies;
-    const bool in_place =
-        counts() && (kept.count == 0 || (kept.count == 1 && kept.dim[0].step == 1));
+    const bool in_place = counts() && in_order(r.groups);
     const bool streams = job.streams && in_place && n <= RowLimits<Key>::kShort;
     const bool direct = in_place && !streams;
     const int64_t pitch = std::max(n, kLanes);
