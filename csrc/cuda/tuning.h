@@ -41,13 +41,15 @@ struct Tuning {
   int64_t whole_row_bytes = 1024;          // shortest row that is held as a whole, if not aligned
   int64_t held_row_bytes = 256;            // the same under a mask, and of softmax_max
   int64_t whole_vectors = 2048;            // of the longest row that is held at once
-  int64_t whole_few_vectors = 8;           // longest row of which a thread holds two vectors
+  int64_t whole_few_vectors = 8;           // longest aligned row of which a thread holds 2 vectors
   int64_t whole_blocks = 2;                // per multiprocessor that few rows are cut into
   int64_t held_batches = 16;               // most rounds of loads of a multiprocessor that has one
                                            // block of rows under a mask, or of softmax_max
   int64_t whole_column = 8;                // elements of the longest column that is held so
   int64_t blocks_per_multiprocessor = 3;   // that fill it
-  int64_t lane_loads = 4;                  // loads of a lane that shares a short row
+  int64_t lane_loads = 4;                  // loads of a lane that shares a short row of a small
+                                           // input, or under a mask, or of softmax_max
+  int64_t row_loads = 8;                   // the same of other rows
   int64_t run_loads = 8;                   // the same of a lane of one of several runs
   int64_t realigned = 1;                   // 0: columns that are not aligned are taken one by one
   int64_t column_loads = 4;                // fewest loads of a thread worth sharing a column for
@@ -110,6 +112,7 @@ inline constexpr Tunable kTunables[] = {
     {"whole_column", &Tuning::whole_column},
     {"blocks_per_multiprocessor", &Tuning::blocks_per_multiprocessor, 1},
     {"lane_loads", &Tuning::lane_loads, 1},
+    {"row_loads", &Tuning::row_loads, 1},
     {"run_loads", &Tuning::run_loads, 1},
     {"copy_blocks", &Tuning::copy_blocks, 1, 64},
     {"tile_side", &Tuning::tile_side, 1, 128},

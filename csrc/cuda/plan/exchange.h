@@ -117,7 +117,10 @@ struct ExchangePlan {
             .instructions = of_output * traffic.outputs,
             .in_order = true,
             .extra = 1,
-            .share = in.walk * in.bytes > 112 ? 1.5 : 1};  // few groups fit a tile
+            // Few groups fit a tile; of wide types, as measured.
+            .share = in.walk * in.bytes > 112 ? 1.5
+                     : in.bytes >= 4          ? 1.3
+                                              : 1};
   }
 };
 

@@ -52,8 +52,8 @@ struct PlanInput {
   }
 
   // Threads to a row of so many loads.
-  int lanes_of(int64_t loads, int64_t at_most = 32) const {
-    return static_cast<int>(std::min(at_most, ceil_pow2(ceil_div(loads, tuning.lane_loads))));
+  int lanes_of(int64_t loads, int64_t of_lane, int64_t at_most = 32) const {
+    return static_cast<int>(std::min(at_most, ceil_pow2(ceil_div(loads, of_lane))));
   }
 
   // Whether addresses are multiples of `alignment` wherever a walk goes past dim `from` of `dims`.

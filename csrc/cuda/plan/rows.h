@@ -37,7 +37,8 @@ struct RowsPlan {
     const bool across = is_mask_across(in) && in.walk <= kMaxPartExtent;
     // A row of several parts has a block to each: only such are combined by clusters.
     const bool whole_block = in.walk > kMaxPartExtent || (!across && rounds(kThreads) < rounds(32));
-    plan.rows.lanes = whole_block ? kThreads : in.lanes_of(loads);
+    const int64_t of_lane = in.task == Task::kExtreme ? in.tuning.row_loads : in.tuning.lane_loads;
+    plan.rows.lanes = whole_block ? kThreads : in.lanes_of(loads, of_lane);
     if (across) {  // more of few rows, which would leave most of a block without one
       const int64_t lanes = std::max<int64_t>(kLanesAcross, kThreads / ceil_pow2(outputs));
       plan.rows.lanes = static_cast<int>(std::min<int64_t>(plan.rows.lanes, lanes));
@@ -120,7 +121,8 @@ struct RowsPlan {
               .sectors = traffic.bytes * (plan.rows.spaced ? 2 : 1) + runs * kSectorBytes,
               .instructions = of_bytes(price::kLoopedRow, in.bytes) * traffic.elements + overhead,
               .in_flight = in_flight(in, plan, resident, plan.rows.loads * kLoadBytes),
-              .extra = 0.6};
+              .extra = 0.6,
+              .share = plan.rows.lanes < 32 ? 1.15 : 1};  // as measured, of short rows
     // A thread's elements lie side by side with those of its neighbours, or of its next loads.
     const double count = static_cast<double>(
         std::min(std::max<int64_t>(plan.rows.lanes / plan.rows.runs, kFewLoads), run.size));

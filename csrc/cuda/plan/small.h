@@ -41,7 +41,7 @@ struct SmallPlan {
 
   // More than a warp only where every multiprocessor has a block at most.
   static int lanes(const PlanInput& in) {
-    int lanes = in.lanes_of(in.walk, kSmallThreads);
+    int lanes = in.lanes_of(in.walk, in.tuning.lane_loads, kSmallThreads);
     while (lanes > 32 && in.groups.outputs * lanes > in.multiprocessors * kSmallThreads) lanes /= 2;
     return lanes;
   }

@@ -94,6 +94,9 @@ struct WholeRowsPlan {
   // Of mapped rows there are no kernels for aligned ones alone.
   static bool by_vectors(const PlanInput& in) { return in.rows_aligned() && !is_mapped(in); }
 
+  static bool is_short(const PlanInput& in) {
+    return vectors_of_row(in) <= in.tuning.whole_few_vectors;
+  }
   static int64_t vectors_of_row(const PlanInput& in) {
     return ceil_div(in.walk * in.bytes, kLoadBytes);
   }
@@ -104,8 +107,9 @@ struct WholeRowsPlan {
   static int64_t batch(const PlanInput& in) { return kWholeThreads * loads(in); }
   static int64_t threads_of_row(const PlanInput& in) {
     const int64_t vectors = vectors_of_row(in);
-    const bool few =
-        in.task == Task::kExtreme && vectors <= in.tuning.whole_few_vectors && !is_mapped(in);
+    // What a lane does for the edges of a row that is not aligned costs more than it saves to have
+    // fewer loads.
+    const bool few = in.task == Task::kExtreme && is_short(in) && by_vectors(in);
     return ceil_pow2(few ? ceil_div(vectors, 2) : ceil_div(vectors, loads(in)));
   }
   // At once.
