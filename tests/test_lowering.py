@@ -115,6 +115,36 @@ def assert_fused(
 SCALES = (2.0, -1.5, 0.1, 1.0, -1.0, 0.0, -0.0, math.inf, -math.inf, math.nan, 1e-40, 1e300, 3)
 
 
+# Rows and columns, in registers and in a loop.
+MANY_GROUPS = (
+    ((1100, 300), torch.float32, "min", 2.0),
+    ((1100, 300), torch.float64, "max", -1.5),
+    ((1100, 1500), torch.bfloat16, "min", 1e-40),
+    ((1100, 1500), torch.float64, "min", -2.0),
+    ((3, 90, 400), torch.float32, "max", 1.5),
+    ((3, 90, 400), torch.float16, "min", 0.5),
+)
+
+
+@pytest.mark.parametrize("shape, dtype, end, scale", MANY_GROUPS)
+def test_zeros_of_both_signs_in_many_groups(shape, dtype, end, scale, device):
+    """A GPU looks for the first in blocks with a zero among the results."""
+    operator = getattr(customops, f"scale_{end}")
+
+    def function(x, y):
+        # (No little work, and what nobody knows to be no negative zero.)
+        return operator(torch.where(torch.sin(x) > 2, x, y), scale)
+
+    compiled, code = torch.compile(function, fullgraph=True), None
+    for kind in ("zeros below", "zeros above", "rare NaNs"):
+        x, y = (z.to(dtype) for z in operands(shape, device, kind))
+        actual, *codes = run_and_get_code(compiled, x, y)
+        code = code or codes[0][0]
+        expected = getattr(reference, f"scale_{end}")(y, scale)
+        opspec.assert_same(actual, expected, opspec.ANY_NAN, kind)
+    assert code.count("if tl.max(") == (device == "cuda") and not look_at(code)[0]
+
+
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("scale", SCALES)
 def test_scales(end, scale, device):
@@ -475,16 +505,19 @@ def test_what_is_read_along_a_dim(monkeypatch, device):
 
 
 def test_how_a_dim_is_cut():
-    def cut(extent, **changed):
-        names = ("neighbours", "rows", "fused", "reduced", "biased", "several")
+    def cut(extent, alone=False, **changed):
+        names = ("neighbours", "rows", "fused", "reduced", "biased", "several", "indirect")
         usual = dict.fromkeys(names, False)
         reads = coarsening.Reads(**usual | dict(light=True, operations=3) | changed)
-        found = coarsening.plan(extent, 1, reads, True)
+        found = coarsening.plan(extent, 1, reads, True, alone)
         return found and found.count
 
     assert [cut(n) for n in (7, 8, 32, 64, 65)] == [7, 8, 32, 8, None]
     # What Inductor fuses with a loop it does not fuse with one thread's code for each element.
     assert [cut(n, fused=True) for n in (7, 8, 32)] == [7, None, None]
+    assert [cut(n, light=False) for n in (24, 25, 64, 65)] == [24, 4, 4, None]
+    assert [cut(n, True, light=False) for n in (25, 32, 33)] == [25, 32, 3]
+    assert [cut(n, True, indirect=True) for n in (8, 19)] == [8, 3]
     function = dict(neighbours=True, rows=True, light=False)
     assert [cut(n, **function) for n in (200, 1024, 2048)] == [4, None, None]
     assert [cut(n, biased=True) for n in (21, 64, 128, 150)] == [21, 4, 4, None]

@@ -17,7 +17,7 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils._sympy.functions import FloorDiv
 
 from .. import checks, libraries
-from . import coarsening, keys
+from . import branches, coarsening, keys
 from .choice import Choice, Facts, choose
 from .coarsening import Coarsening, Reads, plan, reads_along
 from .keys import (
@@ -166,9 +166,11 @@ class Loop:
             return None, self._own_index()
         if free and self.size[dim].is_number:  # (What is written is written in its own order.)
             many = _hint(self.groups) >= 1 << 12
-            cut = plan(int(self.size[dim]), dim, reads, many)
+            cut = plan(int(self.size[dim]), dim, reads, many, not self.indices)
         if cut is not None and self.extent == self.size[dim] and cut.rest == 1:
             return self._in_one_thread(cut)
+        if not self.indices and self._has_branch(reads):
+            return self._value_and_sign(), None
         if not self.indices and (zeros := self._zeros()):
             # In short rows, and of several inputs, it has little to gain from elements in turn.
             whole = self._is_at_most(64) if reads.neighbours else reads.several
@@ -424,6 +426,46 @@ class Loop:
 
         return self._result(size, value)
 
+    def _value_and_sign(self) -> ir.TensorBox:
+        """The values alone on a GPU, as Inductor's own minimum of floats, and in blocks with a zero
+        among the results the sign of the first zero."""
+        dtype, load, own = self.order.dtype, self._load(), "max" if self.order.largest else "min"
+        multiply = self._product_is_zero_for_zeros()
+        if multiply:  # not elements but results
+            load = self.x.make_loader()
+            own = "max" if self.order.largest != self._turns else "min"
+        wide = FLOAT64 if dtype == FLOAT64 else FLOAT32
+        extremes, size = self._reduce(load, self.size, dtype, own)
+        load_extreme = extremes.make_loader()
+
+        def is_zero(extreme):
+            found = ops.to_dtype(rounded(extreme, dtype), wide)
+            return ops.eq(found, ops.constant(0.0, wide))
+
+        def sign(index):
+            element = ops.to_dtype(rounded(load(index), dtype), wide)
+            sign = sign_of_zeros(element, self._position(index), wide)
+            # (So it comes after the extremes: not in their loop.)
+            needed = is_zero(load_extreme(self._group(index)))
+            return ops.where(needed, sign, keys.constant(0, _INTEGER[wide]))
+
+        signs, _ = self._reduce(sign, self.size, _INTEGER[wide], "min")
+        branches.only_where_zero(signs, extremes, dtype)
+        load_sign = signs.make_loader()
+
+        def value(index):
+            found = rounded(load_extreme(index), dtype)
+            odd = ops.bitwise_and(load_sign(index), keys.constant(1, _INTEGER[wide]))
+            negative = ops.ne(odd, keys.constant(0, _INTEGER[wide]))
+            zero = ops.where(negative, number(-0.0, wide), number(0.0, wide))
+            found = ops.where(is_zero(found), ops.to_dtype(zero, dtype), found)
+            if not multiply:
+                return found
+            # A compiler may make a product with -1 a negation, of NaNs too.
+            return ops.where(ops.ne(found, found), found, self._product(found))
+
+        return self._result(size, value)
+
     def _product_of_the_extreme(self, zeros: bool) -> ir.TensorBox:
         """The values alone, as Inductor's own minimum of floats, which vectorizes better than one
         of integers. The order of products is that of the numbers multiplied, so these are
@@ -462,7 +504,7 @@ class Loop:
 
     def _sign_of_the_first_zero(self, load_extreme: Callable, own: str, wide: torch.dtype):
         """A loader of what `sign_of_zeros` finds among what is multiplied, of each group whose
-        product is a zero of a sign that the extreme does not tell; else of no negative integer."""
+        product is a zero; else of no negative integer."""
         load, word = self.x.make_loader(), _INTEGER[wide]
         with unset_fake_temporarily():
             least_bits = largest_zero(self.scale, self.order.dtype)
@@ -470,22 +512,14 @@ class Loop:
         def number_of(index):
             return ops.to_dtype(load(index), wide)
 
-        def bits_of(index):
-            return ops.to_dtype_bitcast(number_of(index), word, wide)
-
-        # Of one of the signs only zeros are as extreme.
-        load_bits = self._reduce(bits_of, self.size, word, own)[0].make_loader()
-
         def is_open(index):
             extreme = ops.to_dtype_bitcast(ops.to_dtype(load_extreme(index), wide), word, wide)
             magnitude = ops.bitwise_and(extreme, keys.constant(torch.iinfo(word).max, word))
-            is_zero = ops.le(magnitude, keys.constant(least_bits, word))
-            negative = ops.lt(load_bits(index), keys.constant(0, word))
-            return ops.logical_and(is_zero, negative if own == "min" else ops.logical_not(negative))
+            return ops.le(magnitude, keys.constant(least_bits, word))
 
         dim = max(self.dims, key=lambda d: _hint(self.size[d]))
         copies = _MOST_OPERATIONS // max(reads_along(load, self.size, dim).operations, 1)
-        starts, left = _parts(self.size[dim], min(max(copies, 1), 8))
+        starts, left = _parts(self.size[dim], min(max(copies, 1), 16))
 
         def first(index):
             signs = []
@@ -612,6 +646,17 @@ class Loop:
         if not config.triton.persistent_reductions:
             return False
         return left.is_number and left <= _IN_REGISTERS[rows] and _hint(self.groups) >= 1 << 10
+
+    def _has_branch(self, reads: Reads) -> bool:
+        """Whether to look for the first zero after the extreme is known, which then takes hardly
+        any time in groups without one. Where one kernel reduces a group; and not where registers
+        that hold elements for it, or the branch itself, cost more than what it saves."""
+        many = _hint(self.groups) >= 1 << 10
+        if self.parts > 1 or self.mask is not None or not many or not self._fits(1 << 30):
+            return False
+        if self._is_in_registers(self.extent, reads.rows):
+            return self.extent > 128 if reads.rows else reads.indirect
+        return self.order.width == 64 or not reads.light
 
     def _is_computed_alike(self) -> bool:
         """Whether two loops of a CPU see the same elements: each operation is exact, or rounded to
