@@ -228,10 +228,7 @@ class Gather {
         } else {
           std::memcpy(to, input + at, kBytes);
           if constexpr (kBytes == kCopyBytes) {
-            for (int64_t c = kStep; c < n; c += kStep) {
-              prefetch(input + offset[least(i + kRunsAhead, runs - 1)] + row[u] + c, 0);
-              std::memcpy(to + c, input + at + c, kBytes);
-            }
+            for (int64_t c = kStep; c < n; c += kStep) std::memcpy(to + c, input + at + c, kBytes);
           }
         }
       };
