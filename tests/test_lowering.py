@@ -506,7 +506,7 @@ def test_what_is_read_along_a_dim(monkeypatch, device):
 
 def test_how_a_dim_is_cut():
     def cut(extent, alone=False, **changed):
-        names = ("neighbours", "rows", "fused", "reduced", "biased", "several", "indirect")
+        names = ("neighbours", "rows", "fused", "reduced", "biased", "several")
         usual = dict.fromkeys(names, False)
         reads = coarsening.Reads(**usual | dict(light=True, operations=3) | changed)
         found = coarsening.plan(extent, 1, reads, True, alone)
@@ -517,7 +517,6 @@ def test_how_a_dim_is_cut():
     assert [cut(n, fused=True) for n in (7, 8, 32)] == [7, None, None]
     assert [cut(n, light=False) for n in (24, 25, 64, 65)] == [24, 4, 4, None]
     assert [cut(n, True, light=False) for n in (25, 32, 33)] == [25, 32, 3]
-    assert [cut(n, True, indirect=True) for n in (8, 19)] == [8, 3]
     function = dict(neighbours=True, rows=True, light=False)
     assert [cut(n, **function) for n in (200, 1024, 2048)] == [4, None, None]
     assert [cut(n, biased=True) for n in (21, 64, 128, 150)] == [21, 4, 4, None]

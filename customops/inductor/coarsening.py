@@ -80,7 +80,6 @@ class Reads:
     reduced: bool  # of that, a reduction of the same group, as in a softmax
     biased: bool  # along the dim also what has fewer dims
     several: bool  # more than one of as many dims
-    indirect: bool  # where an index says that was computed
     light: bool  # little is computed
     operations: int
 
@@ -123,9 +122,7 @@ def reads_along(load: Callable, size: Sequence[sympy.Expr], dim: int) -> Reads:
             scattered = scattered or along  # what it reads is not known here
     light = counted.num_ops <= _FEW and set(counted.used_ops) <= _LIGHT
     rows = neighbours and not scattered
-    indirect = any(read.is_indirect() for read in reads)
-    operations = counted.num_ops
-    return Reads(neighbours, rows, fused, reduced, biased, many > 1, indirect, light, operations)
+    return Reads(neighbours, rows, fused, reduced, biased, many > 1, light, counted.num_ops)
 
 
 def parts(extent: int, itemsize: int, groups: int) -> int:
@@ -142,7 +139,7 @@ def parts(extent: int, itemsize: int, groups: int) -> int:
 def plan(extent: int, dim: int, reads: Reads, many: bool, alone: bool) -> Coarsening | None:
     """How to cut a dim, if at all; `many` groups are enough to fill a device with one thread for
     each; `alone`: values without positions."""
-    strided = not (reads.neighbours or reads.fused or reads.indirect)
+    strided = not (reads.neighbours or reads.fused)
     most = (IN_ONE_THREAD if reads.light or alone else 24) if many and strided else 8
     if reads.fused:  # as Inductor, or its loops would not be fused with this one
         most = config.unroll_reductions_threshold - 1

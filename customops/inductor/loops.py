@@ -655,7 +655,7 @@ class Loop:
         if self.parts > 1 or self.mask is not None or not many or not self._fits(1 << 30):
             return False
         if self._is_in_registers(self.extent, reads.rows):
-            return self.extent > 128 if reads.rows else reads.indirect
+            return self.extent > 128 if reads.rows else reads.fused
         return self.order.width == 64 or not reads.light
 
     def _is_computed_alike(self) -> bool:
