@@ -27,7 +27,7 @@ from torch._inductor.virtualized import V, ops
 
 import customops
 from customops._register import caches, fake
-from customops.inductor import choice, coarsening, keys, loops, lowering
+from customops.inductor import branches, choice, coarsening, keys, loops, lowering
 from customops.inductor.choice import Facts
 
 pytestmark = needs_compiler
@@ -143,6 +143,48 @@ def test_zeros_of_both_signs_in_many_groups(shape, dtype, end, scale, device):
         expected = getattr(reference, f"scale_{end}")(y, scale)
         opspec.assert_same(actual, expected, opspec.ANY_NAN, kind)
     assert code.count("if tl.max(") == (device == "cuda") and not look_at(code)[0]
+
+
+def test_two_scales_of_one_producer_with_another_reduction_between(device):
+    """The second finds the same sign, for which there is code."""
+
+    def function(x, y):
+        z = torch.where(torch.sin(x) > 2, x, y)
+        between = customops.argmin(torch.cos(z), 1)
+        return customops.scale_min(z, 2.0), between, customops.scale_min(z, 3.0)
+
+    for kind in ("zeros below", "zeros above"):
+        x, y = operands((1100, 300), device, kind)
+        compiled = torch.compile(function, fullgraph=True)
+        first, between, second = compiled(x, y)
+        opspec.assert_same(first, reference.scale_min(y, 2.0), opspec.ANY_NAN, kind)
+        opspec.assert_same(second, reference.scale_min(y, 3.0), opspec.ANY_NAN, kind)
+        assert torch.equal(between, reference.argmin(torch.cos(y), 1))
+
+
+def test_only_the_code_of_its_reduction_is_put_behind_a_branch(monkeypatch):
+    result = type("Variable", (), {"dtype": torch.int32, "__str__": lambda self: "tmp9"})()
+    lines = ["tmp5 = triton_helpers.min2(tmp4, 1)[:, None]"]
+    kernel = SimpleNamespace(persistent_reduction=True, compute=SimpleNamespace(_lines=lines))
+    monkeypatch.setattr(branches, "_condition_of", lambda kernel: "(tl.abs(tmp2) <= 0.0)")
+
+    def original(*_):
+        if len(lines) == 1:
+            lines.append("tmp9 = triton_helpers.min2(tmp8, 1)[:, None]")
+        return result
+
+    reduction = branches._reduction(original)
+    reduction(kernel, None, None, "min", None)
+    code = [
+        "tmp5 = triton_helpers.min2(tmp4, 1)[:, None]",
+        "tmp9 = (tl.abs(tmp2) <= 0.0).to(tl.int32)",
+        "if tl.max(tmp9) != 0:",
+        "    tmp9 = triton_helpers.min2(tmp8, 1)[:, None]",
+    ]
+    assert lines == code
+    lines.append("tmp11 = triton_helpers.min2(tmp10, 1)[:, None]")
+    reduction(kernel, None, None, "min", None)  # found again: nothing is added
+    assert lines == [*code, "tmp11 = triton_helpers.min2(tmp10, 1)[:, None]"]
 
 
 @pytest.mark.parametrize("end", ENDS)

@@ -6,14 +6,12 @@ is behind a branch.
 """
 
 import functools
-import re
 
 import torch
 from torch._inductor import ir
 from torch._inductor.codegen.triton import TritonKernel
 from torch._inductor.virtualized import V
 
-_RESULT = re.compile(r"(\w+) = triton_helpers\.min2\(.*")
 # Rounded to the dtype, a float32 of this magnitude or less may be a zero.
 _ZERO = {torch.float16: 2.0**-24, torch.bfloat16: 2.0**-133}
 
@@ -23,12 +21,12 @@ def only_where_zero(reduction: ir.TensorBox, extremes: ir.TensorBox, dtype: torc
     rounded to `dtype`, is a zero. In others it may be anything; it may be found in all of them."""
     improve()
     name, of = (ir.as_storage_and_layout(box)[0].get_name() for box in (reduction, extremes))
-    word = str(reduction.get_dtype()).removeprefix("torch.")
-    _conditions()[name] = (of, f"(tl.abs({{}}) <= {_ZERO.get(dtype, 0.0)!r}).to(tl.{word})")
+    _conditions()[name] = (of, _ZERO.get(dtype, 0.0))
 
 
-def _conditions() -> dict[str, tuple[str, str]]:
-    """Of a reduction of the graph that is lowered: the extremes, and what to ask of them."""
+def _conditions() -> dict[str, tuple[str, float]]:
+    """Of a reduction of the graph that is lowered: the extremes, and the largest that may be a
+    zero."""
     return V.graph.__dict__.setdefault("customops_conditions", {})
 
 
@@ -43,11 +41,15 @@ def _reduction(original):
 
     def reduction(self, dtype, src_dtype, reduction_type, value):
         result = original(self, dtype, src_dtype, reduction_type, value)
-        condition, lines = _condition_of(self), self.compute._lines
+        made = self.__dict__.setdefault("customops_made", {})
+        if str(result) in made:  # before, for another buffer: no code is added
+            return result
+        made[str(result)] = condition = _condition_of(self)
         if not self.persistent_reduction:
-            self.__dict__.setdefault("customops_conditions", []).append(condition)
+            self.__dict__.setdefault("customops_in_loop", []).append(result)
         elif condition is not None:
-            lines[-1:] = _branch(lines[-1:], [condition])
+            lines = self.compute._lines
+            lines[-1:] = _branch(lines[-1:], {result: condition})
         return result
 
     return reduction
@@ -57,8 +59,9 @@ def _body(original):
     """A loop and what ends it, where all that it does is such reductions."""
 
     def codegen_body(self):
-        conditions = self.__dict__.pop("customops_conditions", [])
-        alone = conditions and None not in conditions and not self.stores
+        results = self.__dict__.pop("customops_in_loop", [])
+        conditions = {result: self.customops_made[str(result)] for result in results}
+        alone = conditions and None not in conditions.values() and not self.stores
         first, lines = len(self.body._lines), self.body._lines
         original(self)
         if alone:
@@ -68,22 +71,25 @@ def _body(original):
 
 
 def _condition_of(kernel: TritonKernel) -> str | None:
-    """Code, an integer for each group that is not 0 where it needs the reduction whose code is
-    being made; None if all do, or that is not known."""
+    """Code for whether each group needs the reduction whose code is being made; None if all do, or
+    that is not known."""
     node = getattr(kernel.current_node, "node", None)
     found = _conditions().get(node.get_name()) if node is not None else None
     extreme = kernel.cse.store_cache.get(found[0]) if found else None
-    return found[1].format(extreme) if extreme is not None else None
+    return f"(tl.abs({extreme}) <= {found[1]!r})" if extreme is not None else None
 
 
-def _branch(lines: list, conditions: list[str]) -> list:
-    """The code of reductions, each with a condition, behind a branch, if they are found in it."""
+def _branch(lines: list, conditions: dict) -> list:
+    """The code of results, each with a condition, behind a branch; as it is, where not every one is
+    found in it. (Where several programs share a group, they have put together its extreme before,
+    and so take the same way.)"""
     texts = [line for line in lines if type(line) is str]
-    results = [found[1] for line in texts if (found := _RESULT.fullmatch(line))]
-    if len(results) != len(conditions):
-        return lines
+    for result in conditions:
+        if sum(line.startswith(f"{result} = triton_helpers.min2(") for line in texts) != 1:
+            return lines
+    words = {result: str(result.dtype).removeprefix("torch.") for result in conditions}
     return [
-        *(f"{result} = {code}" for result, code in zip(results, conditions, strict=True)),
-        f"if tl.max({' | '.join(results)}) != 0:",
+        *(f"{result} = {code}.to(tl.{words[result]})" for result, code in conditions.items()),
+        f"if tl.max({' | '.join(map(str, conditions))}) != 0:",
         *(f"    {line}" if type(line) is str else line.with_prefix("    ") for line in lines),
     ]

@@ -301,7 +301,7 @@ def sign_of_zeros(value, position, dtype: torch.dtype, largest_zero: int = 0):
     bits = ops.to_dtype_bitcast(value, word, dtype)
     magnitude = ops.bitwise_and(bits, constant((1 << width - 1) - 1, word))
     sign = ops.bitwise_right_shift(bits, constant(width - 1, word))  # 0 or -1
-    at = ops.sub(ops.index_expr(2 * position, word), sign)  # (an index has 32 bits in Triton)
+    at = ops.sub(ops.index_expr(2 * position, word), sign)
     at = ops.add(at, constant(-(1 << width - 1), word))
     below = ops.sub(magnitude, constant(largest_zero + 1, word))  # negative for zeros alone
     if largest_zero:

@@ -445,6 +445,8 @@ class Loop:
         def sign(index):
             element = ops.to_dtype(rounded(load(index), dtype), wide)
             sign = sign_of_zeros(element, self._position(index), wide)
+            # (An index may have 64 bits in Triton, whatever it is said to have.)
+            sign = ops.to_dtype(ops.to_dtype(sign, INT64), _INTEGER[wide])
             # (So it comes after the extremes: not in their loop.)
             needed = is_zero(load_extreme(self._group(index)))
             return ops.where(needed, sign, keys.constant(0, _INTEGER[wide]))
@@ -653,6 +655,8 @@ class Loop:
         that hold elements for it, or the branch itself, cost more than what it saves."""
         many = _hint(self.groups) >= 1 << 10
         if self.parts > 1 or self.mask is not None or not many or not self._fits(1 << 30):
+            return False
+        if self._is_at_most(config.unroll_reductions_threshold):  # code for each element
             return False
         if self._is_in_registers(self.extent, reads.rows):
             return self.extent > 128 if reads.rows else reads.fused

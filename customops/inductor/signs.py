@@ -60,6 +60,16 @@ def _multiple(number: float) -> float:
     return (numerator & -numerator) / denominator
 
 
+def _keeps_small(src_dtype: torch.dtype, dtype: torch.dtype) -> bool:
+    """Whether what is not zero stays so."""
+    if not src_dtype.is_floating_point or src_dtype == dtype:
+        return True
+    if not dtype.is_floating_point:
+        return False
+    src, to = torch.finfo(src_dtype), torch.finfo(dtype)
+    return to.tiny * to.eps <= src.tiny * src.eps
+
+
 def _is_no_zero(may: May, dtype: torch.dtype) -> bool:
     """Of what is not zero, rounded to `dtype`."""
     return may.multiple >= _LEAST.get(dtype, math.inf)
@@ -104,8 +114,7 @@ class _Signs(DefaultHandler):
         return _Constant(value)
 
     def to_dtype(self, x, dtype, src_dtype=None, use_compute_types=True):
-        known = src_dtype is not None
-        if known and (src_dtype.itemsize <= dtype.itemsize or not src_dtype.is_floating_point):
+        if src_dtype is not None and _keeps_small(src_dtype, dtype):
             return x
         may = _of(x)
         # What is small may be rounded to zero.
