@@ -843,6 +843,7 @@ int main(int count, char** arguments) {
     if (i % 20 == 0) run(mapped_case(true));
     if (i % 2 == 0) run(folded_case());
   }
+  for (int i = 0; i < cases / 2; ++i) run(folded_case());
   for (int count : taken) std::printf("%d ", count);
   for (int count : {in_batches, in_parts, in_clusters, mapped, mapped_batches, scattered,
                     mapped_columns, pairs_written, staged, groups_hidden, folds, folds_in_parts,
