@@ -843,6 +843,7 @@ int main(int count, char** arguments) {
     if (i % 20 == 0) run(mapped_case(true));
     if (i % 2 == 0) run(folded_case());
   }
+  // Few folds are in parts; after the others, so that the random inputs of these stay the same.
   for (int i = 0; i < cases / 2; ++i) run(folded_case());
   for (int count : taken) std::printf("%d ", count);
   for (int count : {in_batches, in_parts, in_clusters, mapped, mapped_batches, scattered,
