@@ -426,6 +426,52 @@ def test_dtypes(dtype, device):
     opspec.assert_same(tuple(result), expected, opspec.ANY_NAN)
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_one_of_two_results(dtype, device, monkeypatch):
+    """What nobody reads is not looked for."""
+    wanted, loop = [], lowering.Loop
+
+    def recorded(*args, values, indices):
+        wanted.append((values, indices))
+        return loop(*args, values=values, indices=indices)
+
+    monkeypatch.setattr(lowering, "Loop", recorded)
+
+    def function(x):
+        x = x.roll(1, 1)
+        values = customops.max(x, 1)[0], customops.min(x, -1, True).values
+        return *values, customops.min(x, 0).indices, *customops.max(x, 2)
+
+    compiled = torch.compile(function, fullgraph=True)
+    for kind in ("special", "ties"):
+        x = data.make((40, 600, 30), dtype, kind).to(device)
+        expected = tuple(tensor.to(device) for tensor in function(x.cpu()))
+        opspec.assert_same(compiled(x), expected, opspec.ANY_NAN)
+    assert wanted == [(True, False), (True, False), (False, True), (True, True)]
+
+
+@pytest.mark.parametrize(
+    "shape, end",
+    [((7, 100), "min"), ((3, 100, 50), "max"), ((2, 600, 1024), "min"), ((2048, 600), "max")],
+)
+def test_a_value_alone(shape, end, device):
+    """The sign of the first zero; and no buffer is written in place of another."""
+    operator = getattr(customops, end)
+
+    def function(x, y):
+        return operator(choose(x, y), 1)[0]
+
+    compiled, code = torch.compile(function, fullgraph=True, dynamic=False), None
+    for kind in POOLS:
+        inputs = operands(shape, device, kind)
+        if code is None:
+            actual, (code,) = run_and_get_code(compiled, *inputs)
+            assert "in_out_ptr" not in code and not look_at(code)[0]
+        else:
+            actual = compiled(*inputs)
+        opspec.assert_same(actual, function(*inputs), opspec.ANY_NAN, kind)
+
+
 def test_int64_on_a_cpu():
     """Where elements are computed twice alike: the extreme, then the first that equals it."""
 

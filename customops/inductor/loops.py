@@ -147,7 +147,7 @@ class Loop:
                 return None, self._own_index()
             if self.indices and self.order.dtype == INT64 and self._is_computed_alike():
                 return self._in_two_steps(None, INT64)
-            if self.indices:
+            if self.indices or self.order.dtype.itemsize == 1 and self.order.floating:
                 return self._packed(None)
             zeros = self._may_be_negative_zero()
             if zeros or self.order.width == 16:  # for to round each is slow
@@ -236,28 +236,48 @@ class Loop:
         return left
 
     @property
+    def _factor(self) -> float:
+        """That of the elements."""
+        return 1.0 if self.scale is None else self.scale
+
+    @property
     def _turns(self) -> bool:
         """Whether products are in the reverse order of what is multiplied."""
-        return self.scale < 0
+        return self._factor < 0
 
     def _product_is_zero_for_zeros(self) -> bool:
         """And for nothing else, and products are in the order of what is multiplied, or in the
         reverse."""
-        if not _keeps_order(self.scale, self.order.dtype):
+        if self.scale is None or not _keeps_order(self.scale, self.order.dtype):
             return False
         with unset_fake_temporarily():
             return largest_zero(self.scale, self.order.dtype) == 0
 
     def _may_be_negative_zero(self) -> bool:
         load, dtype = self.x.make_loader(), self.order.dtype
-        return may_be_negative_zero(load, self.size, self.scale, dtype, not self.for_threads)
+        if not self.order.floating:
+            return False
+        return may_be_negative_zero(load, self.size, self._factor, dtype, not self.for_threads)
 
     # The forms of the loop.
 
     def _value_alone(self) -> ir.TensorBox:
-        """Inductor's own minimum of what has zeros of one sign only."""
-        own = "max" if self.order.largest else "min"
-        return self._reduce(self._load(), self.size, self.order.dtype, own)[0]
+        """Inductor's own minimum of integers, or of what has zeros of one sign only."""
+        order, load = self.order, self._load()
+        if order.floating:
+            own = "max" if order.largest else "min"
+            extremes, size = self._reduce(load, self.size, order.dtype, own)
+        else:
+            extremes, size = self._reduce(
+                lambda index: order.comparable(load(index)), self.size, order.compared, "min"
+            )
+        load_extreme = extremes.make_loader()
+
+        def value(index):
+            found = load_extreme(index)
+            return rounded(found, order.dtype) if order.floating else order.element(found)
+
+        return self._result(size, value)
 
     def _packed(self, cut: Coarsening | None) -> tuple[Any, Any]:
         """The minimum of integers that hold a key and a position."""
@@ -474,7 +494,7 @@ class Loop:
         compared, and the extreme one is rounded and multiplied. Besides, with `zeros`, the sign of
         the first, which that minimum does not give."""
         load, dtype = self.x.make_loader(), self.order.dtype
-        if not _keeps_order(self.scale, dtype):
+        if not _keeps_order(self._factor, dtype):
             raise NoLoop("products with this scale are not in the order of what is multiplied")
         if not self._fits(1 << 30):
             raise NoLoop("its extent may be too large")
@@ -486,8 +506,10 @@ class Loop:
         is_read = any(user.op != "output" for user in V.graph.current_node.users)
 
         def product(index):
-            factor = number(self.scale, wide)
-            found = ops.to_dtype(ops.mul(ops.to_dtype(load_extreme(index), wide), factor), dtype)
+            found = load_extreme(index)
+            if self.scale is not None:
+                factor = number(self.scale, wide)
+                found = ops.to_dtype(ops.mul(ops.to_dtype(found, wide), factor), dtype)
             return rounded(found, dtype) if is_read else found
 
         value = product
@@ -509,7 +531,7 @@ class Loop:
         product is a zero; else of no negative integer."""
         load, word = self.x.make_loader(), _INTEGER[wide]
         with unset_fake_temporarily():
-            least_bits = largest_zero(self.scale, self.order.dtype)
+            least_bits = largest_zero(self._factor, self.order.dtype)
 
         def number_of(index):
             return ops.to_dtype(load(index), wide)
@@ -617,7 +639,10 @@ class Loop:
             # Nobody else reads it. Padded strides would only keep Inductor from seeing how
             # contiguous a loop is that never writes it.
             with config.patch(comprehensive_padding=False):
-                ir.as_storage_and_layout(least, freeze=True)
+                buffer, _ = ir.as_storage_and_layout(least, freeze=True)
+            # Were the result written in its place, Inductor would copy that in each run that it
+            # times, and choose among configurations by the time of the copies.
+            V.graph.never_reuse_buffers.add(buffer.get_name())
         return least
 
     # What is known of it.

@@ -9,10 +9,12 @@ Imported when Inductor is (see _register/fake.py).
 
 import functools
 import logging
+import operator
 from collections.abc import Callable
 
 import torch
 from torch._inductor import lowering
+from torch._inductor.virtualized import V
 
 from .._register.caches import preference
 from . import report, vectors
@@ -59,8 +61,15 @@ def _register(op: torch._ops.OpOverload, loop: Callable) -> None:
             raise NoLoop(choice.reason)
         wanted = loop.results()
         report.chosen(op, loop.x, str(choice))
-        found = [result for result in wanted if result is not None]
-        return found[0] if len(found) == 1 else tuple(found)
+        return wanted if len(op._schema.returns) > 1 else next(filter(None, wanted))
+
+
+def _are_read() -> tuple[bool, bool]:
+    """Which of two results the graph has a use for."""
+    users = V.graph.current_node.users
+    read = {user.args[1] for user in users if user.target is operator.getitem}
+    both = not read or any(user.target is not operator.getitem for user in users)
+    return both or 0 in read, both or 1 in read
 
 
 def _arg(largest, op, self, dim=None, keepdim=False, *, mask=None, index_dtype=None):
@@ -68,7 +77,10 @@ def _arg(largest, op, self, dim=None, keepdim=False, *, mask=None, index_dtype=N
 
 
 def _extreme(largest, op, self, dim, keepdim=False, *, mask=None, index_dtype=None):
-    return Loop(op, self, dim, keepdim, largest, mask, index_dtype)
+    values, indices = _are_read() if mask is None else (True, True)
+    return Loop(
+        op, self, dim, keepdim, largest, mask, index_dtype, values=values, indices=indices
+    )
 
 
 def _scaled(largest, op, self, scale, dim=1, keepdim=True):
