@@ -230,9 +230,11 @@ class Packed(_InWord):
 
 @dataclass(frozen=True)
 class Zeros(_InWord):
-    """A float32 or float64 alone as an integer of its width: NaNs, what is less than zero, zeros by
-    their position, what is greater. So a zero has the sign of the first, and the rest needs no room
-    for positions. Integers must wrap around, as they do on a GPU."""
+    """A float32 or float64 alone as an integer of its width, the least of which is wanted: NaNs,
+    what is less than zero, zeros by their position, what is greater. So a zero has the sign of the
+    first, and the rest needs no room for positions. With `largest` the greatest is wanted, of
+    integers that are the opposite in each bit of those of the opposite numbers. Integers must wrap
+    around, as they do on a GPU."""
 
     dtype: torch.dtype
     largest: bool
@@ -255,19 +257,22 @@ class Zeros(_InWord):
         """`at` is an integer of `word`."""
         width = 8 * self.dtype.itemsize
         bits = ops.to_dtype_bitcast(value, self.word, self.dtype)
-        if self.largest:  # (Triton's negative of a zero is 0.0.)
-            bits = ops.bitwise_xor(bits, self._constant(-(1 << width - 1)))
         sign = ops.bitwise_right_shift(bits, self._constant(width - 1))  # 0 or -1
         magnitude = self._constant((1 << width - 1) - 1)
         number = ops.bitwise_xor(bits, ops.bitwise_and(sign, magnitude))
         less = ops.bitwise_and(sign, self._constant(-2 * self.extent))
-        key = ops.add(ops.add(number, less), self._constant(self._base + 2 * self.extent))
+        base = -self._base if self.largest else self._base + 2 * self.extent
+        key = ops.add(ops.add(number, less), self._constant(base))
         # (The sign first: Inductor makes one index of indices and constants, of 32 bits in Triton.)
-        zero = ops.add(ops.add(ops.sub(at, sign), at), self._constant(self._base))
+        if self.largest:
+            zero = ops.sub(self._constant(-self._base - 2), ops.add(ops.add(at, sign), at))
+        else:
+            zero = ops.add(ops.add(ops.sub(at, sign), at), self._constant(self._base))
         is_zero = ops.eq(value, ops.constant(0.0, self.dtype))
         return ops.where(is_zero, zero, key)
 
     def value(self, key):
+        key = ops.bitwise_not(key) if self.largest else key
         zero, width = self._constant(0), 8 * self.dtype.itemsize
         base, top = self._constant(self._base), self._constant(self._base + 2 * self.extent)
         negative, positive = ops.lt(key, base), ops.gt(key, top)

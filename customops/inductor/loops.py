@@ -420,7 +420,7 @@ class Loop:
         return zeros if zeros.fits else None
 
     def _value_with_zeros(self, form: Zeros, cut: Coarsening | None) -> ir.TensorBox:
-        """The values alone, by one minimum of integers: of the numbers multiplied, where products
+        """The values alone, by one extreme of integers: of the numbers multiplied, where products
         are in their order and zero where they are."""
         dtype, order, load = self.order.dtype, self.order, self._load()
         multiply = self._product_is_zero_for_zeros()
@@ -434,11 +434,12 @@ class Loop:
             return form.pack(ops.to_dtype(element, form.dtype), at)
 
         hint = cut and cut.hint
-        least, size = self._reduce(packed, self._left(cut), form.word, "min", hint=hint)
-        load_least = least.make_loader()
+        own = "max" if form.largest else "min"
+        extremes, size = self._reduce(packed, self._left(cut), form.word, own, hint=hint)
+        load_extreme = extremes.make_loader()
 
         def value(index):
-            found = ops.to_dtype(form.value(load_least(index)), dtype)
+            found = ops.to_dtype(form.value(load_extreme(index)), dtype)
             if not multiply:
                 return found
             # A compiler may make a product with -1 a negation, of NaNs too.
@@ -685,7 +686,11 @@ class Loop:
             return False
         if self._is_in_registers(self.extent, reads.rows):
             return self.extent > 128 if reads.rows else reads.fused
-        return self.order.width == 64 or not reads.light
+        if self.order.width == 64 or not reads.light:
+            return True
+        extent = _hint(self.extent)
+        read = extent * self.order.dtype.itemsize * (2 if reads.several else 1)  # bytes of a group
+        return reads.rows and extent >= 4096 and read >= 1 << 14
 
     def _is_computed_alike(self) -> bool:
         """Whether two loops of a CPU see the same elements: each operation is exact, or rounded to

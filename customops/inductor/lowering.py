@@ -78,9 +78,7 @@ def _arg(largest, op, self, dim=None, keepdim=False, *, mask=None, index_dtype=N
 
 def _extreme(largest, op, self, dim, keepdim=False, *, mask=None, index_dtype=None):
     values, indices = _are_read() if mask is None else (True, True)
-    return Loop(
-        op, self, dim, keepdim, largest, mask, index_dtype, values=values, indices=indices
-    )
+    return Loop(op, self, dim, keepdim, largest, mask, index_dtype, values=values, indices=indices)
 
 
 def _scaled(largest, op, self, scale, dim=1, keepdim=True):
