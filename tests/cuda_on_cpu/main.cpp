@@ -176,48 +176,48 @@ void check(const Case& c, const Reduction& r, Element element, const int64_t (&s
   using Key = typename Element::Key;
   const auto* x = static_cast<const Key*>(r.input);
   const auto* mask = static_cast<const uint8_t*>(r.mask);
-  // The tensor's dims: the kept ones, then the reduced ones, each in their order.
-  int64_t size[2][kDims];
-  std::fill_n(size[0], 2 * kDims, 1);
-  for (int d = 0; d < kDims; ++d) size[c.reduced >> d & 1][d] = c.sizes[d];
-  const auto offset = [&](const int64_t (&of)[kDims], int64_t output, int64_t index) {
-    int64_t at = 0;
-    for (int d = kDims - 1; d >= 0; --d) {
-      const bool reduced = c.reduced >> d & 1;
-      int64_t& number = reduced ? index : output;
-      at += number % size[reduced][d] * of[d];
-      number /= size[reduced][d];
+  // Where the first element of each output is, and from there that of each index.
+  const auto places_of = [&](const int64_t (&of)[kDims], bool reduced) {
+    std::vector<int64_t> places{0};
+    for (int d = 0; d < kDims; ++d) {
+      if ((c.reduced >> d & 1) != reduced) continue;
+      std::vector<int64_t> inner;
+      for (const int64_t outer : places)
+        for (int64_t i = 0; i < c.sizes[d]; ++i) inner.push_back(outer + i * of[d]);
+      places = std::move(inner);
     }
-    return at;
+    return places;
   };
-  int64_t outputs = 1, extent = 1;
-  for (int d = 0; d < kDims; ++d) {
-    outputs *= size[0][d];
-    extent *= size[1][d];
-  }
+  const auto kept = places_of(strides, false), along = places_of(strides, true);
+  const auto mask_kept = places_of(c.mask.strides, false);
+  const auto mask_along = places_of(c.mask.strides, true);
+  const auto outputs = static_cast<int64_t>(kept.size());
+  const auto extent = static_cast<int64_t>(along.size());
   const auto index_of = [&](int64_t output) {
     int64_t index = 0;  // unsigned but for those of 8 bytes
     std::memcpy(&index, static_cast<char*>(r.indices) + output * r.index_bytes, r.index_bytes);
     return index;
   };
   for (int64_t output = 0; output < outputs; ++output) {
+    const Key* of_output = x + kept[output];
     int64_t best = -1;
+    auto least = element.key(0);
     for (int64_t i = 0; i < extent; ++i) {
-      if (mask && !mask[offset(c.mask.strides, output, i)]) continue;
-      if (best < 0 || element.key(x[offset(strides, output, i)]) <
-                          element.key(x[offset(strides, output, best)]))
-        best = i;
+      if (mask && !mask[mask_kept[output] + mask_along[i]]) continue;
+      const auto key = element.key(of_output[along[i]]);
+      if (best >= 0 && least <= key) continue;
+      best = i;
+      least = key;
     }
-    const Key value = best < 0 ? identity<Key>(c.dtype, c.largest)
-                               : element.value(x[offset(strides, output, best)]);
+    const Key value =
+        best < 0 ? identity<Key>(c.dtype, c.largest) : element.value(of_output[along[best]]);
     if (best < 0) best = 0;
     bool right = !r.indices || index_of(output) == best;
     if (c.softmax) {
       const double largest = number_of(c.dtype, static_cast<uint64_t>(value));
       long double sum = 0;
-      for (int64_t i = 0; i < extent; ++i)
-        sum += std::exp(
-            static_cast<long double>(number_of(c.dtype, x[offset(strides, output, i)]) - largest));
+      for (const int64_t at : along)
+        sum += std::exp(static_cast<long double>(number_of(c.dtype, of_output[at]) - largest));
       right &= is_near(c.dtype, static_cast<Key*>(r.values)[output], static_cast<double>(1 / sum));
     } else if (r.values) {
       right &= std::memcmp(&value, static_cast<Key*>(r.values) + output, sizeof value) == 0;
