@@ -113,6 +113,11 @@ class Order(_InWord):
             return self.word
         return FLOAT32 if self.dtype.itemsize == 1 else self.dtype
 
+    @property
+    def extreme(self) -> str:
+        """Inductor's reduction to the first of what `comparable` gives."""
+        return "max" if self.floating and self.largest else "min"
+
     def comparable(self, value):
         if not self.floating:
             return self.key(value)[0]

@@ -237,7 +237,7 @@ class Loop:
 
     @property
     def _factor(self) -> float:
-        """That of the elements."""
+        """What the elements are multiplied by."""
         return 1.0 if self.scale is None else self.scale
 
     @property
@@ -254,9 +254,9 @@ class Loop:
             return largest_zero(self.scale, self.order.dtype) == 0
 
     def _may_be_negative_zero(self) -> bool:
-        load, dtype = self.x.make_loader(), self.order.dtype
         if not self.order.floating:
             return False
+        load, dtype = self.x.make_loader(), self.order.dtype
         return may_be_negative_zero(load, self.size, self._factor, dtype, not self.for_threads)
 
     # The forms of the loop.
@@ -264,13 +264,9 @@ class Loop:
     def _value_alone(self) -> ir.TensorBox:
         """Inductor's own minimum of integers, or of what has zeros of one sign only."""
         order, load = self.order, self._load()
-        if order.floating:
-            own = "max" if order.largest else "min"
-            extremes, size = self._reduce(load, self.size, order.dtype, own)
-        else:
-            extremes, size = self._reduce(
-                lambda index: order.comparable(load(index)), self.size, order.compared, "min"
-            )
+        # (Floats are rounded in the end, which is less to do.)
+        compared = load if order.floating else lambda index: order.comparable(load(index))
+        extremes, size = self._reduce(compared, self.size, order.compared, order.extreme)
         load_extreme = extremes.make_loader()
 
         def value(index):
@@ -357,9 +353,9 @@ class Loop:
         order, hint = self.order, cut and cut.hint
         best = self._best(cut, word, order, self._load())
         signed = self.values and order.floating
-        own, left = "max" if order.floating and order.largest else "min", self._left(cut)
+        left = self._left(cut)
         extremes, _ = self._reduce(
-            lambda index: best(index)[0], left, order.compared, own, hint=hint
+            lambda index: best(index)[0], left, order.compared, order.extreme, hint=hint
         )
         load_extreme = extremes.make_loader()
 
@@ -642,7 +638,8 @@ class Loop:
             with config.patch(comprehensive_padding=False):
                 buffer, _ = ir.as_storage_and_layout(least, freeze=True)
             # Were the result written in its place, Inductor would copy that in each run that it
-            # times, and choose among configurations by the time of the copies.
+            # times, and choose among configurations by the time of the copies. (Where it is not
+            # fused away, it is freed when the graph ends.)
             V.graph.never_reuse_buffers.add(buffer.get_name())
         return least
 
@@ -688,6 +685,7 @@ class Loop:
             return self.extent > 128 if reads.rows else reads.fused
         if self.order.width == 64 or not reads.light:
             return True
+        # Of long rows it takes as long as Inductor's minimum. Of others integers take less.
         extent = _hint(self.extent)
         read = extent * self.order.dtype.itemsize * (2 if reads.several else 1)  # bytes of a group
         return reads.rows and extent >= 4096 and read >= 1 << 14

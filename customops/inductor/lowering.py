@@ -67,7 +67,7 @@ def _register(op: torch._ops.OpOverload, loop: Callable) -> None:
 def _are_read() -> tuple[bool, bool]:
     """Which of two results the graph has a use for."""
     users = V.graph.current_node.users
-    read = {user.args[1] for user in users if user.target is operator.getitem}
+    read = {user.args[1] % 2 for user in users if user.target is operator.getitem}
     both = not read or any(user.target is not operator.getitem for user in users)
     return both or 0 in read, both or 1 in read
 
