@@ -252,7 +252,7 @@ def write_cpu(ninja, flags: list[str], libs: list[str], sanitize: str, release: 
     libs = ["-shared", "-Wl,--no-as-needed", *libs]
     if sanitize:
         flags += ["-O1", "-g", "-fno-omit-frame-pointer"]
-        flags += [f"-fsanitize={sanitize}", "-fno-sanitize-recover=all"]
+        flags += [f"-fsanitize={sanitize}", "-fno-sanitize-recover=all", "-D_GLIBCXX_ASSERTIONS"]
         libs += [f"-fsanitize={sanitize}"]
     else:
         # What -O3 adds to this is a tenth of the bytes, and less speed than can be measured. Clang

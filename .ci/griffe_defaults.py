@@ -1,11 +1,27 @@
-"""For the API pages: the defaults of customops/arguments.py by their values."""
+"""For the API pages: parameters as a reader of them expects.
+
+The defaults of customops/arguments.py are shown by their values. What a TypedDict has and a
+docstring describes is one row, not two, and what no docstring describes is none.
+"""
 
 import griffe
 
-VALUES = {"NONE": "None", "ONE": "1", "FALSE": "False", "TRUE": "True"}
+VALUES = {"NONE": "None", "ONE": "1", "FALSE": "False", "TRUE": "True", "...": "None"}
 
 
 class Defaults(griffe.Extension):
     def on_function(self, *, func: griffe.Function, **_: object) -> None:
         for parameter in func.parameters:
             parameter.default = VALUES.get(str(parameter.default), parameter.default)
+        for section in func.docstring.parsed if func.docstring else ():
+            if section.kind is griffe.DocstringSectionKind.parameters:
+                section.value = _merged(section.value)
+
+
+def _merged(rows: list[griffe.DocstringParameter]) -> list[griffe.DocstringParameter]:
+    """One row to a name: the description of the first, type and default of the last."""
+    by_name: dict[str, griffe.DocstringParameter] = {}
+    for row in rows:
+        first = by_name.setdefault(row.name, row)
+        first.annotation, first.value = row.annotation, VALUES.get(str(row.value), row.value)
+    return [row for row in by_name.values() if row.description]

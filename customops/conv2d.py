@@ -3,7 +3,7 @@
 
 On a GPU they are one kernel of cuDNN, which never writes the convolution's result, where cuDNN has
 one for the shapes and torch's settings allow it; see docs/gpu.md. Elsewhere they are a convolution
-of torch, on a CPU over slices that stay in cache, and :func:`customops.scale_min`.
+of torch, on a CPU over slices that stay in cache, and `customops.scale_min`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -92,7 +92,7 @@ def conv2d_scale_max(
     """``torch.max(torch.nn.functional.conv2d(...) * scale, dim, keepdim)[0]``, NaN included.
 
     Args:
-        input: This and the others as of :func:`conv2d_scale_min`.
+        input: This and the others as of `conv2d_scale_min`.
         weight: `(filters, channels / groups, height, width)`.
         bias: `(filters,)` or None.
         scale: A number, or a 0-d floating-point tensor, which gets a gradient.
@@ -158,7 +158,7 @@ def _raise(
     scale: float | Tensor,
     how: Sequence[Any],
 ) -> NoReturn:
-    """Raises `error`, or what it is in Python; see :mod:`customops.ops`."""
+    """Raises `error`, or what it is in Python; see `customops.ops`."""
     if "CUDA out of memory" in str(error):
         raise torch.OutOfMemoryError(str(error)) from error
     numbers = how[:4]

@@ -145,10 +145,10 @@ def argmax(
 
     Args:
         input: A tensor of any shape and strides, read in place.
-        dim: One dim, several, or None for all, as of :func:`argmin`.
+        dim: One dim, several, or None for all, as of `argmin`.
         keepdim: Whether the result has `dim`, with size 1.
-        mask: As of :func:`argmin`.
-        index_dtype: As of :func:`argmin`.
+        mask: As of `argmin`.
+        index_dtype: As of `argmin`.
 
     Returns:
         The indices, of `index_dtype`, in the shape of `input` without `dim`.
@@ -226,18 +226,18 @@ def min(
 def max(
     input: Tensor, dim: int | None = NONE, keepdim: bool = FALSE, **options: "Unpack[Options]"
 ) -> ValuesIndices:
-    """The largest elements of `input` over `dim`, and their indices; gradients as of :func:`min`.
+    """The largest elements of `input` over `dim`, and their indices; gradients as of `min`.
 
     Args:
         input: A tensor of any shape and strides, read in place.
         dim: The dim that is reduced; it has to be given.
         keepdim: Whether the results have `dim`, with size 1.
-        mask: As of :func:`min`. Where no element takes part, the index is 0 and the value the
+        mask: As of `min`. Where no element takes part, the index is 0 and the value the
             smallest of the dtype, infinite if it has infinities.
         index_dtype: The dtype of the indices: int64 (the default), int32, uint16 or uint8.
 
     Returns:
-        A named tuple ``(values, indices)``, as of :func:`min`.
+        A named tuple ``(values, indices)``, as of `min`.
 
     Raises:
         TypeError: An argument is of another type.
@@ -349,7 +349,7 @@ def scale_max(
     keepdim: bool = TRUE,
     **names: "Unpack[Names]",
 ) -> Tensor:
-    """``torch.max(input * scale, dim, keepdim)[0]``; in all else as :func:`scale_min`.
+    """``torch.max(input * scale, dim, keepdim)[0]``; in all else as `scale_min`.
 
     Args:
         input: A float16, bfloat16, float32 or float64 tensor of any shape and strides.

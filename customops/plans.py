@@ -140,7 +140,7 @@ def cuda_plan(
         values: Whether it is for what gives values and indices.
 
     Returns:
-        A :class:`CudaPlan`.
+        A `CudaPlan`.
 
     Raises:
         TypeError: An argument is of another type.
@@ -200,7 +200,7 @@ def explain(input: torch.Tensor, dim: int | Sequence[int] | None = None, **limit
     Args:
         input: A tensor of the shape, strides and dtype, on any device.
         dim: One dim, several, or None for all.
-        limits: As of :func:`cuda_plan`.
+        limits: As of `cuda_plan`.
 
     Returns:
         A table as text: the time predicted for an H200, blocks, threads and parts of each walk,
@@ -275,7 +275,7 @@ def cpu_plan(
         softmax: Whether the plan is for `softmax_max`.
 
     Returns:
-        A :class:`CpuPlan`.
+        A `CpuPlan`.
 
     Raises:
         TypeError: An argument is of another type.

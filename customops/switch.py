@@ -173,7 +173,7 @@ def enable() -> Enabled:
     and, where the CUDA library is loaded, on CUDA, of the dtypes that torch's operator takes too.
     Everything else is left to torch, errors included. Ties go to the lowest index.
 
-    It stays until :func:`disable`. In a ``with`` statement it lasts for the block, as a decorator
+    It stays until `disable`. In a ``with`` statement it lasts for the block, as a decorator
     for every call; these nest, and a block that ends leaves other blocks and switches alone.
 
     Where another extension had replaced a kernel of torch, what is left goes to that one, for as
@@ -224,5 +224,8 @@ def enabled() -> bool:
     Example:
         >>> customops.enabled()
         False
+        >>> with customops.enable():
+        ...     customops.enabled()
+        True
     """
     return _switches + _blocks > 0

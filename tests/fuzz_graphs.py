@@ -26,6 +26,7 @@ INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64, torc
 SIZES = (1, 2, 3, 5, 7, 8, 15, 16, 17, 31, 33, 64, 100, 130, 600, 1100)
 MOST_ELEMENTS = 400_000
 OPERATORS = ("argmin", "argmax", "argmin.dims", "argmax.dims", "min", "max")
+ONE_RESULT = ("min.values", "max.values", "max.indices")  # the other one is not read
 KINDS_OF_A_GRAPH, REDUCTIONS_OF_A_KIND = 5, 4
 
 PRODUCERS = {
@@ -98,7 +99,7 @@ class Kind:
     def _part(self, pick: random.Random):
         names = OF_BOOLS if self.dtype == torch.bool else PRODUCERS
         producer = pick.choice(list(names))
-        operators = OPERATORS
+        operators = (*OPERATORS, *ONE_RESULT)
         if self.dtype in FLOATS:
             operators = (*operators, "scale_min", "scale_max")
         dims = len(self.shape) - (producer == "flattened")
@@ -135,14 +136,16 @@ class Kind:
         for producer, operator, dim, dims, consumer, masked, scale in self.parts:
             z = produced[producer]
             options = {"mask": mask} if masked and z.shape == mask.shape else {}
-            name, _, several = operator.partition(".")
+            name, _, form = operator.partition(".")
             function = getattr(torch.ops.reduceops, name)
             if name.startswith("scale_"):
                 results.append((function(z, scale, dim, False),))
             elif name.startswith("arg"):
-                reduced = dims if several else dim
+                reduced = dims if form == "dims" else dim
                 index = function(z, reduced, **options)
                 results.append(_consume(consumer, z, None, index, reduced))
+            elif operator in ONE_RESULT:
+                results.append((function(z, dim, **options)[int(form == "indices")],))
             else:
                 results.append(_consume(consumer, z, *function(z, dim, **options), dim))
         return results

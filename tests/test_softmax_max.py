@@ -56,6 +56,22 @@ def check(x, dim, keepdim=False, context=()):
     assert apart.numel() == 0 or apart.max() <= ULPS[x.dtype], (context, apart.max())
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    "shape, dim",
+    [((3, 300_001), 1), ((100_003, 5), 0), ((7, 40_000, 3), 1), ((2_000_003,), 0), ((9000, 70), 0)],
+)
+def test_the_number_of_threads_changes_no_bit(shape, dim, dtype, number_of_threads):
+    x = smooth(shape, dtype, scale=0.3)
+    answers = []
+    for threads in (1, 2, 3, 8):
+        torch.set_num_threads(threads)
+        answers.append(softmax_max(x, dim))
+    for probability, index in answers[1:]:
+        assert torch.equal(bits(probability), bits(answers[0][0]))
+        assert torch.equal(index, answers[0][1])
+
+
 def smooth(shape, dtype, seed=0, scale=1.0):
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(shape, generator=generator, dtype=torch.float64) * scale

@@ -260,6 +260,10 @@ inline int64_t useful_parts(int64_t units, int64_t threads) {
   return parts;
 }
 
+// The sums of softmax_max depend on the parts, so its plan follows from the shape alone: as if
+// there were so many threads.
+constexpr int64_t kSoftmaxThreads = 32;
+
 // `walk` is the number of positions a walk over the reduced dims visits.
 inline Plan make_plan(const Groups& groups, const Choice& choice, int64_t walk, int64_t bytes,
                       int64_t threads, bool softmax) {
@@ -268,7 +272,8 @@ inline Plan make_plan(const Groups& groups, const Choice& choice, int64_t walk, 
   plan.copies = choice.copies;
   const int64_t elements = groups.outputs * walk;
   const int64_t grain = kGrainBytes / bytes;
-  const int64_t useful = std::clamp<int64_t>(elements / grain, 1, threads);
+  const int64_t useful =
+      std::clamp<int64_t>(elements / grain, 1, softmax ? kSoftmaxThreads : threads);
   plan.tile = plan.tiles = 1;
   plan.units = groups.outputs;
   if (choice.walk != Walks::kRows) {
@@ -283,7 +288,8 @@ inline Plan make_plan(const Groups& groups, const Choice& choice, int64_t walk, 
       const Dim across = groups.axes.dim[0];
       const bool far =
           across.size > 1 && across.stride * bytes >= kCopyBytes / 2 && !is_rows(groups);
-      const int64_t least = (far ? kFarRowBytes : kGatherRowBytes) / bytes;
+      const int64_t least =
+          std::min((far ? kFarRowBytes : kGatherRowBytes) / bytes, kGatherColumns);
       plan.tile = std::clamp(fits, least, kGatherColumns) / kWhole * kWhole;
     }
     for (; plan.tile * bytes > kMinTileBytes; plan.tile /= 2) {

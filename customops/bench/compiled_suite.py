@@ -62,6 +62,10 @@ def _upsample(x):
     return F.interpolate(x, scale_factor=4, mode="bilinear")
 
 
+def _values_of_max(ours, x, dim):
+    return customops.max(x, dim)[0] if ours else torch.max(x, dim)[0]
+
+
 def _reversed(x):
     return x[torch.arange(x.size(0) - 1, -1, -1, device=x.device)]
 
@@ -145,6 +149,7 @@ GRAPHS = {
     "argmax == target": _agreement,
     "argmax and argmin": _two_reductions,
     "argmax and itself": _and_producer,
+    "values of max": _values_of_max,
 }
 _MORE = ("relu", "+ 1", "gelu")  # the producers of the graphs that are no plain reduction
 CASES = tuple(

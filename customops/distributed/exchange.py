@@ -109,7 +109,7 @@ def reduce_in_eager_mode(
     largest: bool,
     indices_only: bool,
 ) -> tuple[Tensor | None, Tensor]:
-    """What :func:`reduce_shard` gives for one dim, in as few calls and arguments as can be: the
+    """What `reduce_shard` gives for one dim, in as few calls and arguments as can be: the
     host takes longer than the kernels."""
     if not indices_only and x.requires_grad and torch.is_grad_enabled():
         start = [] if offset is None else [offset]

@@ -57,6 +57,8 @@ def argmin(
         >>> shard = torch.tensor([[3.0, 1.0], [0.0, 5.0]])  # of the only rank
         >>> customops.distributed.argmin(shard, 1)
         tensor([1, 0])
+        >>> customops.distributed.argmin(shard, 1, offset=100)  # it begins at index 100
+        tensor([101, 100])
     """
     return _reduce("argmin", input, dim, keepdim, group, offset, False, True)[1]
 
@@ -72,17 +74,17 @@ def argmax(
     """The index of the largest element over `dim`, which is sharded over the ranks of `group`.
 
     Args:
-        input: This rank's shard, or a DTensor, as of :func:`argmin`.
+        input: This rank's shard, or a DTensor, as of `argmin`.
         dim: The dim that is sharded.
         keepdim: Whether the result has `dim`, with size 1.
         group: The process group, None for the default one.
         offset: The index at which the shard begins, on all ranks or on none.
 
     Returns:
-        The indices into the whole, as of :func:`argmin`.
+        The indices into the whole, as of `argmin`.
 
     Raises:
-        TypeError, IndexError, RuntimeError: As :func:`argmin`.
+        TypeError, IndexError, RuntimeError: As `argmin`.
 
     Example:
         >>> shard = torch.tensor([[3.0, 1.0], [0.0, 5.0]])  # of the only rank
@@ -105,7 +107,7 @@ def min(
     The gradient of a value goes to the element chosen, in the rank that has it.
 
     Args:
-        input: This rank's shard, or a DTensor, as of :func:`argmin`.
+        input: This rank's shard, or a DTensor, as of `argmin`.
         dim: The dim that is sharded.
         keepdim: Whether the result has `dim`, with size 1.
         group: The process group, None for the default one.
@@ -113,10 +115,10 @@ def min(
 
     Returns:
         A named tuple ``(values, indices)``, the same on all ranks: the values have the dtype of
-        `input` and are its elements, a NaN's bits included; the indices are as of :func:`argmin`.
+        `input` and are its elements, a NaN's bits included; the indices are as of `argmin`.
 
     Raises:
-        TypeError, IndexError, RuntimeError: As :func:`argmin`.
+        TypeError, IndexError, RuntimeError: As `argmin`.
 
     Example:
         >>> shard = torch.tensor([[3.0, 1.0], [0.0, 5.0]])  # of the only rank
@@ -134,20 +136,20 @@ def max(
     group: Group = None,
     offset: int | None = None,
 ) -> ValuesIndices:
-    """The largest elements over a sharded dim, and their indices; gradients as of :func:`min`.
+    """The largest elements over a sharded dim, and their indices; gradients as of `min`.
 
     Args:
-        input: This rank's shard, or a DTensor, as of :func:`argmin`.
+        input: This rank's shard, or a DTensor, as of `argmin`.
         dim: The dim that is sharded.
         keepdim: Whether the result has `dim`, with size 1.
         group: The process group, None for the default one.
         offset: The index at which the shard begins, on all ranks or on none.
 
     Returns:
-        A named tuple ``(values, indices)``, as of :func:`min`.
+        A named tuple ``(values, indices)``, as of `min`.
 
     Raises:
-        TypeError, IndexError, RuntimeError: As :func:`argmin`.
+        TypeError, IndexError, RuntimeError: As `argmin`.
 
     Example:
         >>> shard = torch.tensor([[3.0, 1.0], [0.0, 5.0]])  # of the only rank
@@ -190,7 +192,7 @@ def enable_symmetric_memory(group: Group = None, *, timeout: float = 600.0) -> b
 
 
 def disable_symmetric_memory(group: Group = None) -> None:
-    """Undoes :func:`enable_symmetric_memory`, on all ranks.
+    """Undoes `enable_symmetric_memory`, on all ranks.
 
     Not before the last replay of a CUDA graph that has such a call. It waits for what runs on the
     GPU, and frees the buffers of groups that were destroyed, too.

@@ -74,7 +74,7 @@ def exchange_of(group: dist.ProcessGroup) -> Exchange | None:
 
 
 def is_for(group: dist.ProcessGroup, words: Tensor) -> bool:
-    """Whether a call is for the kernel: what :meth:`Exchange.fits` says, in a graph too."""
+    """Whether a call is for the kernel: what `Exchange.fits` says, in a graph too."""
     device = devices.get(group.group_name)
     return device is not None and 1 < words.size(1) <= CAPACITY and words.device == device
 

@@ -96,7 +96,7 @@ def left_alone() -> list[str]:
     """The reductions that find a position or follow a product, and were not rewritten, and why.
 
     Returns:
-        A line each, as of :func:`rewrites`.
+        A line each, as of `rewrites`.
 
     Example:
         >>> options = customops.inductor_options()  # which leave out small inputs
@@ -109,7 +109,7 @@ def left_alone() -> list[str]:
 
 @dataclass(frozen=True)
 class RewriteReductions(_Aware or custom_graph_pass.CustomGraphPass):
-    """The pass of :func:`inductor_options`; `then` are the user's."""
+    """The pass of `inductor_options`; `then` are the user's."""
 
     min_elements: int
     then: tuple[Callable, ...]
