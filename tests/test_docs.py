@@ -225,6 +225,31 @@ def test_the_api_page_has_the_public_functions():
     assert not [name for name in FUNCTIONS if name.rpartition(".")[2] not in listed]
 
 
+def test_the_api_reference_shows_one_row_for_each_argument():
+    import griffe
+
+    own = griffe.load_extensions(
+        "griffe.UnpackTypedDictExtension", str(ROOT / ".ci/griffe_defaults.py")
+    )
+    package = griffe.load(
+        "customops", search_paths=[str(ROOT)], extensions=own, docstring_parser="google"
+    )
+    for name, arguments in (
+        ("argmin", "input dim keepdim mask index_dtype"),
+        ("scale_min", "input scale dim keepdim"),
+    ):
+        (rows,) = (
+            section.value
+            for section in package[f"ops.{name}"].docstring.parsed
+            if section.kind is griffe.DocstringSectionKind.parameters
+        )
+        assert " ".join(row.name for row in rows) == arguments
+        defaults = {row.name: row.value for row in rows}
+        signature = inspect.signature(getattr(customops, name)).parameters
+        for argument in ("dim", "keepdim"):
+            assert defaults[argument] == repr(signature[argument].default)
+
+
 def test_star_import_hides_no_builtin():
     import builtins
 

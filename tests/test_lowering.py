@@ -472,6 +472,22 @@ def test_a_value_alone(shape, end, device):
         opspec.assert_same(actual, function(*inputs), opspec.ANY_NAN, kind)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("shape, dim", [((600, 100), 0), ((100, 130), 1), ((3, 5000, 7), 1)])
+def test_a_value_alone_of_any_size(shape, dim, dtype, device):
+    """Sizes are symbols, which have 64 bits where Inductor may take indices for 32."""
+
+    def function(x, y):
+        joined = torch.cat([x + 1, y], 1)
+        return customops.min(torch.maximum(x, y), dim)[0], customops.max(joined, dim)[0]
+
+    compiled = torch.compile(function, fullgraph=True, dynamic=True)
+    for more in (0, 3):
+        size = [n + more for n in shape]
+        x, y = (data.make(size, dtype, kind).to(device) for kind in ("random", "ties"))
+        opspec.assert_same(compiled(x, y), function(x, y), opspec.ANY_NAN)
+
+
 def test_int64_on_a_cpu():
     """Where elements are computed twice alike: the extreme, then the first that equals it."""
 

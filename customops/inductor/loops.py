@@ -44,6 +44,16 @@ _MOST_OPERATIONS = 100  # of elements taken in turn, for a compiler takes its ti
 _IN_REGISTERS = (64, 1024)
 
 
+def _of_32_bits(load: Callable) -> Callable:
+    """In Triton an index has 64 bits where a size is a symbol, and so has what is made of it,
+    whatever Inductor takes it for; and a loop must not change the type of what it reduces to."""
+
+    def element(*index):
+        return ops.to_dtype(ops.to_dtype(load(*index), INT64), INT32)
+
+    return element
+
+
 class NoLoop(Exception):
     """Why a kernel has to be called."""
 
@@ -621,6 +631,8 @@ class Loop:
         return least, results
 
     def _reduction(self, load, size, reduced, dtype, kind, hint=None) -> ir.TensorBox:
+        if self.for_threads and dtype == INT32 and not all(n.is_number for n in self.size):
+            load = _of_32_bits(load)
         least = ir.Reduction.create(
             device=self.device,
             dst_dtype=INT64 if kind.startswith("arg") else dtype,
