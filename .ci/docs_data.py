@@ -114,22 +114,6 @@ def summary(file: str) -> str:
     return table(["inputs", "cases", "× torch", "× the best peer", "slower than a peer"], rows)
 
 
-def model(*files: str) -> str:
-    """The whole model: milliseconds and MiB at the peak, torch → ours."""
-    runs = [load(file) for file in files]
-    head = ["pass", *("channels_last" if run["channels_last"] else "contiguous" for run in runs)]
-    rows = []
-    for cases in zip(*(run["cases"] for run in runs), strict=True):
-        row = [f"{cases[0]['pass']}, {cases[0]['mode']}"]
-        for case in cases:
-            torch, ours = case["torch"], case["ours"]
-            times = (f"{of['seconds'] * 1e3:.3g}" for of in (torch, ours))
-            peaks = (f"{of['peak_bytes'] / 2**20:.0f}" for of in (torch, ours))
-            row.append(f"{' → '.join(times)} ms, {' → '.join(peaks)} MiB")
-        rows.append(row)
-    return table(head, rows)
-
-
 def fused(file: str) -> str:
     """A convolution and its smallest channel: µs of each contender."""
     cases = load(file)["cases"]
@@ -253,7 +237,7 @@ def kernelbench_says(file: str) -> str:
 TABLES = {
     made.__name__: made
     for made in (
-        *(conditions, sweep, summary, model, ranks, quantiles, compiled, producers, five),
+        *(conditions, sweep, summary, ranks, quantiles, compiled, producers, five),
         *(fused, kernelbench, kernelbench_says),
     )
 }
