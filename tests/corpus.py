@@ -321,7 +321,8 @@ comments; of #114229, #193661 and #197087 the program, not the input. In #114229
 differs (a product and a difference are contracted on GPUs), so it is compiled with
 `emulate_precision_casts`.
 
-To bring this document up to date, or to add the torch and the devices of another machine:
+This document is written by a command, which also adds the torch and the devices of another
+machine:
 
 ```sh
 make correctness
