@@ -90,6 +90,7 @@ constexpr Field<CpuPlan> kCpuFields[] = {
     REDUCEOPS_FIELD(CpuPlan, copies),
     REDUCEOPS_FIELD(CpuPlan, columns),
     REDUCEOPS_FIELD(CpuPlan, by_parts),
+    REDUCEOPS_FIELD(CpuPlan, folds),
 };
 
 #undef REDUCEOPS_CUT_FIELD

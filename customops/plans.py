@@ -110,6 +110,7 @@ class CpuPlan:
     columns: int
     slices: int
     by_parts: bool
+    folds: bool
 
 
 def cuda_plan(

@@ -59,7 +59,10 @@ def check(x, dim, keepdim=False, context=()):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize(
     "shape, dim",
-    [((3, 300_001), 1), ((100_003, 5), 0), ((7, 40_000, 3), 1), ((2_000_003,), 0), ((9000, 70), 0)],
+    [
+        *(((3, 300_001), 1), ((2_000_003,), 0), ((100_003, 5), 0), ((7, 40_000, 3), 1)),
+        *(((9000, 70), 0), ((60_000, 19), 0), ((300, 4096), 0), ((5, 90, 3000), 1)),
+    ],
 )
 def test_the_number_of_threads_changes_no_bit(shape, dim, dtype, number_of_threads):
     x = smooth(shape, dtype, scale=0.3)

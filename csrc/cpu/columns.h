@@ -212,7 +212,7 @@ struct Columns : Walk<Element> {
     const Dims &reduced = r.groups.reduced, &kept = r.groups.kept, &axes = r.groups.axes;
     const int64_t columns = gathers ? r.groups.outputs : axes.dim[0].size;
     const int64_t walk = walk_extent(reduced);
-    const int64_t rows = gathers || plan.tile < columns ? 1 : fold(least(walk, plan.part_extent));
+    const int64_t rows = plan.folds ? fold(least(walk, plan.part_extent)) : 1;
     // Whether the results of a tile follow each other.
     const bool follow =
         kept.dim[0].step == 1 && (in_order(r.groups) || (!gathers && kept.dim[0].size == columns));

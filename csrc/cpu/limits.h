@@ -9,6 +9,7 @@ namespace reduceops::cpu {
 constexpr int64_t kCombinedOfThread = 1 << 14;  // candidates worth waking a thread for
 constexpr int64_t kWorkspaceBytes = 1 << 20;    // for candidates of parts and of crossed columns
 constexpr int64_t kCandidateBytes = 2 * sizeof(int64_t);
+constexpr int64_t kSoftmaxWalk = 4096;  // elements that take long beside merging their sum
 constexpr int64_t kSoftmaxBytes = kCandidateBytes + sizeof(double);  // of its candidates
 
 // A tile's segment of one reduced position: wide enough to stream, and columns that fit a stack.

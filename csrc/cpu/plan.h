@@ -22,6 +22,7 @@ struct Plan {
   int64_t part_extent;  // reduced positions in a part
   int64_t grain;        // items (units x parts) per thread at least
   bool by_parts;        // items are all units of a part, then those of the next, not the other way
+  bool folds;           // several rows of the columns may count as one (columns.h)
   // Where reduced dims are crossed (crossed_groups): columns that each output is first, and slices
   // of the outputs, of which this is the plan of the first.
   int64_t columns = 1, slices = 1;
@@ -260,9 +261,9 @@ inline int64_t useful_parts(int64_t units, int64_t threads) {
   return parts;
 }
 
-// The sums of softmax_max depend on the parts, so its plan follows from the shape alone: as if
-// there were so many threads.
-constexpr int64_t kSoftmaxThreads = 32;
+// The sums of softmax_max depend on the parts, on folding and on the tiles of a gather. So these
+// follow from the shape alone: as if there were so many threads.
+constexpr int64_t kSoftmaxThreads = 16;
 
 // `walk` is the number of positions a walk over the reduced dims visits.
 inline Plan make_plan(const Groups& groups, const Choice& choice, int64_t walk, int64_t bytes,
@@ -272,37 +273,46 @@ inline Plan make_plan(const Groups& groups, const Choice& choice, int64_t walk, 
   plan.copies = choice.copies;
   const int64_t elements = groups.outputs * walk;
   const int64_t grain = kGrainBytes / bytes;
-  const int64_t useful =
-      std::clamp<int64_t>(elements / grain, 1, softmax ? kSoftmaxThreads : threads);
+  const auto useful_of = [&](int64_t threads) {
+    return std::clamp<int64_t>(elements / grain, 1, threads);
+  };
+  const int64_t useful = useful_of(softmax ? kSoftmaxThreads : threads);
   plan.tile = plan.tiles = 1;
   plan.units = groups.outputs;
-  if (choice.walk != Walks::kRows) {
-    const bool gathers = choice.walk == Walks::kGather;
-    const int64_t inner = gathers ? groups.outputs : groups.axes.dim[0].size;
-    const int64_t outer = groups.outputs / inner;
-    constexpr int64_t kWhole = kCopyBytes;  // so that a tile has whole vectors of any type
-    plan.tile = tile_of(bytes);
-    if (gathers) {
-      const Span span = span_of(groups, walk, bytes);
-      const int64_t fits = kGatherBytes / (bytes * ceil_div(span.size, span.count)) / walk;
-      const Dim across = groups.axes.dim[0];
-      const bool far =
-          across.size > 1 && across.stride * bytes >= kCopyBytes / 2 && !is_rows(groups);
-      const int64_t least =
-          std::min((far ? kFarRowBytes : kGatherRowBytes) / bytes, kGatherColumns);
-      plan.tile = std::clamp(fits, least, kGatherColumns) / kWhole * kWhole;
-    }
+  const bool gathers = choice.walk == Walks::kGather;
+  const int64_t inner = choice.walk == Walks::kColumns ? groups.axes.dim[0].size : groups.outputs;
+  const int64_t outer = groups.outputs / inner;
+  // Tiles of up to `most` columns: narrower ones where that makes `enough` units.
+  const auto cut = [&](int64_t most, int64_t enough) {
+    plan.tile = most;
     for (; plan.tile * bytes > kMinTileBytes; plan.tile /= 2) {
-      if (outer * ceil_div(inner, plan.tile) >= useful) break;
+      if (outer * ceil_div(inner, plan.tile) >= enough) break;
     }
     plan.tiles = ceil_div(inner, plan.tile);
     plan.units = outer * plan.tiles;
+  };
+  if (gathers) {
+    constexpr int64_t kWhole = kCopyBytes;  // so that a tile has whole vectors of any type
+    const Span span = span_of(groups, walk, bytes);
+    const int64_t fits = kGatherBytes / (bytes * ceil_div(span.size, span.count)) / walk;
+    const Dim across = groups.axes.dim[0];
+    const bool far = across.size > 1 && across.stride * bytes >= kCopyBytes / 2 && !is_rows(groups);
+    const int64_t least = std::min((far ? kFarRowBytes : kGatherRowBytes) / bytes, kGatherColumns);
+    cut(std::clamp(fits, least, kGatherColumns) / kWhole * kWhole, useful);
   }
   const int64_t fits =
       kWorkspaceBytes / ((softmax ? kSoftmaxBytes : kCandidateBytes) * groups.outputs);
+  const bool merges_slowly = softmax && choice.walk != Walks::kRows;
+  const int64_t most = std::min(merges_slowly ? walk / kSoftmaxWalk : walk, fits);
+  if (choice.walk == Walks::kColumns) {
+    // Folding is worth more than tiles, where parts are as many.
+    const bool whole = softmax && inner <= tile_of(bytes) && most >= kItemsOfThread;
+    cut(tile_of(bytes), whole ? 1 : useful);
+    plan.folds = plan.tile >= inner;
+  }
   const int64_t worth = ceil_div(elements, plan.units * grain);
   plan.parts = std::clamp<int64_t>(useful_parts(plan.units, useful), 1,
-                                   std::max<int64_t>(1, std::min({walk, fits, worth})));
+                                   std::max<int64_t>(1, std::min(most, worth)));
   // Outputs that share their lines and are too few to be columns, or whose runs lie in turns, are
   // read together part by part, of which each stays in cache.
   const Dims& reduced = groups.reduced;
@@ -319,6 +329,9 @@ inline Plan make_plan(const Groups& groups, const Choice& choice, int64_t walk, 
   }
   plan.part_extent = ceil_div(ceil_div(walk, plan.parts), whole) * whole;
   plan.parts = ceil_div(walk, plan.part_extent);
+  // Where sums do not depend on the tiles, these are as wide as the threads there are allow.
+  if (softmax && choice.walk == Walks::kColumns && !plan.folds)
+    cut(tile_of(bytes), ceil_div(useful_of(threads), plan.parts));
   const int64_t item_elements = std::max<int64_t>(1, elements / (plan.units * plan.parts));
   plan.grain = std::max<int64_t>(1, grain / item_elements);
   return plan;

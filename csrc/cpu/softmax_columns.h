@@ -252,8 +252,8 @@ struct SoftmaxColumns : SoftmaxWalk<Format> {
     const Dims &reduced = r.groups.reduced, &kept = r.groups.kept, &axes = r.groups.axes;
     const int64_t columns = gathers ? r.groups.outputs : axes.dim[0].size;
     const int64_t walk = walk_extent(reduced);
-    const int64_t rows =
-        gathers || plan.tile < columns ? 1 : plainly.fold(least(walk, plan.part_extent));
+    // Wider rows than a part alone would fold to: its columns have fewer sums to combine than rows.
+    const int64_t rows = plan.folds ? plainly.fold(least(walk, 4 * plan.part_extent)) : 1;
     auto& [states, bests, positions, nan_positions, values, stored_scratch] = in_scratch<Scratch>();
     Stored stored(*this, stored_scratch);
     for (int64_t item = begin; item < end; ++item) {
