@@ -45,8 +45,9 @@ _IN_REGISTERS = (64, 1024)
 
 
 def _of_32_bits(load: Callable) -> Callable:
-    """In Triton an index has 64 bits where a size is a symbol, and so has what is made of it,
-    whatever Inductor takes it for; and a loop must not change the type of what it reduces to."""
+    """In Triton an index may have 64 bits, of large inputs and where a size is a symbol, and so has
+    what is made of it, whatever Inductor takes it for. A loop must not change the type of what it
+    reduces to. (Of 32 bits nothing is left of this in machine code.)"""
 
     def element(*index):
         return ops.to_dtype(ops.to_dtype(load(*index), INT64), INT32)
@@ -472,8 +473,6 @@ class Loop:
         def sign(index):
             element = ops.to_dtype(rounded(load(index), dtype), wide)
             sign = sign_of_zeros(element, self._position(index), wide)
-            # (An index may have 64 bits in Triton, whatever it is said to have.)
-            sign = ops.to_dtype(ops.to_dtype(sign, INT64), _INTEGER[wide])
             # (So it comes after the extremes: not in their loop.)
             needed = is_zero(load_extreme(self._group(index)))
             return ops.where(needed, sign, keys.constant(0, _INTEGER[wide]))
@@ -631,7 +630,7 @@ class Loop:
         return least, results
 
     def _reduction(self, load, size, reduced, dtype, kind, hint=None) -> ir.TensorBox:
-        if self.for_threads and dtype == INT32 and not all(n.is_number for n in self.size):
+        if self.for_threads and dtype == INT32:
             load = _of_32_bits(load)
         least = ir.Reduction.create(
             device=self.device,
