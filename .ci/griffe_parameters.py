@@ -9,7 +9,7 @@ import griffe
 VALUES = {"NONE": "None", "ONE": "1", "FALSE": "False", "TRUE": "True", "...": "None"}
 
 
-class Defaults(griffe.Extension):
+class Parameters(griffe.Extension):
     def on_function(self, *, func: griffe.Function, **_: object) -> None:
         for parameter in func.parameters:
             parameter.default = VALUES.get(str(parameter.default), parameter.default)

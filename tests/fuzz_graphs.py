@@ -25,8 +25,16 @@ FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64, torch.bool)
 SIZES = (1, 2, 3, 5, 7, 8, 15, 16, 17, 31, 33, 64, 100, 130, 600, 1100)
 MOST_ELEMENTS = 400_000
-OPERATORS = ("argmin", "argmax", "argmin.dims", "argmax.dims", "min", "max")
-ONE_RESULT = ("min.values", "max.values", "max.indices")  # the other one is not read
+OPERATORS = (
+    *("argmin", "argmax", "argmin.dims", "argmax.dims"),
+    *(
+        "min",
+        "max",
+        "min.values",
+        "max.values",
+        "max.indices",
+    ),  # the last three: one result is read
+)
 KINDS_OF_A_GRAPH, REDUCTIONS_OF_A_KIND = 5, 4
 
 PRODUCERS = {
@@ -99,7 +107,7 @@ class Kind:
     def _part(self, pick: random.Random):
         names = OF_BOOLS if self.dtype == torch.bool else PRODUCERS
         producer = pick.choice(list(names))
-        operators = (*OPERATORS, *ONE_RESULT)
+        operators = OPERATORS
         if self.dtype in FLOATS:
             operators = (*operators, "scale_min", "scale_max")
         dims = len(self.shape) - (producer == "flattened")
@@ -144,7 +152,7 @@ class Kind:
                 reduced = dims if form == "dims" else dim
                 index = function(z, reduced, **options)
                 results.append(_consume(consumer, z, None, index, reduced))
-            elif operator in ONE_RESULT:
+            elif form:
                 results.append((function(z, dim, **options)[int(form == "indices")],))
             else:
                 results.append(_consume(consumer, z, *function(z, dim, **options), dim))

@@ -229,7 +229,7 @@ def test_the_api_reference_shows_one_row_for_each_argument():
     import griffe
 
     own = griffe.load_extensions(
-        "griffe.UnpackTypedDictExtension", str(ROOT / ".ci/griffe_defaults.py")
+        "griffe.UnpackTypedDictExtension", str(ROOT / ".ci/griffe_parameters.py")
     )
     package = griffe.load(
         "customops", search_paths=[str(ROOT)], extensions=own, docstring_parser="google"
