@@ -25,6 +25,15 @@ struct ColumnLimits {
   // Rows to a block, so that their numbers fit.
   static constexpr int64_t kBlock =
       sizeof(Key) <= 2 ? (int64_t(1) << 8 * sizeof(Key)) - kRows : int64_t(1) << 31;
+
+  // In narrow rows, of at most `narrow` bytes, what is read next are those of the next pass: how
+  // many bytes on, else -1. (Rows hidden by a mask lie elsewhere.)
+  template <int n>
+  static REDUCEOPS_INLINE int64_t next_pass(const Key* const* row, int64_t width, int64_t narrow) {
+    const int64_t pitch = n > 1 ? (row[1] - row[0]) * int64_t(sizeof(Key)) : 0;
+    const bool near = pitch >= 0 && pitch <= kMostPitch;
+    return width * int64_t(sizeof(Key)) <= narrow && near ? pitch * kRows : -1;
+  }
 };
 
 template <class Element>
@@ -69,12 +78,9 @@ struct ColumnKernel : Lanes<Element>, ColumnLimits<typename Element::Key> {
   REDUCEOPS_NOINLINE bool pass(const Key* const* row, Number number, int64_t width, Part bests,
                                int64_t& asked) const {
     bool settled = kFloats;
-    // In narrow rows, what is read next is eight rows on. (Rows hidden by a mask lie elsewhere.)
-    const int64_t bytes = width * sizeof(Key);
-    const int64_t pitch = n > 1 ? (row[1] - row[0]) * int64_t(sizeof(Key)) : 0;
-    const bool narrow = bytes < kAhead && pitch >= 0 && pitch <= kMostPitch;
-    const int64_t ahead = narrow ? pitch * kRows : kAhead;
-    const bool asks_ahead = narrow || asks_in_streams;
+    const int64_t next_rows = Limits::template next_pass<n>(row, width, kAhead - 1);
+    const int64_t ahead = next_rows >= 0 ? next_rows : kAhead;
+    const bool asks_ahead = next_rows >= 0 || asks_in_streams;
     for (int64_t next = 0; next < width; next += kLanes) {
       // The last vector overlaps the one before: what it does twice changes nothing.
       const int64_t c = least(next, width - kLanes);

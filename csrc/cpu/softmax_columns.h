@@ -31,6 +31,7 @@ struct SoftmaxColumns : SoftmaxWalk<Format> {
   static constexpr int64_t kNarrow = Plainly::kLanes;  // columns that are fewer are gathered
   static constexpr int kRows = 8;                      // to a pass
   static constexpr int kAhead = 1024;                  // bytes in each row of a pass
+  static constexpr int64_t kNarrowBytes = 16 << 10;    // of a row: the next pass is asked for
   static constexpr int64_t kBlock = int64_t(1) << 30;  // rows whose numbers fit a lane
 
   // The states of a tile, by vectors: the last may overlap the one before.
@@ -61,12 +62,14 @@ struct SoftmaxColumns : SoftmaxWalk<Format> {
   template <int n, bool kFirst>
   REDUCEOPS_NOINLINE static void pass(const Key* const* row, Number number, int64_t width,
                                       States& states) {
+    const int64_t next_rows = ColumnLimits<Key>::template next_pass<n>(row, width, kNarrowBytes);
+    const int64_t ahead = next_rows >= 0 ? next_rows : kAhead;
     for (int64_t at = 0; at < width; at += kLanes) {
       const int64_t c = least(at, width - kLanes);
       V v[n];
       for (int u = 0; u < n; ++u) {
         v[u] = Lanes::load(row[u] + c);
-        prefetch(row[u] + c, kAhead);
+        prefetch(row[u] + c, ahead);
       }
       typename Lanes::State state;
       if constexpr (!kFirst) {
