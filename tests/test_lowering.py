@@ -488,6 +488,20 @@ def test_a_value_alone_of_any_size(shape, dim, dtype, device):
         opspec.assert_same(compiled(x, y), function(x, y), opspec.ANY_NAN)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_equal_reductions_of_16_bits(dtype, device):
+    """Of one minimum, two results: Inductor gave both a variable of one name."""
+
+    def function(x, y):
+        z = x * y
+        scaled = (customops.scale_min(z, 2.0, 0), customops.scale_min(z, 4.0, 0, False))
+        return *scaled, customops.min(z, 0)[0], customops.min(z, 0, True)[0]
+
+    x, y = (data.make((33, 64), dtype, "ties", seed).to(device) for seed in range(2))
+    compiled = torch.compile(function, fullgraph=True)
+    opspec.assert_same(compiled(x, y), function(x, y), opspec.ANY_NAN)
+
+
 def test_int64_on_a_cpu():
     """Where elements are computed twice alike: the extreme, then the first that equals it."""
 
