@@ -120,6 +120,22 @@ def test_unbacked_sizes(spec):
         assert_same(results[dim], expected, spec.tolerance)
 
 
+@each_op
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=needs_compiler)])
+def test_an_unbacked_size_that_is_empty(spec, backend):
+    """Is an error of the run, fused or called: not the index of an element that is not there."""
+
+    def function(x, keep):
+        return spec.function(x[keep.nonzero().squeeze(1)] * 2 + 1, *spec.arguments(0, False))
+
+    compiled = torch.compile(function, backend=backend, fullgraph=True)
+    x = data.make((6, 5), torch.float32, "smooth")
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        compiled(x, torch.ones(6))
+        with pytest.raises(RuntimeError, match=r"Ne\(u0, 0\)"):
+            compiled(x, torch.zeros(6))
+
+
 @each_differentiable_op
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
 def test_forward_and_backward_are_one_graph_each(spec, dynamic, device):
