@@ -59,6 +59,23 @@ def test_gradients(end, device):
         assert_same(transform(ours(end)), transform(torchs(end)))
 
 
+@pytest.mark.parametrize("end", ENDS)
+def test_a_backward_keeps_no_input(end, device):
+    weight, bias = torch.randn(6, 3, 2, 2, device=device, requires_grad=True), None
+    scale = torch.tensor(-1.5, device=device, requires_grad=True)
+    x, image = torch.randn(4, 50, device=device), torch.randn(2, 3, 9, 9, device=device)
+    convolution = getattr(customops, f"conv2d_scale_{end}")
+    saved = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t) or t, lambda t: t):
+        result = ours(end)(y := x.requires_grad_() * 1, scale)
+        assert max(t.numel() for t in saved) == result.numel()
+        convolution(image, weight, bias, scale)
+        assert max(t.numel() for t in saved) == image.numel()  # and not the convolution's result
+    y.add_(1)
+    result.sum().backward()
+    assert scale.grad is not None and x.grad is not None
+
+
 @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=needs_compiler)])
 def test_a_number_that_changes_is_compiled_twice(backend, device):
     """As torch's product with it is: for the first number, and for all."""
@@ -119,6 +136,10 @@ def test_bad_scales(end, device):
     for scale in (torch.ones(2), torch.tensor(1), torch.tensor(1j)):
         with pytest.raises((RuntimeError, TypeError), match=f"reduceops::scale_{end}: scale must"):
             ours(end)(x, scale.to(device))
+    with pytest.raises(RuntimeError, match=f"scale_{end}: scale must be on the device of self"):
+        ours(end)(x, torch.tensor(2.0, device="meta"))
+    with pytest.raises(RuntimeError, match=f"reduceops::scale_{end}: got a sparse_coo float32"):
+        ours(end)(x.to_sparse(), torch.tensor(2.0))
     with pytest.raises(TypeError, match=f"scale_{end}: self must be a Tensor, got list"):
         getattr(torch.ops.reduceops, f"scale_{end}")([1.0], torch.tensor(2.0))
     with pytest.raises(IndexError, match="dim 5 is out of range"):
@@ -136,3 +157,13 @@ def test_an_operator_takes_no_other_types_with_a_tensor_for_its_scale(op, name, 
     for scale in (2.0, torch.tensor(2.0)):
         with pytest.raises((TypeError, RuntimeError), match=name):
             getattr(torch.ops.reduceops, op)(*inputs, scale, **{name: value})
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore::DeprecationWarning")
+def test_traces(end):
+    """Of torch.jit and of torch.fx."""
+    function = lambda x: ours(end)(x, torch.tensor(-1.5))  # noqa: E731
+    for trace in (lambda f: torch.jit.trace(f, torch.ones(2, 3)), torch.fx.symbolic_trace):
+        x = data.make((4, 50), torch.float32, "smooth")
+        assert torch.equal(trace(function)(x), function(x))
