@@ -1,3 +1,3 @@
 """What torch is told of the operators beside their kernels; each module registers its part."""
 
-from . import autograd, conv2d, fake, scale, unsupported, vmap  # noqa: F401
+from . import autocast, autograd, conv2d, fake, scale, unsupported, vmap  # noqa: F401
