@@ -615,6 +615,18 @@ def test_symbolic_numbers_stay_symbols(name, cls, strict):
 
 
 @each_name
+def test_symbolic_numbers_beside_tensors_by_keyword(name):
+    x, w, b = make((2, 4, 12, 17), (6, 4, 3, 3), "cpu")
+
+    @torch.compile(backend="aot_eager", fullgraph=True, dynamic=True)
+    def run(step):
+        return getattr(ops, name)(input=x, weight=w, bias=b, scale=-1.5, stride=[step, step])
+
+    for step in (2, 3):
+        assert torch.equal(run(step), getattr(ops, name)(x, w, b, -1.5, [step, step]))
+
+
+@each_name
 def test_symbolic_numbers_under_autocast(name):
     x, w, b = make((1, 4, 12, 17), (6, 4, 3, 3), "cpu")
     w.requires_grad_()
@@ -698,6 +710,7 @@ UNMODIFIED = {
     "product used twice": (None, lambda y: (y * 2.0).amin(1) + (y * 2.0).sum()),
     "position": (None, lambda y: torch.min(y * 2.0, dim=1)[1]),
     "another dim": (None, lambda y: (y * 2.0).amin(2)),
+    "a number that is no float64": (None, lambda y: (y * ((1 << 60) + (1 << 36) + 1)).amin(1)),
 }
 
 

@@ -282,7 +282,8 @@ def _register_autograd(op: str) -> None:
     def keep_symbols(otherwise):
         def choose(*args, **keywords):
             if _has_symbols((*args[4:8], *keywords.values())):
-                return _autocast(decide, args[0].device.type, *args, **keywords)
+                input = args[0] if args else keywords["input"]
+                return _autocast(decide, input.device.type, *args, **keywords)
             return otherwise(*args, **keywords)
 
         return choose

@@ -43,12 +43,14 @@ def _rewrite(node: Node) -> str | None:
     result = [node]
     if node.target in (aten.min.dim, aten.max.dim):
         result = list(node.users)
-        if any(user.target is not operator.getitem or user.args[1] != 0 for user in result):
+        if any(user.target is not operator.getitem or user.args[1] % 2 for user in result):
             return None  # the position is wanted, too
     product, scale = x, 1.0
     if x.target in (aten.mul.Tensor, aten.mul.Scalar) and not x.kwargs:
         x, scale = x.args
     if not _is_alone(product) or not _is_alone(x) or type(scale) not in (int, float):
+        return None
+    if type(scale) is int and abs(scale) > 1 << 53:  # no float64
         return None
     if scale == 0 or not math.isfinite(scale):
         return None

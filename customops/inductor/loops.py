@@ -648,10 +648,11 @@ class Loop:
             # contiguous a loop is that never writes it.
             with config.patch(comprehensive_padding=False):
                 buffer, _ = ir.as_storage_and_layout(least, freeze=True)
-            # Were the result written in its place, Inductor would copy that in each run that it
-            # times, and choose among configurations by the time of the copies. (Where it is not
-            # fused away, it is freed when the graph ends.)
-            V.graph.never_reuse_buffers.add(buffer.get_name())
+            if self.for_threads:
+                # Were the result written in its place, Inductor would copy that in each run that it
+                # times, and choose among configurations by the time of the copies. (Where it is not
+                # fused away, it is freed when the graph ends.)
+                V.graph.never_reuse_buffers.add(buffer.get_name())
         return least
 
     # What is known of it.

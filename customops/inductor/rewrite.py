@@ -179,7 +179,7 @@ def _match(node: Node) -> _Reduction | None:
         if any(user.target is not operator.getitem for user in node.users):
             return None
         for user in node.users:
-            (reduction.indices if user.args[1] else reduction.values).append(user)
+            (reduction.indices if user.args[1] % 2 else reduction.values).append(user)
     elif node.target in (aten.amin.default, aten.amax.default):
         reduction.values.append(node)
     else:
