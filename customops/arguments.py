@@ -55,7 +55,7 @@ def check_scale(op: str, scale: Any) -> None:
 
 
 def check_options(op: str, mask: Any, index_dtype: Any) -> None:
-    if mask is not None and not isinstance(mask, Tensor):
+    if mask is not None and not isinstance(mask, (Tensor, torch.fx.Proxy)):
         _refuse(op, "mask", "a bool tensor or None", mask)
     if index_dtype is not None and not isinstance(index_dtype, torch.dtype):
         _refuse(op, "index_dtype", "a torch.dtype or None", index_dtype)

@@ -217,8 +217,10 @@ def min(
             if _traced():
                 return ValuesIndices(*_min(input, dim))
             found = _direct_min(input, dim)
-            return _new_tuple(ValuesIndices, found) if type(found) is tuple else found
-        return ValuesIndices(*_general("min", input, dim, keepdim, options))
+            if type(found) is tuple:
+                return _new_tuple(ValuesIndices, found)
+            return _pair(ValuesIndices, found)
+        return _pair(ValuesIndices, _general("min", input, dim, keepdim, options))
     except Exception as error:
         _raise(error, "min", input, dim, options)
 
@@ -254,8 +256,10 @@ def max(
             if _traced():
                 return ValuesIndices(*_max(input, dim))
             found = _direct_max(input, dim)
-            return _new_tuple(ValuesIndices, found) if type(found) is tuple else found
-        return ValuesIndices(*_general("max", input, dim, keepdim, options))
+            if type(found) is tuple:
+                return _new_tuple(ValuesIndices, found)
+            return _pair(ValuesIndices, found)
+        return _pair(ValuesIndices, _general("max", input, dim, keepdim, options))
     except Exception as error:
         _raise(error, "max", input, dim, options)
 
@@ -292,8 +296,10 @@ def softmax_max(
             if _traced():
                 return ProbabilityIndex(*_softmax_max(input, dim))
             found = _direct_softmax_max(input, dim)
-            return _new_tuple(ProbabilityIndex, found) if type(found) is tuple else found
-        return ProbabilityIndex(*_general("softmax_max", input, dim, keepdim, names))
+            if type(found) is tuple:
+                return _new_tuple(ProbabilityIndex, found)
+            return _pair(ProbabilityIndex, found)
+        return _pair(ProbabilityIndex, _general("softmax_max", input, dim, keepdim, names))
     except Exception as error:
         _raise(error, "softmax_max", input, dim, names)
 
@@ -311,9 +317,9 @@ def scale_min(
 
     Args:
         input: A float16, bfloat16, float32 or float64 tensor of any shape and strides.
-        scale: What each element is multiplied by: a number, or a 0-d floating-point tensor, whose
-            gradient is the sum of that of the result times the element chosen. With a tensor the
-            product is computed in memory first, except in a compiled graph.
+        scale: What each element is multiplied by: a number, as a float, or a 0-d floating-point
+            tensor, whose gradient is the sum of that of the result times the element chosen. With a
+            tensor the product is computed in memory first, except in a compiled graph.
         dim: The dim that is reduced.
         keepdim: Whether the result has `dim`, with size 1.
 
@@ -353,9 +359,9 @@ def scale_max(
 
     Args:
         input: A float16, bfloat16, float32 or float64 tensor of any shape and strides.
-        scale: What each element is multiplied by: a number, or a 0-d floating-point tensor, whose
-            gradient is the sum of that of the result times the element chosen. With a tensor the
-            product is computed in memory first, except in a compiled graph.
+        scale: What each element is multiplied by: a number, as a float, or a 0-d floating-point
+            tensor, whose gradient is the sum of that of the result times the element chosen. With a
+            tensor the product is computed in memory first, except in a compiled graph.
         dim: The dim that is reduced.
         keepdim: Whether the result has `dim`, with size 1.
 
@@ -383,6 +389,13 @@ def scale_max(
         _raise(error, "scale_max", input, dim, names, scale)
 
 
+def _pair(kind: Any, found: Any) -> Any:
+    """Two results as the named tuple, also of a subclass or of a proxy of torch.fx."""
+    if isinstance(found, torch.fx.Proxy):
+        return kind(*(found[i] for i in range(2)))  # type: ignore[index]
+    return found if type(found) is kind else kind(*found)
+
+
 _HAVE_OPTIONS = ("argmin", "argmax", "min", "max")
 _NAMES = (*_HAVE_OPTIONS, "softmax_max", "scale_min", "scale_max")
 _direct_calls = {
@@ -399,7 +412,7 @@ def _general(
     dim: Any,
     keepdim: bool,
     options: Mapping[str, Any],
-    *scale: float | Tensor | Tensor,
+    *scale: float | Tensor,
 ) -> Any:
     """A call of whatever the functions take, by its parts."""
     if not options and not scale and not _traced():  # what needs no more than a schema's checks
