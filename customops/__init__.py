@@ -6,11 +6,20 @@ and ``max`` are not in ``__all__``: a star-import would hide Python's.)
 """
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
-from . import interpreter, libraries  # noqa: F401  (interpreter first, before torch)
+from . import failure
 
-libraries.load()
+try:
+    from . import interpreter, libraries  # noqa: F401  (interpreter first, before torch)
+
+    libraries.load()
+except ImportError as error:
+    if failure.is_asked_for():
+        print(failure.report(error))
+        sys.exit(1)
+    raise
 
 from . import _register  # noqa: E402, F401
 from . import onnx as onnx  # noqa: E402
