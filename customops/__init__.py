@@ -1,4 +1,4 @@
-"""Arg-reductions for PyTorch: the same answer everywhere, at memory speed.
+"""Fast arg-reductions for PyTorch: eager's answers, the lowest index on ties.
 
 Importing this package loads the compiled libraries and registers the operators as
 ``torch.ops.reduceops.*``; the functions exported here are thin, typed wrappers over them. (``min``
