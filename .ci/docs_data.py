@@ -78,6 +78,8 @@ def conditions(file: str) -> str:
     of = ", ".join(f"{name} {version}" for name, version in versions.items())
     machine = run["machine"]
     machine = machine.get("gpu") or f"{machine['cpu']}, {machine['cores']} cores"
+    if "ranks" in run:
+        machine = f"{run['ranks']} × {machine}, {run['backend']}, {run['dtype']}"
     bandwidth = run.get("read_bytes_per_second")
     lines = [f"{machine}, {run['date']}."]
     if bandwidth:
