@@ -16,7 +16,16 @@ import torch
 
 from . import arguments, checks, libraries
 
-__all__ = ["Candidate", "CpuPlan", "CudaPlan", "cpu_plan", "cuda_constants", "cuda_plan", "explain"]
+__all__ = [
+    "Candidate",
+    "CpuPlan",
+    "CudaPlan",
+    "Walk",
+    "cpu_plan",
+    "cuda_constants",
+    "cuda_plan",
+    "explain",
+]
 
 
 class Walk(enum.IntEnum):

@@ -215,10 +215,11 @@ def test_docstrings(name, request):
     assert runner.failures == 0
 
 
-def test_the_api_page_has_the_public_functions():
+def test_the_api_page_has_what_is_public():
     text = (ROOT / "docs/api.md").read_text()
     listed = re.findall(r"\w+", text)
-    assert not [name for name in FUNCTIONS if name.rpartition(".")[2] not in listed]
+    missing = [name for name in PUBLIC if name.rpartition(".")[2] not in listed]
+    assert missing == ["customops.__version__"]
 
 
 def test_the_api_reference_shows_one_row_for_each_argument():
