@@ -130,7 +130,8 @@ sanitize-cuda: build .venv/tools
 
 # What torch.compile gets wrong and ours does not, on this torch and these devices.
 correctness: build .venv/tools
-	$(BIN)/python tests/corpus.py docs/correctness.md
+	$(BIN)/python tests/corpus.py docs/correctness.json
+	$(BIN)/python .ci/docs_data.py
 
 clean:
 	rm -rf build customops/lib customops.egg-info dist .venv/develop

@@ -12,6 +12,7 @@ import zipfile
 from pathlib import Path
 
 MOST_BYTES = {"cpu": 1_000_000, "cuda": 21_000_000}
+TORCHS = ("libtorch", "libc10")
 # What manylinux_2_28 allows, as auditwheel's policy has it.
 NEWEST = {"GLIBC": (2, 28), "GLIBCXX": (3, 4, 25), "CXXABI": (1, 3, 11), "GCC": (7, 0, 0)}
 
@@ -29,17 +30,30 @@ def missing_files(sdist: Path) -> list[str]:
     return [f"lacks {name}" for name in tracked if name not in held and Path(name).exists()]
 
 
+def audit(wheel: Path) -> list[str]:
+    """What auditwheel sees: newer symbols than the name promises, or libraries that torch lacks.
+    (Its own verdict is a plain linux wheel, as of every extension of torch, whose libraries are in
+    another wheel.)"""
+    told = json.loads(run(Path(sys.executable).with_name("auditwheel"), "show", "--json", wheel))
+    print(f"{wheel.name}: {told['sym_tag']}, beside {', '.join(told['external_libs'])}")
+    tag = re.compile(r"manylinux_(\d+)_(\d+)_")
+    named, needed = tag.search(wheel.name), tag.match(told["sym_tag"])
+    if not named:
+        return ["its name promises no glibc"]
+    found = []
+    if not needed or tuple(map(int, needed.groups())) > tuple(map(int, named.groups())):
+        found.append(f"its symbols are those of {told['sym_tag']}")
+    strange = [name for name in told["external_libs"] if not name.startswith(TORCHS)]
+    return found + [f"needs {name}, which torch does not bring" for name in strange]
+
+
 def faults(wheel: Path) -> list[str]:
     found = []
     kind = "cuda" if "+cu" in wheel.name else "cpu"
     kind = "cpu" if "+cpu" in wheel.name else kind
     if wheel.stat().st_size > MOST_BYTES[kind]:
         found.append(f"{wheel.stat().st_size} bytes; at most {MOST_BYTES[kind]} are allowed")
-    named = re.search(r"manylinux_(\d+)_(\d+)_", wheel.name)
-    if not named:
-        found.append("its name promises no glibc")
-    # (To auditwheel every extension of torch is a plain linux wheel: it needs torch's libraries.)
-    print(run(Path(sys.executable).with_name("auditwheel"), "show", wheel))
+    found += audit(wheel)
     with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder)
         libraries = sorted(Path(folder).rglob("*.so"))

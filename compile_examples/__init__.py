@@ -27,8 +27,12 @@ EXAMPLES = (
     level2_32_conv_scale_min,
 )
 
-# What `python -m compile_examples.NAME` runs, and what it needs.
-PROGRAMS = ("greedy_decoding", "kmeans", "segmentation")
+# What `python -m compile_examples.NAME` runs. Of the first the demo runs each, with small inputs.
+PROGRAMS = {
+    "greedy_decoding": "the tokens of a small transformer, step by step",
+    "kmeans": "Lloyd's algorithm: the nearest centroid of each point",
+    "segmentation": "the class of each pixel, from upsampled logits",
+}
 MORE_PROGRAMS = {
     "kernelbench": "what KernelBench's own harness says of the files above, on a GPU",
     "whole_model": "time and peak memory of the level 2 problem, training included",

@@ -94,7 +94,8 @@ inline uint64_t full_mask(const char* op, int64_t ndim) {
 inline const DType& check_dtype(const char* op, int32_t code, bool floating) {
   const DType& dtype = dtype_of(code);
   if (floating && (dtype.kind != Kind::kFloat || dtype.bytes < 2)) {
-    fail(op, "self must be a floating-point tensor (float16, bfloat16, float32, float64), got ",
+    fail(op,
+         "the input must be a floating-point tensor (float16, bfloat16, float32, float64), got ",
          dtype_name(code));
   }
   if (dtype.kind == Kind::kUnsupported) {
@@ -161,7 +162,7 @@ inline void check_mask(const char* op, int32_t code, List mask, List self) {
 // A mask is read as the input is.
 inline void check_mask_place(const char* op, bool strided, bool on_device_of_self) {
   if (!strided || !on_device_of_self)
-    fail(op, "mask must be a strided tensor on the device of self");
+    fail(op, "mask must be a strided tensor on the device of the input");
 }
 
 // No reduced dim may have size 0.

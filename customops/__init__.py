@@ -1,4 +1,4 @@
-"""Arg-reductions for PyTorch: the same answer everywhere, at memory speed.
+"""Fast arg-reductions for PyTorch: eager's answers, the lowest index on ties.
 
 Importing this package loads the compiled libraries and registers the operators as
 ``torch.ops.reduceops.*``; the functions exported here are thin, typed wrappers over them. (``min``
@@ -6,11 +6,20 @@ and ``max`` are not in ``__all__``: a star-import would hide Python's.)
 """
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
-from . import interpreter, libraries  # noqa: F401  (interpreter first, before torch)
+from . import failure
 
-libraries.load()
+try:
+    from . import interpreter, libraries  # noqa: F401  (interpreter first, before torch)
+
+    libraries.load()
+except ImportError as error:
+    if failure.is_asked_for():
+        print(failure.report(error))
+        sys.exit(1)
+    raise
 
 from . import _register  # noqa: E402, F401
 from . import onnx as onnx  # noqa: E402

@@ -39,7 +39,7 @@ def _report() -> list[tuple[str, str]]:
             lines += [("", f"cannot be used: {problem}")] if problem else []
     if not gpus:
         lines.append(("gpu", "none that torch can use"))
-    for name, without in _torch_private.missing().items():
+    for name, without in _torch_private.felt().items():
         lines.append(("torch lacks", f"{name}: {without}"))
     return lines
 

@@ -254,6 +254,16 @@ def symbols() -> dict[str, tuple[str, bool]]:
     return answers
 
 
+def felt() -> dict[str, str]:
+    """Of `missing()`, what changes something with this torch."""
+    no_use = {
+        "torch._C._cuda_getCurrentRawStream": torch.version.cuda is None,
+        # torch 2.13 took named dims away.
+        "_ZN2at4impl9has_namesEPKN3c1010TensorImplE": not hasattr(torch.Tensor, "names"),
+    }
+    return {name: without for name, without in missing().items() if not no_use.get(name)}
+
+
 def missing() -> dict[str, str]:
     """The private names that this torch lacks, and what is lost without each."""
     for find in _later:

@@ -11,6 +11,12 @@ from torch import Tensor
 
 _INT = {int}
 SEVERAL = ("argmin", "argmax")  # the operators that take several dims
+# Those whose signature has dim=None, for it may be called axis, and what to call without a dim.
+_OF_ALL = {
+    "min": "; for the smallest of all elements use torch.min(input)",
+    "max": "; for the largest of all elements use torch.max(input)",
+    "softmax_max": "",
+}
 
 
 class Default:
@@ -98,6 +104,8 @@ def as_dim(op: str, dim: Any) -> Any:
         several = f" (of these operators {' and '.join(SEVERAL)} take several)"
     if op in ("min", "max") and isinstance(dim, Tensor):  # torch has an elementwise form
         _refuse(op, "dim", "an int", dim)
+    if dim is None and op in _OF_ALL:
+        raise TypeError(f"reduceops::{op}: dim must be given{_OF_ALL[op]}")
     return _as_int(op, dim, f"an int{several}")
 
 

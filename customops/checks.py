@@ -55,7 +55,7 @@ def check_dtype(op: str, dtype: torch.dtype) -> None:
 def check_scalable(op: str, dtype: torch.dtype) -> None:
     if dtype not in SCALABLE:
         raise RuntimeError(
-            f"reduceops::{op}: self must be a floating-point tensor ({_names(SCALABLE)}), "
+            f"reduceops::{op}: the input must be a floating-point tensor ({_names(SCALABLE)}), "
             f"got {dtype_name(dtype)}"
         )
 
@@ -146,7 +146,7 @@ def check_broadcast(op: str, mask: Sequence[int], shape: Sequence[int]) -> None:
             _torch_private.check(size == full, text)
 
 
-MASK_PLACE = "reduceops::{}: mask must be a strided tensor on the device of self"
+MASK_PLACE = "reduceops::{}: mask must be a strided tensor on the device of the input"
 
 
 def check_index_dtype(

@@ -3,15 +3,17 @@
 Each takes the operators as an argument: torch's, ours (`customops`) or the reference in numpy
 (`reference`). test_corpus.py holds ours, compiled, to eager torch. Run as a script,
 
-    python tests/corpus.py docs/correctness.md
+    python tests/corpus.py docs/correctness.json
 
 it compiles each program with torch's operators and with ours on every device there is, and writes
-what came out, one section of the document per torch and device; other sections stay.
+what came out, for this torch and each device; what the file has of others stays.
+.ci/docs_data.py makes tables of it.
 """
 
 import argparse
+import datetime
+import json
 import platform
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -302,81 +304,43 @@ def same(actual: list, expected: list) -> bool:
 
 def verdict(case: Case, op, device: str, expected: list) -> str:
     try:
-        return "right" if same(run(case, op, device, compiled=True), expected) else "**wrong**"
+        return "right" if same(run(case, op, device, compiled=True), expected) else "wrong"
     except torch._dynamo.exc.TorchDynamoException:
-        return "**does not compile**"
+        return "does not compile"
 
 
-INTRODUCTION = """\
-# Correctness under torch.compile
-
-Reported cases of `torch.compile` giving other indices than eager PyTorch for its own `argmin`,
-`argmax`, `min` and `max`. Each program is compiled twice, with torch's operators and with those of
-the same names in `customops`, and compared to eager torch, which agrees with numpy on each.
-
-The programs and their inputs are in `tests/corpus.py`, and `tests/test_corpus.py` fails if one of
-ours goes wrong. Inputs are those of the report, with a seed of ours where it gives none, or else
-ours. Of #99879 the comments and the fix (#100573) were at hand, not the program; of #118266 the
-comments; of #114229, #193661 and #197087 the program, not the input. In #114229 the producer
-differs (a product and a difference are contracted on GPUs), so it is compiled with
-`emulate_precision_casts`.
-
-This document is written by a command, which also adds the torch and the devices of another
-machine:
-
-```sh
-make correctness
-```
-"""
+def environment(device: str) -> dict:
+    name = f"CPU ({platform.machine()}, {torch.backends.cpu.get_cpu_capability()})"
+    name = torch.cuda.get_device_name() if device == "cuda" else name
+    return {"torch": torch.__version__, "device": name}
 
 
-def environment(device: str) -> str:
-    if device == "cuda":
-        name = torch.cuda.get_device_name()
-    else:
-        name = f"CPU ({platform.machine()}, {torch.backends.cpu.get_cpu_capability()})"
-    return f"torch {torch.__version__}, {name}"
-
-
-def section(device: str) -> str:
-    rows, wrong = [], {"torch": 0, "ours": 0}
+def section(device: str) -> dict:
+    """What came out of every program on this device."""
+    cases = []
     for case in CASES:
         expected = run(case, torch, device)
-        theirs = verdict(case, torch, device, expected)
-        ours = verdict(case, customops, device, expected)
-        wrong["torch"] += theirs != "right"
-        wrong["ours"] += ours != "right"
-        links = ", ".join(
-            f"[#{n}](https://github.com/pytorch/pytorch/issues/{n})"
-            for n in re.findall(r"\d+", case.issue)
+        cases.append(
+            {
+                **{"issue": case.issue, "what": case.what, "reported": case.reported},
+                "torch": verdict(case, torch, device, expected),
+                "ours": verdict(case, customops, device, expected),
+            }
         )
-        inputs = "the report's" if case.reported else "ours"
-        rows.append(f"| {links} | {case.what} | {inputs} | {theirs} | {ours} |")
-    return "\n".join(
-        [
-            f"## {environment(device)}",
-            "",
-            f"Not right: torch {wrong['torch']} of {len(CASES)}, customops {wrong['ours']}.",
-            "",
-            "| issue | what | input | torch, compiled | customops, compiled |",
-            "|---|---|---|---|---|",
-            *rows,
-            "",
-        ]
-    )
+    return {**environment(device), "date": datetime.date.today().isoformat(), "cases": cases}
 
 
 def write(path: Path) -> None:
-    old = path.read_text() if path.exists() else ""
-    sections = {part.splitlines()[0]: part for part in re.split(r"^(?=## )", old, flags=re.M)[1:]}
+    old = json.loads(path.read_text())["environments"] if path.exists() else []
+    sections = {(part["torch"], part["device"]): part for part in old}
     for device in ("cpu", "cuda")[: 1 + torch.cuda.is_available()]:
         part = section(device)
-        sections[part.splitlines()[0]] = part
-    parts = [INTRODUCTION, *(sections[heading].rstrip() + "\n" for heading in sorted(sections))]
-    path.write_text("\n".join(parts))
+        sections[part["torch"], part["device"]] = part
+    figures = {"environments": [sections[key] for key in sorted(sections)]}
+    path.write_text(json.dumps(figures, indent=1) + "\n")
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("document", type=Path)
-    write(parser.parse_args().document)
+    parser.add_argument("figures", type=Path)
+    write(parser.parse_args().figures)

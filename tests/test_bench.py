@@ -90,17 +90,61 @@ WRONG_CONVOLUTIONS = (
     + [f"conv2d_scale_min (1, 3, 8, 8) dim=1 {how}" for how in WRONG_CONVOLUTIONS],
 )
 def test_what_is_no_case(text, capsys):
-    """The error says what it was, and what one looks like or takes."""
+    """The error says in a line what it was, and what one looks like or takes."""
+    with pytest.raises(SystemExit) as status:
+        bench.main(["--case", text])
+    (error,) = capsys.readouterr().err.splitlines()
+    assert status.value.code == 2 and f"--case: {text!r}: " in error
+    assert "invalid literal" not in error
+
+
+@pytest.mark.parametrize(
+    "text, why",
+    [
+        ("conv2d_scale_min (2, 3)", "it is not like 'conv2d_scale_min (8, 64, 56, 56) dim=1"),
+        ("argmax (2, 3)", "it is not like 'argmax (64, 1000) dim=-1 float32'"),
+        (
+            "sum (3,) dim=0",
+            "there are argmin, argmax, min, max, scale_min, scale_max, softmax_max,",
+        ),
+        ("sum (3,) dim=0", "conv2d_scale_min, conv2d_scale_max"),
+        ("min (3,) dim=None", "min needs a dim: only argmin and argmax take dim=None"),
+        ("argmin (3, 4) dim=None mask=kept", "mask=kept needs a dim"),
+        ("softmax_max (3,) dim=0 int8", "softmax_max needs a floating dtype, not int8"),
+        ("argmax (3,) dim=0 int8 nan", "nan needs a floating dtype, not int8"),
+        ("scale_min (3,) dim=0 mask=full", "scale_min takes no mask= and no index="),
+        ("argmax (300,) dim=0 index=uint8", "uint8 cannot hold every index of 300 elements"),
+        ("argmin (3,) dim=1", "dim 1 is out of range for 1 sizes"),
+        ("argmin (0,) dim=0", "a size is 0"),
+        ("argmin (3,) dim=0 channels_last", "channels_last needs four sizes"),
+        ("conv2d_scale_min (1, 3, 8, 8) dim=1 kernel=9", "a kernel of 9 does not fit an image of"),
+        ("conv2d_scale_min (1, 3, 8, 8) dim=1 stride=0", "stride must be at least 1"),
+        ("conv2d_scale_min (1, 3, 8, 8) dim=2", "only dim=1, the channels"),
+        ("conv2d_scale_min (1, 3, 8, 8) dim=1 int8", "a convolution needs a floating dtype"),
+    ],
+)
+def test_why_it_is_no_case(text, why, capsys):
     with pytest.raises(SystemExit):
         bench.main(["--case", text])
-    error = capsys.readouterr().err.splitlines()[-1]
-    assert "--case" in error and "'" in error and "invalid literal" not in error
+    assert why in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("seconds", ["-1", "nan", "inf", "long"])
+def test_what_is_no_time(seconds, capsys):
+    with pytest.raises(SystemExit) as status:
+        bench.main(["--seconds", seconds])
+    (error,) = capsys.readouterr().err.splitlines()
+    assert status.value.code == 2 and f"{seconds!r} is no number of seconds" in error
 
 
 @pytest.mark.parametrize(
     "text, like",
     [
         ("argmax (3,4) dim=1", "argmax (3, 4) dim=1 float32"),
+        (
+            "conv2d_scale_max (1, 3, 2, 2) dim=1 kernel=1",
+            "conv2d_scale_max (1, 3, 2, 2) dim=1 float32 filters=128 kernel=1",
+        ),
         (
             "conv2d_scale_max (1, 3, 8, 8) dim=1 kernel=1 benchmark",
             "conv2d_scale_max (1, 3, 8, 8) dim=1 float32 filters=128 kernel=1 benchmark",
@@ -291,9 +335,10 @@ def test_a_peer_that_does_not_run_a_case_says_why(tmp_path):
 def test_an_input_larger_than_memory_is_skipped(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(bench.measure, "available_bytes", lambda device: 10)
     status, figures = run(tmp_path, "--peers", "torch")
-    assert status == 0
+    assert status == 2
     assert figures["cases"][0]["skipped"] == "not enough memory"
-    out = capsys.readouterr().out
+    out, error = capsys.readouterr()
+    assert error.splitlines()[-1] == "no case was measured: not enough memory"
     assert "| argmax (4, 4) dim=1 float32 host, " in out
     assert "not measured: argmax (4, 4) dim=1 float32 host: not enough memory" in out
 
@@ -593,7 +638,7 @@ def test_a_case_that_torch_refuses_is_skipped(tmp_path, monkeypatch):
 
     monkeypatch.setattr(peers, "reference", refuse)
     status, figures = run_random(tmp_path, "--cases", "1")
-    assert status == 0
+    assert status == 2  # nothing was measured
     assert figures["cases"][0]["skipped"] == "RuntimeError: torch cannot"
 
 

@@ -1,5 +1,7 @@
 """Programs that torch.compile was reported to get wrong are right with our operators."""
 
+import json
+
 import corpus
 import pytest
 import torch
@@ -31,12 +33,20 @@ def test_a_wrong_index_is_noticed():
     assert not corpus.same(right[:1], right)
 
 
-def test_the_document_keeps_other_environments(tmp_path, monkeypatch):
-    document = tmp_path / "correctness.md"
-    document.write_text("# Old\n\n## torch 1, old GPU\n\nkept\n\n## torch 2, here\n\nreplaced\n")
-    monkeypatch.setattr(corpus, "section", lambda device: f"## torch 2, here\n\n{device} again\n")
-    corpus.write(document)
-    text = document.read_text()
-    assert text.startswith(corpus.INTRODUCTION) and "# Old" not in text
-    assert "## torch 1, old GPU\n\nkept\n" in text and "replaced" not in text
-    assert text.count("## torch 2, here") == 1 and "again" in text
+def test_the_file_keeps_other_environments(tmp_path, monkeypatch):
+    path = tmp_path / "correctness.json"
+    kept = {"torch": "1", "device": "old GPU", "cases": ["kept"]}
+    here = {"torch": "2", "device": "here"}
+    path.write_text(json.dumps({"environments": [kept, {**here, "cases": ["replaced"]}]}))
+    monkeypatch.setattr(corpus, "section", lambda device: {**here, "cases": ["again"]})
+    corpus.write(path)
+    found = json.loads(path.read_text())["environments"]
+    assert found == [kept, {**here, "cases": ["again"]}]
+
+
+def test_a_section_has_every_case(monkeypatch):
+    monkeypatch.setattr(corpus, "CASES", corpus.CASES[:2])
+    monkeypatch.setattr(corpus, "verdict", lambda case, op, *_: "wrong" if op is torch else "right")
+    section = corpus.section("cpu")
+    assert section["torch"] == torch.__version__ and section["device"].startswith("CPU (")
+    assert [(case["torch"], case["ours"]) for case in section["cases"]] == [("wrong", "right")] * 2

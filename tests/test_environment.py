@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+import customops
 from customops import libraries
 
+PACKAGE = Path(customops.__file__).parent
 ROOT = Path(__file__).parent.parent
 CALL = "import torch; x = torch.rand(3 << 20); print(torch.ops.reduceops.argmax(x, 0).item())"
 WITHOUT_PYTHON = f"import torch; torch.ops.load_library({str(libraries.cpu.path)!r}); {CALL}"
@@ -33,6 +35,35 @@ def test_values_that_are_not_taken(name, takes):
         last = done.stderr.strip().splitlines()[-1:]
         assert done.returncode == 1 and last and last[0].startswith(error), done.stderr
         assert all(word in last[0] for word in (name, '"mmx"', *takes)), last
+
+
+def report(**variables):
+    command = [sys.executable, "-m", "customops"]
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", **variables}
+    return subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("broken", ["absent", "no library"])
+def test_the_report_says_why_nothing_is_loaded(broken, tmp_path):
+    if broken == "no library":
+        (tmp_path / "libreduceops.so").write_text("")
+    done = report(REDUCEOPS_LIBRARY_DIR=str(tmp_path))
+    lines = dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
+    assert done.returncode == 1 and done.stderr == "", done.stderr
+    assert {"customops", "torch", "python", "platform"} <= set(lines)
+    assert str(tmp_path) in lines["not"]
+
+
+def test_the_report_without_torch(tmp_path):
+    (tmp_path / "torch.py").write_text("raise ImportError('there is no torch')")
+    done = report(PYTHONPATH=f"{tmp_path}:{PACKAGE.parent}")
+    assert done.returncode == 1 and done.stderr == "", done.stderr
+    assert "there is no torch" in done.stdout
+
+
+def test_an_import_that_fails_is_an_error_elsewhere(tmp_path):
+    done = run("import customops", REDUCEOPS_LIBRARY_DIR=str(tmp_path))
+    assert done.returncode == 1 and done.stdout == "" and "ImportError" in done.stderr
 
 
 HUGE_PAGES = """

@@ -23,7 +23,9 @@ SUPPORTED = (
 EMPTY_DIM_1 = "cannot reduce over dim 1, which has size 0 (input shape [2, 0, 3])"
 OUT_OF_RANGE = "dim {} is out of range for a {}-d tensor (valid: {} to {})"
 TOO_MANY_DIMS = "a tensor of {} dims is not supported (at most 64)"
-NOT_FLOATING = "self must be a floating-point tensor (float16, bfloat16, float32, float64), got {}"
+NOT_FLOATING = (
+    "the input must be a floating-point tensor (float16, bfloat16, float32, float64), got {}"
+)
 
 # (input shape, dim, exception of customops.*, text)
 FOR_EVERY_OP = [
@@ -420,11 +422,17 @@ def test_bytes_are_no_dims(spec):
 @pytest.mark.parametrize("spec", [s for s in OPS if not s.dims], ids=str)
 def test_where_one_dim_is_taken(spec):
     x = torch.ones(2, 3)
-    for dim, takes, got in (([0], ONE_DIM, "list"), (None, "an int", "None")):
-        text = f"reduceops::{spec.name}: dim must be {takes}, got {got}"
-        refuses(text, spec.function, x, *spec.arguments(dim, False))
+    prefix = f"reduceops::{spec.name}: dim must be"
+    refuses(f"{prefix} {ONE_DIM}, got list", spec.function, x, *spec.arguments([0], False))
+    of_all = {
+        "min": "given; for the smallest of all elements use torch.min(input)",
+        "max": "given; for the largest of all elements use torch.max(input)",
+        "softmax_max": "given",
+    }
+    text = f"{prefix} {of_all.get(spec.name, 'an int, got None')}"
+    refuses(text, spec.function, x, *spec.arguments(None, False))
     if not spec.leading:
-        refuses(f"reduceops::{spec.name}: dim must be an int, got None", spec.function, x)
+        refuses(text, spec.function, x)
 
 
 @each_op

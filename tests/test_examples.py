@@ -196,12 +196,21 @@ def test_demo(device):
     command = [sys.executable, "-m", "compile_examples", "--device", device, "--batch", "1"]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert run.returncode == 0, run.stdout + run.stderr
-    table, more = run.stdout.split("\n\n")[1:]
+    *tables, more = run.stdout.split("\n\n")
     listed = [line.split()[0] for line in more.splitlines()[1:]]
     assert listed == [*PROGRAMS, *MORE_PROGRAMS]
-    rows = [line.split() for line in table.splitlines()[1:]]
-    expected = [(name(example), "yes") for example in EXAMPLES for _ in ("eager", "compile")]
-    assert [(row[0], row[-1]) for row in rows] == expected
+    rows = [line.split() for table in tables for line in table.splitlines()]
+    right = [row[0] for row in rows if row[-1] == "yes"]
+    programs = ["greedy_decoding", "kmeans", "segmentation", "segmentation_channels_last"]
+    expected = [*map(name, EXAMPLES), *programs]
+    assert right == [model for model in expected for _ in ("eager", "compile")]
+
+
+def test_demo_fails_where_a_program_does(monkeypatch, capsys):
+    wrong = lambda x, dim: torch.argmax(x, dim) * 0  # noqa: E731
+    monkeypatch.setattr(customops, "argmax", wrong)
+    assert not demo.run_program("greedy_decoding", "cpu")
+    assert "the tokens are not those of torch" in capsys.readouterr().out
 
 
 def test_the_demo_names_every_program():
@@ -212,11 +221,6 @@ def test_the_demo_names_every_program():
     assert names == {*PROGRAMS, *MORE_PROGRAMS}
 
 
-SMALL = {
-    "greedy_decoding": "--batch 2 --tokens 4 --vocabulary 500 --layers 1",
-    "kmeans": "--points 300 --centroids 20 --width 8 --steps 3",
-    "segmentation": "--batch 2 --classes 5 --size 33",
-}
 each_program = pytest.mark.parametrize("name", PROGRAMS)
 
 
@@ -245,7 +249,7 @@ def test_a_client_that_fails_says_what_came_first(monkeypatch, capsys):
 @each_program
 def test_program(name, device, capsys):
     program = importlib.import_module(f"compile_examples.{name}")
-    program.main(["--device", device, *SMALL[name].split()])
+    program.main(["--device", device, *demo.SMALL[name].split()])
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     rows = [row for row in rows if row and row[0].startswith(name)]
     layouts = 2 if name == "segmentation" else 1
@@ -260,7 +264,7 @@ def test_program_raises_where_results_differ(name, monkeypatch):
     monkeypatch.setattr(customops, "argmin", last)
     monkeypatch.setattr(customops, "argmax", last)
     with pytest.raises(AssertionError, match="eager: .* not those of torch"):
-        program.main(["--device", "cpu", *SMALL[name].split()])
+        program.main(["--device", "cpu", *demo.SMALL[name].split()])
 
 
 DECODING = "--batch 2 --tokens 4 --vocabulary 500 --layers 1".split()
@@ -337,6 +341,7 @@ def example_of(model, new):
 @pytest.mark.parametrize("new, status", [(Largest, 0), (Smallest, 1)])
 def test_demo_fails_where_results_differ(new, status, monkeypatch, capsys):
     monkeypatch.setattr(demo, "EXAMPLES", (example_of(Largest, new),))
+    monkeypatch.setattr(demo, "PROGRAMS", {})
     monkeypatch.setattr(demo, "MODES", {"eager": lambda model: model})
     assert demo.main(["--device", "cpu"]) == status
     assert ("NO" in capsys.readouterr().out) == bool(status)

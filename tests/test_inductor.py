@@ -17,6 +17,7 @@ from torch._inductor.decomposition import select_decomp_table
 import customops
 from customops import inductor
 from customops._register import caches
+from customops.inductor.rewrite import RewriteReductions
 
 DTYPES = (torch.bool, *data.INTEGERS[:5], *data.FLOATS)
 
@@ -31,7 +32,7 @@ class Rewriting:
     """A backend that runs the graphs that Inductor would get, after the pass and uncompiled."""
 
     def __init__(self, min_elements=0):
-        self.rewriting = inductor.RewriteReductions(min_elements, ())
+        self.rewriting = RewriteReductions(min_elements, ())
         self.called = []
 
     def __call__(self, graph_module, inputs):
@@ -341,7 +342,7 @@ def test_cached_graphs_are_listed(device):
 def test_modes(mode):
     merged = options(mode=mode, max_autotune_gemm=True)
     ours = merged.pop("post_grad_custom_post_pass")
-    assert isinstance(ours, inductor.RewriteReductions)
+    assert isinstance(ours, RewriteReductions)
     modes = torch._inductor.list_mode_options(mode) if mode else {}
     assert merged == {**modes, "max_autotune_gemm": True}
 

@@ -245,7 +245,7 @@ def test_the_packet_finds_the_overload():
     ]
 
 
-PLACE = "mask must be a strided tensor on the device of self"
+PLACE = "mask must be a strided tensor on the device of the input"
 # (shape, dim, options, text); a shape may be a tensor
 ERRORS = [
     ((3, 4), 1, {"mask": torch.ones(3, 4)}, "mask must be a bool tensor, got float32"),

@@ -557,7 +557,8 @@ def test_another_walk_than_the_usual_one_must_be_cheaper_by_the_margin():
 
 
 def test_the_table_of_candidates_says_which_is_taken():
-    header, first, *rest = explain(empty(128, 4096, 4095), 1).splitlines()
+    legend, header, first, *rest = explain(empty(128, 4096, 4095), 1).splitlines()
+    assert "GPU" in legend and "5 % cheaper" in legend and len(legend) <= 120
     assert header.split() == ["walk", "predicted", "blocks", "threads", "parts", "cluster"]
     assert first.startswith("bulk_columns") and first.endswith("taken, usual") and len(rest) == 1
 

@@ -711,7 +711,7 @@ def check_dtensor_modes(rank, world, device):
     assert_same(replicated(_ops.argmax.dims(sharded, [0, 1])), (reference.argmax(x),))
     with pytest.raises(IndexError, match="argmax: dim 2 is out of range"):
         customops.argmax(sharded, 2)
-    with pytest.raises(RuntimeError, match="scale_min: self must be a floating-point tensor"):
+    with pytest.raises(RuntimeError, match="scale_min: the input must be a floating-point tensor"):
         customops.scale_min(distribute_tensor(x.int(), sharded.device_mesh, [Shard(1)]), 2.0)
     empty = distribute_tensor(x[:, :0], sharded.device_mesh, [Shard(1)])
     with pytest.raises(IndexError, match="dim 1, which has size 0"):

@@ -25,6 +25,12 @@ def test_this_torch_has_everything():
     assert [name for name in _torch_private.missing() if not SOMETIMES_MISSING.get(name)] == []
 
 
+def test_the_report_lists_what_is_felt():
+    """Of torch as it is published, nothing: a healthy installation looks like one."""
+    felt = _torch_private.felt()
+    assert not [name for name in felt if name != "torch_exception_get_what_without_backtrace"]
+
+
 def test_the_cuda_library_needs_more(monkeypatch):
     def of_cuda():
         return [name for name in _torch_private.symbols() if name.startswith("_ZN2at4cuda")]

@@ -1,6 +1,7 @@
 """Times the operators beside their peers and checks every result.
 
-The exit status is 1 if a result of ours is wrong, and 2 for arguments that make no sense.
+The exit status is 1 if a result of ours is wrong, and 2 for arguments that make no sense, or if no
+case could be measured.
 """
 
 import argparse
@@ -30,7 +31,7 @@ RANDOM, COMPILED = "random", "compiled"
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m customops.bench", description=__doc__)
+    parser = report.Parser(prog="python -m customops.bench", description=__doc__)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--suite", choices=(*cases.SUITES, RANDOM, COMPILED), default="sweep")
     parser.add_argument(
@@ -66,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--seconds",
-        type=float,
+        type=report.seconds,
         help="for each contender and case (default: 1; random: 0.01)",
     )
     parser.add_argument("--json", metavar="FILE", help="write every figure")
@@ -124,7 +125,7 @@ def _case(text: str) -> cases.Case | Strided:
     try:
         return kind.parse(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+        raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
 
 
 def _default_peers() -> str:
@@ -181,7 +182,7 @@ def _check_options(options: argparse.Namespace, parser: argparse.ArgumentParser)
     if options.plot and Path(options.plot).suffix not in (".png", ".svg"):
         parser.error("--plot: a name that ends in .png or .svg")
     if options.plot and importlib.util.find_spec("matplotlib") is None:
-        parser.error("--plot needs matplotlib: pip install 'customops[bench]'")
+        parser.error("--plot needs matplotlib: pip install matplotlib")
 
 
 def _check_random_options(options: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
@@ -334,7 +335,11 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def report_wrong(rows: list[dict]) -> int:
-    """The exit status: 1 if a case that ran has no right result of ours."""
+    """The exit status: 1 if a case that ran has no right result of ours, 2 if none ran."""
+    if not any(row["contenders"] for row in rows):
+        why = "; ".join(dict.fromkeys(row.get("skipped", "?") for row in rows))
+        print(f"no case was measured: {why}", file=sys.stderr)
+        return 2
     wrong = False
     for row in rows:
         for name in (peers.OURS, peers.OPERATOR):

@@ -5,6 +5,7 @@ import math
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -19,6 +20,7 @@ DTYPES = {
 }
 OPS = ("argmin", "argmax", "min", "max", "scale_min", "scale_max")
 SOFTMAX = "softmax_max"
+CONVOLUTIONS = ("conv2d_scale_min", "conv2d_scale_max")  # see convolutions.py
 LAYOUTS = ("contiguous", "channels_last", "transposed")
 DATA = ("random", "sorted", "reversed", "constant", "nan")
 TIMINGS = ("auto", "graph", "host")
@@ -40,6 +42,9 @@ class Case:
     index: str = "int64"  # of INDEX_DTYPES
     group: str = ""  # the line of a scaling plot
 
+    OPERATORS: ClassVar[tuple[str, ...]] = (*OPS, SOFTMAX)
+    EXAMPLE: ClassVar[str] = "argmax (64, 1000) dim=-1 float32"
+
     def __str__(self) -> str:
         said = [f"{self.op} {self.shape} dim={self.dim} {self.dtype}"]
         for value, usual in ((self.layout, "contiguous"), (self.data, "random")):
@@ -52,18 +57,25 @@ class Case:
     @classmethod
     def parse(cls, text: str) -> "Case":
         """The case that is written so: `argmax (2, 21, 64, 64) dim=1 float32 channels_last`. All
-        but the operator, the shape and the dim has a default. Raises ValueError."""
+        but the operator, the shape and the dim has a default. Raises ValueError, which says why."""
+        return cls.read(text).checked()
+
+    @classmethod
+    def read(cls, text: str) -> "Case":
+        """The same, whether the operator takes it or not."""
         shape = r"\((\d+(?: *, *\d+)* *,?)\)"
         head = re.fullmatch(rf"(\w+) {shape} dim=(-?\d+|None)((?: [\w=]+)*)", text.strip())
         if not head:
-            raise ValueError(f"{text!r} is not like 'argmax (64, 1000) dim=-1 float32'")
-        if head[1] not in (*OPS, SOFTMAX):
-            known = ", ".join((*OPS, SOFTMAX))
-            raise ValueError(f"{text!r}: there is no operator {head[1]!r}; there are {known}")
+            raise ValueError(f"it is not like {cls.EXAMPLE!r}")
+        if head[1] not in cls.OPERATORS:
+            known = ", ".join((*OPS, SOFTMAX, *CONVOLUTIONS))
+            raise ValueError(f"there is no operator {head[1]!r}; there are {known}")
         shape = tuple(int(size) for size in head[2].split(",") if size.strip())
         dim = None if head[3] == "None" else int(head[3])
-        if dim is not None and not -len(shape) <= dim < len(shape) or 0 in shape:
-            raise ValueError(f"{text!r}: dim is out of range, or a size is 0")
+        if 0 in shape:
+            raise ValueError("a size is 0, and there is nothing to time")
+        if dim is not None and not -len(shape) <= dim < len(shape):
+            raise ValueError(f"dim {dim} is out of range for {len(shape)} sizes")
         options = {}
         known = {"dtype": DTYPES, "layout": LAYOUTS, "data": DATA, "timing": TIMINGS}
         known |= {
@@ -74,16 +86,16 @@ class Case:
             kind = next((kind for kind, words in known.items() if word in words), None)
             if kind is None:
                 words = "; ".join(f"{name}: {', '.join(words)}" for name, words in known.items())
-                raise ValueError(f"{text!r}: {word!r} is not known. There are {words}")
+                raise ValueError(f"{word!r} is not known. There are {words}")
             if kind in options:
-                raise ValueError(f"{text!r}: {word!r} is a second {kind}")
+                raise ValueError(f"{word!r} is a second {kind}")
             options[kind] = word.removeprefix(f"{kind}=")
-        case = cls(head[1], shape, dim, **options)
-        if case.layout == "channels_last" and len(shape) != 4:
-            raise ValueError(f"{text!r}: channels_last needs four sizes")
-        if not case.makes_sense():
-            raise ValueError(f"{text!r}: the operator does not take this")
-        return case
+        return cls(head[1], shape, dim, **options)
+
+    def checked(self) -> "Case":
+        if problem := self.problem():
+            raise ValueError(problem)
+        return self
 
     @property
     def scaled(self) -> bool:
@@ -129,16 +141,23 @@ class Case:
         """Of a right result, relative: what is computed is rounded somewhere."""
         return 4 * torch.finfo(DTYPES[self.dtype]).eps if self.op == SOFTMAX else 0.0
 
-    def makes_sense(self) -> bool:
-        if self.dim is None and (self.mask == "kept" or not self.op.startswith("arg")):
-            return False
-        if (self.mask or self.index != "int64") and (self.scaled or self.op == SOFTMAX):
-            return False
+    def problem(self) -> str:
+        """Why the operator does not take this; empty if it does."""
+        only_floats = self.scaled or self.op == SOFTMAX
+        if self.layout == "channels_last" and len(self.shape) != 4:
+            return "channels_last needs four sizes"
+        if self.dim is None and not self.op.startswith("arg"):
+            return f"{self.op} needs a dim: only argmin and argmax take dim=None"
+        if self.dim is None and self.mask == "kept":
+            return "mask=kept needs a dim, in which the mask has size 1"
+        if only_floats and self.has_options:
+            return f"{self.op} takes no mask= and no index="
+        if not DTYPES[self.dtype].is_floating_point and (only_floats or self.data == "nan"):
+            return f"{self.op if only_floats else 'nan'} needs a floating dtype, not {self.dtype}"
         extent = math.prod(self.shape) if self.dim is None else self.shape[self.dim]
         if extent > torch.iinfo(getattr(torch, self.index)).max + 1:
-            return False
-        floating = DTYPES[self.dtype].is_floating_point
-        return floating or not (self.scaled or self.op == SOFTMAX or self.data == "nan")
+            return f"{self.index} cannot hold every index of {extent} elements"
+        return ""
 
     def make_input(self, device: str) -> Tensor:
         """The same input every time, of the case's layout."""
@@ -200,7 +219,7 @@ def select(
         for op in (ops or (case.op,))
     }
     wanted = [case for case in cases if not only or any(text in str(case) for text in only)]
-    return [case for case in wanted if case.makes_sense()]
+    return [case for case in wanted if not case.problem()]
 
 
 def _seeds(device: str, free_bytes: int) -> Iterator[Case]:

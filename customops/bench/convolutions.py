@@ -2,16 +2,16 @@
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 import customops
 
-from .cases import DTYPES, SCALE, SUITES, Case
+from .cases import CONVOLUTIONS, DTYPES, SCALE, SUITES, Case
 from .peers import OURS, Contender, Unavailable
 
 SUITE = "fused"
@@ -20,10 +20,6 @@ APART = "apart"
 COMPILED = {"compile": None, "autotune": "max-autotune-no-cudagraphs"}
 PEERS = (APART, "torch", *COMPILED)
 NUMBER = re.compile(r" (filters|kernel|stride|padding)=(\d+)")
-TAKES = (
-    "a convolution takes random data of four sizes, dim=1, filters, kernel and stride from 1 on, "
-    "and a padding with which the kernel fits"
-)
 
 
 @dataclass(frozen=True)
@@ -37,6 +33,9 @@ class Convolution(Case):
     tf32: bool = True  # of float32, whether tensor cores may round its elements
     benchmark: bool = False  # torch.backends.cudnn.benchmark
 
+    OPERATORS: ClassVar[tuple[str, ...]] = CONVOLUTIONS
+    EXAMPLE: ClassVar[str] = "conv2d_scale_min (8, 64, 56, 56) dim=1 float32 filters=64 kernel=3"
+
     def __str__(self) -> str:
         said = [f"{super().__str__()} filters={self.filters} kernel={self.kernel}"]
         said += [f"stride={self.stride}"] * (self.stride != 1)
@@ -47,7 +46,7 @@ class Convolution(Case):
 
     @classmethod
     def parse(cls, text: str) -> "Convolution":
-        """The case that is written so. Raises ValueError."""
+        """The case that is written so. Raises ValueError, which says why."""
         words = text.strip()
         options: dict[str, Any] = {}
         for name, word, value in (("benchmark", " benchmark", True), ("tf32", " no TF32", False)):
@@ -55,23 +54,30 @@ class Convolution(Case):
             words = words.removesuffix(word)
         for name, value in NUMBER.findall(words):
             options[name] = int(value)
-        like = Case.parse(NUMBER.sub("", words).replace("conv2d_", "", 1))
-        case = cls(f"conv2d_{like.op}", like.shape, like.dim, like.dtype, like.layout, **options)
-        if not (case.makes_sense() and like.is_plain and like.scaled):
-            raise ValueError(f"{text!r}: {TAKES}")
-        return case
+        return replace(cls.read(NUMBER.sub("", words)), **options).checked()
 
     @property
     def tolerance(self) -> float:
         """Of sums in another order, of elements that may be rounded to TF32."""
         return 2e-3 if self.dtype == "float32" else 2e-2
 
-    def makes_sense(self) -> bool:
-        if not self.op.startswith("conv2d_") or len(self.shape) != 4 or self.dim != 1:
-            return False
-        fits = min(self.shape[2:]) + 2 * self.padding >= self.kernel
-        positive = min(self.filters, self.kernel, self.stride) > 0
-        return fits and positive and DTYPES[self.dtype].is_floating_point
+    def problem(self) -> str:
+        if self.op not in CONVOLUTIONS:  # by --op
+            return f"{self.op} is not a convolution"
+        if len(self.shape) != 4:
+            return "a convolution needs four sizes: images, channels, height, width"
+        if self.dim != 1:
+            return "of a convolution only dim=1, the channels, can be timed"
+        if not DTYPES[self.dtype].is_floating_point:
+            return f"a convolution needs a floating dtype, not {self.dtype}"
+        if not self.is_plain or self.has_options:
+            return "a convolution takes random data and no options"
+        for name in ("filters", "kernel", "stride"):
+            if getattr(self, name) < 1:
+                return f"{name} must be at least 1"
+        if min(self.shape[2:]) + 2 * self.padding < self.kernel:
+            return f"a kernel of {self.kernel} does not fit an image of {self.shape[2:]}"
+        return ""
 
     def set_up(self) -> None:
         """Tells torch how to convolve, until the next case."""

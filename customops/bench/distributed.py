@@ -228,7 +228,7 @@ def _numbers(text: str) -> list[int]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = report.Parser(
         prog="torchrun --nproc-per-node N -m customops.bench.distributed",
         description=__doc__.splitlines()[0],
     )

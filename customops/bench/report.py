@@ -8,6 +8,7 @@ gives something less), `workspace_bytes` (at the peak, besides input and output)
 Ratios are times of a peer over ours: above 1, ours is faster.
 """
 
+import argparse
 import codecs
 import ctypes
 import datetime
@@ -24,7 +25,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO
+from typing import NoReturn, TextIO
 
 import torch
 
@@ -41,6 +42,24 @@ LEGEND = (
     "measured read bandwidth (limit). ratio: the fastest right peer's time over ours.\n"
     "† wrong result. ‡ finds something less, not compared with. – see --json for the reason."
 )
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in a line, without all of the options before it."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: error: {message} (--help lists the options)\n")
+
+
+def seconds(text: str) -> float:
+    """Of an option: how long to measure."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds from 0 on")
+    return number
 
 
 def use_plain_characters() -> None:

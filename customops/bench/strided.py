@@ -54,7 +54,7 @@ class Strided:
             case._check()
         except (ValueError, TypeError, SyntaxError) as error:
             example = cls("argmax", (64, 1000), (2000, 2), 0, "float32", 1)
-            raise ValueError(f"{text!r} is not like {example}: {error}") from None
+            raise ValueError(f"it is not like {example}: {error}") from None
         return case
 
     def _check(self) -> None:

@@ -5,7 +5,6 @@ a process for each value; one that makes them faster in the geometric mean is ke
 The exit status is 1 if a result is wrong.
 """
 
-import argparse
 import json
 import os
 import subprocess
@@ -119,10 +118,12 @@ def show(tuning: Tuning, rows: list[tuple]) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     constants = cuda_constants()
-    parser = argparse.ArgumentParser(prog="python -m customops.bench.tune", description=__doc__)
+    parser = report.Parser(prog="python -m customops.bench.tune", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(constants)}")
     parser.add_argument("--only", action="append", metavar="TEXT", help="as of customops.bench")
-    parser.add_argument("--seconds", type=float, default=0.1, help="for each case and value")
+    parser.add_argument(
+        "--seconds", type=report.seconds, default=0.1, help="for each case and value"
+    )
     options = parser.parse_args(arguments)
     report.use_plain_characters()
     if unknown := set(options.names) - set(constants):

@@ -1,6 +1,7 @@
 """The public functions, for a shard of each rank; what one rank can see is wrong."""
 
 from functools import partial
+from typing import Any
 from weakref import ref
 
 import torch
@@ -16,10 +17,11 @@ from .exchange import is_traced, reduce_in_eager_mode, reduce_shard
 from .links import link_of, links
 from .pairs import check_place
 
-_ProcessGroup, _member = dist.ProcessGroup, dist.GroupMember
+_ProcessGroup = dist.ProcessGroup
+_member = dist.GroupMember
 _is_compiling = torch.compiler.is_dynamo_compiling
 is_transformed = _torch_private.is_transformed
-Group = _ProcessGroup | None
+Group = dist.ProcessGroup | None
 
 
 def argmin(
@@ -125,7 +127,8 @@ def min(
         >>> customops.distributed.min(shard, 1).values
         tensor([1., 0.])
     """
-    return ValuesIndices(*_reduce("min", input, dim, keepdim, group, offset, False, False))
+    found: Any = _reduce("min", input, dim, keepdim, group, offset, False, False)
+    return ValuesIndices(*found)
 
 
 def max(
@@ -156,7 +159,8 @@ def max(
         >>> customops.distributed.max(shard, 1).indices
         tensor([0, 1])
     """
-    return ValuesIndices(*_reduce("max", input, dim, keepdim, group, offset, True, False))
+    found: Any = _reduce("max", input, dim, keepdim, group, offset, True, False)
+    return ValuesIndices(*found)
 
 
 def enable_symmetric_memory(group: Group = None, *, timeout: float = 600.0) -> bool:

@@ -10,11 +10,12 @@ import types
 
 from .._register import caches
 from .choice import PREFERENCES
-from .rewrite import RewriteReductions, inductor_options, left_alone, rewrites
+from .rewrite import inductor_options, left_alone, rewrites
 
-__all__ = ["RewriteReductions", "inductor_options", "left_alone", "prefer", "rewrites"]
+__all__ = ["inductor_options", "left_alone", "prefer", "rewrites"]
 
 prefer = "auto"
+"""What the operators of graphs become that are compiled from now on: "auto", "loop" or "kernel"."""
 
 
 class _Checked(types.ModuleType):

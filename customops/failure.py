@@ -1,0 +1,30 @@
+"""What `python -m customops` prints where the package cannot be imported: a bug report, too.
+
+Python imports a package before its `__main__`, so an error of the import would come first.
+"""
+
+import platform
+import sys
+
+from .version import __version__
+
+
+def is_asked_for() -> bool:
+    """Whether this is the import before `python -m customops`."""
+    return sys.argv[:1] == ["-m"] and sys.orig_argv[-len(sys.argv)].endswith(str(__package__))
+
+
+def report(error: ImportError) -> str:
+    """The versions, and why nothing is loaded."""
+    torch = sys.modules.get("torch")  # it may be what cannot be imported
+    libraries = sys.modules.get(f"{__package__}.libraries")
+    lines = [
+        ("customops", __version__),
+        ("torch", getattr(torch, "__version__", "cannot be imported")),
+        ("python", platform.python_version()),
+        ("platform", platform.platform()),
+    ]
+    if libraries:
+        lines.append(("cpu library", str(libraries.cpu.path)))
+    lines.append(("not loaded", str(error)))
+    return "\n".join(f"{label:<14}{value}" for label, value in lines)
