@@ -2,8 +2,6 @@
 // each runs until it waits for others; one block, or cluster of blocks, comes after the other.
 #pragma once
 
-#include <ucontext.h>
-
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -18,6 +16,8 @@
 #include <new>
 #include <thread>
 #include <vector>
+
+#include "context.h"
 
 #define __device__
 #define __global__
@@ -168,16 +168,13 @@ class Block {
     alive_ = static_cast<unsigned>(threads_.size());
     for (Thread& thread : threads_) {
       thread.done = false;
-      getcontext(&thread.context);
-      thread.context.uc_stack = {thread.stack.get(), 0, kStackBytes};
-      thread.context.uc_link = &scheduler_;
-      makecontext(&thread.context, enter, 0);
+      thread.context.start(thread.stack.get(), kStackBytes, enter);
     }
     while (alive_ > 0) {
       const uint64_t before = progress_;
       for (threadIdx.x = 0; threadIdx.x < threads_.size(); ++threadIdx.x) {
         Thread& thread = threads_[threadIdx.x];
-        if (!thread.done) swapcontext(&scheduler_, &thread.context);
+        if (!thread.done && !thread.waits()) thread.context.go_on();
       }
       if (alive_ > 0) Cluster::current().yield(progress_ != before);
     }
@@ -190,7 +187,11 @@ class Block {
   // Until what others do has come true.
   template <class F>
   static void wait_until(F&& is_true) {
-    while (!is_true()) swapcontext(&current_->threads_[threadIdx.x].context, &current_->scheduler_);
+    if (is_true()) return;
+    Thread& thread = current_->threads_[threadIdx.x];
+    thread.awaited = &is_true;
+    thread.has_come_true = [](void* awaited) { return (*static_cast<F*>(awaited))(); };
+    thread.context.pause();
   }
   static void count_progress() { ++current_->progress_; }
 
@@ -198,15 +199,15 @@ class Block {
   template <class T, class F>
   static auto exchange(T x, F&& use) {
     Warp& warp = current_->warps_[threadIdx.x / 32];
-    std::memcpy(&warp.lanes[threadIdx.x % 32], &x, sizeof x);
+    // The lanes' next values go elsewhere; those after them cannot come before all have read these.
+    uint64_t* const lanes = warp.lanes[warp.turns[threadIdx.x % 32]++ % 2];
+    std::memcpy(&lanes[threadIdx.x % 32], &x, sizeof x);
     warp.meeting.wait(32);
-    const auto result = use([&](uint32_t lane) {
+    return use([&](uint32_t lane) {
       T of_lane;
-      std::memcpy(&of_lane, &warp.lanes[lane], sizeof of_lane);
+      std::memcpy(&of_lane, &lanes[lane], sizeof of_lane);
       return of_lane;
     });
-    warp.meeting.wait(32);
-    return result;
   }
 
   // The cluster's barrier, which the calling thread comes to and goes on from.
@@ -222,10 +223,18 @@ class Block {
  private:
   static constexpr size_t kStackBytes = 128 << 10;
   struct Thread {
-    ucontext_t context;
+    Context context;
     std::unique_ptr<char[]> stack;
     bool done;
     uint64_t arrival;
+    void* awaited;
+    bool (*has_come_true)(void*) = nullptr;
+
+    bool waits() {
+      if (has_come_true && !has_come_true(awaited)) return true;
+      has_come_true = nullptr;
+      return false;
+    }
   };
   struct Meeting {
     unsigned arrived = 0;
@@ -246,16 +255,20 @@ class Block {
   };
   struct Warp {
     Meeting meeting;
-    uint64_t lanes[32];
+    uint64_t lanes[2][32];
+    uint8_t turns[32] = {};
   };
 
   static void enter() {
+    Context& context = current_->threads_[threadIdx.x].context;
+    context.entered();
     (*current_->kernel_)();
     current_->threads_[threadIdx.x].done = true;
     count_progress();
     Cluster::current().thread_ended();
     // Those at a barrier do not wait for threads that have ended.
     if (--current_->alive_ > 0) current_->all_.end(current_->alive_);
+    context.leave();
   }
 
   static inline std::vector<std::unique_ptr<char[]>> stacks_;  // that no block uses
@@ -263,7 +276,6 @@ class Block {
   std::vector<Thread> threads_;
   std::vector<Warp> warps_;
   Meeting all_, some_;
-  ucontext_t scheduler_;
   const std::function<void()>* kernel_;
   unsigned alive_;
   uint64_t progress_ = 0;
