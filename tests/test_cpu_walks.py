@@ -1,5 +1,6 @@
 """The seams of the CPU kernels: vectors, passes, blocks, tiles and folds; see docs/cpu.md."""
 
+import dataclasses
 import functools
 import math
 from concurrent.futures import ThreadPoolExecutor
@@ -7,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import data
 import numpy as np
 import pytest
+import reference
 import torch
 from opspec import OPS, assert_same, check
 from reference import bits
@@ -231,8 +233,56 @@ def with_denormals_as_zero(threads, f):
     return result
 
 
+def zeros(spec, shape, dtype, seed):
+    """Of both signs and in about half of all places; elsewhere what they beat, and a few NaNs."""
+    generator = torch.Generator().manual_seed(seed)
+    beaten = 1.0 if ("min" in spec.name) == (not spec.leading or spec.leading[0] > 0) else -1.0
+    pool = torch.tensor([0.0, -0.0, beaten, beaten]).to(dtype)
+    x = data.take(pool, shape, generator)
+    are_nan = torch.rand(shape, generator=generator) < 0.01
+    bits(x)[are_nan] = bits(data.take(data.nans(dtype), (int(are_nan.sum()),), generator))
+    return x
+
+
+def with_zeros(spec, dtype):
+    """Where a tile is one block or several, of neighbours, gathered with gaps or without, folded,
+    or of fewer columns than lanes; and rows."""
+    for rows in (1, 2, 3, 8, 9, 19, 64, 300):
+        for columns in (5, 64, 70, 4097):
+            yield zeros(spec, (rows, columns), dtype, rows), 0
+            yield zeros(spec, (rows, columns + 20), dtype, rows)[:, :columns], 0
+        yield zeros(spec, (3, 20, 30, rows), dtype, rows).permute(0, 3, 1, 2), 1
+        yield zeros(spec, (50, rows, 40), dtype, rows)[..., ::2], 1
+        yield zeros(spec, (50, rows, 40), dtype, rows)[..., :9], 1
+        yield zeros(spec, (1100, rows), dtype, rows), 1
+    yield zeros(spec, (7001, 3), dtype, 0), 0
+
+
+@each_op_and((*FLOATS, *data.FLOAT8))
+def test_zeros_of_both_signs(spec, dtype):
+    """The first of them is the value, with its sign, wherever that is to be had from."""
+    scales = (2.0, -1.5, -1e-30) if spec.leading else (None,)
+    for scale in scales:
+        scaled = dataclasses.replace(spec, leading=(scale,)) if scale else spec
+        for x, dim in with_zeros(scaled, dtype):
+            check(scaled, x, dim)
+
+
+@pytest.mark.parametrize("name", ["min", "max"])
+@pytest.mark.parametrize("dtype", (*FLOATS, *data.FLOAT8), ids=str)
+def test_zeros_of_both_signs_under_a_mask(name, dtype):
+    spec = next(spec for spec in OPS if spec.name == name)
+    for x, dim in with_zeros(spec, dtype):
+        mask = torch.rand(x.shape, generator=torch.Generator().manual_seed(1)) < 0.7
+        found = getattr(customops, name)(x, dim, mask=mask)
+        expected = reference.extreme_masked(name, x, mask, dim)
+        assert_same(found, expected, context=(x.shape, x.stride()))
+
+
 @each_op_and((torch.float32, torch.float64))
-@pytest.mark.parametrize("shape, dim", [((300_000,), 0), ((200_001, 3), 0), ((3, 200_001), 1)])
+@pytest.mark.parametrize(
+    "shape, dim", [((300_000,), 0), ((200_001, 3), 0), ((3, 200_001), 1), ((3, 20_001), 0)]
+)
 def test_denormals_that_count_as_zero(spec, dtype, shape, dim, alone):
     """The answer is torch's on one thread, whatever the number of threads."""
     tiny = torch.finfo(dtype).tiny
@@ -242,8 +292,8 @@ def test_denormals_that_count_as_zero(spec, dtype, shape, dim, alone):
 
     def work():
         for y in (x, unaligned(x), stepped):
-            reference = functools.partial(spec.torch, y, *arguments)
-            expected = with_denormals_as_zero(1, reference)
+            torchs = functools.partial(spec.torch, y, *arguments)
+            expected = with_denormals_as_zero(1, torchs)
             for threads in (1, 2, 3):
                 call = functools.partial(spec.op, y, *arguments)
                 result = with_denormals_as_zero(threads, call)

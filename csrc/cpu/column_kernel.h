@@ -39,12 +39,13 @@ struct ColumnLimits {
 template <class Element>
 struct ColumnKernel : Lanes<Element>, ColumnLimits<typename Element::Key> {
   using Vectors = Lanes<Element>;
+  using typename Vectors::Bits;
   using typename Vectors::Index;
   using typename Vectors::Key;
   using typename Vectors::Lane;
   using typename Vectors::V;
   using Number = std::make_unsigned_t<Key>;  // of a row in its block, from 1, in a lane
-  using Vectors::element, Vectors::kFloats, Vectors::kLanes;
+  using Vectors::element, Vectors::kFloats, Vectors::kLanes, Vectors::kNarrowFloats;
 
   using Limits = ColumnLimits<Key>;
   using Limits::kAhead, Limits::kBlock, Limits::kMostPitch, Limits::kRows, Limits::kTile;
@@ -56,13 +57,26 @@ struct ColumnKernel : Lanes<Element>, ColumnLimits<typename Element::Key> {
     Lane* lane;
     Number* at;
   };
+  // The rows of a tile that is one block and at least a vector wide; of others it is null.
+  struct Block {
+    const Key* rows;
+    int64_t pitch, count;
+  };
   struct Bests {
     alignas(kVectorBytes) Lane lane[kTile + kLanes];
     alignas(kVectorBytes) Number at[kTile + kLanes];  // 0: not in this block
+    Block block;                                      // of narrow floats
     Part from(int64_t column) { return {lane + column, at + column}; }
   };
 
+  const bool knows_zeros = !kFloats || !flushes();  // else a denormal has become one
+
   explicit ColumnKernel(Element element) : Vectors{element} {}
+
+  // Floats keep the first of equals, and with it the sign of a zero.
+  REDUCEOPS_INLINE Bits elements(V lanes, Bits& unsure) const {
+    return Vectors::elements(lanes, unsure, knows_zeros);
+  }
 
   // Which lanes win against the best: a NaN against any number.
   static REDUCEOPS_INLINE auto beats(V v, V best) {
@@ -255,6 +269,42 @@ struct ColumnKernel : Lanes<Element>, ColumnLimits<typename Element::Key> {
       for (int64_t c = 0; c < width; ++c) results[c] = at(c);
     } else {
       for (int64_t c = 0; c < width; ++c) results[c] = bests.at[c] ? at(c) : results[c];
+    }
+  }
+
+  // The value of an element; what scales 16-bit floats is long.
+  REDUCEOPS_SMALL Key value(Key bits) const { return element.value(bits); }
+
+  // Reads the elements of narrow floats again whose bits their bests do not tell: signs of zeros,
+  // which may be many, by vectors where they are in the first rows; what is left one by one. (As in
+  // results(), numbers may be later.)
+  REDUCEOPS_NOINLINE void read_again(int64_t width, const Bests& bests, Key* values) const {
+    const auto [rows, pitch, count] = bests.block;
+    const int64_t first_rows = least<int64_t>(count, kRows);
+    constexpr Key kSign = std::numeric_limits<Key>::min();
+    const Bits sign = Bits{} + value(0);  // of the scale
+    for (int64_t next = 0; next < width; next += kLanes) {
+      const int64_t c = least(next, width - kLanes);
+      const V best = get<V>(bests.lane + c);
+      Bits left{};
+      elements(best, left);
+      if (!any(left)) continue;
+      const Index at = get<Index>(bests.at + c);
+      Bits found = get<Bits>(values + c);
+      Bits zeros = reinterpret_cast<Bits>(best == Vectors::all(element.order.bias));
+      left &= ~zeros;
+      for (int64_t u = 0; u < first_rows && (u != 1 || any(zeros)); ++u) {
+        const Bits here = reinterpret_cast<Bits>(at == static_cast<Number>(u + 1)) & zeros;
+        found = here ? (get<Bits>(rows + u * pitch + c) ^ sign) & kSign : found;
+        zeros &= ~here;
+      }
+      left |= zeros;
+      put(values + c, found);
+      for (uint64_t lanes = bits_of_mask(left) & kOneBit<Key>; lanes; lanes &= lanes - 1) {
+        const int64_t i = c + std::countr_zero(lanes) / (kBitsPerByte * int64_t(sizeof(Key)));
+        const int64_t u = least<int64_t>(bests.at[i], count) - 1;
+        values[i] = value(get<Key>(rows + u * pitch + i));
+      }
     }
   }
 };

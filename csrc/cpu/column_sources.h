@@ -111,6 +111,7 @@ class StoredColumns {
     int64_t most(int64_t rows) const { return gather_.most(rows); }
     void begin(int64_t start, int64_t count) { gather_.begin(start, count); }
     const Key* next() { return gather_.next(); }
+    const Key* row(int64_t u) const { return gather_.row(u); }
     IndexOf results(int64_t) const { return {gather_.indices()}; }
     int64_t lanes() const { return gather_.lanes(); }
     // Null where they are the first ones.
@@ -330,6 +331,7 @@ class MaskedColumns {
       }
     }
     const Key* next() { return source_.gather_.next(); }
+    const Key* row(int64_t u) const { return source_.gather_.row(u); }
     IndexOf results(int64_t) const { return {source_.gather_.indices()}; }
     int64_t lanes() const { return source_.gather_.lanes(); }
     static const int32_t* lane_of_columns() { return nullptr; }

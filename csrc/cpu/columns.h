@@ -166,14 +166,21 @@ struct Columns : Walk<Element> {
     const bool waits = !r.indices && !job.candidates && !r.mask && rows.most(stop - j) == stop - j;
     kernel.tile(rows, width, j, stop, bests, waits ? nullptr : results);
     if (!waits) return true;
-    if (!unsure(width, bests)) return false;
+    if ((Kernel::kNarrowFloats && bests.block.rows) || !unsure(width, bests)) return false;
     kernel.results(rows, j, static_cast<typename Kernel::Number>(stop - j), width, bests, results,
                    true);
     return true;
   }
 
+  // Whether a best does not tell the bits of its value.
+  bool is_unsure(Lane best) const {
+    if constexpr (Kernel::kFloats) return best != best || (best == 0 && !kernel.knows_zeros);
+    Key value;
+    return !element.value_of_key(best, value);
+  }
+
   // Writes the values of columns whose bests these are; reads them again only where the best does
-  // not tell their bits.
+  // not tell their bits: those of a block by vectors.
   REDUCEOPS_NOINLINE void write_values(int64_t first, int64_t width, const Bests& bests,
                                        const int64_t* indices, Key* values) const {
     typename Kernel::Bits unsure{};
@@ -188,12 +195,13 @@ struct Columns : Walk<Element> {
       }
     }
     if (!any(unsure)) return;
-    Cursor column(r.groups.axes, 0, first);
-    for (int64_t c = 0; c < width; ++c, column.next()) {
-      Key value;
-      if (element.value_of_key(kernel.key(bests.lane[c]), value)) continue;
-      values[c] = element.value(this->read(column.place(), indices[c]));
+    if constexpr (Kernel::kNarrowFloats) {
+      if (bests.block.rows) return kernel.read_again(width, bests, values);
     }
+    Cursor column(r.groups.axes, 0, first);
+    for (int64_t c = 0; c < width; ++c, column.next())
+      if (is_unsure(bests.lane[c]))
+        values[c] = kernel.value(this->read(column.place(), indices[c]));
   }
 
   REDUCEOPS_NOINLINE void store_candidates(int64_t first, int64_t width, int64_t part,
@@ -230,9 +238,13 @@ struct Columns : Walk<Element> {
       int64_t* indices = in_place && !streams ? wide_indices(r, to) : nullptr;
       if (!indices) indices = local;
       const bool folds = rows > 1 && stop - j >= rows;
+      if constexpr (Kernel::kNarrowFloats) bests.block.rows = nullptr;
       if (gathers || (!folds && width < kLanes && !Source::kTakesNarrow)) {
         typename Source::Gathered gathered(source, first, width, kLanes);
         const int32_t* lane = gathered.lane_of_columns();
+        if (Kernel::kNarrowFloats && !lane && width >= kLanes &&
+            gathered.most(stop - j) == stop - j)
+          bests.block = {gathered.row(0), gathered.row(1) - gathered.row(0), stop - j};
         tile(gathered, gathered.lanes(), j, stop, bests, lane ? local : indices);
         for (int64_t c = 0; lane && c < width; ++c) {
           bests.lane[c] = bests.lane[lane[c]];
@@ -245,6 +257,10 @@ struct Columns : Walk<Element> {
           folded(source, first, base, width, rows, j, stop, bests, local, indices);
         } else {
           typename Source::InPlace neighbours(source, base, reduced, j, first, {1, width, width});
+          const int64_t pitch = reduced.dim[0].stride;
+          if (Kernel::kNarrowFloats && reduced.count == 1 && width >= kLanes &&
+              neighbours.most(stop - j) == stop - j)
+            bests.block = {base + j * pitch, pitch, stop - j};
           found = tile(neighbours, width, j, stop, bests, indices);
         }
         // From positions of the walk to result indices.

@@ -93,6 +93,10 @@ REDUCEOPS_INLINE int first(uint64_t lanes) {
   return std::countr_zero(lanes);
 }
 
+// One bit of those that a lane has in a mask.
+template <class T>
+constexpr uint64_t kOneBit = ~uint64_t(0) / ((uint64_t(2) << (kBitsPerByte * sizeof(T) - 1)) - 1);
+
 // By memcpy: tensors may be unaligned.
 template <class V, class T>
 REDUCEOPS_INLINE V get(const T* p) {

@@ -177,12 +177,15 @@ struct Lanes {
     }
   }
 
-  // The elements in these lanes, scaled; true in `unsure` where a lane does not tell: a zero may
-  // have either sign, a NaN any bits.
-  REDUCEOPS_INLINE Bits elements(V lanes, Bits& unsure) const {
+  // The elements in these lanes, scaled; true in `unsure` where a lane does not tell: a NaN may
+  // have any bits, and a zero either sign, unless floats are known to be those of the first of
+  // equals.
+  REDUCEOPS_INLINE Bits elements(V lanes, Bits& unsure, bool knows_zeros = false) const {
     const Order<Key> order = element.order;
     if constexpr (kFloats) {
-      unsure |= reinterpret_cast<Bits>((lanes == 0) | (lanes != lanes));
+      const Bits zeros = Bits{} + Key(knows_zeros ? 0 : -1);
+      unsure |= reinterpret_cast<Bits>(lanes != lanes);
+      unsure |= reinterpret_cast<Bits>(lanes == 0) & zeros;
       return reinterpret_cast<Bits>(lanes * (order.flip < 0 ? Lane(-1) : Lane(1)));
     } else if constexpr (std::is_same_v<Element, Plain<Key, false>>) {
       return lanes ^ order.flip;

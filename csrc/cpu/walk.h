@@ -22,6 +22,12 @@ constexpr __attribute__((always_inline)) T least(T a, T b) {
   return b < a ? b : a;
 }
 
+// Whether denormals count as zero for the calling thread.
+REDUCEOPS_SMALL inline bool flushes() {
+  volatile float smallest = std::numeric_limits<float>::min();  // else the compiler computes
+  return smallest / 2 == 0;
+}
+
 // A walk's own T, uninitialised, in the memory of the calling thread.
 template <class T>
 T& in_scratch() {
