@@ -455,7 +455,7 @@ def test_one_of_two_results(dtype, device, monkeypatch):
     [((7, 100), "min"), ((3, 100, 50), "max"), ((2, 600, 1024), "min"), ((2048, 600), "max")],
 )
 def test_a_value_alone(shape, end, device):
-    """The sign of the first zero; and no buffer is written in place of another."""
+    """The sign of the first zero; and on a GPU no buffer is written in place of another."""
     operator = getattr(customops, end)
 
     def function(x, y):
@@ -466,7 +466,8 @@ def test_a_value_alone(shape, end, device):
         inputs = operands(shape, device, kind)
         if code is None:
             actual, (code,) = run_and_get_code(compiled, *inputs)
-            assert "in_out_ptr" not in code and not look_at(code)[0]
+            assert device == "cpu" or "in_out_ptr" not in code
+            assert not look_at(code)[0]
         else:
             actual = compiled(*inputs)
         opspec.assert_same(actual, function(*inputs), opspec.ANY_NAN, kind)
