@@ -32,7 +32,7 @@ clients: build .venv/clients
 	$(BIN)/python -m compile_examples.clients
 
 test: lint build .venv/tools
-	$(BIN)/python -m pytest -n auto tests
+	$(BIN)/python -m pytest -n auto --dist worksteal tests
 
 lint: .venv/lint .venv/tools
 	$(BIN)/ruff check

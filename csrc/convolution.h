@@ -174,7 +174,7 @@ inline Geometry check_conv2d(const char* op, const Conv2dArguments& call) {
                                  g.padding, g.dilation, call.groups);
   g.batched = ndim == 4;
   g.dim = check_dim(op, call.dim, ndim) + !g.batched;
-  check_extent(op, uint64_t(1) << (g.dim - !g.batched), ndim, g.shape.data() + !g.batched);
+  if (g.dim == 0) check_extent(op, 1, ndim, input.sizes());  // of the others none is empty
   return g;
 }
 

@@ -40,6 +40,11 @@ def pytest_configure(config):
             raise pytest.UsageError(f"REDUCEOPS_REQUIRE_{what} is set, and {missing}")
 
 
+def pytest_collection_modifyitems(items):
+    """The longest test comes first, lest one of several workers is left alone with it."""
+    items.sort(key=lambda item: item.path.stem != "test_cuda_on_cpu")
+
+
 @pytest.fixture(params=DEVICES)
 def device(request):
     return request.param

@@ -182,8 +182,10 @@ def test_other_names_and_types_of_arguments(name):
 def test_an_empty_batch(name, device):
     x, w, b = make((0, 4, 8, 8), (6, 4, 3, 3), device)
     assert getattr(customops, name)(x, w, b, SCALE).shape == (0, 1, 6, 6)
-    with pytest.raises(IndexError, match="cannot reduce over dim 0, which has size 0"):
-        getattr(customops, name)(x, w, b, SCALE, dim=0)
+    text = r"cannot reduce over dim 0, which has size 0 \(input shape \[0, 4, 8, 8\]\)"
+    for device in (x.device, "meta"):
+        with pytest.raises(IndexError, match=text):
+            getattr(customops, name)(x.to(device), w.to(device), b.to(device), SCALE, dim=0)
 
 
 # (what is wrong, the exception of customops.*, text); `ones` makes tensors of one device and dtype

@@ -35,8 +35,9 @@ struct Job {
 #define REDUCEOPS_OF_ISA(name) REDUCEOPS_NAME(name, REDUCEOPS_ISA)
 
 struct Kernels {
-  // Items [begin, end) of the plan; item i is part i % parts of unit i / parts. The thread's
-  // scratch (scratch.h) is there, but for rows without a mask, which use none.
+  // Items [begin, end) of the plan; item i is part i % parts of unit i / parts, or where it goes by
+  // parts, part i / units of unit i % units. The thread's scratch (scratch.h) is there, but for
+  // rows without a mask, which use none.
   void (*run)(const Job& job, int64_t begin, int64_t end);
   // Combines the candidates of outputs [begin, end) and writes the results.
   void (*combine)(const Job& job, int64_t begin, int64_t end);
