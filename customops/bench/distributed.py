@@ -301,4 +301,8 @@ def _run(options: argparse.Namespace, modes: list[str], device, arguments: list[
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    status = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Without the end of Python, at which a thread of gloo that still holds a tensor would abort.
+    os._exit(status)
