@@ -267,19 +267,25 @@ def write_cpu(ninja, flags: list[str], libs: list[str], sanitize: str, release: 
     library = Library(ninja, "libreduceops", compiler, compiler, [] if release else None, True)
     kernels = ROOT / "csrc/cpu/kernels.cpp"
     sources = {*ROOT.glob("csrc/*.cpp"), *ROOT.glob("csrc/cpu/*.cpp")} - {kernels}
+    unaligned = [
+        "-fno-align-functions",
+        "-fno-align-jumps",
+    ]  # only loops gain from where they begin
     # The linker keeps an inline function's first copy, for all users: not one that is made small,
     # nor one for an instruction set that the machine may lack.
     small = {source for source in sources if source.stem in RARELY_RUN}
     for source in sorted(sources - small) + sorted(small):
-        library.compile(source, [*flags, "-Os"] if source in small and not sanitize else flags)
+        sized = (
+            ["-Os"] if source in small else ["-fno-tree-vectorize", "-fno-peel-loops", *unaligned]
+        )
+        library.compile(source, flags if sanitize else [*flags, *sized])
     # GCC's own headers of vector instructions make it warn of what they leave undefined on purpose.
     flags += ["-Wno-uninitialized", "-Wno-maybe-uninitialized"]
     # Loads stay in the order of the source, which is that of memory: hardware prefetches no other.
     flags += ["-fno-schedule-insns2"]
     # They throw nothing: the tables that say how to unwind them would be a twentieth of the bytes.
     flags += ["-fno-exceptions", "-fno-asynchronous-unwind-tables"]
-    # Only loops gain from where they begin.
-    flags += ["-fno-align-functions", "-fno-align-jumps"]
+    flags += unaligned
     flags += ["-ffunction-sections"] * release  # which csrc/link_order.py orders
     for isa, march in ISAS.items():  # the oldest first, for the same reason
         library.compile(kernels, [*flags, f"-DREDUCEOPS_ISA={isa}", *march], f".{isa}")
@@ -407,9 +413,13 @@ class AnyPython(bdist_wheel):
             files = [(file, archive.read(file)) for file in archive.infolist()]
         try:  # what `make dist` installs: a slow search, for smaller archives of the same format
             from zopfli import ZipFile
+
+            options = {"block_splitting_max": 0}  # as many blocks as pay
         except ImportError:
             from zipfile import ZipFile
-        with ZipFile(wheel, "w") as archive:  # smaller by what setuptools does not ask for
+
+            options = {}
+        with ZipFile(wheel, "w", **options) as archive:  # smaller than setuptools asks for
             for file, contents in files:
                 archive.writestr(file, contents, zipfile.ZIP_DEFLATED, 9)
 

@@ -45,7 +45,7 @@ struct ColumnKernel : Lanes<Element>, ColumnLimits<typename Element::Key> {
   using typename Vectors::Lane;
   using typename Vectors::V;
   using Number = std::make_unsigned_t<Key>;  // of a row in its block, from 1, in a lane
-  using Vectors::element, Vectors::kFloats, Vectors::kLanes, Vectors::kNarrowFloats;
+  using Vectors::element, Vectors::kFloats, Vectors::kLanes;
 
   using Limits = ColumnLimits<Key>;
   using Limits::kAhead, Limits::kBlock, Limits::kMostPitch, Limits::kRows, Limits::kTile;
@@ -57,6 +57,8 @@ struct ColumnKernel : Lanes<Element>, ColumnLimits<typename Element::Key> {
     Lane* lane;
     Number* at;
   };
+  // Of narrow floats, whose keys do not tell the sign of a zero. (Not for the oldest machines.)
+  static constexpr bool kKeepsBlock = Vectors::kNarrowFloats && kVectorBytes > 16;
   // The rows of a tile that is one block and at least a vector wide; of others it is null.
   struct Block {
     const Key* rows;

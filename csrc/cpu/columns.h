@@ -166,7 +166,7 @@ struct Columns : Walk<Element> {
     const bool waits = !r.indices && !job.candidates && !r.mask && rows.most(stop - j) == stop - j;
     kernel.tile(rows, width, j, stop, bests, waits ? nullptr : results);
     if (!waits) return true;
-    if ((Kernel::kNarrowFloats && bests.block.rows) || !unsure(width, bests)) return false;
+    if ((Kernel::kKeepsBlock && bests.block.rows) || !unsure(width, bests)) return false;
     kernel.results(rows, j, static_cast<typename Kernel::Number>(stop - j), width, bests, results,
                    true);
     return true;
@@ -195,7 +195,7 @@ struct Columns : Walk<Element> {
       }
     }
     if (!any(unsure)) return;
-    if constexpr (Kernel::kNarrowFloats) {
+    if constexpr (Kernel::kKeepsBlock) {
       if (bests.block.rows) return kernel.read_again(width, bests, values);
     }
     Cursor column(r.groups.axes, 0, first);
@@ -238,12 +238,11 @@ struct Columns : Walk<Element> {
       int64_t* indices = in_place && !streams ? wide_indices(r, to) : nullptr;
       if (!indices) indices = local;
       const bool folds = rows > 1 && stop - j >= rows;
-      if constexpr (Kernel::kNarrowFloats) bests.block.rows = nullptr;
+      if constexpr (Kernel::kKeepsBlock) bests.block.rows = nullptr;
       if (gathers || (!folds && width < kLanes && !Source::kTakesNarrow)) {
         typename Source::Gathered gathered(source, first, width, kLanes);
         const int32_t* lane = gathered.lane_of_columns();
-        if (Kernel::kNarrowFloats && !lane && width >= kLanes &&
-            gathered.most(stop - j) == stop - j)
+        if (Kernel::kKeepsBlock && !lane && width >= kLanes && gathered.most(stop - j) == stop - j)
           bests.block = {gathered.row(0), gathered.row(1) - gathered.row(0), stop - j};
         tile(gathered, gathered.lanes(), j, stop, bests, lane ? local : indices);
         for (int64_t c = 0; lane && c < width; ++c) {
@@ -258,7 +257,7 @@ struct Columns : Walk<Element> {
         } else {
           typename Source::InPlace neighbours(source, base, reduced, j, first, {1, width, width});
           const int64_t pitch = reduced.dim[0].stride;
-          if (Kernel::kNarrowFloats && reduced.count == 1 && width >= kLanes &&
+          if (Kernel::kKeepsBlock && reduced.count == 1 && width >= kLanes &&
               neighbours.most(stop - j) == stop - j)
             bests.block = {base + j * pitch, pitch, stop - j};
           found = tile(neighbours, width, j, stop, bests, indices);
