@@ -261,9 +261,9 @@ def with_zeros(spec, dtype):
 @each_op_and((*FLOATS, *data.FLOAT8))
 def test_zeros_of_both_signs(spec, dtype):
     """The first of them is the value, with its sign, wherever that is to be had from."""
-    scales = (2.0, -1.5, -1e-30) if spec.leading else (None,)
+    scales = (2.0, -1.5, -1e-30, -0.0) if spec.leading else (None,)
     for scale in scales:
-        scaled = dataclasses.replace(spec, leading=(scale,)) if scale else spec
+        scaled = spec if scale is None else dataclasses.replace(spec, leading=(scale,))
         for x, dim in with_zeros(scaled, dtype):
             check(scaled, x, dim)
 

@@ -123,6 +123,38 @@ def test_inputs_that_somebody_writes_to(shape, dim, dtype, kind, tmp_path):
             writer.kill()
 
 
+@pytest.mark.parametrize(
+    "scale, dtype",
+    [
+        *((scale, dtype) for scale in (None, 1.0) for dtype in data.FLOATS),
+        (None, torch.float8_e5m2),
+    ],
+)
+def test_values_that_somebody_writes_to(dtype, scale):
+    """A result is some element's: of zeros and negative numbers none is a negative zero."""
+    x, zero, negative = (torch.full((3, 8192), v).to(dtype) for v in (0.0, 0.0, -1.0))
+    minus_zero, done = reference.bits(torch.tensor(-0.0).to(dtype)), threading.Event()
+
+    def write():
+        while not done.is_set():
+            x.copy_(negative)
+            x.copy_(zero)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        end = time.monotonic() + 0.4
+        while time.monotonic() < end:
+            if scale is None:
+                found = torch.ops.reduceops.min(x, 0)[0]
+            else:
+                found = torch.ops.reduceops.scale_min(x, scale, 0)
+            assert not (reference.bits(found) == minus_zero).any()
+    finally:
+        done.set()
+        writer.join()
+
+
 def resident_bytes():
     with open("/proc/self/statm") as statm:
         return int(statm.read().split()[1]) * resource.getpagesize()

@@ -57,7 +57,8 @@ struct ColumnKernel : Lanes<Element>, ColumnLimits<typename Element::Key> {
     Lane* lane;
     Number* at;
   };
-  // Of narrow floats, whose keys do not tell the sign of a zero. (Not for the oldest machines.)
+  // Of narrow floats, whose keys do not tell the sign of a zero. (Not for the oldest machines,
+  // whose kernels are small and not fast.)
   static constexpr bool kKeepsBlock = Vectors::kNarrowFloats && kVectorBytes > 16;
   // The rows of a tile that is one block and at least a vector wide; of others it is null.
   struct Block {
@@ -277,30 +278,33 @@ struct ColumnKernel : Lanes<Element>, ColumnLimits<typename Element::Key> {
   // The value of an element; what scales 16-bit floats is long.
   REDUCEOPS_SMALL Key value(Key bits) const { return element.value(bits); }
 
-  // Reads the elements of narrow floats again whose bits their bests do not tell: signs of zeros,
-  // which may be many, by vectors where they are in the first rows; what is left one by one. (As in
-  // results(), numbers may be later.)
+  // Reads the elements of narrow floats again whose bits their bests do not tell: zeros, which may
+  // be many, by vectors where they are in the first rows; all others one by one. Somebody may write
+  // to the input meanwhile, so what is no zero any more is left to be read as it is, and numbers of
+  // rows have a bound.
   REDUCEOPS_NOINLINE void read_again(int64_t width, const Bests& bests, Key* values) const {
     const auto [rows, pitch, count] = bests.block;
-    const int64_t first_rows = least<int64_t>(count, kRows);
     constexpr Key kSign = std::numeric_limits<Key>::min();
-    const Bits sign = Bits{} + value(0);  // of the scale
+    const Bits sign = Bits{} + value(0);  // a zero with the sign of the scale
     for (int64_t next = 0; next < width; next += kLanes) {
       const int64_t c = least(next, width - kLanes);
-      const V best = get<V>(bests.lane + c);
+      const V best = get<V>(bests.lane + c), zero = Vectors::all(element.order.bias);
       Bits left{};
       elements(best, left);
       if (!any(left)) continue;
       const Index at = get<Index>(bests.at + c);
       Bits found = get<Bits>(values + c);
-      Bits zeros = reinterpret_cast<Bits>(best == Vectors::all(element.order.bias));
-      left &= ~zeros;
-      for (int64_t u = 0; u < first_rows && (u != 1 || any(zeros)); ++u) {
-        const Bits here = reinterpret_cast<Bits>(at == static_cast<Number>(u + 1)) & zeros;
-        found = here ? (get<Bits>(rows + u * pitch + c) ^ sign) & kSign : found;
-        zeros &= ~here;
+      const auto take = [&](int64_t u) {
+        const Bits row = get<Bits>(rows + u * pitch + c);
+        Bits here = reinterpret_cast<Bits>(at == static_cast<Number>(u + 1));
+        here &= reinterpret_cast<Bits>((best == zero) & (Vectors::of(row) == zero));
+        found = here ? (row ^ sign) & kSign : found;
+        left &= ~here;
+      };
+      take(0);
+      if (any(left)) {
+        for (int64_t u = 1; u < least<int64_t>(count, kRows); ++u) take(u);
       }
-      left |= zeros;
       put(values + c, found);
       for (uint64_t lanes = bits_of_mask(left) & kOneBit<Key>; lanes; lanes &= lanes - 1) {
         const int64_t i = c + std::countr_zero(lanes) / (kBitsPerByte * int64_t(sizeof(Key)));

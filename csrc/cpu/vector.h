@@ -145,7 +145,8 @@ struct Lanes {
 
   static REDUCEOPS_INLINE V all(Lane lane) { return V{} + lane; }
 
-  REDUCEOPS_INLINE V load(const Key* p) const { return level(load_unlevelled(p)); }
+  REDUCEOPS_INLINE V load(const Key* p) const { return of(get<Bits>(p)); }
+  REDUCEOPS_INLINE V of(Bits bits) const { return level(lanes(element, bits)); }
 
   // The same in two steps, of which the second may as well be taken after a minimum: it makes all
   // NaNs of narrow floats equal, which the first leaves in an order of their own.
