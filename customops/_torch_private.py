@@ -141,7 +141,7 @@ statically_known_true = _for_symbols(
 guard_or_false = _for_symbols("guard_or_false", "sizes that depend on data are errors when traced")
 check = _find(
     *("torch", "_check", lambda condition, message: _require(bool(condition), message)),
-    "calls with sizes that depend on data are errors when traced",
+    "a mask over sizes that depend on data is an error when traced",
 )
 make_wrapper_subclass = _find(
     *("torch", "Tensor._make_wrapper_subclass", _refuse("no exception can pass through C++")),

@@ -69,7 +69,7 @@ def as_scale(op: str, scale: Tensor, self: Tensor) -> Tensor:
         )
     if scale.device.type not in ("cpu", "cuda", self.device.type):
         raise RuntimeError(
-            f"reduceops::{op}: scale must be on the device of self, or on a CPU, "
+            f"reduceops::{op}: scale must be on the device of the input, or on a CPU, "
             f"got {scale.device.type}"
         )
     return scale.to(self.device) if self.device.type == "cpu" else scale
@@ -107,19 +107,12 @@ def wrap_dims(op: str, ndim: int, dims: int | Sequence[int] | None) -> list[int]
 
 def check_not_empty(op: str, shape: Sequence[int], dims: Sequence[int]) -> None:
     for dim in dims:
-        if dim >= len(shape):  # of a 0-d tensor
-            continue
-
-        def text(dim: int = dim) -> str:
-            return (
+        # A 0-d tensor has no size to look at; one that depends on data is the kernel's to check.
+        if dim < len(shape) and guard_or_false(shape[dim] == 0):
+            raise IndexError(
                 f"reduceops::{op}: cannot reduce over dim {dim}, which has size 0 "
                 f"(input shape {list(shape)})"
             )
-
-        if guard_or_false(shape[dim] == 0):
-            raise IndexError(text())
-        if isinstance(shape[dim], torch.SymInt):  # one that depends on data is checked in each run
-            _torch_private.check(shape[dim] != 0, text)
 
 
 def check_mask(op: str, mask: Tensor, self: Tensor) -> None:

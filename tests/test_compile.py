@@ -132,8 +132,22 @@ def test_an_unbacked_size_that_is_empty(spec, backend):
     x = data.make((6, 5), torch.float32, "smooth")
     with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
         compiled(x, torch.ones(6))
-        with pytest.raises(RuntimeError, match=r"Ne\(u0, 0\)"):
+        with pytest.raises((RuntimeError, IndexError), match="cannot reduce over dim 0, which has"):
             compiled(x, torch.zeros(6))
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=needs_compiler)])
+def test_a_branch_for_an_unbacked_size_that_is_empty(backend):
+    def function(x, keep):
+        rows = x[keep] * 2
+        any_left = lambda y: customops.argmin(y, 0)  # noqa: E731
+        return torch.cond(rows.shape[0] > 0, any_left, lambda y: y.sum().long() - 1, (rows,))
+
+    compiled = torch.compile(function, backend=backend, fullgraph=True)
+    x = torch.tensor([3.0, 1.0, 2.0])
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        assert compiled(x, x > 0).item() == 1
+        assert compiled(x, x > 9).item() == -1
 
 
 @each_differentiable_op

@@ -139,6 +139,8 @@ class Loop:
         self.order = Order(x.get_dtype(), largest)
         self.extent = sympy.prod([self.size[d] for d in self.dims])
         self.groups = sympy.prod([n for d, n in enumerate(self.size) if d not in self.dims])
+        if free_unbacked_symbols(self.extent) and not self._is_known_to_have_elements():
+            raise NoLoop("its extent depends on data, and a kernel says so where it is 0")
         limit = checks.INDEX_LIMITS[self.index_dtype]
         if index_dtype not in (None, INT64) and not self._is_at_most(limit):
             raise NoLoop("its extent may not fit the index_dtype")
@@ -656,6 +658,9 @@ class Loop:
         return least
 
     # What is known of it.
+
+    def _is_known_to_have_elements(self) -> bool:
+        return V.graph.sizevars.statically_known_leq(1, self.extent)
 
     def _is_at_most(self, limit: int) -> bool:
         return V.graph.sizevars.statically_known_leq(self.extent, limit)
