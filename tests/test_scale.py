@@ -136,7 +136,9 @@ def test_bad_scales(end, device):
     for scale in (torch.ones(2), torch.tensor(1), torch.tensor(1j)):
         with pytest.raises((RuntimeError, TypeError), match=f"reduceops::scale_{end}: scale must"):
             ours(end)(x, scale.to(device))
-    with pytest.raises(RuntimeError, match=f"scale_{end}: scale must be on the device of self"):
+    with pytest.raises(
+        RuntimeError, match=f"scale_{end}: scale must be on the device of the input"
+    ):
         ours(end)(x, torch.tensor(2.0, device="meta"))
     with pytest.raises(RuntimeError, match=f"reduceops::scale_{end}: got a sparse_coo float32"):
         ours(end)(x.to_sparse(), torch.tensor(2.0))
@@ -162,8 +164,21 @@ def test_an_operator_takes_no_other_types_with_a_tensor_for_its_scale(op, name, 
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore::DeprecationWarning")
 def test_traces(end):
-    """Of torch.jit and of torch.fx."""
-    function = lambda x: ours(end)(x, torch.tensor(-1.5))  # noqa: E731
-    for trace in (lambda f: torch.jit.trace(f, torch.ones(2, 3)), torch.fx.symbolic_trace):
-        x = data.make((4, 50), torch.float32, "smooth")
-        assert torch.equal(trace(function)(x), function(x))
+    """Of torch.jit, of torch.fx and of torch.func."""
+    operator = getattr(torch.ops.reduceops, f"scale_{end}")
+    convolution = getattr(torch.ops.reduceops, f"conv2d_scale_{end}")
+    x, image = data.make((4, 50), torch.float32, "smooth"), torch.randn(1, 2, 5, 5)
+    weight, scale = torch.randn(3, 2, 2, 2), torch.tensor(-1.5)
+    calls = [
+        (lambda x: ours(end)(x, scale), x),
+        (lambda x: operator(self=x, scale=scale), x),
+        (lambda w: convolution(image, w, None, scale), weight),
+        (lambda x: convolution(input=x, weight=weight, bias=None, scale=scale), image),
+    ]
+    for function, given in calls:
+        for trace in (
+            lambda f, x: torch.jit.trace(f, torch.ones_like(x)),
+            lambda f, x: torch.fx.symbolic_trace(f),
+            lambda f, x: torch.func.functionalize(f),
+        ):
+            assert torch.equal(trace(function, given)(given), function(given))

@@ -386,7 +386,8 @@ def _take_scales_that_are_no_numbers(op: str) -> None:
         )
 
     def of_tensors(input, weight, bias, scale, stride, padding, dilation, groups, dim, keepdim):
-        check(op, input, weight, bias, stride, padding, dilation, groups, dim)
+        if not torch.jit.is_tracing():  # where sizes are tensors
+            check(op, input, weight, bias, stride, padding, dilation, groups, dim)
         if isinstance(scale, Tensor):
             checks.as_scale(op, scale, input)
         convolved = torch.conv2d(input, weight, bias, stride, padding, dilation, groups)

@@ -12,42 +12,34 @@ import torch
 from torch import Tensor
 
 from .. import _torch_private, arguments, checks
-from . import unsupported
+from . import autograd, unsupported
 
 
 class _Gather(torch.autograd.Function):
     """torch.gather of one index for each group, which keeps the indices and not the input."""
 
-    generate_vmap_rule = True
-
     @staticmethod
-    def forward(self, dim, index):
-        return self.gather(dim, index)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        self, ctx.dim, index = inputs
-        ctx.shape = self.shape
+    def forward(ctx, self, dim, index):
+        ctx.dim, ctx.shape = dim, self.shape
         ctx.save_for_backward(index)
-        ctx.save_for_forward(index)
+        return self.gather(dim, index)
 
     @staticmethod
     def backward(ctx, grad):
         (index,) = ctx.saved_tensors
-        grad = torch.ops.aten.value_selecting_reduction_backward(
-            grad, ctx.dim, index, ctx.shape, True
-        )
-        return grad, None, None
-
-    @staticmethod
-    def jvp(ctx, tangent, *_):
-        (index,) = ctx.saved_tensors
-        return tangent.gather(ctx.dim, index)
+        return autograd.scatter(grad, index, ctx.shape, ctx.dim, True, False), None, None
 
 
 def _gather(self: Tensor, dim: int, index: Tensor) -> Tensor:
-    # A trace of torch.jit holds no Function.
-    return self.gather(dim, index) if torch.jit.is_tracing() else _Gather.apply(self, dim, index)
+    # Forward mode, transforms and a trace of torch.jit have rules for torch's operator.
+    if (
+        not (self.requires_grad and torch.is_grad_enabled())
+        or _torch_private.is_forward_mode()
+        or _torch_private.are_transforms_active()
+        or torch.jit.is_tracing()
+    ):
+        return self.gather(dim, index)
+    return _Gather.apply(self, dim, index)
 
 
 def _is_no_number(scale: object) -> bool:
@@ -83,14 +75,20 @@ def _constant(scale):
     return scale.detach() if isinstance(scale, Tensor) else scale
 
 
+def _has_proxy(arguments) -> bool:
+    """Whether torch.fx records the call."""
+    return any(isinstance(argument, torch.fx.Proxy) for argument in arguments)
+
+
 def take_no_numbers(op: str, position: int, scaled: Callable) -> None:
     """`scaled` is called where the argument scale, at that position, is a tensor or a symbol."""
 
     def choose_for(call: Callable) -> Callable:
         def choose(*args, **keywords):
             scale = args[position] if len(args) > position else keywords.get("scale")
-            is_proxy = args and isinstance(args[0], torch.fx.Proxy)  # whose calls are recorded
-            return (scaled if _is_no_number(scale) and not is_proxy else call)(*args, **keywords)
+            if not _is_no_number(scale) or _has_proxy((*args, *keywords.values())):
+                return call(*args, **keywords)
+            return scaled(*args, **keywords)
 
         return choose
 
