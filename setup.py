@@ -267,18 +267,15 @@ def write_cpu(ninja, flags: list[str], libs: list[str], sanitize: str, release: 
     library = Library(ninja, "libreduceops", compiler, compiler, [] if release else None, True)
     kernels = ROOT / "csrc/cpu/kernels.cpp"
     sources = {*ROOT.glob("csrc/*.cpp"), *ROOT.glob("csrc/cpu/*.cpp")} - {kernels}
-    unaligned = [
-        "-fno-align-functions",
-        "-fno-align-jumps",
-    ]  # only loops gain from where they begin
+    # Only loops gain from where they begin; and vectors are for kernels.
+    unaligned = ["-fno-align-functions", "-fno-align-jumps"]
+    plain = ["-fno-tree-vectorize", "-fno-peel-loops", *unaligned]
     # The linker keeps an inline function's first copy, for all users: not one that is made small,
     # nor one for an instruction set that the machine may lack.
     small = {source for source in sources if source.stem in RARELY_RUN}
     for source in sorted(sources - small) + sorted(small):
-        sized = (
-            ["-Os"] if source in small else ["-fno-tree-vectorize", "-fno-peel-loops", *unaligned]
-        )
-        library.compile(source, flags if sanitize else [*flags, *sized])
+        own = ["-Os"] if source in small else plain
+        library.compile(source, flags if sanitize else [*flags, *own])
     # GCC's own headers of vector instructions make it warn of what they leave undefined on purpose.
     flags += ["-Wno-uninitialized", "-Wno-maybe-uninitialized"]
     # Loads stay in the order of the source, which is that of memory: hardware prefetches no other.

@@ -15,7 +15,7 @@ try:
     from . import interpreter, libraries  # noqa: F401  (interpreter first, before torch)
 
     libraries.load()
-except ImportError as error:
+except (ImportError, OSError) as error:  # the second of a torch that lacks a library of CUDA
     if failure.is_asked_for():
         print(failure.report(error))
         sys.exit(1)

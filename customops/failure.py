@@ -11,10 +11,12 @@ from .version import __version__
 
 def is_asked_for() -> bool:
     """Whether this is the import before `python -m customops`."""
-    return sys.argv[:1] == ["-m"] and sys.orig_argv[-len(sys.argv)].endswith(str(__package__))
+    given = getattr(sys, "argv", [])  # which an embedded interpreter may lack
+    module = sys.orig_argv[-len(given) :][:1]
+    return given[:1] == ["-m"] and module in ([__package__], [f"-m{__package__}"])
 
 
-def report(error: ImportError) -> str:
+def report(error: Exception) -> str:
     """The versions, and why nothing is loaded."""
     torch = sys.modules.get("torch")  # it may be what cannot be imported
     libraries = sys.modules.get(f"{__package__}.libraries")

@@ -390,10 +390,10 @@ def scale_max(
 
 
 def _pair(kind: Any, found: Any) -> Any:
-    """Two results as the named tuple, also of a subclass or of a proxy of torch.fx."""
+    """Two results as the named tuple, those of a proxy of torch.fx too."""
     if isinstance(found, torch.fx.Proxy):
-        return kind(*(found[i] for i in range(2)))  # type: ignore[index]
-    return found if type(found) is kind else kind(*found)
+        return kind(found[0], found[1])  # type: ignore[index]
+    return kind(*found) if isinstance(found, (tuple, list)) else found
 
 
 _HAVE_OPTIONS = ("argmin", "argmax", "min", "max")

@@ -24,7 +24,7 @@ from typing import NamedTuple
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard
 
 import customops
@@ -267,9 +267,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace, modes: list[str], device, arguments: list[str]) -> int:
     world, first = dist.get_world_size(), dist.get_rank() == 0
-    # DTensor keeps its group for good. A group that is there at exit ends the process badly where a
-    # thread of gloo still holds a tensor (torch 2.13), so what comes last goes through another.
-    mesh = DeviceMesh.from_group(dist.new_group(), device.type)
+    mesh = init_device_mesh(device.type, (world,))
     direct = dist.new_group() if device.type == "cuda" else None
     if direct is not None and not distributed.enable_symmetric_memory(direct, timeout=60):
         direct = None
@@ -304,5 +302,6 @@ if __name__ == "__main__":
     status = main()
     sys.stdout.flush()
     sys.stderr.flush()
-    # Without the end of Python, at which a thread of gloo that still holds a tensor would abort.
+    # Not by Python's end, at which a thread of gloo that still holds a tensor aborts (torch 2.13):
+    # DTensor keeps a group, and so its threads, for good.
     os._exit(status)

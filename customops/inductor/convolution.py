@@ -4,6 +4,7 @@ has a kernel for that: Inductor calls a kernel for the convolution and writes it
 import ctypes
 import math
 import operator
+from typing import Any
 
 import torch
 from torch._subclasses import FakeTensor
@@ -48,11 +49,10 @@ def _rewrite(node: Node) -> str | None:
     product, scale = x, 1.0
     if x.target in (aten.mul.Tensor, aten.mul.Scalar) and not x.kwargs:
         x, scale = x.args
-    if not _is_alone(product) or not _is_alone(x) or type(scale) not in (int, float):
+    if not _is_alone(product) or not _is_alone(x):
         return None
-    if type(scale) is int and abs(scale) > 1 << 53:  # no float64
-        return None
-    if scale == 0 or not math.isfinite(scale):
+    scale = as_float(scale)
+    if scale is None or scale == 0 or not math.isfinite(scale):
         return None
     if x.target is not aten.convolution.default or x.kwargs or x.args[6]:  # transposed
         return None
@@ -63,7 +63,7 @@ def _rewrite(node: Node) -> str | None:
         return None
     input, weight, bias, stride, padding, dilation, _, _, groups = x.args
     target = getattr(ops, f"conv2d_scale_{end}").default
-    arguments = (input, weight, bias, float(scale), stride, padding, dilation, groups, 1, keepdim)
+    arguments = (input, weight, bias, scale, stride, padding, dilation, groups, 1, keepdim)
     with node.graph.inserting_before(node):
         new = node.graph.call_function(target, arguments)
     new.meta = {**node.meta, "val": result[0].meta["val"]}
@@ -74,6 +74,13 @@ def _rewrite(node: Node) -> str | None:
     shape = ", ".join(map(str, kind.shape))
     name = str(kind.dtype).removeprefix("torch.")
     return f"aten.convolution, {node.target} ({name}[{shape}] on cuda, dim=[1]) -> {target}"
+
+
+def as_float(number: Any) -> float | None:
+    """A number of a graph; None for what is no number, or an integer that no float64 is."""
+    if type(number) is int and abs(number) <= 1 << 53:
+        return float(number)
+    return number if type(number) is float else None
 
 
 def _is_alone(node: Node) -> bool:

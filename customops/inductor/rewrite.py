@@ -193,14 +193,12 @@ def _scale(node: Node) -> float | None:
     if node.target not in (aten.mul.Tensor, aten.mul.Scalar):
         return None
     x, scale = node.args
-    if not _is_tensor(x) or type(scale) not in (int, float):
+    if not _is_tensor(x):
         return None
     dtype = x.meta["val"].dtype
     if dtype not in checks.SCALABLE or node.meta["val"].dtype != dtype:
         return None
-    if type(scale) is int and abs(scale) > 1 << 53:  # no float64
-        return None
-    return float(scale)
+    return convolution.as_float(scale)
 
 
 def _is_tensor(argument: Any) -> bool:
