@@ -39,8 +39,8 @@ class Walk(enum.IntEnum):
     WHOLE_COLUMNS = 5
     SMALL = 6
     FILL = 7
-    EXCHANGE = 8
-    TILES = 9
+    TILES = 8
+    GATHER = 9
 
 
 @dataclass(frozen=True)
@@ -64,13 +64,18 @@ class CudaPlan:
     staged: bool
     contiguous: bool
     pieces: bool
-    by_row: bool
+    packed: bool
+    row_loads: bool
     outer_rows: int
     reading: int
     lanes: int
     loads: int
     batches: int
     runs: int
+    units: int
+    cross_side: int
+    inner_side: int
+    before_cross: int
     shares: int
     tile: int
     tiles: int

@@ -66,11 +66,11 @@ WALKS = {
     (Walk.COLUMNS, "one part"): Shape((128, 64, 511), (1,)),
     (Walk.COLUMNS, "workspace"): Shape((5000, 300), (0,), torch.bfloat16),
     (Walk.BOXES, "one part"): Shape((200_001, 33), (1,)),
-    (Walk.EXCHANGE, "one part"): Shape((2, 300, 8192), (0,), order=(0, 2, 1)),
-    (Walk.TILES, "one part"): Shape((3, 40, 21, 1000), (0,), order=(2, 0, 3, 1)),
+    (Walk.TILES, "one part"): Shape((3, 400, 21, 1000), (0, 2), order=(0, 2, 3, 1)),
+    (Walk.GATHER, "one part"): Shape((300_000, 7, 3), (1,)),
     (Walk.BULK_COLUMNS, "one part"): Shape((64, 257, 4095), (1,), torch.bfloat16),
-    (Walk.BULK_COLUMNS, "cluster"): Shape((66, 300, 1001), (1,)),
-    (Walk.BULK_COLUMNS, "workspace"): Shape((1 << 20, 8), (0,)),
+    (Walk.BULK_COLUMNS, "cluster"): Shape((66, 600, 1001), (1,)),
+    (Walk.BULK_COLUMNS, "workspace"): Shape((3 << 20, 8), (0,)),
     (Walk.BULK_COLUMNS, "clusters and workspace"): Shape((5000, 9001), (0,)),
 }
 
@@ -111,8 +111,8 @@ TUNINGS = {
     "tiles of groups": "margin=0,small_elements=0,whole_rows=0,whole_column=0,bulk_bytes=0,"
     "short_row_bytes=4096,small_group_bytes=49152,part_loads=64",
     "folded columns": "fold=1000000,fold_bytes=0,small_elements=0,bulk_bytes=0",
-    "results in their order": "walk=9,small_elements=0,bulk_bytes=0",
-    "tiles of any layout": "walk=10,small_elements=0,bulk_bytes=0",
+    "tiles of any layout": "walk=9,small_elements=0,bulk_bytes=0",
+    "gathered": "walk=10,small_elements=0",
 }
 
 
@@ -146,6 +146,8 @@ SMALL = (
     Shape((2, 100, 40), (0,), order=(1, 2, 0)),
     Shape((2, 20, 40), (0,), torch.bfloat16, order=(1, 2, 0)),
     Shape((3, 40, 20), (0,), order=(2, 1, 0)),
+    Shape((4, 40, 20), (0,), order=(2, 1, 0)),
+    Shape((5, 3, 7, 30, 9), (1,), order=(4, 0, 2, 1, 3)),
     Shape((6, 2, 5, 300), (1, 3)),
     Shape((3, 5, 1000), (0, 2), torch.bfloat16, step=2),
     Shape((500, 3), (1,)),
@@ -210,7 +212,7 @@ def branches(shape: Shape, plan: CudaPlan) -> set[tuple]:
     if walk == Walk.SMALL:
         lanes = {1: "a lane", 32: "a warp", 64: "warps", plan.threads: "a block"}
         found.add((walk, lanes.get(plan.lanes, "lanes")))
-    elif walk not in (Walk.WHOLE_COLUMNS, Walk.BOXES, Walk.TILES, Walk.FILL):
+    elif walk not in (Walk.WHOLE_COLUMNS, Walk.BOXES, Walk.TILES, Walk.FILL, Walk.GATHER):
         found.add((walk, "vector" if plan.vector else "no vector"))
     if walk == Walk.WHOLE_ROWS:
         lanes = {1: "a lane", 32: "a warp"}
@@ -244,9 +246,15 @@ def branches(shape: Shape, plan: CudaPlan) -> set[tuple]:
         reading = {-2: "scattered", -1: "slots"}
         found.add((walk, reading.get(plan.reading, f"{plan.reading} vectors held")))
         found.add((walk, "a lane" if plan.lanes == 1 else "lanes"))
+    elif walk == Walk.GATHER:
+        extent = shape.empty().size(shape.dims[0])
+        found.add((walk, "packs" if plan.packed else "row" if plan.row_loads else "elements"))
+        rows = f"{extent} rows" if extent <= 4 else "rows"
+        found.add((walk, f"{rows} of a tile" if plan.cross_side else rows))
+        if plan.before_cross < plan.inner_side:
+            found.add((walk, "a side between others"))
     one_span = {
         Walk.BULK_COLUMNS: plan.contiguous,
-        Walk.EXCHANGE: not plan.by_row,
         Walk.TILES: plan.outer_rows == 1,
     }
     if walk in one_span:
@@ -279,7 +287,9 @@ BRANCHES = {
         "a span",
         "pieces",
     ),
-    Walk.EXCHANGE: ("vector", "no vector", "one span", "a span to a row"),
+    Walk.GATHER: ("packs", "row", "elements", "2 rows", "3 rows", "4 rows", "rows")
+    + ("2 rows of a tile", "3 rows of a tile", "4 rows of a tile", "rows of a tile")
+    + ("a side between others",),
     Walk.TILES: ("1 vectors held", "2 vectors held", "4 vectors held", "slots", "scattered")
     + ("a lane", "lanes", "one span", "a span to a row"),
     Walk.BULK_COLUMNS: ("vector", "no vector", "alone", "shared", "one span", "a span to a row")

@@ -202,6 +202,7 @@ def test_cpu_plan_covers_every_group_within_the_limits(case, threads):
         ((16,), [0], torch.float32, Walk.SMALL),
         ((32, 1000), [1], torch.float32, Walk.WHOLE_ROWS),
         ((32, 100), [1], torch.float32, Walk.SMALL),
+        ((4000, 3, 333), [1], torch.float32, Walk.GATHER),
     ],
 )
 def test_cuda_plan_of_the_shapes_that_matter(shape, dims, dtype, walk):
@@ -214,8 +215,8 @@ def test_cuda_plan_of_the_shapes_that_matter(shape, dims, dtype, walk):
         Walk.WHOLE_COLUMNS: Walk.WHOLE_COLUMNS,
         Walk.COLUMNS: Walk.COLUMNS,
         Walk.BOXES: Walk.BOXES,
-        Walk.EXCHANGE: Walk.EXCHANGE,
         Walk.TILES: Walk.TILES,
+        Walk.GATHER: Walk.GATHER,
     }
     older[Walk.BULK_COLUMNS] = Walk.COLUMNS
     assert cuda_plan(x, dims, bulk=False).walk == older[walk]
@@ -408,9 +409,6 @@ def test_an_unaligned_input_is_not_read_in_vectors_of_columns():
         ((256, 5, 3, 73, 30), (32850, 6570, 2190, 30, 1), (2, 4), torch.float32),
         ((4, 840_619, 2), (1_681_238, 2, 1), (0, 2), torch.float32),
         ((63, 2, 61_867, 1, 11), (1_361_074, 1, 22, 22, 2), (0, 1, 3, 4), torch.int8),
-        # Columns of which neither dim fills a sector.
-        ((3, 5, 11, 262_144, 2), (1, 3, 15, 165, 43_253_760), (2,), torch.float32),
-        ((31, 650, 19, 256), (119, 3689, 1, 2_397_850), (2,), torch.bfloat16),  # with gaps
     ],
 )
 def test_small_groups_that_lie_apart_are_read_by_tiles(sizes, strides, dims, dtype):
@@ -425,11 +423,23 @@ def test_channels_last_channels_are_rows():
     assert cpu_plan(x, [1]).rows
 
 
-def test_results_in_another_order_than_memory_are_exchanged_where_groups_are_short():
-    x = empty(64, 50, 768, 3, 21).permute(3, 1, 4, 0, 2)
-    assert cuda_plan(x, [0]).walk == Walk.TILES
-    assert cuda_plan(empty(2, 8192, 1024).transpose(1, 2), [0]).walk == Walk.EXCHANGE
-    assert cuda_plan(empty(100, 8192, 1024).transpose(1, 2), [0]).walk != Walk.EXCHANGE
+def test_results_in_another_order_than_memory_are_gathered_in_tiles_where_groups_are_short():
+    for size in (1024, 8192):
+        plan = cuda_plan(empty(2, size, size).transpose(1, 2), [0])
+        assert plan.walk == Walk.GATHER and plan.cross_side > 0
+    plan = cuda_plan(empty(2, 1023, 1023), [0])
+    assert plan.walk == Walk.GATHER and plan.cross_side == 0
+    assert cuda_plan(empty(100, 8192, 1024).transpose(1, 2), [0]).walk != Walk.GATHER
+    # Places of which have more than 32 bits.
+    assert cuda_plan(empty(2, 40_000, 80_000).transpose(1, 2), [0]).walk == Walk.TILES
+
+
+def test_copies_of_a_result_are_gathered_as_results_of_their_own():
+    x = empty(500, 1, 7, 90).expand(500, 3, 7, 90)
+    assert cuda_plan(x, [2]).walk == Walk.GATHER
+    assert cuda_plan(x[..., 0], [2]).walk == Walk.SMALL
+    x = empty(5000, 1, 77, 90)
+    assert cuda_plan(x.expand(5000, 3, 77, 90), [2]).blocks == cuda_plan(x, [2]).blocks
 
 
 def test_a_transposed_matrix_is_walked_along_memory():

@@ -145,18 +145,28 @@ __global__ void combine_parts(const __grid_constant__ Problem p,
     }
     return found;
   };
-  wait_for_previous();
   State state;
-  for (int64_t i = lane; i < count && inside; i += kAtOnce * lanes) {
-    State found[kAtOnce];
-#pragma unroll
-    for (int r = 0; r < kAtOnce; ++r) {
-      if (i + r * lanes < count) found[r] = candidate(i + r * lanes);
+  // The first round has no candidates yet: it brings the code of the second from memory.
+  REDUCEOPS_ROLLED
+  for (int round = 0; round < 2; ++round) {
+    if (round == 1) {
+      wait_for_previous();
+      __syncthreads();  // the slots of the first are read
     }
+    const int64_t ready = round == 1 && inside ? count : 0;
+    int64_t i = lane;
+    do {
+      State found[kAtOnce];
 #pragma unroll
-    for (int r = 0; r < kAtOnce; ++r) merge(state, found[r]);
+      for (int r = 0; r < kAtOnce; ++r) {
+        if (i + r * lanes < ready) found[r] = candidate(i + r * lanes);
+      }
+#pragma unroll
+      for (int r = 0; r < kAtOnce; ++r) merge(state, found[r]);
+      i += kAtOnce * lanes;
+    } while (i < ready);
+    state = block_combine(state, lane, lanes, warps);
   }
-  state = block_combine(state, lane, lanes, warps);
   if (lane > 0 || !inside) return;
   const auto* input = reinterpret_cast<const typename Source::Key*>(p.input) + offset;
   p.out.put(to, reducer.index(state), [&] { return value_of(p, source, reducer, input, state); });

@@ -172,10 +172,10 @@ void launch_walk(const Reduction& r, const Problem& problem, void* stream) {
       return launch_boxes(r, problem, stream);
     case Walk::kBulkColumns:
       return launch_bulk_columns(r, problem, stream);
-    case Walk::kExchange:
-      return launch_exchange(r, problem, stream);
     case Walk::kTiles:
       return launch_tiles(r, problem, stream);
+    case Walk::kGather:
+      return launch_gather(r, problem, stream);
     case Walk::kFill:
       return launch_fill(r, stream);
   }

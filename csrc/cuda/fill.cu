@@ -4,8 +4,9 @@
 // memory.
 #include "cuda/divisor.h"
 #include "cuda/each.cuh"
+#include "cuda/plan/gather.h"
+#include "cuda/repeat.h"
 #include "cuda/source.cuh"
-#include "make_groups.h"
 
 namespace reduceops::cuda {
 namespace {
@@ -141,6 +142,20 @@ bool has_runs(const Dims& dims, int64_t bytes) {
          (dims.dim[0].stride == 1 && dims.dim[0].size * bytes >= kLeastPacks * kLoadBytes);
 }
 
+// Values that lie apart, and the indices beside them: whether that can be done as groups of a few
+// elements are gathered.
+bool gather_values(const Reduction& r, void* stream) {
+  Reduction outputs = r;
+  outputs.groups = repeats_as_outputs(r.groups);
+  const Tuning tuning;
+  const PlanInput in(outputs.groups, r.dtype->bytes, reinterpret_cast<int64_t>(r.input), {1, false},
+                     tuning);
+  Plan plan;
+  if (!GatherPlan::fits(in) || !GatherPlan::make(in, plan)) return false;
+  launch_gather(outputs, make_problem(outputs, plan, nullptr), stream);
+  return true;
+}
+
 const char* end_of_input(const Reduction& r, const Dims& dims) {
   int64_t last = 0;
   for (int d = 0; d < dims.count; ++d) last += (dims.dim[d].size - 1) * dims.dim[d].stride;
@@ -154,6 +169,7 @@ void launch_fill(const Reduction& r, void* stream) {
   const Dims dims = result_dims(r.groups);
   const bool beside = r.values && is_aligned(r.indices);
   const bool packs = beside && has_runs(dims, r.dtype->bytes) && is_aligned(r.values);
+  if (r.values && !packs && gather_values(r, stream)) return;
   if (r.indices && !beside) set_indices(r, n, stream);
   if (!r.values) return;
   auto* indices = static_cast<char*>(beside ? r.indices : nullptr);

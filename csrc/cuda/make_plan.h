@@ -9,14 +9,15 @@
 #include "cuda/plan/boxes.h"
 #include "cuda/plan/bulk_columns.h"
 #include "cuda/plan/columns.h"
-#include "cuda/plan/exchange.h"
 #include "cuda/plan/fill.h"
 #include "cuda/plan/folds.h"
+#include "cuda/plan/gather.h"
 #include "cuda/plan/rows.h"
 #include "cuda/plan/small.h"
 #include "cuda/plan/tiles.h"
 #include "cuda/plan/whole_columns.h"
 #include "cuda/plan/whole_rows.h"
+#include "cuda/repeat.h"
 
 namespace reduceops::cuda {
 
@@ -32,10 +33,15 @@ class FittingWalks {
     // The usual one is the first that is usual, and of these one always fits.
     add<FillPlan>();
     if (count_ > 0) return;
+    if (has_repeats_as_outputs(in.groups, in.task)) {  // of which other walks know nothing
+      add<SmallPlan>();
+      add<GatherPlan>();
+      if (usual_ < 0) usual_ = count_ - 1;
+      return;
+    }
     add<SmallPlan>();
-    // Where both fit, tiles are faster.
-    if (!add<TilesPlan>() || in.tuning.walk == static_cast<int>(Walk::kExchange) + 1)
-      add<ExchangePlan>();
+    add<TilesPlan>();
+    add<GatherPlan>();
     add<WholeRowsPlan>();
     add<WholeColumnsPlan>();
     add<BoxesPlan>();
@@ -138,10 +144,10 @@ class FittingWalks {
         return WholeColumnsPlan::work(in, plan, traffic);
       case Walk::kSmall:
         return SmallPlan::work(in, plan, traffic);
-      case Walk::kExchange:
-        return ExchangePlan::work(in, plan, traffic);
       case Walk::kTiles:
         return TilesPlan::work(in, plan, traffic);
+      case Walk::kGather:
+        return GatherPlan::work(in, plan, traffic);
       case Walk::kFill:
         break;
     }
@@ -150,7 +156,7 @@ class FittingWalks {
 
   const PlanInput& in_;
   int count_ = 0, usual_ = -1, folded_ = -1;
-  Priced walks_[8];  // a row fits six walks at most, a column seven; and one that is folded
+  Priced walks_[9];  // a row fits seven walks at most, a column seven; and one that is folded
 };
 
 inline FoldedPlan make_plan(const Groups& groups, int64_t bytes, int64_t address, Limits limits,

@@ -72,6 +72,23 @@ struct Outputs {
     }
   }
 
+  // Values of so many neighbours, `value(i)` of each.
+  template <class Key, int kCount, class ValueOf>
+  __device__ void put_values(int64_t to, ValueOf value) const {
+    struct alignas(kCount * sizeof(Key)) Run {
+      Key at[kCount];
+    } run;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) run.at[i] = value(i);
+    auto* first = static_cast<Key*>(values) + to;
+    if (reinterpret_cast<uintptr_t>(first) % sizeof(Run) == 0) {
+      *reinterpret_cast<Run*>(first) = run;
+      return;
+    }
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) first[i] = run.at[i];
+  }
+
   // One result. `value` is called where values are wanted.
   template <class Value>
   __device__ void put(int64_t to, int64_t index, Value&& value) const {

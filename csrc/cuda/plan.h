@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "cuda/box.h"
-#include "cuda/exchange.h"
+#include "cuda/gather.h"
 #include "cuda/policy.h"
 #include "cuda/sizes.h"
 #include "cuda/tiles.h"
@@ -28,8 +28,8 @@ enum class Walk : int {
   kWholeColumns,  // a kept dim is innermost, and the reduced one of a few elements
   kSmall,         // few elements, whatever their order
   kFill,          // every group is one element
-  kExchange,      // small groups whose results lie in another order than memory
   kTiles,         // small groups of any layout
+  kGather,        // groups of a few elements of small inputs, whatever their order
 };
 
 // What is computed, as far as plans differ: all but kExtreme has kernels only of kSmall, kRows and
@@ -40,7 +40,7 @@ enum class Task : int {
   kSoftmax,  // softmax_max
 };
 
-// What each walk decides for itself; those of boxes.cu, exchange.cu and tiles.cu have headers of
+// What each walk decides for itself; those of boxes.cu, tiles.cu and gather.cu have headers of
 // their own.
 struct SmallCut {
   int lanes;  // threads to an output
@@ -109,8 +109,8 @@ struct Plan {
     ColumnsCut columns;
     BulkColumnsCut bulk_columns;
     Box box;
-    Exchange exchange;
     Tiles tiles;
+    Gather gather;
   };
 
   // Whether candidates go through a workspace, and to a second kernel; how many of an output.
@@ -135,10 +135,10 @@ void visit_cut(const Plan& plan, Read read) {
       return read(plan.bulk_columns);
     case Walk::kBoxes:
       return read(plan.box);
-    case Walk::kExchange:
-      return read(plan.exchange);
     case Walk::kTiles:
       return read(plan.tiles);
+    case Walk::kGather:
+      return read(plan.gather);
     case Walk::kWholeColumns:
     case Walk::kFill:
       return;

@@ -49,11 +49,11 @@ class PlanCheck {
       case Walk::kBulkColumns:
         bulk_columns();
         break;
-      case Walk::kExchange:
-        exchange();
-        break;
       case Walk::kTiles:
         tiles();
+        break;
+      case Walk::kGather:
+        gather();
         break;
       case Walk::kFill:
         require(is_single(groups), "there is nothing to reduce");
@@ -390,40 +390,57 @@ class PlanCheck {
             "outputs of a tile have 32-bit numbers");
   }
 
-  void exchange() {
-    const Exchange& e = plan_.exchange;
+  void gather() {
+    const Gather& own = plan_.gather;
+    const Dims dims = dims_of(own, groups_);
+    const int64_t row_stride = groups_.reduced.count > 0 ? along().stride : 0;
+    const int64_t width = own.packed ? elements_ : 1;
     require_grid();
     require_one_part();
-    require(plan_.threads == kGroupThreads, "a block as the kernel is compiled for");
-    require(groups_.reduced.count == 1 && 2 <= groups_.kept.count && groups_.kept.count <= kBoxDims,
-            "there are dims that the kernel takes");
-    const Dim& columns = groups_.kept.dim[0];
-    require_cover(e.chunks, e.columns, columns.size, "the chunks cover the columns once");
-    require_cover(e.tiles, e.groups, groups_.outputs / columns.size,
-                  "the tiles cover the groups once");
-    require(plan_.blocks == e.chunks * e.tiles && e.chunks >> 32 == 0, "a block has a tile");
-    require(e.groups * e.columns >> 31 == 0, "outputs of a tile have 32-bit numbers");
-
-    require(e.column_pitch == columns.stride * bytes_, "columns lie as they do in memory");
-    const int64_t run = (e.columns - 1) * e.column_pitch + bytes_, row = along().stride * bytes_;
-    const int64_t rows = (walk_ - 1) * e.row_pitch;
-    require(e.piece_bytes == run + (e.by_row ? 0 : rows), "all of a group is copied");
-    require(is_power_of_two(e.copy_lanes) && e.copy_lanes <= 32,
-            "the lanes of a piece are of a warp");
-    require(e.by_row ? (e.row_pitch - row) % kLoadBytes == 0 : e.row_pitch == row,
-            "rows lie in a tile as they do in a block of a load");
-    require(!e.by_row || e.row_pitch >= e.piece_bytes + 2 * (kLoadBytes - 1),
-            "rows that are copied one by one are apart");
-    require(e.group_pitch % kLoadBytes == 0 &&
-                e.group_pitch >= round_up(kLoadBytes - 1 + run + rows, kLoadBytes),
-            "a group has room wherever in a block of a load it begins");
-    require(e.lead_bytes % kLoadBytes == 0 && e.lead_bytes >= Exchange::kLeadBytes * e.groups,
-            "where each group begins is written down");
-    int64_t past = 0;  // bytes that reading goes past a group
-    require(!e.vector || columns.stride == 1, "columns lie side by side");
-    if (e.vector) past = (round_up(e.columns, elements_) - e.columns) * bytes_ + behind_slots();
-    require(e.groups * e.group_pitch + past <= e.stage_bytes, "slots are read from the tile");
-    require(shared_bytes(e) <= 48 << 10, "a block has that much shared memory");
+    require(1 <= dims.count && dims.count <= kGatherDims && groups_.reduced.count <= 1,
+            "at most six kept dims and a reduced one");
+    require(walk_ <= kGatherRows && plan_.threads == kThreads, "the kernel is for such groups");
+    if (own.tiled()) {
+      const int64_t cross = dims.dim[dims.count - 1].size;
+      require(cross_dim(groups_) > 0 && own.inner_side >= 1, "a tile has two sides");
+      if (violation_) return;
+      require(own.before_cross >= 1 && own.inner_side % own.before_cross == 0,
+              "a tile has whole times what lies before its side in memory");
+      require(own.inner_side * own.cross_side <= kGatherTile && own.units * kThreads == kGatherTile,
+              "the threads have all of a tile");
+      require(own.shared_bytes(bytes_) <= kStaticSharedBytes && kGatherRows <= 256,
+              "the results of a tile have room");
+      require(plan_.blocks == ceil_div(groups_.outputs / cross / width, own.inner_side) *
+                                  ceil_div(cross, own.cross_side),
+              "the blocks cover the outputs once");
+    } else {
+      require(own.units == gather_units(walk_), "there is a kernel for so many units");
+      require_cover(plan_.blocks, own.units * width * kThreads, groups_.outputs,
+                    "the blocks cover the outputs once");
+    }
+    if (own.row_loads) {
+      int64_t strides = 0;
+      for (int d = 0; d < dims.count; ++d) strides |= dims.dim[d].stride;
+      require(!own.packed && may_load_rows(walk_, bytes_) && row_stride == 1 &&
+                  (strides * bytes_ | address_) % (walk_ * bytes_) == 0,
+              "groups are aligned loads");
+    }
+    if (own.packed) {
+      require(bytes_ < 4 && dims.dim[0].stride == 1 && dims.dim[0].size % width == 0,
+              "packs are of neighbouring outputs");
+      int64_t strides = row_stride;
+      for (int d = 1; d < dims.count; ++d) strides |= dims.dim[d].stride;
+      require((strides * bytes_ | address_) % 4 == 0, "packs are aligned");
+    }
+    int64_t last = (walk_ - 1) * row_stride, covered = 1;
+    for (int d = 0; d < dims.count; ++d) {
+      last += (dims.dim[d].size - 1) * dims.dim[d].stride;
+      covered *= dims.dim[d].size;
+    }
+    require(covered == groups_.outputs, "the dims have all outputs");
+    require(
+        last >> 31 == 0 && groups_.extent >> 31 == 0 && groups_.outputs * groups_.copies >> 31 == 0,
+        "offsets, indices and places have 32 bits");
   }
 
   void tiles() {

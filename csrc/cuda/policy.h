@@ -10,6 +10,7 @@
 namespace reduceops::cuda {
 
 constexpr int kSharedBytes = 227 << 10;       // of a block at most, where there are rings
+constexpr int kStaticSharedBytes = 48 << 10;  // that a block has without asking for more
 constexpr int64_t kWorkspaceBytes = 1 << 20;  // for the candidates of the parts
 constexpr int64_t kCluster = 8;               // blocks: the most that every GPU with clusters takes
 constexpr int64_t kMaxPartExtent = int64_t(1) << 30;  // positions in a part fit 32 bits
@@ -37,6 +38,21 @@ constexpr int packed_blocks(bool realigned) { return realigned ? 3 : 4; }
 // small.cu
 constexpr int64_t kSmallThreads = 128;
 constexpr int64_t kSmallLoads = 4;  // elements that a lane loads before it looks at them
+
+// gather.cu
+constexpr int kGatherDims = 6;         // kept ones
+constexpr int64_t kGatherRows = 32;    // of the longest group
+constexpr int64_t kGatherTile = 1024;  // units of a tile
+constexpr int kAnyRows = 0;
+// Loads of a thread at once, of groups of any number of elements, and its units of so many.
+constexpr int loads_at_once(int64_t bytes) { return bytes == 8 ? 4 : 8; }
+// Whether they come in one load where they lie side by side and aligned.
+constexpr bool may_load_rows(int64_t rows, int64_t bytes) {
+  return (rows == 2 || rows == 4) && rows * bytes <= kLoadBytes;
+}
+constexpr int gather_units(int64_t rows) {
+  return rows == kAnyRows || rows > 4 ? 1 : rows > 2 ? 2 : 4;
+}
 
 // whole_rows.cu and whole_columns.cu: what is held as a whole.
 constexpr int64_t kWholeThreads = 512;  // of a block of rows, at most

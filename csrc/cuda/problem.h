@@ -102,7 +102,7 @@ void launch_whole_columns(const Reduction& r, const Problem& problem, void* stre
 void launch_columns(const Reduction& r, const Problem& problem, void* stream);
 void launch_packed_columns(const Reduction& r, const Problem& problem, void* stream);
 void launch_boxes(const Reduction& r, const Problem& problem, void* stream);
-void launch_exchange(const Reduction& r, const Problem& problem, void* stream);
+void launch_gather(const Reduction& r, const Problem& problem, void* stream);
 void launch_tiles(const Reduction& r, const Problem& problem, void* stream);
 void launch_bulk_columns(const Reduction& r, const Problem& problem, void* stream);
 // `columns`: those of an output, if the plan folds. `early`: it may begin before what the stream

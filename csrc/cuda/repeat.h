@@ -32,6 +32,23 @@ inline Groups without_repeats(const Groups& repeated) {
   return groups;
 }
 
+// The groups with each copy of a result as an output of its own, of the same elements.
+inline Groups repeats_as_outputs(const Groups& repeated) {
+  Groups groups = repeated;
+  groups.repeats.count = 0;
+  groups.copies = 1;
+  groups.outputs *= repeated.copies;
+  for (int d = 0; d < repeated.repeats.count; ++d)
+    groups.kept.dim[groups.kept.count++] = repeated.repeats.dim[d];
+  groups.axes = groups.kept;
+  return groups;
+}
+
+inline bool has_repeats_as_outputs(const Groups& groups, Task task) {
+  const Dims& kept = groups.kept;
+  return task == Task::kExtreme && kept.count > 0 && kept.dim[kept.count - 1].stride == 0;
+}
+
 // The first `count` results are copies of so many of those that are numbered without repeats: the
 // first ones.
 inline int64_t sources_of(const Dims& repeats, int64_t count) {

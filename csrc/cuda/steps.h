@@ -17,6 +17,17 @@ struct Steps {
   bool hides;    // whether the walk goes without the mask, for it hides whole groups or nothing
 };
 
+// Whether threads that gather groups of a few elements do so once more for each copy of a result,
+// which spares a kernel: of few elements, or of small inputs.
+inline bool gathers_repeats(const Groups& outputs, int64_t bytes, int64_t address, Limits limits,
+                            const Tuning& tuning, int64_t stores) {
+  constexpr int64_t kFewElements = 4, kMoreElements = 32, kSmallBytes = 64 << 20;
+  const bool may = tuning.walk == 0 || tuning.walk == static_cast<int>(Walk::kGather) + 1;
+  const PlanInput in(outputs, bytes, address, limits, tuning, Task::kExtreme, stores);
+  const int64_t most = in.total <= kSmallBytes ? kMoreElements : kFewElements;
+  return may && in.walk <= most && GatherPlan::fits(in);
+}
+
 inline Steps steps_of(const Groups& asked, int64_t bytes, int64_t address, Limits limits,
                       const Tuning& tuning, Task task, int64_t stores,
                       int64_t few_repeats = kFewRepeats) {
@@ -29,6 +40,13 @@ inline Steps steps_of(const Groups& asked, int64_t bytes, int64_t address, Limit
     if (steps.packed) steps.groups = without_repeats(all);
     arrange(steps.groups, bytes);
     order_by_mask(steps.groups);
+    if (steps.repeats && task == Task::kExtreme) {
+      const Groups outputs = repeats_as_outputs(all);
+      if (gathers_repeats(outputs, bytes, address, limits, tuning, stores)) {
+        steps.groups = outputs;
+        steps.repeats = steps.packed = false;
+      }
+    }
     steps.plan = make_plan(steps.groups, bytes, address, limits, tuning, task, stores);
   };
   plan(asked, task);

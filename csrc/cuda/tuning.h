@@ -20,6 +20,7 @@ struct Tuning {
   int64_t stage_bytes = 32 << 10;         // of a stage of columns
   int64_t tile_bytes = 24 << 10;          // of a tile of groups
   int64_t bulk_blocks = 2;                // blocks per multiprocessor
+  int64_t ring_fill = 35;                 // percent that rings take longer on the smallest inputs
   int64_t segment_bytes = 8 << 10;        // widest tile of columns
   int64_t least_segment_bytes = 1 << 10;  // narrowest that is copied row by row
   int64_t full_segment_bytes = 2 << 10;   // narrowest that is read at full speed
@@ -31,7 +32,7 @@ struct Tuning {
   int64_t small_group_bytes = 12 << 10;  // the same of a group of columns
   int64_t copy_blocks = 4;               // of 16 bytes that a lane copies of a piece at least
   int64_t tile_side = 32;                // results side by side that a tile stores at once
-  int64_t exchange_bytes = 256;          // largest group of which the results are exchanged
+  int64_t one_dim_bytes = 256;           // largest group over one dim that comes in tiles
   // Walks by plain loads.
   int64_t small_elements = 1 << 20;        // of the largest input that is taken as a small one
   int64_t small_loads = 32;                // most loads of a lane there
@@ -88,6 +89,7 @@ inline constexpr Tunable kTunables[] = {
     {"tile_bytes", &Tuning::tile_bytes, 1, 227 << 10},
     {"stage_bytes", &Tuning::stage_bytes, 1, 227 << 10},
     {"bulk_blocks", &Tuning::bulk_blocks, 1},
+    {"ring_fill", &Tuning::ring_fill, 0, 1000},
     {"segment_bytes", &Tuning::segment_bytes, 8},
     {"least_segment_bytes", &Tuning::least_segment_bytes},
     {"full_segment_bytes", &Tuning::full_segment_bytes},
@@ -97,7 +99,7 @@ inline constexpr Tunable kTunables[] = {
     {"work_bytes", &Tuning::work_bytes, 1},
     {"short_row_bytes", &Tuning::short_row_bytes, 0, 48 << 10},
     {"small_group_bytes", &Tuning::small_group_bytes},
-    {"exchange_bytes", &Tuning::exchange_bytes, 0, 4 << 10},
+    {"one_dim_bytes", &Tuning::one_dim_bytes, 0, 4 << 10},
     {"small_elements", &Tuning::small_elements},
     {"small_loads", &Tuning::small_loads},
     {"small_row", &Tuning::small_row},

@@ -362,7 +362,7 @@ void run(const Case& c) {
   }
   constexpr decltype(&launch_rows) kLaunch[] = {
       launch_rows,          launch_columns, launch_boxes, launch_bulk_columns, launch_whole_rows,
-      launch_whole_columns, launch_small,   nullptr,      launch_exchange,     launch_tiles};
+      launch_whole_columns, launch_small,   nullptr,      launch_tiles,        launch_gather};
   if (task != Task::kExtreme) {
     (task == Task::kMasked ? launch_masked : launch_softmax)(once, problem, true, nullptr);
   } else if (plan.walk == Walk::kFill) {
@@ -427,7 +427,7 @@ Tuning random_tuning() {
   if (below(4) == 0) tuning.walk = 1 + below(10);
   if (below(2)) tuning.short_row_bytes = tuning.small_group_bytes = 0;  // no boxes
   if (below(2)) tuning.column_walk_8 = tuning.column_walk_16 = tuning.column_walk_32 = 1 << 20;
-  if (below(6) == 0) {  // boxes, exchange, tiles
+  if (below(6) == 0) {  // boxes, tiles, gather
     const int64_t tiled[] = {3, 9, 10};
     tuning.walk = tiled[below(3)];
     tuning.bulk_bytes = 0;
@@ -598,7 +598,7 @@ Case folded_case() {
   if (below(2)) c.fill = Fill::kFew;
   c.bulk = below(4) > 0;
   Tuning& t = c.tuning;
-  t.walk = t.fold_bytes = t.small_elements = t.bulk_bytes = 0;
+  t.walk = t.fold_bytes = t.small_elements = t.bulk_bytes = t.ring_fill = 0;
   t.fold = 1 << 20;
   t.margin = 100;
   if (below(2)) {  // in parts

@@ -37,6 +37,9 @@ class BulkColumnsPlan {
     return row_bytes < tuning.column_row_bytes && !(in.bytes <= 2 && many);
   }
 
+  // What rings take longer on small inputs falls by e with so many MB.
+  static constexpr double kFewBytes = 40;
+
   static Work work(const PlanInput& in, const Plan& plan, const Traffic& traffic) {
     const auto resident = static_cast<double>(in.multiprocessors * in.tuning.bulk_blocks);
     const double rounds = static_cast<double>(plan.bulk_columns.tiles * plan.parts) / resident;
@@ -56,7 +59,9 @@ class BulkColumnsPlan {
             .sectors = traffic.bytes,
             .instructions = of_bytes(price::kColumn, in.bytes) * traffic.elements +
                             90 * shares / static_cast<double>(slots_per_reader(in.bytes)),
-            .extra = begin + price::kItem * rounds + both};
+            .extra = begin + price::kItem * rounds + both,
+            .share = 1 + static_cast<double>(in.tuning.ring_fill) / 100 *
+                             std::exp(traffic.bytes / -kFewBytes)};
   }
 
  private:

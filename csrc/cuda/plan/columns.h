@@ -94,7 +94,8 @@ struct ColumnsPlan {
         units < full && in.task == Task::kExtreme && inner.stride == 1 &&
         bytes * (price::kLatency / in_flight - 1 / price::kMemory) > price::kWorkspace;
     if ((units < in.multiprocessors || waits) && loads >= in.tuning.split_loads)
-      wanted = std::min({ceil_div(full, units), resident / units, loads / in.tuning.part_loads});
+      wanted = std::min({ceil_div(in.large() ? full : 2 * in.multiprocessors, units),
+                         resident / units, loads / in.tuning.part_loads});
     cut(plan, in, wanted, 1);
     plan.columns.lanes = static_cast<int>(lanes);
     plan.columns.shares = static_cast<int>(shares);
@@ -225,6 +226,9 @@ struct ColumnsPlan {
            in.tuning.realigned != 0 && (inner.size * in.bytes > kSectorBytes || in.walk <= 4);
   }
 
+  // Microseconds more of parts whose elements are loaded one by one, as measured.
+  static constexpr double kSplitOneByOne = 4;
+
   static Work work(const PlanInput& in, const Plan& plan, const Traffic& traffic) {
     const bool packed = in.task == Task::kExtreme && in.bytes <= 2 &&
                         is_packed(plan, in.groups.reduced.count, in.bytes);
@@ -300,7 +304,7 @@ struct ColumnsPlan {
             .sectors = traffic.elements * sector,
             .instructions = of_element * idle * traffic.elements + 270 * shares,
             .in_flight = in_flight(in, plan, resident, static_cast<double>(loads) * sector),
-            .extra = extra};
+            .extra = extra + (plan.split() ? kSplitOneByOne : 0)};
   }
 };
 

@@ -36,7 +36,7 @@ constexpr double kLatency = 0.9;             // of a load from memory
 constexpr double kInFlight = 64e-3;          // MB of loads of a multiprocessor, at most
 constexpr double kOverlap = 0.15;            // of what is done meanwhile
 // Of combining parts: in a cluster, in a second kernel, by their last block.
-constexpr double kCluster = 1.5, kWorkspace = 3.5, kHandIn = 1.5;
+constexpr double kCluster = 1.5, kWorkspace = 4.5, kHandIn = 1.5;
 constexpr double kItem =
     1.3;  // of a tile that comes through a ring, before its block takes the next
 constexpr double kBurst = 64;       // bytes that memory delivers at once

@@ -220,17 +220,15 @@ struct TilesPlan {
 
   static bool make(const PlanInput& in, Plan& plan) {
     const bool several = in.groups.reduced.count > 1;
-    const int64_t most = several ? in.tuning.small_group_bytes : in.tuning.exchange_bytes;
+    const int64_t most = several ? in.tuning.small_group_bytes : in.tuning.one_dim_bytes;
     TilesMaker maker(in.groups, in.bytes, in.address, most, in.tile_bytes(), in.tuning.tile_side,
                      in.tuning.copy_blocks);
     const auto found = maker.make();
     if (!found) return false;
-    // Of one reduced dim, what exchange.cu reads as fast: pieces apart of one dim of columns, whose
-    // results are apart. And rows that fill more than a sector are read as fast by boxes.
+    // Rows that fill more than a sector are read as fast by boxes.
     const bool wide = in.rows && in.bytes >= 4 && in.walk * in.bytes > kSectorBytes;
     if (!several && !asked_for(in) &&
-        ((found->outer_rows > 1 && found->column_dims < 2 && in.groups.kept.dim[0].step > 1) ||
-         found->groups == 1 || wide || found->reading == Tiles::kScattered))
+        (found->groups == 1 || wide || found->reading == Tiles::kScattered))
       return false;
     plan = in.empty_plan(Walk::kTiles);
     keep_whole(plan, in);

@@ -1,0 +1,367 @@
+// Groups of a few elements, wherever they lie: a thread loads all elements of an output itself, or
+// of the neighbouring outputs whose elements share 4 bytes. Where results follow each other in
+// another order than memory, a block takes a tile of both, and its threads exchange results.
+//
+// Bound by memory; of small inputs by launch latency and by the chain of instructions from a
+// thread's number to its result. So positions have 32 bits, divisors come from the host, and
+// elements do not go by way of shared memory. Without it, inputs of 4 to 40 MB whose groups have up
+// to 32 elements take 1.3 times as long (median of random layouts on an H100).
+#include "cuda/gather.h"
+
+#include "cuda/trackers.cuh"
+
+namespace reduceops::cuda {
+namespace {
+
+struct GatherDim {
+  uint32_t size, stride, step;
+};
+
+struct GatherProblem {
+  const char* input;
+  Outputs out;
+  uint32_t units;  // over `dims`
+  uint32_t rows, row_stride, index_step;
+  uint32_t neighbour_step;  // from a result to that of the next element of a pack
+  bool row_loads;
+  int count;
+  GatherDim dims[kGatherDims];  // of units, as dims_of has them; of tiles without the last
+  Divisor by_size[kGatherDims];
+  // Of tiles.
+  GatherDim cross;
+  uint32_t inner_side, cross_side, before_cross, inner_tiles;
+  Divisor by_before_cross, by_cross_side, by_inner_tiles;
+  uint32_t results;  // of a tile
+
+  GatherProblem(const Problem& p, const Groups& groups, int64_t bytes)
+      : input(p.input),
+        out(p.out),
+        rows(static_cast<uint32_t>(p.walk)),
+        row_stride(0),
+        index_step(1) {
+    if (p.reduced_count > 0) {
+      row_stride = static_cast<uint32_t>(p.dims[p.kept_count].stride);
+      index_step = static_cast<uint32_t>(p.dims[p.kept_count].step);
+    }
+    const Gather& plan = p.plan.gather;
+    const int64_t width = plan.width(bytes);
+    const Dims kept = dims_of(plan, groups);
+    neighbour_step = static_cast<uint32_t>(kept.dim[0].step);
+    row_loads = plan.row_loads;
+    count = kept.count - plan.tiled();
+    const auto short_dim = [](const Dim& dim) {
+      return GatherDim{static_cast<uint32_t>(dim.size), static_cast<uint32_t>(dim.stride),
+                       static_cast<uint32_t>(dim.step)};
+    };
+    units = 1;
+    for (int d = 0; d < count; ++d) {
+      Dim dim = kept.dim[d];
+      if (d == 0) dim = {dim.size / width, dim.stride * width, dim.step * width};
+      dims[d] = short_dim(dim);
+      by_size[d] = Divisor(dim.size);
+      units *= dims[d].size;
+    }
+    if (!plan.tiled()) return;
+    cross = short_dim(kept.dim[count]);
+    inner_side = static_cast<uint32_t>(plan.inner_side);
+    cross_side = static_cast<uint32_t>(plan.cross_side);
+    inner_tiles = static_cast<uint32_t>(ceil_div(units, inner_side));
+    before_cross = static_cast<uint32_t>(plan.before_cross);
+    by_before_cross = Divisor(before_cross);
+    by_cross_side = Divisor(cross_side);
+    by_inner_tiles = Divisor(inner_tiles);
+    results = static_cast<uint32_t>(plan.results_of_tile(bytes));
+  }
+};
+
+// Where the elements of a unit begin, and where its results go.
+struct GatherPlace {
+  uint32_t from = 0, to = 0;
+
+  __device__ void add(const GatherDim& dim, uint32_t digit) {
+    from += digit * dim.stride;
+    to += digit * dim.step;
+  }
+  // That of a unit by its number.
+  __device__ void add(const GatherProblem& p, uint32_t unit) {
+    REDUCEOPS_ROLLED
+    for (int d = 0; d + 1 < p.count; ++d) {
+      const uint32_t over = p.by_size[d].quotient(unit);
+      add(p.dims[d], unit - over * p.dims[d].size);
+      unit = over;
+    }
+    add(p.dims[p.count - 1], unit);
+  }
+};
+
+// What orders an element: a float as such, negated for a maximum; else its key.
+template <class Element, class Key = typename Element::Key>
+__device__ auto ordered(Element element, Key bits) {
+  if constexpr (kIsFloat<Element>) {
+    return ordered_float(element, bits);
+  } else if constexpr (kIsHalf<Element>) {
+    return Element::Format::decode(element.value(bits)) * (element.order.flip ? -1.0f : 1.0f);
+  } else {
+    return element.key(bits);
+  }
+}
+// Whether it comes before the best of those before it.
+template <class T>
+__device__ bool wins(T x, T best) {
+  if constexpr (std::is_floating_point_v<T>) return !(x >= best) && best == best;
+  return x < best;
+}
+
+// What a unit has in a row, in the low bits where it is one element.
+template <bool kPacked, class Element>
+__device__ typename Slots<Element>::Slot load(const GatherProblem& p, GatherPlace at,
+                                              uint32_t row) {
+  using Key = typename Element::Key;
+  const Key* from = reinterpret_cast<const Key*>(p.input) + at.from + int64_t(row) * p.row_stride;
+  if constexpr (kPacked) return *reinterpret_cast<const typename Slots<Element>::Slot*>(from);
+  return static_cast<std::make_unsigned_t<Key>>(*from);
+}
+
+// The best of each output of some units, whose elements begin at places: of kRows elements, or of
+// any number.
+template <bool kPacked, int kUnits, int kRows, class Element>
+class Bests {
+  using S = Slots<Element>;
+  using Key = typename S::Key;
+
+ public:
+  static constexpr int kWidth = kPacked ? S::kElements : 1;
+
+  __device__ Bests(const GatherProblem& p, Element element, const GatherPlace (&at)[kUnits])
+      : element_(element) {
+    typename S::Slot slots[kRows][kUnits];
+    if (may_load_rows(kRows, sizeof(Key)) && !kPacked && p.row_loads) {
+      struct alignas(std::bit_ceil(kRows * sizeof(Key))) Row {
+        std::make_unsigned_t<Key> at[kRows];
+      } rows[kUnits];
+      const auto* input = reinterpret_cast<const Key*>(p.input);
+#pragma unroll
+      for (int i = 0; i < kUnits; ++i) rows[i] = *reinterpret_cast<const Row*>(input + at[i].from);
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+        for (int i = 0; i < kUnits; ++i) slots[r][i] = rows[i].at[r];
+      }
+    } else {
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+        for (int i = 0; i < kUnits; ++i) slots[r][i] = load<kPacked, Element>(p, at[i], r);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kUnits; ++i) {
+#pragma unroll
+      for (int e = 0; e < kWidth; ++e) {
+        const auto bits = [&](int r) {
+          return static_cast<Key>(slots[r][i] >> (8 * int(sizeof(Key)) * e));
+        };
+        bits_[i][e] = bits(0);
+        positions_[i][e] = 0;
+        auto best = ordered(element, bits(0));
+#pragma unroll
+        for (int r = 1; r < kRows; ++r) {
+          const auto here = ordered(element, bits(r));
+          if (!wins(here, best)) continue;
+          best = here;
+          bits_[i][e] = bits(r);
+          positions_[i][e] = r;
+        }
+      }
+    }
+  }
+  __device__ uint32_t position(int unit, int e) const { return positions_[unit][e]; }
+  __device__ Key value(int unit, int e) const { return element_.value(bits_[unit][e]); }
+
+ private:
+  Element element_;
+  Key bits_[kUnits][kWidth];
+  uint32_t positions_[kUnits][kWidth];
+};
+
+template <bool kPacked, int kUnits, class Element>
+class Bests<kPacked, kUnits, kAnyRows, Element> {
+  using S = Slots<Element>;
+  using Key = typename S::Key;
+  // As many in flight as places find room for in registers.
+  static constexpr int kAtOnce = loads_at_once(sizeof(Key)) / (kUnits > 1 ? 2 : 1);
+
+ public:
+  static constexpr int kWidth = kPacked ? S::kElements : 1;
+
+  __device__ Bests(const GatherProblem& p, Element element, const GatherPlace (&at)[kUnits])
+      : p_(p), element_(element), at_(at) {
+    for (uint32_t row = 0; row < p.rows; row += kAtOnce) {
+      // Past the end there is the first of these again, which changes nothing.
+      typename S::Slot slots[kUnits][kAtOnce];
+#pragma unroll
+      for (int r = 0; r < kAtOnce; ++r) {
+#pragma unroll
+        for (int i = 0; i < kUnits; ++i) {
+          slots[i][r] = slots[i][0];
+          if (r == 0 || row + r < p.rows) slots[i][r] = load<kPacked, Element>(p, at[i], row + r);
+        }
+      }
+      tracker_.take(element, slots, row);
+    }
+    tracker_.finish();
+  }
+  __device__ uint32_t position(int unit, int e) const { return tracker_.turn(unit, e); }
+  __device__ Key value(int unit, int e) const {
+    Key value;
+    if (!element_.value_of_key(tracker_.key(element_, unit, e), value)) {
+      const Key* best = reinterpret_cast<const Key*>(p_.input) + at_[unit].from + e +
+                        int64_t(position(unit, e)) * p_.row_stride;
+      value = element_.value(*best);
+    }
+    return value;
+  }
+
+ private:
+  const GatherProblem& p_;
+  const Element element_;
+  const GatherPlace (&at_)[kUnits];
+  Tracker<Element, kUnits> tracker_;
+};
+
+template <bool kPacked, int kRows, class Element>
+__global__ void __launch_bounds__(kThreads)
+    gather(const __grid_constant__ GatherProblem p, const Element element) {
+  using Key = typename Element::Key;
+  constexpr int kUnits = gather_units(kRows);
+  using Of = Bests<kPacked, kUnits, kRows, Element>;
+  const uint32_t first = blockIdx.x * uint32_t(kUnits * kThreads) + threadIdx.x;
+  GatherPlace at[kUnits];
+#pragma unroll
+  for (int i = 0; i < kUnits; ++i)
+    at[i].add(p, std::min<uint32_t>(first + i * kThreads, p.units - 1));
+  const Of bests(p, element, at);
+#pragma unroll
+  for (int i = 0; i < kUnits; ++i) {
+    if (first + i * kThreads >= p.units) continue;
+    if constexpr (Of::kWidth > 1) {
+      if (p.neighbour_step == 1 && !p.out.pairs.words) {
+        uint32_t indices[Of::kWidth];
+#pragma unroll
+        for (int e = 0; e < Of::kWidth; ++e) indices[e] = bests.position(i, e) * p.index_step;
+        if (p.out.indices) p.out.put_indices(at[i].to, Of::kWidth, indices);
+        if (p.out.values)
+          p.out.template put_values<Key, Of::kWidth>(at[i].to,
+                                                     [&](int e) { return bests.value(i, e); });
+        continue;
+      }
+    }
+#pragma unroll
+    for (int e = 0; e < Of::kWidth; ++e)
+      p.out.put(at[i].to + e * p.neighbour_step, bests.position(i, e) * p.index_step,
+                [&] { return bests.value(i, e); });
+  }
+}
+
+// A tile to a block. Threads lie over units in the order of memory, and then over results in
+// theirs.
+template <bool kPacked, int kRows, class Element>
+__global__ void __launch_bounds__(kThreads)
+    gather_tiles(const __grid_constant__ GatherProblem p, const Element element) {
+  using Key = typename Element::Key;
+  constexpr int kUnits = kGatherTile / kThreads;
+  using Of = Bests<kPacked, kUnits, kRows, Element>;
+  constexpr uint32_t kWidth = Of::kWidth;
+  auto* places = reinterpret_cast<GatherPlace*>(dynamic_shared());  // [inner]
+  auto* values = reinterpret_cast<Key*>(places + p.inner_side);     // [inner][cross]
+  auto* positions = reinterpret_cast<uint8_t*>(values + p.results);
+  const uint32_t pitch = p.cross_side + 1;
+  const uint32_t cross_tile = p.by_inner_tiles.quotient(blockIdx.x);
+  const uint32_t first = (blockIdx.x - cross_tile * p.inner_tiles) * p.inner_side;
+  const uint32_t inners = std::min(p.inner_side, p.units - first);
+  const uint32_t crosses = std::min(p.cross_side, p.cross.size - cross_tile * p.cross_side);
+  for (uint32_t i = threadIdx.x; i < inners; i += kThreads) {
+    GatherPlace at;
+    at.add(p.cross, cross_tile * p.cross_side);
+    at.add(p, first + i);
+    places[i] = at;
+  }
+  __syncthreads();
+  GatherPlace at[kUnits];
+  uint32_t results[kUnits];
+#pragma unroll
+  for (int i = 0; i < kUnits; ++i) {
+    const uint32_t unit = threadIdx.x + i * uint32_t(kThreads);
+    const uint32_t rest = p.by_before_cross.quotient(unit), over = p.by_cross_side.quotient(rest);
+    const uint32_t cross = rest - over * p.cross_side;
+    const uint32_t inner = unit - (rest - over) * p.before_cross;
+    const bool inside = inner < inners && cross < crosses;
+    at[i] = places[inside ? inner : 0];
+    at[i].add(p.cross, inside ? cross : 0);
+    results[i] = inside ? inner * kWidth * pitch + cross : ~0u;
+  }
+  const Of bests(p, element, at);
+#pragma unroll
+  for (int i = 0; i < kUnits; ++i) {
+    if (results[i] == ~0u) continue;
+#pragma unroll
+    for (uint32_t e = 0; e < kWidth; ++e) {
+      positions[results[i] + e * pitch] = static_cast<uint8_t>(bests.position(i, e));
+      if (p.out.values) values[results[i] + e * pitch] = bests.value(i, e);
+    }
+  }
+  __syncthreads();
+#pragma unroll
+  for (uint32_t i = 0; i < kUnits * kWidth; ++i) {
+    const uint32_t number = threadIdx.x + i * uint32_t(kThreads);
+    const uint32_t inner = p.by_cross_side.quotient(number), cross = number - inner * p.cross_side;
+    if (inner >= inners * kWidth || cross >= crosses) continue;
+    const uint32_t result = inner * pitch + cross;
+    p.out.put(places[inner / kWidth].to + inner % kWidth * p.neighbour_step + cross * p.cross.step,
+              positions[result] * p.index_step, [&] { return values[result]; });
+  }
+}
+
+// Calls f with the number of rows that a kernel is compiled for.
+template <class F>
+void visit_rows(int64_t rows, F&& f) {
+  switch (rows) {
+    case 1:
+      return f(std::integral_constant<int, 1>());
+    case 2:
+      return f(std::integral_constant<int, 2>());
+    case 3:
+      return f(std::integral_constant<int, 3>());
+    case 4:
+      return f(std::integral_constant<int, 4>());
+    default:
+      return f(std::integral_constant<int, kAnyRows>());
+  }
+}
+
+}  // namespace
+
+void launch_gather(const Reduction& r, const Problem& problem, void* stream) {
+  const Plan& plan = problem.plan;
+  visit_input_element(r, [&](auto element) {
+    using Element = decltype(element);
+    constexpr int64_t kBytes = sizeof(typename Element::Key);
+    const GatherProblem p(problem, r.groups, kBytes);
+    const auto run = [&](auto packed) {
+      constexpr bool kPacked = decltype(packed)::value;
+      visit_rows(problem.walk, [&](auto rows) {
+        constexpr int kRows = decltype(rows)::value;
+        if (plan.gather.tiled())
+          return launch(gather_tiles<kPacked, kRows, Element>, plan, p, element, stream,
+                        plan.gather.shared_bytes(kBytes));
+        launch(gather<kPacked, kRows, Element>, plan, p, element, stream);
+      });
+    };
+    if constexpr (kBytes < 4) {
+      if (plan.gather.packed) return run(std::true_type());
+    }
+    run(std::false_type());
+  });
+}
+
+}  // namespace reduceops::cuda

@@ -1,0 +1,140 @@
+// gather.cu: groups of a few elements, wherever they lie.
+#pragma once
+
+#include "cuda/plan/price.h"
+#include "cuda/plan/whole_columns.h"
+
+namespace reduceops::cuda {
+
+struct GatherPlan {
+  // Offsets, result indices and places of results have 32 bits.
+  static bool fits(const PlanInput& in) {
+    const Groups& groups = in.groups;
+    const Dims &kept = groups.kept, &reduced = groups.reduced;
+    if (in.task != Task::kExtreme || kept.count < 1 || kept.count > kGatherDims ||
+        reduced.count > 1 || in.walk > kGatherRows || groups.extent >> 31 != 0 ||
+        groups.outputs * groups.copies >> 31 != 0)
+      return false;
+    if (WholeColumnsPlan::fits(in)) return false;  // which is as fast or faster
+    // Rows that each thread goes along by itself would fall out of L1.
+    if (reduced.count > 0 && in.along().stride < kept.dim[0].stride &&
+        in.walk * in.along().stride * in.bytes >= kBurstBytes)
+      return false;
+    int64_t last = 0;
+    for (const Dims* dims : {&kept, &reduced}) {
+      for (int d = 0; d < dims->count; ++d) last += (dims->dim[d].size - 1) * dims->dim[d].stride;
+    }
+    return last >> 31 == 0;
+  }
+
+  static bool usual(const PlanInput&) { return false; }  // its price says so
+
+  static bool make(const PlanInput& in, Plan& plan) {
+    plan = in.empty_plan(Walk::kGather);
+    keep_whole(plan, in);
+    plan.threads = kThreads;
+    Gather& gather = plan.gather;
+    gather = {};
+    gather.packed = in.bytes < 4 && has_packs(in);
+    gather.row_loads = !gather.packed && has_row_loads(in);
+    const int64_t width = gather.width(in.bytes);
+    if (in_order(in.groups) || cross_dim(in.groups) == 0) {
+      gather.units = gather_units(in.walk);
+      plan.blocks = ceil_div(in.groups.outputs, gather.units * width * kThreads);
+      return true;
+    }
+    const Dim cross = in.groups.kept.dim[cross_dim(in.groups)];
+    const int64_t inner = in.groups.outputs / cross.size / width;
+    int64_t before = 1;
+    for (int d = 0; d < in.groups.kept.count; ++d) {
+      const Dim& dim = in.groups.kept.dim[d];
+      const bool is_before = 0 < dim.stride && dim.stride < cross.stride;
+      if (dim.step != cross.step && (is_before || cross.stride == 0)) before *= dim.size;
+    }
+    before = std::min<int64_t>(before / width, 32);
+    // Whole times as many as lie before it in memory.
+    const auto times = [&](int64_t units) { return std::max(units / before, int64_t(1)) * before; };
+    int64_t inner_side = std::min(inner, times(32));
+    const int64_t cross_side = std::min(cross.size, whole_warps(kGatherTile / inner_side));
+    if (cross_side == cross.size)
+      inner_side = std::min(inner, before < 32 ? times(kGatherTile / cross_side)
+                                               : whole_warps(kGatherTile / cross_side));
+    gather.units = static_cast<int>(kGatherTile / kThreads);
+    gather.inner_side = static_cast<int>(inner_side);
+    gather.cross_side = static_cast<int>(cross_side);
+    gather.before_cross = static_cast<int>(before < 32 ? before : inner_side);
+    plan.blocks = ceil_div(inner, inner_side) * ceil_div(cross.size, cross_side);
+    return gather.shared_bytes(in.bytes) <= kStaticSharedBytes && plan.blocks <= kMaxBlocks;
+  }
+
+  static Work work(const PlanInput& in, const Plan& plan, const Traffic& traffic) {
+    const Gather& gather = plan.gather;
+    const auto width = static_cast<double>(gather.width(in.bytes));
+    const auto rows = static_cast<double>(in.walk);
+    const auto dims = static_cast<double>(in.groups.kept.count);
+    const double sectors = sectors_read(in, gather);
+    // Threads of tiles that are not whole have nothing to do.
+    const double used = traffic.outputs * 1e6 /
+                        static_cast<double>(plan.blocks * plan.threads * gather.units) / width;
+    const int at_once = loads_at_once(in.bytes) / (gather.tiled() ? 2 : 1);
+    const double in_flight_of_thread =
+        sectors / rows * width * std::min<double>(rows, at_once) * gather.units * used;
+    const double of_row = gather.row_loads ? 5 : in.bytes <= 2 && in.walk > 4 ? 11 : 9;
+    // Of groups of which a kernel knows the size, fewer.
+    const double known = in.walk <= 4 ? kKnownSize : 1;
+    const double of_unit = gather.tiled()
+                               ? (40 + of_row * rows + (25 + 10 * stores(in)) * width) / used
+                               : (30 + 12 * dims + of_row * rows + 15 * width) * known;
+    return {.read = traffic.read,
+            .sectors = sectors * traffic.outputs,
+            .instructions = of_unit * traffic.outputs / width,
+            .in_flight = in_flight(in, plan, 8, in_flight_of_thread),
+            .in_order = true,
+            .extra = -1,
+            .share = (plan.blocks < 2 * in.multiprocessors ? kFewBlocks : 1) *
+                     (gather.tiled() ? 1 : 1 + kLarge * (1 - std::exp(traffic.bytes / -60)))};
+  }
+
+ private:
+  // Of the time: where blocks do not fill multiprocessors, and of large inputs, which loads that
+  // are wider, or copies, keep memory busier with.
+  static constexpr double kFewBlocks = 1.2, kLarge = 0.06, kKnownSize = 0.6;
+
+  static double stores(const PlanInput& in) { return static_cast<double>(in.stores); }
+  static int64_t whole_warps(int64_t units) { return units > 32 ? units - units % 32 : units; }
+
+  // Whether packs of 4 bytes are of neighbouring outputs, and aligned.
+  static bool has_packs(const PlanInput& in) {
+    const Dims& kept = in.groups.kept;
+    return kept.dim[0].stride == 1 && in.address_aligned(4) &&
+           (kept.dim[0].size * in.bytes) % 4 == 0 && in.strides_aligned(kept, 1, 4) &&
+           in.strides_aligned(in.groups.reduced, 0, 4);
+  }
+
+  static bool has_row_loads(const PlanInput& in) {
+    const int64_t bytes = in.walk * in.bytes;
+    return may_load_rows(in.walk, in.bytes) && in.along().stride == 1 &&
+           in.address_aligned(bytes) && in.strides_aligned(in.groups.kept, 0, bytes);
+  }
+
+  // Of an output: bytes of the sectors that a warp asks for. What lies beside its units in memory
+  // is mostly for other warps of the block.
+  static double sectors_read(const PlanInput& in, const Gather& gather) {
+    const Dims& kept = in.groups.kept;
+    const Dim inner = dims_of(gather, in.groups).dim[0];
+    int64_t count = inner.size;
+    for (int d = 0; d < kept.count; ++d) {
+      if (kept.dim[d].stride == inner.stride * count) count *= kept.dim[d].size;
+    }
+    const auto lanes = static_cast<double>(std::min<int64_t>(32, count));
+    const auto pitch = static_cast<double>(inner.stride * in.bytes);
+    const double apart = static_cast<double>(in.walk) * sectors_of(lanes, pitch, in.bytes);
+    // Elements of a group that share sectors come from L1 after the first.
+    const int64_t stride = in.groups.reduced.count > 0 ? in.along().stride : 0;
+    const double run = static_cast<double>((in.walk - 1) * stride * in.bytes);
+    return std::min(apart,
+                    std::min(pitch, run + kSectorBytes) + run / lanes + kSectorBytes / lanes);
+  }
+};
+
+}  // namespace reduceops::cuda
