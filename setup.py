@@ -222,7 +222,9 @@ class Library:
             before, script = (order, "-T $out.ld ") if ordered else ("", "")
             link = (
                 f"{before}ld -r {script}$in {archives} -o $out.o && "
-                "objcopy --redefine-syms=$builddir/older_symbols $out.o && "
+                # What the standard library's templates export would only be looked up.
+                "objcopy --wildcard --keep-global-symbol='reduceops_*' "
+                "--redefine-syms=$builddir/older_symbols $out.o && "
                 f"{linker} $out.o -o $out -s $flags"
             )
         ninja.rule(f"{name}_link", link, "$out")
