@@ -1,8 +1,8 @@
 // What a plan would cost, in microseconds on an H200: enough to compare walks, not to predict a
 // time. The machine's constants and most instruction counts were fitted to 1 749 measured random
-// layouts; those of rows, small and bulk_columns, of which there were too few, were set so that the
-// walks measured to be best stay the cheapest. Measured times of the sweep are 0.74 to 0.99 of
-// these, so a difference of a few percent means nothing.
+// layouts, those of gather to 86 on an H100; those of rows, small and bulk_columns, of which there
+// were too few, were set so that the walks measured to be best stay the cheapest. Measured times of
+// the sweep are 0.74 to 0.99 of these, so a difference of a few percent means nothing.
 //
 //   start of a kernel, which grows with its bytes, for the short ones end before memory is busy
 //   + the longest of: bytes of memory, sectors of L2, instructions, loads waited for
