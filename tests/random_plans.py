@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from customops.plans import CudaPlan, cuda_constants, cuda_plan
+from customops.plans import CudaPlan, Walk, cuda_constants, cuda_plan
 
 DTYPES = {1: torch.int8, 2: torch.bfloat16, 4: torch.float32, 8: torch.float64}
 MOST_ELEMENTS = 1 << 43  # an expanded input has more of them than memory holds
@@ -98,7 +98,7 @@ def random_tuning(rng: random.Random) -> dict[str, int]:
         if rng.random() < 0.5:  # so that small inputs reach all walks
             tuning.setdefault(name, 0)
     if rng.random() < 0.3:  # walks that are not the usual ones
-        tuning["walk" if rng.random() < 0.5 else "margin"] = rng.choice((*range(1, 9), 1000))
+        tuning["walk" if rng.random() < 0.5 else "margin"] = rng.choice((*range(1, len(Walk) + 1), 1000))
     return tuning
 
 

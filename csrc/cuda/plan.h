@@ -29,7 +29,7 @@ enum class Walk : int {
   kSmall,         // few elements, whatever their order
   kFill,          // every group is one element
   kTiles,         // small groups of any layout
-  kGather,        // groups of a few elements of small inputs, whatever their order
+  kGather,        // groups of a few elements, wherever they lie
 };
 
 // What is computed, as far as plans differ: all but kExtreme has kernels only of kSmall, kRows and

@@ -6,6 +6,7 @@
 
 #include "cuda/fold.h"
 #include "cuda/plan/price.h"
+#include "cuda/repeat.h"
 
 namespace reduceops::cuda {
 
@@ -14,7 +15,8 @@ class Folds {
   static bool fits(const PlanInput& in) {
     const int count = in.groups.reduced.count;
     return in.task == Task::kExtreme && in.tuning.fold > 0 && in.total >= in.tuning.fold_bytes &&
-           in.groups.axes.count > 0 && 0 < count && count <= kMostFolds;
+           in.groups.axes.count > 0 && 0 < count && count <= kMostFolds &&
+           !has_repeats_as_outputs(in.groups, in.task);
   }
 
   // Calls visit(fold, folded) for a few of them, those that are the best most often first, until it

@@ -38,7 +38,7 @@ struct GatherPlan {
     gather.packed = in.bytes < 4 && has_packs(in);
     gather.row_loads = !gather.packed && has_row_loads(in);
     const int64_t width = gather.width(in.bytes);
-    if (in_order(in.groups) || cross_dim(in.groups) == 0) {
+    if (cross_dim(in.groups) == 0) {
       gather.units = gather_units(in.walk);
       plan.blocks = ceil_div(in.groups.outputs, gather.units * width * kThreads);
       return true;
@@ -76,12 +76,13 @@ struct GatherPlan {
     // Threads of tiles that are not whole have nothing to do.
     const double used = traffic.outputs * 1e6 /
                         static_cast<double>(plan.blocks * plan.threads * gather.units) / width;
-    const int at_once = loads_at_once(in.bytes) / (gather.tiled() ? 2 : 1);
-    const double in_flight_of_thread =
-        sectors / rows * width * std::min<double>(rows, at_once) * gather.units * used;
+    const bool known_size = in.walk <= 4;
+    const double at_once =
+        known_size ? rows : std::min(rows, loads_at_once(in.bytes) / (gather.tiled() ? 2. : 1.));
+    const double in_flight_of_thread = sectors / rows * width * at_once * gather.units * used;
     const double of_row = gather.row_loads ? 5 : in.bytes <= 2 && in.walk > 4 ? 11 : 9;
     // Of groups of which a kernel knows the size, fewer.
-    const double known = in.walk <= 4 ? kKnownSize : 1;
+    const double known = known_size ? kKnownSize : 1;
     const double of_unit = gather.tiled()
                                ? (40 + of_row * rows + (25 + 10 * stores(in)) * width) / used
                                : (30 + 12 * dims + of_row * rows + 15 * width) * known;
