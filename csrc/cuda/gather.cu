@@ -233,7 +233,7 @@ template <bool kPacked, int kRows, class Element>
 __global__ void __launch_bounds__(kThreads)
     gather(const __grid_constant__ GatherProblem p, const Element element) {
   using Key = typename Element::Key;
-  constexpr int kUnits = gather_units(kRows);
+  constexpr int kUnits = gather_units(kRows, kPacked);
   using Of = Bests<kPacked, kUnits, kRows, Element>;
   const uint32_t first = blockIdx.x * uint32_t(kUnits * kThreads) + threadIdx.x;
   GatherPlace at[kUnits];
@@ -311,7 +311,8 @@ __global__ void __launch_bounds__(kThreads)
     }
   }
   __syncthreads();
-#pragma unroll
+  // Not all at once, which would be a third more code.
+#pragma unroll 2
   for (uint32_t i = 0; i < kUnits * kWidth; ++i) {
     const uint32_t number = threadIdx.x + i * uint32_t(kThreads);
     const uint32_t inner = p.by_cross_side.quotient(number), cross = number - inner * p.cross_side;
@@ -322,20 +323,13 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Calls f with the number of rows that a kernel is compiled for.
-template <class F>
+// Calls f with the number of rows that a kernel is compiled for, which is at most kMost.
+template <int kMost, class F>
 void visit_rows(int64_t rows, F&& f) {
-  switch (rows) {
-    case 1:
-      return f(std::integral_constant<int, 1>());
-    case 2:
-      return f(std::integral_constant<int, 2>());
-    case 3:
-      return f(std::integral_constant<int, 3>());
-    case 4:
-      return f(std::integral_constant<int, 4>());
-    default:
-      return f(std::integral_constant<int, kAnyRows>());
+  if constexpr (kMost > 0) {
+    rows == kMost ? f(std::integral_constant<int, kMost>()) : visit_rows<kMost - 1>(rows, f);
+  } else {
+    f(std::integral_constant<int, kAnyRows>());
   }
 }
 
@@ -349,13 +343,16 @@ void launch_gather(const Reduction& r, const Problem& problem, void* stream) {
     const GatherProblem p(problem, r.groups, kBytes);
     const auto run = [&](auto packed) {
       constexpr bool kPacked = decltype(packed)::value;
-      visit_rows(problem.walk, [&](auto rows) {
-        constexpr int kRows = decltype(rows)::value;
-        if (plan.gather.tiled())
-          return launch(gather_tiles<kPacked, kRows, Element>, plan, p, element, stream,
-                        plan.gather.shared_bytes(kBytes));
-        launch(gather<kPacked, kRows, Element>, plan, p, element, stream);
-      });
+      if (plan.gather.tiled()) {
+        visit_rows<kTileRows>(problem.walk, [&](auto rows) {
+          launch(gather_tiles<kPacked, rows.value, Element>, plan, p, element, stream,
+                 plan.gather.shared_bytes(kBytes));
+        });
+      } else {
+        visit_rows<kKnownRows>(problem.walk, [&](auto rows) {
+          launch(gather<kPacked, rows.value, Element>, plan, p, element, stream);
+        });
+      }
     };
     if constexpr (kBytes < 4) {
       if (plan.gather.packed) return run(std::true_type());

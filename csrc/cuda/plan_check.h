@@ -414,7 +414,7 @@ class PlanCheck {
                                   ceil_div(cross, own.cross_side),
               "the blocks cover the outputs once");
     } else {
-      require(own.units == gather_units(walk_), "there is a kernel for so many units");
+      require(own.units == gather_units(walk_, own.packed), "there is a kernel for so many units");
       require_cover(plan_.blocks, own.units * width * kThreads, groups_.outputs,
                     "the blocks cover the outputs once");
     }

@@ -44,15 +44,18 @@ constexpr int kGatherDims = 6;         // kept ones
 constexpr int64_t kGatherRows = 32;    // of the longest group
 constexpr int64_t kGatherTile = 1024;  // units of a tile
 constexpr int kAnyRows = 0;
+// Elements of groups that kernels are compiled for, at most; by tiles, for those are more code.
+constexpr int kKnownRows = 4, kTileRows = 2;
 // Loads of a thread at once, of groups of any number of elements.
 constexpr int loads_at_once(int64_t bytes) { return bytes == 8 ? 4 : 8; }
 // Whether the elements of a group come in one load where they lie side by side and aligned.
 constexpr bool may_load_rows(int64_t rows, int64_t bytes) {
   return (rows == 2 || rows == 4) && rows * bytes <= kLoadBytes;
 }
-// Units of a thread, by the elements of a group.
-constexpr int gather_units(int64_t rows) {
-  return rows == kAnyRows || rows > 4 ? 1 : rows > 2 ? 2 : 4;
+// Units of a thread, by the elements of a group; of units of several outputs half as many.
+constexpr int gather_units(int64_t rows, bool packed) {
+  const int units = rows == kAnyRows || rows > kKnownRows ? 1 : rows > 2 ? 2 : 4;
+  return packed && units > 1 ? units / 2 : units;
 }
 
 // whole_rows.cu and whole_columns.cu: what is held as a whole.

@@ -36,10 +36,12 @@ struct GatherPlan {
     Gather& gather = plan.gather;
     gather = {};
     gather.packed = in.bytes < 4 && has_packs(in);
-    gather.row_loads = !gather.packed && has_row_loads(in);
     const int64_t width = gather.width(in.bytes);
-    if (cross_dim(in.groups) == 0) {
-      gather.units = gather_units(in.walk);
+    const bool tiled = cross_dim(in.groups) > 0;
+    gather.row_loads =
+        !gather.packed && in.walk <= (tiled ? kTileRows : kKnownRows) && has_row_loads(in);
+    if (!tiled) {
+      gather.units = gather_units(in.walk, gather.packed);
       plan.blocks = ceil_div(in.groups.outputs, gather.units * width * kThreads);
       return true;
     }
@@ -76,7 +78,7 @@ struct GatherPlan {
     // Threads of tiles that are not whole have nothing to do.
     const double used = traffic.outputs * 1e6 /
                         static_cast<double>(plan.blocks * plan.threads * gather.units) / width;
-    const bool known_size = in.walk <= 4;
+    const bool known_size = in.walk <= (gather.tiled() ? kTileRows : kKnownRows);
     const double at_once =
         known_size ? rows : std::min(rows, loads_at_once(in.bytes) / (gather.tiled() ? 2. : 1.));
     const double in_flight_of_thread = sectors / rows * width * at_once * gather.units * used;
