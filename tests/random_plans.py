@@ -98,7 +98,8 @@ def random_tuning(rng: random.Random) -> dict[str, int]:
         if rng.random() < 0.5:  # so that small inputs reach all walks
             tuning.setdefault(name, 0)
     if rng.random() < 0.3:  # walks that are not the usual ones
-        tuning["walk" if rng.random() < 0.5 else "margin"] = rng.choice((*range(1, len(Walk) + 1), 1000))
+        name = "walk" if rng.random() < 0.5 else "margin"
+        tuning[name] = rng.choice((*range(1, len(Walk) + 1), 1000))
     return tuning
 
 
