@@ -4,8 +4,8 @@
 //
 // Bound by memory; of small inputs by launch latency and by the chain of instructions from a
 // thread's number to its result. So positions have 32 bits, divisors come from the host, and
-// elements do not go by way of shared memory. Without this walk, inputs of 4 to 40 MB whose groups have up
-// to 32 elements take 1.3 times as long (median of random layouts on an H100).
+// elements do not go by way of shared memory. Without this walk, inputs of 4 to 40 MB whose groups
+// have up to 32 elements take 1.3 times as long (median of random layouts on an H100).
 #include "cuda/gather.h"
 
 #include "cuda/trackers.cuh"
