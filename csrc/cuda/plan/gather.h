@@ -7,24 +7,18 @@
 namespace reduceops::cuda {
 
 struct GatherPlan {
-  // Offsets, result indices and places of results have 32 bits.
   static bool fits(const PlanInput& in) {
     const Groups& groups = in.groups;
     const Dims &kept = groups.kept, &reduced = groups.reduced;
     if (in.task != Task::kExtreme || kept.count < 1 || kept.count > kGatherDims ||
-        reduced.count > 1 || in.walk > kGatherRows || groups.extent >> 31 != 0 ||
-        groups.outputs * groups.copies >> 31 != 0)
+        reduced.count > 1 || in.walk > kGatherRows)
       return false;
     if (WholeColumnsPlan::fits(in)) return false;  // which is as fast or faster
     // Rows that each thread goes along by itself would fall out of L1.
     if (reduced.count > 0 && in.along().stride < kept.dim[0].stride &&
         in.walk * in.along().stride * in.bytes >= kBurstBytes)
       return false;
-    int64_t last = 0;
-    for (const Dims* dims : {&kept, &reduced}) {
-      for (int d = 0; d < dims->count; ++d) last += (dims->dim[d].size - 1) * dims->dim[d].stride;
-    }
-    return last >> 31 == 0;
+    return in.has_short_places();
   }
 
   static bool usual(const PlanInput&) { return false; }  // its price says so

@@ -76,6 +76,18 @@ struct PlanInput {
            strides_aligned(groups.axes, 1, to) && strides_aligned(groups.reduced, 0, to);
   }
 
+  // Whether offsets, in the mask, too, result indices and places of results have 31 bits.
+  bool has_short_places() const {
+    int64_t last = 0, last_mask = 0;
+    for (const Dims* dims : {&groups.kept, &groups.reduced}) {
+      for (int d = 0; d < dims->count; ++d) {
+        last += (dims->dim[d].size - 1) * dims->dim[d].stride;
+        last_mask += (dims->dim[d].size - 1) * dims->dim[d].mask_stride;
+      }
+    }
+    return (last | last_mask | groups.extent | groups.outputs * groups.copies) >> 31 == 0;
+  }
+
   // Whether positions over several reduced dims are found by divisions of 32 bits.
   bool has_flat_positions() const {
     const int count = groups.reduced.count;

@@ -9,25 +9,16 @@
 namespace reduceops::cuda {
 
 struct SmallPlan {
-  // Offsets, result indices and places of results have 32 bits.
   static bool fits(const PlanInput& in) {
     const Groups& groups = in.groups;
     const Dims &kept = groups.kept, &reduced = groups.reduced;
     if (FillPlan::fits(in)) return false;
-    if (kept.count > 2 || reduced.count > 1 || groups.outputs * in.walk > kMaxPartExtent ||
-        groups.extent >> 31 != 0 || groups.outputs * groups.copies >> 31 != 0)
+    if (kept.count > 2 || reduced.count > 1 || groups.outputs * in.walk > kMaxPartExtent)
       return false;
     // Of larger inputs, what it costs has not been measured, and cannot be the least.
     if (in.task == Task::kExtreme && groups.outputs * in.walk > 16 * in.tuning.small_elements)
       return false;
-    int64_t last = 0, last_mask = 0;
-    for (const Dims* dims : {&kept, &reduced}) {
-      for (int d = 0; d < dims->count; ++d) {
-        last += (dims->dim[d].size - 1) * dims->dim[d].stride;
-        last_mask += (dims->dim[d].size - 1) * dims->dim[d].mask_stride;
-      }
-    }
-    return (last | last_mask) >> 31 == 0;
+    return in.has_short_places();
   }
 
   static bool usual(const PlanInput& in) {
