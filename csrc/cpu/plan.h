@@ -310,7 +310,7 @@ inline Plan make_plan(const Groups& groups, const Choice& choice, int64_t walk, 
     cut(tile_of(bytes), whole ? 1 : useful);
     plan.folds = plan.tile >= inner;
   }
-  const int64_t worth = ceil_div(elements, plan.units * grain);
+  const int64_t worth = ceil_div(ceil_div(elements, plan.units), grain);
   plan.parts = std::clamp<int64_t>(useful_parts(plan.units, useful), 1,
                                    std::max<int64_t>(1, std::min(most, worth)));
   // Outputs that share their lines and are too few to be columns, or whose runs lie in turns, are
