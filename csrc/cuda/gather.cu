@@ -1,6 +1,8 @@
 // Groups of a few elements, wherever they lie: a thread loads all elements of an output itself, or
 // of the neighbouring outputs whose elements share 4 bytes. Where results follow each other in
-// another order than memory, a block takes a tile of both, and its threads exchange results.
+// another order than memory, a block takes a tile of both, and its threads exchange results. Longer
+// groups of small inputs are shared by threads of a block, so that each waits for memory once or
+// twice.
 //
 // Bound by memory; of small inputs by launch latency and by the chain of instructions from a
 // thread's number to its result. So positions have 32 bits, divisors come from the host, and
@@ -8,6 +10,7 @@
 // have up to 32 elements take 1.3 times as long (median of random layouts on an H100).
 #include "cuda/gather.h"
 
+#include "cuda/combine.cuh"
 #include "cuda/trackers.cuh"
 
 namespace reduceops::cuda {
@@ -32,6 +35,7 @@ struct GatherProblem {
   uint32_t inner_side, cross_side, before_cross, inner_tiles;
   Divisor by_before_cross, by_cross_side, by_inner_tiles;
   uint32_t results;  // of a tile
+  uint32_t shares;
 
   GatherProblem(const Problem& p, const Groups& groups, int64_t bytes)
       : input(p.input),
@@ -48,6 +52,7 @@ struct GatherProblem {
     const Dims kept = dims_of(plan, groups);
     neighbour_step = static_cast<uint32_t>(kept.dim[0].step);
     row_loads = plan.row_loads;
+    shares = static_cast<uint32_t>(plan.shares);
     count = kept.count - plan.tiled();
     const auto short_dim = [](const Dim& dim) {
       return GatherDim{static_cast<uint32_t>(dim.size), static_cast<uint32_t>(dim.stride),
@@ -112,14 +117,28 @@ __device__ bool wins(T x, T best) {
   return x < best;
 }
 
+// The rows of a unit, or those of one of the threads that share it.
+struct Rows {
+  uint32_t count, stride;
+};
+
 // What a unit has in a row.
 template <bool kPacked, class Element>
-__device__ typename Slots<Element>::Slot load(const GatherProblem& p, GatherPlace at,
+__device__ typename Slots<Element>::Slot load(const GatherProblem& p, Rows rows, GatherPlace at,
                                               uint32_t row) {
   using Key = typename Element::Key;
-  const Key* from = reinterpret_cast<const Key*>(p.input) + at.from + int64_t(row) * p.row_stride;
+  const Key* from = reinterpret_cast<const Key*>(p.input) + at.from + int64_t(row) * rows.stride;
   if constexpr (kPacked) return *reinterpret_cast<const typename Slots<Element>::Slot*>(from);
   return slot_of<Element>(*from);
+}
+
+// The value of an element with this key, which lies there.
+template <class Element, class Key>
+__device__ Key value_at(const GatherProblem& p, Element element, Key key, int64_t at) {
+  Key value;
+  if (!element.value_of_key(key, value))
+    value = element.value(reinterpret_cast<const Key*>(p.input)[at]);
+  return value;
 }
 
 // The best of each output of some units, whose elements begin at places: of kRows elements, or of
@@ -132,7 +151,8 @@ class Bests {
  public:
   static constexpr int kWidth = kPacked ? S::kElements : 1;
 
-  __device__ Bests(const GatherProblem& p, Element element, const GatherPlace (&at)[kUnits])
+  __device__ Bests(const GatherProblem& p, Element element, Rows all,
+                   const GatherPlace (&at)[kUnits])
       : element_(element) {
     typename S::Slot slots[kRows][kUnits];
     if (may_load_rows(kRows, sizeof(Key)) && !kPacked && p.row_loads) {
@@ -151,7 +171,7 @@ class Bests {
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
 #pragma unroll
-        for (int i = 0; i < kUnits; ++i) slots[r][i] = load<kPacked, Element>(p, at[i], r);
+        for (int i = 0; i < kUnits; ++i) slots[r][i] = load<kPacked, Element>(p, all, at[i], r);
       }
     }
 #pragma unroll
@@ -194,9 +214,10 @@ class Bests<kPacked, kUnits, kAnyRows, Element> {
  public:
   static constexpr int kWidth = kPacked ? S::kElements : 1;
 
-  __device__ Bests(const GatherProblem& p, Element element, const GatherPlace (&at)[kUnits])
-      : p_(p), element_(element), at_(at) {
-    for (uint32_t row = 0; row < p.rows; row += kAtOnce) {
+  __device__ Bests(const GatherProblem& p, Element element, Rows rows,
+                   const GatherPlace (&at)[kUnits])
+      : p_(p), element_(element), rows_(rows), at_(at) {
+    for (uint32_t row = 0; row < rows.count; row += kAtOnce) {
       // Past the end there is the first of these again, which changes nothing.
       typename S::Slot slots[kUnits][kAtOnce];
 #pragma unroll
@@ -204,7 +225,8 @@ class Bests<kPacked, kUnits, kAnyRows, Element> {
 #pragma unroll
         for (int i = 0; i < kUnits; ++i) {
           slots[i][r] = slots[i][0];
-          if (r == 0 || row + r < p.rows) slots[i][r] = load<kPacked, Element>(p, at[i], row + r);
+          if (r == 0 || row + r < rows.count)
+            slots[i][r] = load<kPacked, Element>(p, rows, at[i], row + r);
         }
       }
       tracker_.take(element, slots, row);
@@ -212,19 +234,16 @@ class Bests<kPacked, kUnits, kAnyRows, Element> {
     tracker_.finish();
   }
   __device__ uint32_t position(int unit, int e) const { return tracker_.turn(unit, e); }
+  __device__ Key key(int unit, int e) const { return tracker_.key(element_, unit, e); }
   __device__ Key value(int unit, int e) const {
-    Key value;
-    if (!element_.value_of_key(tracker_.key(element_, unit, e), value)) {
-      const Key* best = reinterpret_cast<const Key*>(p_.input) + at_[unit].from + e +
-                        int64_t(position(unit, e)) * p_.row_stride;
-      value = element_.value(*best);
-    }
-    return value;
+    return value_at<Element>(p_, element_, key(unit, e),
+                             at_[unit].from + e + int64_t(position(unit, e)) * rows_.stride);
   }
 
  private:
   const GatherProblem& p_;
   const Element element_;
+  const Rows rows_;
   const GatherPlace (&at_)[kUnits];
   Tracker<Element, kUnits> tracker_;
 };
@@ -240,7 +259,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
   for (int i = 0; i < kUnits; ++i)
     at[i].add(p, std::min<uint32_t>(first + i * kThreads, p.units - 1));
-  const Of bests(p, element, at);
+  const Of bests(p, element, {p.rows, p.row_stride}, at);
 #pragma unroll
   for (int i = 0; i < kUnits; ++i) {
     if (first + i * kThreads >= p.units) continue;
@@ -300,7 +319,7 @@ __global__ void __launch_bounds__(kThreads)
     at[i].add(p.cross, inside ? cross : 0);
     results[i] = inside ? inner * kWidth * pitch + cross : ~0u;
   }
-  const Of bests(p, element, at);
+  const Of bests(p, element, {p.rows, p.row_stride}, at);
 #pragma unroll
   for (int i = 0; i < kUnits; ++i) {
     if (results[i] == ~0u) continue;
@@ -320,6 +339,46 @@ __global__ void __launch_bounds__(kThreads)
     const uint32_t result = inner * pitch + cross;
     p.out.put(places[inner / kWidth].to + inner % kWidth * p.neighbour_step + cross * p.cross.step,
               positions[result] * p.index_step, [&] { return values[result]; });
+  }
+}
+
+// Threads of a block lie over units, and shares of them.
+template <bool kPacked, class Element>
+__global__ void __launch_bounds__(kSharedGatherThreads, kSharedGatherBlocks)
+    gather_shared(const __grid_constant__ GatherProblem p, const Element element) {
+  using Key = typename Element::Key;
+  using Of = Bests<kPacked, 1, kAnyRows, Element>;
+  using State = Near<Key>;
+  constexpr uint32_t kWidth = Of::kWidth;
+  auto* states = reinterpret_cast<State*>(dynamic_shared());  // [width][threads and one]
+  const uint32_t pitch = blockDim.x + 1;
+  const int shares_log2 = log2_of(p.shares), lanes_log2 = log2_of(blockDim.x) - shares_log2;
+  const uint32_t lanes = 1u << lanes_log2, first = blockIdx.x << lanes_log2;
+  const uint32_t share = threadIdx.x >> lanes_log2;
+  GatherPlace at[1];
+  at[0].add(p, std::min(first + (threadIdx.x & (lanes - 1)), p.units - 1));
+  at[0].from += share * p.row_stride;
+  const Rows rows{((p.rows - share - 1) >> shares_log2) + 1, p.row_stride << shares_log2};
+  const Of bests(p, element, rows, at);
+#pragma unroll
+  for (uint32_t e = 0; e < kWidth; ++e)
+    states[e * pitch + threadIdx.x] = {bests.key(0, e),
+                                       share + (bests.position(0, e) << shares_log2)};
+  __syncthreads();
+  const uint32_t takers = std::clamp<uint32_t>(p.shares / kWidth, 1, 32);  // of an output
+  REDUCEOPS_ROLLED
+  for (uint32_t begin = 0; begin < lanes * kWidth * takers; begin += blockDim.x) {
+    const uint32_t number = (begin + threadIdx.x) >> log2_of(takers), e = number % kWidth;
+    const uint32_t lane = number / kWidth, taker = threadIdx.x & (takers - 1);
+    const State state =
+        merge_slots(states + e * pitch + lane, lane < lanes ? p.shares : 0, lanes, taker, takers);
+    if (taker > 0 || lane >= lanes || first + lane >= p.units) continue;
+    GatherPlace of;
+    of.add(p, first + lane);
+    p.out.put(of.to + e * p.neighbour_step, state.index * p.index_step, [&] {
+      return value_at<Element>(p, element, state.key,
+                               of.from + e + int64_t(state.index) * p.row_stride);
+    });
   }
 }
 
@@ -343,7 +402,11 @@ void launch_gather(const Reduction& r, const Problem& problem, void* stream) {
     const GatherProblem p(problem, r.groups, kBytes);
     const auto run = [&](auto packed) {
       constexpr bool kPacked = decltype(packed)::value;
-      if (plan.gather.tiled()) {
+      if (plan.gather.shared()) {
+        const auto states = static_cast<int64_t>(sizeof(Near<typename Element::Key>));
+        launch(gather_shared<kPacked, Element>, plan, p, element, stream,
+               plan.gather.width(kBytes) * (plan.threads + 1) * states);
+      } else if (plan.gather.tiled()) {
         visit_rows<kTileRows>(problem.walk, [&](auto rows) {
           launch(gather_tiles<kPacked, rows.value, Element>, plan, p, element, stream,
                  plan.gather.shared_bytes(kBytes));

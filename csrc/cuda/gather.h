@@ -13,12 +13,14 @@ struct Gather {
   bool packed;     // whether units are of several outputs
   int units;       // of a thread, a block's threads apart
   bool row_loads;  // whether the elements of a group come in one load
+  int shares;      // threads to a unit, each of which has every so many elements of its groups
   // Where results follow each other in another order than memory, a block has a tile of both: so
   // many units along the innermost dim of the results, and along all others, of which so many lie
   // before it in memory. Else 0.
   int cross_side, inner_side, before_cross;
 
   bool tiled() const { return cross_side > 0; }
+  bool shared() const { return shares > 1; }
   int64_t width(int64_t bytes) const { return packed ? 4 / bytes : 1; }
   // Of a tile's results, with a column more than it has, for the banks.
   int64_t results_of_tile(int64_t bytes) const {
@@ -40,9 +42,10 @@ inline int cross_dim(const Groups& groups) {
   return cross;
 }
 
-// The kept dims in the order of the results; of tiles in that of memory, and the innermost of the
-// results at the end.
+// The kept dims in the order of the results; of longer groups, of which there are few results, in
+// that of memory; of tiles, too, but the innermost of the results at the end.
 inline Dims dims_of(const Gather& plan, const Groups& groups) {
+  if (plan.shared()) return groups.kept;
   if (!plan.tiled()) {
     Dims dims = by_step(groups.kept);
     merge(dims);

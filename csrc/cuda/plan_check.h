@@ -399,8 +399,22 @@ class PlanCheck {
     require_one_part();
     require(1 <= dims.count && dims.count <= kGatherDims && groups_.reduced.count <= 1,
             "at most six kept dims and a reduced one");
-    require(walk_ <= kGatherRows && plan_.threads == kThreads, "the kernel is for such groups");
-    if (own.tiled()) {
+    require(own.shared() || (walk_ <= kGatherRows && plan_.threads == kThreads),
+            "the kernel is for such groups");
+    require(own.shares >= 1, "each unit has a thread");
+    if (violation_) return;
+    if (own.shared()) {
+      const int64_t lanes = plan_.threads / own.shares;
+      require(std::has_single_bit(static_cast<uint32_t>(plan_.threads)) && plan_.threads >= 32 &&
+                  plan_.threads <= kSharedGatherThreads,
+              "there is a kernel for so many threads");
+      require(std::has_single_bit(static_cast<uint32_t>(own.shares)) &&
+                  own.shares <= std::min(walk_, kGatherShares) && lanes >= 1,
+              "each thread has an element");
+      require(!own.tiled() && own.units == 1, "threads have a unit");
+      require_cover(plan_.blocks, lanes * width, groups_.outputs,
+                    "the blocks cover the outputs once");
+    } else if (own.tiled()) {
       const int64_t cross = dims.dim[dims.count - 1].size;
       require(cross_dim(groups_) > 0 && own.inner_side >= 1, "a tile has two sides");
       if (violation_) return;

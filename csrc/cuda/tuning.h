@@ -53,9 +53,11 @@ struct Tuning {
   int64_t row_loads = 8;                   // the same of other rows
   int64_t run_loads = 8;                   // the same of a lane of one of several runs
   int64_t realigned = 1;                   // 0: columns that are not aligned are taken one by one
-  int64_t column_loads = 4;                // fewest loads of a thread worth sharing a column for
-  int64_t column_walk_8 = 512;             // elements of the shortest column that is read so where
-  int64_t column_walk_16 = 12;             // it could come through a ring, by the bits of a type
+  int64_t share_threads = 2048;  // per multiprocessor, that share groups that are gathered
+  int64_t share_loads = 8;       // most loads of a thread for which no others share them
+  int64_t column_loads = 4;      // fewest loads of a thread worth sharing a column for
+  int64_t column_walk_8 = 512;   // elements of the shortest column that is read so where
+  int64_t column_walk_16 = 12;   // it could come through a ring, by the bits of a type
   int64_t column_walk_32 = 32;
   int64_t column_walk_64 = 1024;
   int64_t column_row_bytes = 1 << 10;  // of the shortest row of columns there
@@ -119,6 +121,8 @@ inline constexpr Tunable kTunables[] = {
     {"copy_blocks", &Tuning::copy_blocks, 1, 64},
     {"tile_side", &Tuning::tile_side, 1, 128},
     {"realigned", &Tuning::realigned},
+    {"share_threads", &Tuning::share_threads, 1, 1 << 20},
+    {"share_loads", &Tuning::share_loads, 1},
     {"column_loads", &Tuning::column_loads},
     {"column_walk_8", &Tuning::column_walk_8},
     {"column_walk_16", &Tuning::column_walk_16},

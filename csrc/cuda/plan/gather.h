@@ -11,8 +11,11 @@ struct GatherPlan {
     const Groups& groups = in.groups;
     const Dims &kept = groups.kept, &reduced = groups.reduced;
     if (in.task != Task::kExtreme || kept.count < 1 || kept.count > kGatherDims ||
-        reduced.count > 1 || in.walk > kGatherRows)
+        reduced.count > 1)
       return false;
+    if (in.walk > kGatherRows)
+      return !in.rows && kept.dim[0].stride > 0 && in.has_short_places() && shares(in) > 1 &&
+             in.walk <= shares(in) * kSharedGatherRows;
     if (WholeColumnsPlan::fits(in)) return false;  // which is as fast or faster
     // Rows that each thread goes along by itself would fall out of L1.
     if (reduced.count > 0 && in.along().stride < kept.dim[0].stride &&
@@ -30,7 +33,15 @@ struct GatherPlan {
     Gather& gather = plan.gather;
     gather = {};
     gather.packed = in.bytes < 4 && has_packs(in);
+    gather.shares = 1;
     const int64_t width = gather.width(in.bytes);
+    if (in.walk > kGatherRows) {
+      gather.units = 1;
+      gather.shares = static_cast<int>(shares(in));
+      plan.threads = static_cast<int>(std::max(kThreads, gather.shares * kSharedGatherLanes));
+      plan.blocks = ceil_div(in.groups.outputs / width, plan.threads / gather.shares);
+      return true;
+    }
     const bool tiled = cross_dim(in.groups) > 0;
     gather.row_loads =
         !gather.packed && in.walk <= (tiled ? kTileRows : kKnownRows) && has_row_loads(in);
@@ -68,34 +79,112 @@ struct GatherPlan {
     const auto width = static_cast<double>(gather.width(in.bytes));
     const auto rows = static_cast<double>(in.walk);
     const auto dims = static_cast<double>(in.groups.kept.count);
-    const double sectors = sectors_read(in, gather);
+    if (gather.shared()) return shared_work(in, plan, traffic);
+    const double resident =
+        std::min(static_cast<double>(plan.blocks) / static_cast<double>(in.multiprocessors), 8.) *
+        kThreads * gather.units * width;
+    const double sectors = sectors_read(in, gather, resident);
     // Threads of tiles that are not whole have nothing to do.
     const double used = traffic.outputs * 1e6 /
                         static_cast<double>(plan.blocks * plan.threads * gather.units) / width;
     const bool known_size = in.walk <= (gather.tiled() ? kTileRows : kKnownRows);
+    const Apart apart = stored_apart(in, gather, traffic);
     const double at_once =
         known_size ? rows : std::min(rows, loads_at_once(in.bytes) / (gather.tiled() ? 2. : 1.));
     const double in_flight_of_thread = sectors / rows * width * at_once * gather.units * used;
     const double of_row = gather.row_loads ? 5 : in.bytes <= 2 && in.walk > 4 ? 11 : 9;
     // Of groups of which a kernel knows the size, fewer.
     const double known = known_size ? kKnownSize : 1;
-    const double of_unit = gather.tiled()
-                               ? (40 + of_row * rows + (25 + 10 * stores(in)) * width) / used
-                               : (30 + 12 * dims + of_row * rows + 15 * width) * known;
-    return {.read = traffic.read,
-            .sectors = sectors * traffic.outputs,
+    const double of_unit =
+        gather.tiled() ? (40 + kTiledRow * of_row * rows + (25 + 10 * stores(in)) * width) / used
+                       : (30 + 12 * dims + of_row * rows + 15 * width) * known;
+    return {.read = traffic.read + apart.memory,
+            .sectors = sectors * traffic.outputs + apart.l2,
             .instructions = of_unit * traffic.outputs / width,
             .in_flight = in_flight(in, plan, 8, in_flight_of_thread),
             .in_order = true,
             .extra = -1,
             .share = (plan.blocks < 2 * in.multiprocessors ? kFewBlocks : 1) *
-                     (gather.tiled() ? 1 : 1 + kLarge * (1 - std::exp(traffic.bytes / -60)))};
+                     (1 + (gather.tiled() ? kLargeTiled : kLarge) *
+                              (1 - std::exp(traffic.bytes / -60)))};
+  }
+
+  // Of groups that threads share.
+  static Work shared_work(const PlanInput& in, const Plan& plan, const Traffic& traffic) {
+    const Gather& gather = plan.gather;
+    const auto width = static_cast<double>(gather.width(in.bytes));
+    const auto shares = static_cast<double>(gather.shares);
+    const auto dims = static_cast<double>(in.groups.kept.count);
+    const double rows = std::ceil(static_cast<double>(in.walk) / shares);  // of a thread
+    const Dim inner = in.groups.kept.dim[0];
+    const double lanes = std::min(32., plan.threads / shares) * width;
+    const double sector =
+        sectors_of(std::min(lanes, static_cast<double>(inner.size)),
+                   static_cast<double>(inner.stride * in.bytes), in.bytes);  // of an element
+    const double of_row = in.bytes <= 2 ? 11 : 9;
+    const double of_unit = (60 + 12 * dims + 25 * width + of_row * rows) * shares + 60 * width;
+    const double loads = std::min(rows, static_cast<double>(loads_at_once(in.bytes)));
+    return {.read = traffic.read,
+            .sectors = sector * traffic.elements,
+            .instructions = of_unit * traffic.outputs / width,
+            .in_flight = in_flight(in, plan, kSharedGatherBlocks * 512. / plan.threads,
+                                   sector * width * loads),
+            .share = plan.blocks < 2 * in.multiprocessors ? kFewBlocks : 1};
   }
 
  private:
   // Of the time: where blocks do not fill multiprocessors, and of large inputs, which loads that
   // are wider, or copies, keep memory busier with.
-  static constexpr double kFewBlocks = 1.2, kLarge = 0.06, kKnownSize = 0.6;
+  static constexpr double kFewBlocks = 1.2, kLarge = 0.06, kLargeTiled = 0.15, kKnownSize = 0.6;
+  static constexpr double kTiledRow =
+      1.3;                              // instructions of an element of a tile to those of others
+  static constexpr double kL1 = 250e3;  // bytes that L1 serves twice, as it turns out
+
+  // Threads to a group that is too long for one: as many as find room at once, while each has more
+  // loads than it has in flight.
+  static int64_t shares(const PlanInput& in) {
+    const int64_t units = in.groups.outputs / (in.bytes < 4 && has_packs(in) ? 4 / in.bytes : 1);
+    const int64_t room = in.multiprocessors * in.tuning.share_threads;
+    int64_t shares = 1;
+    while (shares < kGatherShares && units * shares * 2 <= room &&
+           in.walk > shares * in.tuning.share_loads)
+      shares *= 2;
+    return shares;
+  }
+
+  // Of results of tiles that fill no sectors: MB more of memory, and of L2.
+  struct Apart {
+    double memory = 0, l2 = 0;
+  };
+  static Apart stored_apart(const PlanInput& in, const Gather& gather, const Traffic& traffic) {
+    Apart apart;
+    if (!gather.tiled()) return apart;
+    const Dims& kept = in.groups.kept;
+    const Dims dims = by_step(kept);  // the first of which goes across
+    int64_t run = 1, between = 0;     // results that a tile stores side by side; outputs to others
+    for (int i = 0; i < dims.count && between == 0 && dims.dim[i].step == run; ++i) {
+      int64_t before = 1, taken = gather.cross_side;
+      for (int d = 0; kept.dim[d].step != dims.dim[i].step; ++d)
+        before *= kept.dim[d].step == dims.dim[0].step ? 1 : kept.dim[d].size;
+      if (i > 0) {
+        const int64_t side = gather.inner_side * gather.width(in.bytes);
+        taken = std::clamp<int64_t>(side / before, 1, dims.dim[i].size);
+      }
+      run *= taken;
+      if (taken < dims.dim[i].size) between = before * gather.cross_side;
+    }
+    if (between == 0) return apart;
+    const auto runs = traffic.outputs / static_cast<double>(run);
+    const double of_output = (traffic.read + traffic.written) / traffic.outputs;
+    const bool kept_open = static_cast<double>(between) * 1e-6 * of_output <= price::kOpen;
+    for (const int64_t bytes : {int64_t(price::kIndexBytes), in.stores > 1 ? in.bytes : 0}) {
+      if (run * bytes % kSectorBytes == 0) continue;
+      const double ends = run * bytes > kSectorBytes ? 2 * runs : runs;
+      apart.l2 += ends * price::kStoreL2;
+      if (!kept_open) apart.memory += ends * price::kStoreMemory;
+    }
+    return apart;
+  }
 
   static double stores(const PlanInput& in) { return static_cast<double>(in.stores); }
   static int64_t whole_warps(int64_t units) { return units > 32 ? units - units % 32 : units; }
@@ -114,9 +203,10 @@ struct GatherPlan {
            in.address_aligned(bytes) && in.strides_aligned(in.groups.kept, 0, bytes);
   }
 
-  // Of an output: bytes of the sectors that a warp asks for. What lies beside its units in memory
-  // is mostly for other warps of the block.
-  static double sectors_read(const PlanInput& in, const Gather& gather) {
+  // Of an output: bytes of the sectors that a warp asks for, where so many outputs are on their way
+  // in a multiprocessor. What lies beside its units in memory is mostly for other warps of the
+  // block.
+  static double sectors_read(const PlanInput& in, const Gather& gather, double resident) {
     const Dims& kept = in.groups.kept;
     const Dim inner = dims_of(gather, in.groups).dim[0];
     int64_t count = inner.size;
@@ -129,8 +219,10 @@ struct GatherPlan {
     // Elements of a group that share sectors come from L1 after the first.
     const int64_t stride = in.groups.reduced.count > 0 ? in.along().stride : 0;
     const double run = static_cast<double>((in.walk - 1) * stride * in.bytes);
-    return std::min(apart,
-                    std::min(pitch, run + kSectorBytes) + run / lanes + kSectorBytes / lanes);
+    const double reused = std::min(pitch, run + kSectorBytes) + run / lanes + kSectorBytes / lanes;
+    // If L1 holds what all outputs need that are on their way.
+    const double held = std::min(1., kL1 / (resident * reused));
+    return std::min(apart, apart + (reused - apart) * held * held);
   }
 };
 
