@@ -29,11 +29,11 @@ struct GatherProblem {
   bool row_loads;
   int count;
   GatherDim dims[kGatherDims];  // of units, as dims_of has them; of tiles without the last
-  Divisor by_size[kGatherDims];
+  ShortDivisor by_size[kGatherDims];
   // Of tiles.
   GatherDim cross;
   uint32_t inner_side, cross_side, before_cross, inner_tiles;
-  Divisor by_before_cross, by_cross_side, by_inner_tiles;
+  ShortDivisor by_before_cross, by_cross_side, by_inner_tiles;
   uint32_t results;  // of a tile
   uint32_t shares;
 
@@ -63,7 +63,7 @@ struct GatherProblem {
       Dim dim = kept.dim[d];
       if (d == 0) dim = {dim.size / width, dim.stride * width, dim.step * width};
       dims[d] = short_dim(dim);
-      by_size[d] = Divisor(dim.size);
+      by_size[d] = ShortDivisor(dim.size);
       units *= dims[d].size;
     }
     if (!plan.tiled()) return;
@@ -72,9 +72,9 @@ struct GatherProblem {
     cross_side = static_cast<uint32_t>(plan.cross_side);
     inner_tiles = static_cast<uint32_t>(ceil_div(units, inner_side));
     before_cross = static_cast<uint32_t>(plan.before_cross);
-    by_before_cross = Divisor(before_cross);
-    by_cross_side = Divisor(cross_side);
-    by_inner_tiles = Divisor(inner_tiles);
+    by_before_cross = ShortDivisor(before_cross);
+    by_cross_side = ShortDivisor(cross_side);
+    by_inner_tiles = ShortDivisor(inner_tiles);
     results = static_cast<uint32_t>(plan.results_of_tile(bytes));
   }
 };
@@ -87,15 +87,26 @@ struct GatherPlace {
     from += digit * dim.stride;
     to += digit * dim.step;
   }
-  // That of a unit by its number.
+  // That of a unit by its number. Of the first dims, what it takes are constants of instructions,
+  // not loads.
   __device__ void add(const GatherProblem& p, uint32_t unit) {
-    REDUCEOPS_ROLLED
-    for (int d = 0; d + 1 < p.count; ++d) {
-      const uint32_t over = p.by_size[d].quotient(unit);
-      add(p.dims[d], unit - over * p.dims[d].size);
-      unit = over;
+    constexpr int kUnrolled = 3;
+#pragma unroll
+    for (int d = 0; d < kUnrolled; ++d) {
+      if (d + 1 == p.count) return add(p.dims[d], unit);
+      unit = add_digit(p, d, unit);
     }
+    REDUCEOPS_ROLLED
+    for (int d = kUnrolled; d + 1 < p.count; ++d) unit = add_digit(p, d, unit);
     add(p.dims[p.count - 1], unit);
+  }
+
+ private:
+  // What remains of the number for the dims after that.
+  __device__ uint32_t add_digit(const GatherProblem& p, int d, uint32_t unit) {
+    const uint32_t over = p.by_size[d].quotient(unit);
+    add(p.dims[d], unit - over * p.dims[d].size);
+    return over;
   }
 };
 
@@ -122,15 +133,36 @@ struct Rows {
   uint32_t count, stride;
 };
 
-// What a unit has in a row.
-template <bool kPacked, class Element>
-__device__ typename Slots<Element>::Slot load(const GatherProblem& p, Rows rows, GatherPlace at,
-                                              uint32_t row) {
-  using Key = typename Element::Key;
+// What a unit has in a row, as T.
+template <class T, class Key = T>
+__device__ T element_of(const GatherProblem& p, Rows rows, GatherPlace at, uint32_t row) {
   const Key* from = reinterpret_cast<const Key*>(p.input) + at.from + int64_t(row) * rows.stride;
-  if constexpr (kPacked) return *reinterpret_cast<const typename Slots<Element>::Slot*>(from);
-  return slot_of<Element>(*from);
+  return *reinterpret_cast<const T*>(from);
 }
+
+// The best of some elements, which come in the order of their rows.
+template <class Element>
+class Best {
+  using Key = typename Element::Key;
+  using Ordered = decltype(ordered(std::declval<Element>(), Key()));
+
+ public:
+  // `first`: whether no element came before.
+  __device__ void take(Element element, Key bits, uint32_t row, bool first = false) {
+    const Ordered here = ordered(element, bits);
+    if (!first && !wins(here, best_)) return;
+    best_ = here;
+    bits_ = bits;
+    row_ = row;
+  }
+  __device__ uint32_t row() const { return row_; }
+  __device__ Key bits() const { return bits_; }
+
+ private:
+  Ordered best_;
+  Key bits_;
+  uint32_t row_;
+};
 
 // The value of an element with this key, which lies there.
 template <class Element, class Key>
@@ -154,7 +186,8 @@ class Bests {
   __device__ Bests(const GatherProblem& p, Element element, Rows all,
                    const GatherPlace (&at)[kUnits])
       : element_(element) {
-    typename S::Slot slots[kRows][kUnits];
+    using Slot = std::conditional_t<kPacked, typename S::Slot, std::make_unsigned_t<Key>>;
+    Slot slots[kRows][kUnits];
     if (may_load_rows(kRows, sizeof(Key)) && !kPacked && p.row_loads) {
       struct alignas(std::bit_ceil(kRows * sizeof(Key))) Row {
         std::make_unsigned_t<Key> at[kRows];
@@ -171,65 +204,101 @@ class Bests {
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
 #pragma unroll
-        for (int i = 0; i < kUnits; ++i) slots[r][i] = load<kPacked, Element>(p, all, at[i], r);
+        for (int i = 0; i < kUnits; ++i) slots[r][i] = element_of<Slot, Key>(p, all, at[i], r);
       }
     }
 #pragma unroll
     for (int i = 0; i < kUnits; ++i) {
 #pragma unroll
       for (int e = 0; e < kWidth; ++e) {
-        const auto bits = [&](int r) {
-          return static_cast<Key>(slots[r][i] >> (8 * int(sizeof(Key)) * e));
-        };
-        bits_[i][e] = bits(0);
-        positions_[i][e] = 0;
-        auto best = ordered(element, bits(0));
 #pragma unroll
-        for (int r = 1; r < kRows; ++r) {
-          const auto here = ordered(element, bits(r));
-          if (!wins(here, best)) continue;
-          best = here;
-          bits_[i][e] = bits(r);
-          positions_[i][e] = r;
-        }
+        for (int r = 0; r < kRows; ++r)
+          bests_[i][e].take(element, static_cast<Key>(slots[r][i] >> (8 * int(sizeof(Key)) * e)), r,
+                            r == 0);
       }
     }
   }
-  __device__ uint32_t position(int unit, int e) const { return positions_[unit][e]; }
-  __device__ Key value(int unit, int e) const { return element_.value(bits_[unit][e]); }
+  __device__ uint32_t position(int unit, int e) const { return bests_[unit][e].row(); }
+  __device__ Key value(int unit, int e) const { return element_.value(bests_[unit][e].bits()); }
 
  private:
   Element element_;
-  Key bits_[kUnits][kWidth];
-  uint32_t positions_[kUnits][kWidth];
+  Best<Element> bests_[kUnits][kWidth];
 };
 
-template <bool kPacked, int kUnits, class Element>
-class Bests<kPacked, kUnits, kAnyRows, Element> {
-  using S = Slots<Element>;
-  using Key = typename S::Key;
-  // As many in flight as places find room for in registers.
-  static constexpr int kAtOnce = loads_at_once(sizeof(Key)) / (kUnits > 1 ? 2 : 1);
+// Loads of a unit at once, where there are any number: as many as find room in registers beside
+// places.
+template <class Key, int kUnits>
+constexpr int kRowsAtOnce = loads_at_once(sizeof(Key)) / (kUnits > 1 ? 2 : 1);
+
+template <int kUnits, class Element>
+class Bests<false, kUnits, kAnyRows, Element> {
+  using Key = typename Element::Key;
 
  public:
-  static constexpr int kWidth = kPacked ? S::kElements : 1;
+  static constexpr int kWidth = 1;
+
+  __device__ Bests(const GatherProblem& p, Element element, Rows rows,
+                   const GatherPlace (&at)[kUnits])
+      : element_(element) {
+    constexpr int kAtOnce = kRowsAtOnce<Key, kUnits>;
+    for (uint32_t row = 0; row < rows.count; row += kAtOnce) {
+      Key bits[kAtOnce][kUnits];
+#pragma unroll
+      for (int r = 0; r < kAtOnce; ++r) {
+        if (r > 0 && row + r >= rows.count) break;
+#pragma unroll
+        for (int i = 0; i < kUnits; ++i) bits[r][i] = element_of<Key>(p, rows, at[i], row + r);
+      }
+#pragma unroll
+      for (int r = 0; r < kAtOnce; ++r) {
+        if (r > 0 && row + r >= rows.count) break;
+#pragma unroll
+        for (int i = 0; i < kUnits; ++i)
+          bests_[i].take(element, bits[r][i], row + r, r == 0 && row == 0);
+      }
+    }
+  }
+  __device__ uint32_t position(int unit, int) const { return bests_[unit].row(); }
+  __device__ Key key(int unit, int) const { return element_.key(bests_[unit].bits()); }
+  __device__ Key value(int unit, int) const { return element_.value(bests_[unit].bits()); }
+
+ private:
+  const Element element_;
+  Best<Element> bests_[kUnits];
+};
+
+// Of packs, whose elements are compared several at once.
+template <int kUnits, class Element>
+class Bests<true, kUnits, kAnyRows, Element> {
+  using S = Slots<Element>;
+  using Key = typename S::Key;
+
+ public:
+  static constexpr int kWidth = S::kElements;
 
   __device__ Bests(const GatherProblem& p, Element element, Rows rows,
                    const GatherPlace (&at)[kUnits])
       : p_(p), element_(element), rows_(rows), at_(at) {
+    constexpr int kAtOnce = kRowsAtOnce<Key, kUnits>, kCompared = std::min(kAtOnce, 4);
     for (uint32_t row = 0; row < rows.count; row += kAtOnce) {
       // Past the end there is the first of these again, which changes nothing.
-      typename S::Slot slots[kUnits][kAtOnce];
+      typename S::Slot slots[kAtOnce / kCompared][kUnits][kCompared];
 #pragma unroll
       for (int r = 0; r < kAtOnce; ++r) {
+        if (r > 0 && r % kCompared == 0 && row + r >= rows.count) break;
 #pragma unroll
         for (int i = 0; i < kUnits; ++i) {
-          slots[i][r] = slots[i][0];
+          typename S::Slot& slot = slots[r / kCompared][i][r % kCompared];
+          slot = slots[0][i][0];
           if (r == 0 || row + r < rows.count)
-            slots[i][r] = load<kPacked, Element>(p, rows, at[i], row + r);
+            slot = element_of<typename S::Slot, Key>(p, rows, at[i], row + r);
         }
       }
-      tracker_.take(element, slots, row);
+#pragma unroll
+      for (int r = 0; r < kAtOnce; r += kCompared) {
+        if (r == 0 || row + r < rows.count) tracker_.take(element, slots[r / kCompared], row + r);
+      }
     }
     tracker_.finish();
   }

@@ -45,7 +45,7 @@ constexpr int64_t kGatherRows = 32;  // of the longest group that a thread has b
 // Threads of a block that share groups, at most, and how many of them to a unit; their blocks that
 // shall find room in a multiprocessor; units side by side.
 constexpr int64_t kSharedGatherThreads = 512, kGatherShares = 64;
-constexpr int kSharedGatherBlocks = 3;
+constexpr int kSharedGatherBlocks = 4;
 constexpr int64_t kSharedGatherLanes = 8;
 constexpr int64_t kSharedGatherRows = 64;  // that one of them has, at most
 constexpr int64_t kGatherTile = 1024;      // units of a tile

@@ -20,7 +20,7 @@ struct Tuning {
   int64_t stage_bytes = 32 << 10;         // of a stage of columns
   int64_t tile_bytes = 24 << 10;          // of a tile of groups
   int64_t bulk_blocks = 2;                // blocks per multiprocessor
-  int64_t ring_fill = 35;                 // percent that rings take longer on the smallest inputs
+  int64_t ring_fill = 10;                 // percent that rings take longer on the smallest inputs
   int64_t segment_bytes = 8 << 10;        // widest tile of columns
   int64_t least_segment_bytes = 1 << 10;  // narrowest that is copied row by row
   int64_t full_segment_bytes = 2 << 10;   // narrowest that is read at full speed

@@ -92,14 +92,19 @@ struct GatherPlan {
     const double at_once =
         known_size ? rows : std::min(rows, loads_at_once(in.bytes) / (gather.tiled() ? 2. : 1.));
     const double in_flight_of_thread = sectors / rows * width * at_once * gather.units * used;
-    const double of_row = gather.row_loads ? 5 : in.bytes <= 2 && in.walk > 4 ? 11 : 9;
+    const double of_row = gather.row_loads               ? 5
+                          : in.bytes == 1                ? 7
+                          : in.bytes == 2 && in.walk > 4 ? 13
+                                                         : 9;
     // Of groups of which a kernel knows the size, fewer.
-    const double known = known_size ? kKnownSize : 1;
+    const double known = !known_size ? 1 : gather.tiled() ? kKnownSizeTiled : kKnownSize;
     const double of_unit =
-        gather.tiled() ? (40 + kTiledRow * of_row * rows + (25 + 10 * stores(in)) * width) / used
-                       : (30 + 12 * dims + of_row * rows + 15 * width) * known;
+        gather.tiled()
+            ? (40 + kTiledRow * of_row * rows + (25 + 10 * stores(in)) * width) * known / used
+            : (30 + 12 * dims + of_row * rows + 15 * width) * known;
     return {.read = traffic.read + apart.memory,
-            .sectors = sectors * traffic.outputs + apart.l2,
+            .sectors = sectors * traffic.outputs,
+            .stores = apart.l2,
             .instructions = of_unit * traffic.outputs / width,
             .in_flight = in_flight(in, plan, 8, in_flight_of_thread),
             .in_order = true,
@@ -129,15 +134,19 @@ struct GatherPlan {
             .instructions = of_unit * traffic.outputs / width,
             .in_flight = in_flight(in, plan, kSharedGatherBlocks * 512. / plan.threads,
                                    sector * width * loads),
-            .share = plan.blocks < 2 * in.multiprocessors ? kFewBlocks : 1};
+            .share = plan.blocks < 2 * in.multiprocessors ? kFewBlocks
+                     : in.columns_aligned(kLoadBytes)     ? kSharedAligned
+                     : in.bytes == 8                      ? 1
+                                                          : kShared};
   }
 
  private:
-  // Of the time: where blocks do not fill multiprocessors, and of large inputs, which loads that
-  // are wider, or copies, keep memory busier with.
-  static constexpr double kFewBlocks = 1.2, kLarge = 0.06, kLargeTiled = 0.15, kKnownSize = 0.6;
-  static constexpr double kTiledRow =
-      1.3;                              // instructions of an element of a tile to those of others
+  // Of the time: where blocks do not fill multiprocessors; of large inputs, which loads that are
+  // wider, or copies, keep memory busier with; of groups that are shared, by their alignment.
+  static constexpr double kFewBlocks = 1.2, kLarge = 0.06, kLargeTiled = 0.15;
+  static constexpr double kShared = 1.1, kSharedAligned = 1.2;
+  // Of the instructions: where a kernel knows the size of groups; of an element of a tile.
+  static constexpr double kKnownSize = 0.6, kKnownSizeTiled = 0.75, kTiledRow = 1.3;
   static constexpr double kL1 = 250e3;  // bytes that L1 serves twice, as it turns out
 
   // Threads to a group that is too long for one: as many as find room at once, while each has more

@@ -73,9 +73,10 @@ constexpr double kScalarRow = 12, kScalarColumn = 10;  // loads of an element
 
 // What a walk has to do, all of its blocks together.
 struct Work {
-  double read = 0;                      // MB that memory would deliver meanwhile
-  double sectors = 0;                   // MB that loads ask of L2
-  double instructions = 0;              // millions, of a lane
+  double read = 0;          // MB that memory would deliver meanwhile
+  double sectors = 0;       // MB that loads ask of L2
+  double stores = 0;        // MB more that stores ask of it, of sectors they do not fill
+  double instructions = 0;  // millions, of a lane
   double in_flight = price::kInFlight;  // MB of loads of a multiprocessor
   bool in_order = false;                // results are stored in their order, whatever that is
   double extra = 0;                     // microseconds
@@ -147,7 +148,7 @@ inline double microseconds(const PlanInput& in, const Plan& plan, const Traffic&
   const bool in_order = work.in_order;
   const double memory = (work.read + (in_order ? traffic.written : traffic.scattered)) / kMemory;
   const double sectors =
-      (work.sectors + (in_order ? traffic.written : traffic.sectors_written)) / kL2;
+      (work.sectors + work.stores + (in_order ? traffic.written : traffic.sectors_written)) / kL2;
   const double values = kValue * static_cast<double>(in.stores - 1) * traffic.outputs;
   const double instructions =
       (work.instructions + (in_order ? 0 : traffic.placing) + values) / kInstructions;

@@ -46,6 +46,8 @@ struct SmallPlan {
     return true;
   }
 
+  static constexpr double kAcross = 1.15;  // of the time, where neighbours load from other rows
+
   // Single elements, a few in flight; little before the loads and after them.
   static Work work(const PlanInput& in, const Plan& plan, const Traffic& traffic) {
     const auto pitch = [&](const Dim& dim) { return static_cast<double>(dim.stride * in.bytes); };
@@ -60,7 +62,8 @@ struct SmallPlan {
             .instructions = price::kScalarRow * traffic.elements +
                             (40 * plan.small.lanes + 50) * traffic.outputs,
             .in_flight = in_flight(in, plan, 16, static_cast<double>(loads) * sector),
-            .extra = -0.5};
+            .extra = -0.5,
+            .share = !in.rows && plan.small.lanes >= 8 ? kAcross : 1};
   }
 };
 
