@@ -63,7 +63,7 @@ WALKS = {
     ),
     (Walk.ROWS, "workspace"): Shape((2, 250_003), (1,), step=2),
     (Walk.WHOLE_COLUMNS, "one part"): Shape((2, 3_000_004), (0,)),
-    (Walk.COLUMNS, "one part"): Shape((128, 64, 511), (1,)),
+    (Walk.COLUMNS, "one part"): Shape((400, 40, 511), (1,)),
     (Walk.COLUMNS, "workspace"): Shape((5000, 300), (0,), torch.bfloat16),
     (Walk.BOXES, "one part"): Shape((200_001, 33), (1,)),
     (Walk.TILES, "one part"): Shape((40, 3000, 40, 3), (2,), order=(3, 2, 0, 1)),
@@ -252,6 +252,10 @@ def branches(shape: Shape, plan: CudaPlan) -> set[tuple]:
         found.add((walk, f"{rows} of a tile" if plan.cross_side else rows))
         if plan.before_cross < plan.inner_side:
             found.add((walk, "a side between others"))
+        if plan.shares > 1:
+            found.add((walk, "shared packs" if plan.packed else "shared elements"))
+            in_warp = plan.threads < 32 * plan.shares
+            found.add((walk, "lanes of a warp share" if in_warp else "warps share"))
     one_span = {
         Walk.BULK_COLUMNS: plan.contiguous,
         Walk.TILES: plan.outer_rows == 1,
@@ -288,7 +292,8 @@ BRANCHES = {
     ),
     Walk.GATHER: ("packs", "row", "elements", "2 rows", "3 rows", "4 rows", "rows")
     + ("2 rows of a tile", "rows of a tile")
-    + ("a side between others",),
+    + ("a side between others", "shared packs", "shared elements")
+    + ("lanes of a warp share", "warps share"),
     Walk.TILES: ("1 vectors held", "2 vectors held", "4 vectors held", "slots", "scattered")
     + ("a lane", "lanes", "one span", "a span to a row"),
     Walk.BULK_COLUMNS: ("vector", "no vector", "alone", "shared", "one span", "a span to a row")

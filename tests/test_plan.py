@@ -184,7 +184,7 @@ def test_cpu_plan_covers_every_group_within_the_limits(case, threads):
         ((16, 21, 512, 512), [1], torch.float32, Walk.BULK_COLUMNS),
         ((16, 21, 512, 512), [1], torch.bfloat16, Walk.COLUMNS),
         ((128, 64, 256), [1], torch.float32, Walk.COLUMNS),
-        ((100, 64, 256), [1], torch.float32, Walk.SMALL),
+        ((100, 64, 256), [1], torch.float32, Walk.COLUMNS),
         ((64, 151936), [1], torch.float32, Walk.WHOLE_ROWS),
         ((1024, 128256), [1], torch.float32, Walk.WHOLE_ROWS),
         ((1, 128256), [1], torch.bfloat16, Walk.WHOLE_ROWS),
@@ -434,10 +434,35 @@ def test_results_in_another_order_than_memory_are_gathered_in_tiles_where_groups
     assert cuda_plan(empty(2, 40_000, 80_000).transpose(1, 2), [0]).walk == Walk.TILES
 
 
+@pytest.mark.parametrize(
+    "sizes, strides, dim, dtype",
+    [
+        # Rows that L1 does not hold until their threads have read them.
+        ((31, 512, 15165), (1, 131, 67072), 0, torch.bfloat16),
+        # Results that a tile has side by side, but too few to fill sectors.
+        ((79410, 234, 2, 2), (1, 79410, 18661350, 74645400), 3, torch.float32),
+        ((163, 2, 80, 343, 7), (1, 163, 326, 26080, 8945440), 1, torch.int64),
+    ],
+)
+def test_what_would_be_read_or_written_twice_is_not_gathered(sizes, strides, dim, dtype):
+    x = torch.empty_strided(sizes, strides, dtype=dtype, device="meta")
+    assert cuda_plan(x, [dim]).walk == Walk.TILES
+
+
+def test_threads_share_long_groups_of_small_inputs():
+    for x, dim in ((empty(100, 64, 257), 1), (empty(107, 27_694), 0)):
+        plan = cuda_plan(x, [dim])
+        assert plan.walk == Walk.GATHER and plan.shares == 8
+    assert cuda_plan(empty(1000, 107, 999), [1]).walk == Walk.BULK_COLUMNS
+    assert cuda_plan(empty(100, 257, 64), [2]).walk != Walk.GATHER  # rows
+
+
 def test_copies_of_a_result_are_gathered_as_results_of_their_own():
     x = empty(500, 1, 7, 90).expand(500, 3, 7, 90)
     assert cuda_plan(x, [2]).walk == Walk.GATHER
     assert cuda_plan(x[..., 0], [2]).walk == Walk.SMALL
+    x = empty(552, 2, 1104, 1).expand(-1, -1, -1, 40)  # of which whole columns know nothing
+    assert cuda_plan(x, [1]).walk == Walk.GATHER
     x = empty(5000, 1, 77, 90)
     assert cuda_plan(x.expand(5000, 3, 77, 90), [2]).blocks == cuda_plan(x, [2]).blocks
 

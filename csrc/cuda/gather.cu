@@ -140,6 +140,12 @@ __device__ T element_of(const GatherProblem& p, Rows rows, GatherPlace at, uint3
   return *reinterpret_cast<const T*>(from);
 }
 
+// Element number e of a slot.
+template <class Key, class Slot>
+__device__ Key element_in(Slot slot, int e) {
+  return static_cast<Key>(slot >> (8 * int(sizeof(Key)) * e));
+}
+
 // The best of some elements, which come in the order of their rows.
 template <class Element>
 class Best {
@@ -213,8 +219,7 @@ class Bests {
       for (int e = 0; e < kWidth; ++e) {
 #pragma unroll
         for (int r = 0; r < kRows; ++r)
-          bests_[i][e].take(element, static_cast<Key>(slots[r][i] >> (8 * int(sizeof(Key)) * e)), r,
-                            r == 0);
+          bests_[i][e].take(element, element_in<Key>(slots[r][i], e), r, r == 0);
       }
     }
   }
@@ -231,45 +236,53 @@ class Bests {
 template <class Key, int kUnits>
 constexpr int kRowsAtOnce = loads_at_once(sizeof(Key)) / (kUnits > 1 ? 2 : 1);
 
-template <int kUnits, class Element>
-class Bests<false, kUnits, kAnyRows, Element> {
-  using Key = typename Element::Key;
+template <bool kPacked, int kUnits, class Element>
+class Bests<kPacked, kUnits, kAnyRows, Element> {
+  using S = Slots<Element>;
+  using Key = typename S::Key;
+  using Slot = std::conditional_t<kPacked, typename S::Slot, std::make_unsigned_t<Key>>;
 
  public:
-  static constexpr int kWidth = 1;
+  static constexpr int kWidth = sizeof(Slot) / sizeof(Key);
 
   __device__ Bests(const GatherProblem& p, Element element, Rows rows,
                    const GatherPlace (&at)[kUnits])
       : element_(element) {
     constexpr int kAtOnce = kRowsAtOnce<Key, kUnits>;
     for (uint32_t row = 0; row < rows.count; row += kAtOnce) {
-      Key bits[kAtOnce][kUnits];
-#pragma unroll
-      for (int r = 0; r < kAtOnce; ++r) {
-        if (r > 0 && row + r >= rows.count) break;
-#pragma unroll
-        for (int i = 0; i < kUnits; ++i) bits[r][i] = element_of<Key>(p, rows, at[i], row + r);
-      }
+      Slot slots[kAtOnce][kUnits];
 #pragma unroll
       for (int r = 0; r < kAtOnce; ++r) {
         if (r > 0 && row + r >= rows.count) break;
 #pragma unroll
         for (int i = 0; i < kUnits; ++i)
-          bests_[i].take(element, bits[r][i], row + r, r == 0 && row == 0);
+          slots[r][i] = element_of<Slot, Key>(p, rows, at[i], row + r);
+      }
+#pragma unroll
+      for (int r = 0; r < kAtOnce; ++r) {
+        if (r > 0 && row + r >= rows.count) break;
+#pragma unroll
+        for (int i = 0; i < kUnits; ++i) {
+#pragma unroll
+          for (int e = 0; e < kWidth; ++e)
+            bests_[i][e].take(element, element_in<Key>(slots[r][i], e), row + r,
+                              r == 0 && row == 0);
+        }
       }
     }
   }
-  __device__ uint32_t position(int unit, int) const { return bests_[unit].row(); }
-  __device__ Key key(int unit, int) const { return element_.key(bests_[unit].bits()); }
-  __device__ Key value(int unit, int) const { return element_.value(bests_[unit].bits()); }
+  __device__ uint32_t position(int unit, int e) const { return bests_[unit][e].row(); }
+  __device__ Key key(int unit, int e) const { return element_.key(bests_[unit][e].bits()); }
+  __device__ Key value(int unit, int e) const { return element_.value(bests_[unit][e].bits()); }
 
  private:
   const Element element_;
-  Best<Element> bests_[kUnits];
+  Best<Element> bests_[kUnits][kWidth];
 };
 
-// Of packs, whose elements are compared several at once.
+// Of packs of bytes, which are compared two at once.
 template <int kUnits, class Element>
+  requires(sizeof(typename Element::Key) == 1)
 class Bests<true, kUnits, kAnyRows, Element> {
   using S = Slots<Element>;
   using Key = typename S::Key;
@@ -351,10 +364,14 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+// Blocks that shall find room in a multiprocessor: packs of bytes take more registers.
+template <bool kPacked, class Key>
+constexpr int tile_blocks = kPacked && sizeof(Key) == 1 ? 3 : 4;
+
 // A tile to a block. Threads lie over units in the order of memory, and then over results in
 // theirs.
 template <bool kPacked, int kRows, class Element>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, tile_blocks<kPacked, typename Element::Key>)
     gather_tiles(const __grid_constant__ GatherProblem p, const Element element) {
   using Key = typename Element::Key;
   constexpr int kUnits = kGatherTile / kThreads;

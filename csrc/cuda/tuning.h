@@ -20,7 +20,8 @@ struct Tuning {
   int64_t stage_bytes = 32 << 10;         // of a stage of columns
   int64_t tile_bytes = 24 << 10;          // of a tile of groups
   int64_t bulk_blocks = 2;                // blocks per multiprocessor
-  int64_t ring_fill = 10;                 // percent that rings take longer on the smallest inputs
+  int64_t ring_fill = 10;                 // percent that rings take longer on the smallest inputs,
+  int64_t ring_fill_16 = 35;              // and of types of 16 bits
   int64_t segment_bytes = 8 << 10;        // widest tile of columns
   int64_t least_segment_bytes = 1 << 10;  // narrowest that is copied row by row
   int64_t full_segment_bytes = 2 << 10;   // narrowest that is read at full speed
@@ -92,6 +93,7 @@ inline constexpr Tunable kTunables[] = {
     {"stage_bytes", &Tuning::stage_bytes, 1, 227 << 10},
     {"bulk_blocks", &Tuning::bulk_blocks, 1},
     {"ring_fill", &Tuning::ring_fill, 0, 1000},
+    {"ring_fill_16", &Tuning::ring_fill_16, 0, 1000},
     {"segment_bytes", &Tuning::segment_bytes, 8},
     {"least_segment_bytes", &Tuning::least_segment_bytes},
     {"full_segment_bytes", &Tuning::full_segment_bytes},

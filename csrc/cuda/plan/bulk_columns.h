@@ -54,14 +54,14 @@ class BulkColumnsPlan {
         traffic.outputs * static_cast<double>(plan.bulk_columns.shares * plan.parts);
     // Of small types, clusters whose candidates a second kernel combines.
     const double both = in.bytes <= 2 && plan.cluster > 1 && plan.split() ? 3 : 0;
+    const int64_t fill = in.bytes == 2 ? in.tuning.ring_fill_16 : in.tuning.ring_fill;
     const double begin = in.bytes == 1 || in.bytes == 4 ? 1.5 : 0.5;  // as measured
     return {.read = 0.96 * traffic.read / use,
             .sectors = traffic.bytes,
             .instructions = of_bytes(price::kColumn, in.bytes) * traffic.elements +
                             90 * shares / static_cast<double>(slots_per_reader(in.bytes)),
             .extra = begin + price::kItem * rounds + both,
-            .share = 1 + static_cast<double>(in.tuning.ring_fill) / 100 *
-                             std::exp(traffic.bytes / -kFewBytes)};
+            .share = 1 + static_cast<double>(fill) / 100 * std::exp(traffic.bytes / -kFewBytes)};
   }
 
  private:

@@ -14,9 +14,10 @@ struct GatherPlan {
         reduced.count > 1)
       return false;
     if (in.walk > kGatherRows)
-      return !in.rows && kept.dim[0].stride > 0 && in.has_short_places() && shares(in) > 1 &&
+      return !in.rows && in.has_short_places() && shares(in) > 1 &&
              in.walk <= shares(in) * kSharedGatherRows;
-    if (WholeColumnsPlan::fits(in)) return false;  // which is as fast or faster
+    // These are as fast or faster, but know nothing of copies of results.
+    if (WholeColumnsPlan::fits(in) && !has_repeats_as_outputs(groups, in.task)) return false;
     // Rows that each thread goes along by itself would fall out of L1.
     if (reduced.count > 0 && in.along().stride < kept.dim[0].stride &&
         in.walk * in.along().stride * in.bytes >= kBurstBytes)
@@ -94,7 +95,7 @@ struct GatherPlan {
     const double in_flight_of_thread = sectors / rows * width * at_once * gather.units * used;
     const double of_row = gather.row_loads               ? 5
                           : in.bytes == 1                ? 7
-                          : in.bytes == 2 && in.walk > 4 ? 13
+                          : in.bytes == 2 && in.walk > 4 ? 10
                                                          : 9;
     // Of groups of which a kernel knows the size, fewer.
     const double known = !known_size ? 1 : gather.tiled() ? kKnownSizeTiled : kKnownSize;
