@@ -3,6 +3,7 @@
 
 #include "cuda/plan/price.h"
 #include "cuda/plan/whole_columns.h"
+#include "cuda/repeat.h"
 
 namespace reduceops::cuda {
 
