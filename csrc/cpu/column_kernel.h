@@ -271,7 +271,11 @@ struct ColumnKernel : Lanes<Element>, ColumnLimits<typename Element::Key> {
     if (all) {
       for (int64_t c = 0; c < width; ++c) results[c] = at(c);
     } else {
-      for (int64_t c = 0; c < width; ++c) results[c] = bests.at[c] ? at(c) : results[c];
+      for (int64_t c = 0; c < width; ++c) {  // without a branch, which would be a guess
+        const Number number = std::min(bests.at[c], last);
+        const int64_t found = of(std::max(number, Number(1)));
+        results[c] = number ? found : results[c];
+      }
     }
   }
 

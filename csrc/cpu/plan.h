@@ -294,10 +294,12 @@ inline Plan make_plan(const Groups& groups, const Choice& choice, int64_t walk, 
   if (gathers) {
     constexpr int64_t kWhole = kCopyBytes;  // so that a tile has whole vectors of any type
     const Span span = span_of(groups, walk, bytes);
-    const int64_t fits = kGatherBytes / (bytes * ceil_div(span.size, span.count)) / walk;
+    const int64_t column = bytes * ceil_div(span.size, span.count);  // with its gap
+    const int64_t fits = kGatherBytes / column / walk;
     const Dim across = groups.axes.dim[0];
     const bool far = across.size > 1 && across.stride * bytes >= kCopyBytes / 2 && !is_rows(groups);
-    const int64_t least = std::min((far ? kFarRowBytes : kGatherRowBytes) / bytes, kGatherColumns);
+    const int64_t least =
+        std::clamp((far ? kFarRowBytes : kGatherRowBytes) / column, kWhole, kGatherColumns);
     cut(std::clamp(fits, least, kGatherColumns) / kWhole * kWhole, useful);
   }
   const int64_t fits =
