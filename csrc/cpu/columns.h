@@ -64,7 +64,11 @@ REDUCEOPS_NOINLINE void scatter(const Dims& kept, const From* from, int64_t firs
       const int64_t n = least(size - start, width - c);
       if (line.count == 1) {
         const int64_t step = line.dim[0].step;
-        for (int64_t i = 0; i < n; ++i) to[(start + i) * step] = static_cast<T>(from[c + i]);
+        if (step == 1 && sizeof(From) == sizeof(T)) {
+          std::memcpy(to + start, from + c, n * sizeof(T));
+        } else {
+          for (int64_t i = 0; i < n; ++i) to[(start + i) * step] = static_cast<T>(from[c + i]);
+        }
       } else {
         const auto [inner, _, step, __] = line.dim[0];
         Cursor place(line, 1, start / inner);
