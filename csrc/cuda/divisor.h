@@ -38,9 +38,7 @@ class ShortDivisor {
     inverse_ = static_cast<uint32_t>((above << 32) / static_cast<uint64_t>(by) + 1);
   }
 
-  __device__ uint32_t quotient(uint32_t x) const {
-    return (static_cast<uint32_t>(uint64_t(x) * inverse_ >> 32) + x) >> shift_;
-  }
+  __device__ uint32_t quotient(uint32_t x) const { return (__umulhi(x, inverse_) + x) >> shift_; }
 
  private:
   uint32_t inverse_ = 1, shift_ = 0;
