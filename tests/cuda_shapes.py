@@ -113,6 +113,7 @@ TUNINGS = {
     "folded columns": "fold=1000000,fold_bytes=0,small_elements=0,bulk_bytes=0",
     "tiles of any layout": "walk=9,small_elements=0,bulk_bytes=0",
     "gathered": "walk=10,small_elements=0",
+    "gathered by few threads": "walk=10,small_elements=0,share_threads=2",
 }
 
 
@@ -195,6 +196,8 @@ SMALL = (
     Shape((20, 33, 60, 5), (0, 1, 3), torch.float64, order=(1, 0, 2, 3)),
     Shape((30_000, 3), (0,), torch.int8),  # narrow columns
     Shape((7, 2, 9000, 3), (0, 2), torch.bfloat16),
+    Shape((64, 100, 8), (1,), torch.int8),
+    Shape((2, 600, 40), (1,), torch.bfloat16),
     Shape((3, 33_000), (1,)),
     Shape((140, 16_501), (1,), torch.bfloat16),
 )
@@ -256,6 +259,9 @@ def branches(shape: Shape, plan: CudaPlan) -> set[tuple]:
             found.add((walk, "shared packs" if plan.packed else "shared elements"))
             in_warp = plan.threads < 32 * plan.shares
             found.add((walk, "lanes of a warp share" if in_warp else "warps share"))
+            width = 4 // shape.dtype.itemsize if plan.packed else 1
+            found |= {(walk, "fewer shares than a pack has")} if plan.shares < width else set()
+            found |= {(walk, "512 threads")} if plan.threads == 512 else set()
     one_span = {
         Walk.BULK_COLUMNS: plan.contiguous,
         Walk.TILES: plan.outer_rows == 1,
@@ -293,7 +299,7 @@ BRANCHES = {
     Walk.GATHER: ("packs", "row", "elements", "2 rows", "3 rows", "4 rows", "rows")
     + ("2 rows of a tile", "rows of a tile")
     + ("a side between others", "shared packs", "shared elements")
-    + ("lanes of a warp share", "warps share"),
+    + ("lanes of a warp share", "warps share", "fewer shares than a pack has", "512 threads"),
     Walk.TILES: ("1 vectors held", "2 vectors held", "4 vectors held", "slots", "scattered")
     + ("a lane", "lanes", "one span", "a span to a row"),
     Walk.BULK_COLUMNS: ("vector", "no vector", "alone", "shared", "one span", "a span to a row")

@@ -109,6 +109,9 @@ def test_cuda_plans_keep_what_they_promise():
             {"short_row_bytes": 2, "tile_bytes": 2},
             id="many tiles",
         ),
+        pytest.param(
+            *(empty(20, 40, 203), 1), {"share_loads": 1, "small_elements": 0}, id="many shares"
+        ),
     ],
 )
 def test_cuda_plans_that_broke_a_promise(x, dim, tuning):

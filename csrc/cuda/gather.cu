@@ -1,8 +1,8 @@
 // Groups of a few elements, wherever they lie: a thread loads all elements of an output itself, or
 // of the neighbouring outputs whose elements share 4 bytes. Where results follow each other in
 // another order than memory, a block takes a tile of both, and its threads exchange results. Longer
-// groups of small inputs are shared by threads of a block, so that each waits for memory once or
-// twice.
+// groups of small inputs are shared by threads of a block, so that each waits for memory a few
+// times.
 //
 // Bound by memory; of small inputs by launch latency and by the chain of instructions from a
 // thread's number to its result. So positions have 32 bits, divisors come from the host, and
@@ -134,7 +134,7 @@ struct Rows {
 };
 
 // What a unit has in a row, as T.
-template <class T, class Key = T>
+template <class T, class Key>
 __device__ T element_of(const GatherProblem& p, Rows rows, GatherPlace at, uint32_t row) {
   const Key* from = reinterpret_cast<const Key*>(p.input) + at.from + int64_t(row) * rows.stride;
   return *reinterpret_cast<const T*>(from);
@@ -148,13 +148,13 @@ __device__ Key element_in(Slot slot, int e) {
 
 // The best of some elements, which come in the order of their rows.
 template <class Element>
-class Best {
+class Winner {
   using Key = typename Element::Key;
   using Ordered = decltype(ordered(std::declval<Element>(), Key()));
 
  public:
   // `first`: whether no element came before.
-  __device__ void take(Element element, Key bits, uint32_t row, bool first = false) {
+  __device__ void take(Element element, Key bits, uint32_t row, bool first) {
     const Ordered here = ordered(element, bits);
     if (!first && !wins(here, best_)) return;
     best_ = here;
@@ -228,7 +228,7 @@ class Bests {
 
  private:
   Element element_;
-  Best<Element> bests_[kUnits][kWidth];
+  Winner<Element> bests_[kUnits][kWidth];
 };
 
 // Loads of a unit at once, where there are any number: as many as find room in registers beside
@@ -277,7 +277,7 @@ class Bests<kPacked, kUnits, kAnyRows, Element> {
 
  private:
   const Element element_;
-  Best<Element> bests_[kUnits][kWidth];
+  Winner<Element> bests_[kUnits][kWidth];
 };
 
 // Of packs of bytes, which are compared two at once.
@@ -318,8 +318,8 @@ class Bests<true, kUnits, kAnyRows, Element> {
   __device__ uint32_t position(int unit, int e) const { return tracker_.turn(unit, e); }
   __device__ Key key(int unit, int e) const { return tracker_.key(element_, unit, e); }
   __device__ Key value(int unit, int e) const {
-    return value_at<Element>(p_, element_, key(unit, e),
-                             at_[unit].from + e + int64_t(position(unit, e)) * rows_.stride);
+    return value_at(p_, element_, key(unit, e),
+                    at_[unit].from + e + int64_t(position(unit, e)) * rows_.stride);
   }
 
  private:
@@ -430,7 +430,8 @@ __global__ void __launch_bounds__(kThreads, tile_blocks<kPacked, typename Elemen
 
 // Threads of a block lie over units, and shares of them.
 template <bool kPacked, class Element>
-__global__ void __launch_bounds__(kSharedGatherThreads, kSharedGatherBlocks)
+__global__ void __launch_bounds__(kSharedGatherThreads,
+                                  room_for(kSharedGatherBlocks, kSharedGatherThreads))
     gather_shared(const __grid_constant__ GatherProblem p, const Element element) {
   using Key = typename Element::Key;
   using Of = Bests<kPacked, 1, kAnyRows, Element>;
@@ -462,13 +463,13 @@ __global__ void __launch_bounds__(kSharedGatherThreads, kSharedGatherBlocks)
     GatherPlace of;
     of.add(p, first + lane);
     p.out.put(of.to + e * p.neighbour_step, state.index * p.index_step, [&] {
-      return value_at<Element>(p, element, state.key,
-                               of.from + e + int64_t(state.index) * p.row_stride);
+      return value_at(p, element, state.key, of.from + e + int64_t(state.index) * p.row_stride);
     });
   }
 }
 
-// Calls f with the number of rows that a kernel is compiled for, which is at most kMost.
+// Calls f with the number of rows that a kernel is compiled for, which is at most kMost. (One row
+// is a value that is copied: fill.cu.)
 template <int kMost, class F>
 void visit_rows(int64_t rows, F&& f) {
   if constexpr (kMost > 0) {

@@ -42,13 +42,14 @@ constexpr int64_t kSmallLoads = 4;  // elements that a lane loads before it look
 // gather.cu
 constexpr int kGatherDims = 6;       // kept ones
 constexpr int64_t kGatherRows = 32;  // of the longest group that a thread has by itself
-// Threads of a block that share groups, at most, and how many of them to a unit; their blocks that
-// shall find room in a multiprocessor; units side by side.
-constexpr int64_t kSharedGatherThreads = 512, kGatherShares = 64;
+// Where threads share groups: of a block, at most; of them to a unit, at most; blocks that shall
+// find room in a multiprocessor; the fewest units of a block; elements of a thread, at most.
+constexpr int64_t kSharedGatherThreads = 512;
+constexpr int64_t kGatherShares = 64;
 constexpr int kSharedGatherBlocks = 4;
 constexpr int64_t kSharedGatherLanes = 8;
-constexpr int64_t kSharedGatherRows = 64;  // that one of them has, at most
-constexpr int64_t kGatherTile = 1024;      // units of a tile
+constexpr int64_t kSharedGatherRows = 64;
+constexpr int64_t kGatherTile = 1024;  // units of a tile
 constexpr int kAnyRows = 0;
 // Elements of groups that kernels are compiled for, at most; by tiles, for those are more code.
 constexpr int kKnownRows = 4, kTileRows = 2;

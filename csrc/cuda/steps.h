@@ -21,10 +21,10 @@ struct Steps {
 // which spares a kernel: of few elements, or of small inputs.
 inline bool gathers_repeats(const Groups& outputs, int64_t bytes, int64_t address, Limits limits,
                             const Tuning& tuning, int64_t stores) {
-  constexpr int64_t kFewElements = 4, kMoreElements = 32, kSmallBytes = 64 << 20;
+  constexpr int64_t kFewElements = 4, kSmallBytes = 64 << 20;
   const bool may = tuning.walk == 0 || tuning.walk == static_cast<int>(Walk::kGather) + 1;
   const PlanInput in(outputs, bytes, address, limits, tuning, Task::kExtreme, stores);
-  const int64_t most = in.total <= kSmallBytes ? kMoreElements : kFewElements;
+  const int64_t most = in.total <= kSmallBytes ? kGatherRows : kFewElements;
   return may && in.walk <= most && GatherPlan::fits(in);
 }
 

@@ -55,7 +55,7 @@ struct Tuning {
   int64_t run_loads = 8;                   // the same of a lane of one of several runs
   int64_t realigned = 1;                   // 0: columns that are not aligned are taken one by one
   int64_t share_threads = 2048;  // per multiprocessor, that share groups that are gathered
-  int64_t share_loads = 8;       // most loads of a thread for which no others share them
+  int64_t share_loads = 8;       // loads of a thread for which no others share them
   int64_t column_loads = 4;      // fewest loads of a thread worth sharing a column for
   int64_t column_walk_8 = 512;   // elements of the shortest column that is read so where
   int64_t column_walk_16 = 12;   // it could come through a ring, by the bits of a type

@@ -78,10 +78,10 @@ struct GatherPlan {
 
   static Work work(const PlanInput& in, const Plan& plan, const Traffic& traffic) {
     const Gather& gather = plan.gather;
+    if (gather.shared()) return shared_work(in, plan, traffic);
     const auto width = static_cast<double>(gather.width(in.bytes));
     const auto rows = static_cast<double>(in.walk);
     const auto dims = static_cast<double>(in.groups.kept.count);
-    if (gather.shared()) return shared_work(in, plan, traffic);
     const double resident =
         std::min(static_cast<double>(plan.blocks) / static_cast<double>(in.multiprocessors), 8.) *
         kThreads * gather.units * width;
@@ -134,8 +134,10 @@ struct GatherPlan {
     return {.read = traffic.read,
             .sectors = sector * traffic.elements,
             .instructions = of_unit * traffic.outputs / width,
-            .in_flight = in_flight(in, plan, kSharedGatherBlocks * 512. / plan.threads,
-                                   sector * width * loads),
+            .in_flight = in_flight(
+                in, plan,
+                static_cast<double>(kSharedGatherBlocks * kSharedGatherThreads) / plan.threads,
+                sector * width * loads),
             .share = plan.blocks < 2 * in.multiprocessors ? kFewBlocks
                      : in.columns_aligned(kLoadBytes)     ? kSharedAligned
                      : in.bytes == 8                      ? 1
@@ -144,7 +146,7 @@ struct GatherPlan {
 
  private:
   // Of the time: where blocks do not fill multiprocessors; of large inputs, which loads that are
-  // wider, or copies, keep memory busier with; of groups that are shared, by their alignment.
+  // wider, or copies, keep memory busier with; of groups that are shared.
   static constexpr double kFewBlocks = 1.2, kLarge = 0.06, kLargeTiled = 0.15;
   static constexpr double kShared = 1.1, kSharedAligned = 1.2;
   // Of the instructions: where a kernel knows the size of groups; of an element of a tile.
@@ -152,12 +154,12 @@ struct GatherPlan {
   static constexpr double kL1 = 250e3;  // bytes that L1 serves twice, as it turns out
 
   // Threads to a group that is too long for one: as many as find room at once, while each has more
-  // loads than it has in flight.
+  // loads than are worth sharing.
   static int64_t shares(const PlanInput& in) {
     const int64_t units = in.groups.outputs / (in.bytes < 4 && has_packs(in) ? 4 / in.bytes : 1);
     const int64_t room = in.multiprocessors * in.tuning.share_threads;
     int64_t shares = 1;
-    while (shares < kGatherShares && units * shares * 2 <= room &&
+    while (shares < kGatherShares && units * shares * 2 <= room && shares * 2 <= in.walk &&
            in.walk > shares * in.tuning.share_loads)
       shares *= 2;
     return shares;
@@ -172,24 +174,29 @@ struct GatherPlan {
     if (!gather.tiled()) return apart;
     const Dims& kept = in.groups.kept;
     const Dims dims = by_step(kept);  // the first of which goes across
-    int64_t run = 1, between = 0;     // results that a tile stores side by side; outputs to others
+    // Results that a tile stores side by side, and to their next row; outputs to others of the row.
+    int64_t run = 1, pitch = 1, between = 0;
     for (int i = 0; i < dims.count && between == 0 && dims.dim[i].step == run; ++i) {
+      const Dim& dim = dims.dim[i];
       int64_t before = 1, taken = gather.cross_side;
-      for (int d = 0; kept.dim[d].step != dims.dim[i].step; ++d)
-        before *= kept.dim[d].step == dims.dim[0].step ? 1 : kept.dim[d].size;
-      if (i > 0) {
+      if (i == 0) {
+        before = in.groups.outputs / dim.size;
+      } else {
+        for (int d = 0; kept.dim[d].step != dim.step; ++d)
+          before *= kept.dim[d].step == dims.dim[0].step ? 1 : kept.dim[d].size;
         const int64_t side = gather.inner_side * gather.width(in.bytes);
-        taken = std::clamp<int64_t>(side / before, 1, dims.dim[i].size);
+        taken = std::clamp<int64_t>(side / before, 1, dim.size);
       }
       run *= taken;
-      if (taken < dims.dim[i].size) between = before * gather.cross_side;
+      pitch *= dim.size;
+      if (taken < dim.size) between = before * gather.cross_side;
     }
     if (between == 0) return apart;
     const auto runs = traffic.outputs / static_cast<double>(run);
     const double of_output = (traffic.read + traffic.written) / traffic.outputs;
     const bool kept_open = static_cast<double>(between) * 1e-6 * of_output <= price::kOpen;
     for (const int64_t bytes : {int64_t(price::kIndexBytes), in.stores > 1 ? in.bytes : 0}) {
-      if (run * bytes % kSectorBytes == 0) continue;
+      if ((run | pitch) * bytes % kSectorBytes == 0) continue;
       const double ends = run * bytes > kSectorBytes ? 2 * runs : runs;
       apart.l2 += ends * price::kStoreL2;
       if (!kept_open) apart.memory += ends * price::kStoreMemory;

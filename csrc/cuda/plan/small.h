@@ -46,7 +46,8 @@ struct SmallPlan {
     return true;
   }
 
-  static constexpr double kAcross = 1.15;  // of the time, where neighbours load from other rows
+  static constexpr double kAcross =
+      1.15;  // of the time, where lanes of a column load from other rows
 
   // Single elements, a few in flight; little before the loads and after them.
   static Work work(const PlanInput& in, const Plan& plan, const Traffic& traffic) {
