@@ -9,8 +9,8 @@
 
 namespace reduceops::cpu {
 
-// Whether to ask for what comes next in a stream of memory. AMD's hardware goes on in the next page
-// by itself; whatever is asked for besides makes it slower by a tenth to a third.
+// Whether to ask for what comes next in a stream of memory, into L1. AMD's hardware goes on in the
+// next page by itself; whatever is asked for besides makes it slower by a tenth to a third.
 extern const bool asks_in_streams;
 
 // The best candidate of one output in one part of the reduced extent.

@@ -36,8 +36,9 @@ struct RowKernel : Lanes<Element> {
   static constexpr int64_t kShort = RowLimits<Key>::kShort;
   static constexpr int64_t kBlock = least<int64_t>(8 * kLanes, kShort);
   static constexpr int kBlockVectors = kBlock / kLanes;
-  static constexpr int kAhead = 6144;     // bytes
-  static constexpr int kGroupsAhead = 8;  // of rows that are decided at once
+  static constexpr int kAhead = 6144;        // bytes
+  static constexpr int64_t kFar = 16 << 20;  // bytes of an input that caches hardly hold
+  static constexpr int kGroupsAhead = 8;     // of rows that are decided at once
   static constexpr bool kBools = std::is_same_v<Element, Bool>;
   // Longer runs are cut up, so that the blocks' numbers fit a lane.
   static constexpr int64_t kRun =
@@ -51,9 +52,12 @@ struct RowKernel : Lanes<Element> {
   };
 
   const bool has_unbeaten;  // elements that no other beats are likely: NaNs, bools
+  const bool is_far;        // the input comes from memory
 
-  RowKernel(Element element, const DType& dtype)
-      : Vectors{element}, has_unbeaten(dtype.max_magnitude != 0) {}
+  RowKernel(Element element, const Reduction& r)
+      : Vectors{element},
+        has_unbeaten(r.dtype->max_magnitude != 0),
+        is_far(r.groups.outputs * walk_extent(r.groups.reduced) * int64_t(sizeof(Key)) >= kFar) {}
 
   static Index lane_numbers() {
     return []<Number... i>(std::integer_sequence<Number, i...>) {
@@ -101,10 +105,22 @@ struct RowKernel : Lanes<Element> {
     return row;
   }
 
+  // Asks for the lines of some vectors that lie ahead of these. AMD's hardware brings what is near
+  // into L1 by itself, and lines in pairs: there into L2, every second one.
+  template <int kVectors>
+  REDUCEOPS_INLINE void ask_ahead(const Key* p) const {
+    if (asks_in_streams) {
+      for (int u = 0; u < kVectors; ++u) prefetch(p + u * kLanes, kAhead);
+    } else if (is_far) {
+      constexpr int kPair = 128, kBytes = kVectors * kLanes * int(sizeof(Key));
+      for (int i = 0; i < kBytes; i += kPair) prefetch<kIntoL2>(p, kAhead + i);
+    }
+  }
+
   // The first of n bools, of which kLanes are read at least, that no other beats; the first of all
   // if there is none.
   template <bool kTrue>
-  static int64_t first_bool(const Key* p, int64_t n) {
+  int64_t first_bool(const Key* p, int64_t n) const {
     using Bytes = Vector<uint8_t>;
     constexpr int kVectors = 8;
     int64_t i = 0;
@@ -114,7 +130,7 @@ struct RowKernel : Lanes<Element> {
         const Bytes v = get<Bytes>(p + i + u * kLanes);
         all = kTrue ? all | v : smaller(all, v);
       }
-      for (int u = 0; asks_in_streams && u < kVectors; ++u) prefetch(p + i + u * kLanes, kAhead);
+      ask_ahead<kVectors>(p + i);
       if (kTrue ? any_marked(all) : any(all == 0)) break;
     }
     for (; i < n; i += kLanes) {
@@ -155,7 +171,7 @@ struct RowKernel : Lanes<Element> {
       const Key* q = p + block_start(block, n);
       V v[kBlockVectors];
       for (int u = 0; u < kBlockVectors; ++u) v[u] = this->load_unlevelled(q + u * kLanes);
-      for (int u = 0; asks_in_streams && u < kBlockVectors; ++u) prefetch(q + u * kLanes, kAhead);
+      ask_ahead<kBlockVectors>(q);
       const V smallest = this->level(smallest_of<kBlockVectors>(v));
       if constexpr (kFloats) {
         const V sum = sum_of<kBlockVectors>(v);  // NaN if one is
