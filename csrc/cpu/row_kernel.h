@@ -109,11 +109,11 @@ struct RowKernel : Lanes<Element> {
   // into L1 by itself, and lines in pairs: there into L2, every second one.
   template <int kVectors>
   REDUCEOPS_INLINE void ask_ahead(const Key* p) const {
+    constexpr int kLine = 64, kBytes = kVectors * kLanes * int(sizeof(Key));
     if (asks_in_streams) {
-      for (int u = 0; u < kVectors; ++u) prefetch(p + u * kLanes, kAhead);
+      for (int i = 0; i < kBytes; i += kLine) prefetch(p, kAhead + i);
     } else if (is_far) {
-      constexpr int kPair = 128, kBytes = kVectors * kLanes * int(sizeof(Key));
-      for (int i = 0; i < kBytes; i += kPair) prefetch<kIntoL2>(p, kAhead + i);
+      for (int i = 0; i < kBytes; i += 2 * kLine) prefetch<kIntoL2>(p, kAhead + i);
     }
   }
 
