@@ -13,6 +13,15 @@ namespace reduceops::cpu {
 // next page by itself; whatever is asked for besides makes it slower by a tenth to a third.
 extern const bool asks_in_streams;
 
+// For AMD, of an input that comes from memory: asks for what lies 6 KiB behind 512 bytes, into L2,
+// every second line, for hardware brings them in pairs. A call that leaves all registers as they
+// are, since in each kernel it would be many bytes.
+#ifdef __x86_64__
+__attribute__((no_caller_saved_registers)) void ask_into_l2(const void* from);
+#else
+inline void ask_into_l2(const void*) {}
+#endif
+
 // The best candidate of one output in one part of the reduced extent.
 struct Candidate {
   int64_t key, index;

@@ -105,15 +105,13 @@ struct RowKernel : Lanes<Element> {
     return row;
   }
 
-  // Asks for the lines of some vectors that lie ahead of these. AMD's hardware brings what is near
-  // into L1 by itself, and lines in pairs: there into L2, every second one.
+  // Asks for the lines of some vectors that lie ahead of these.
   template <int kVectors>
   REDUCEOPS_INLINE void ask_ahead(const Key* p) const {
-    constexpr int kLine = 64, kBytes = kVectors * kLanes * int(sizeof(Key));
     if (asks_in_streams) {
-      for (int i = 0; i < kBytes; i += kLine) prefetch(p, kAhead + i);
+      for (int u = 0; u < kVectors; ++u) prefetch(p + u * kLanes, kAhead);
     } else if (is_far) {
-      for (int i = 0; i < kBytes; i += 2 * kLine) prefetch<kIntoL2>(p, kAhead + i);
+      ask_into_l2(p);
     }
   }
 

@@ -80,6 +80,15 @@ Settings read_environment() {
 
 #ifdef __x86_64__
 const bool asks_in_streams = !__builtin_cpu_is("amd");
+
+__attribute__((no_caller_saved_registers, target("general-regs-only"))) void ask_into_l2(
+    const void* from) {
+  asm volatile(
+      "prefetcht1 6144(%0)\n\tprefetcht1 6272(%0)\n\t"
+      "prefetcht1 6400(%0)\n\tprefetcht1 6528(%0)"
+      :
+      : "r"(from));
+}
 #else
 const bool asks_in_streams = true;
 #endif
