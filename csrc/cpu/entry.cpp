@@ -144,6 +144,8 @@ void reduce_crossed(const Reduction& reduction, const Kernels& kernels, int coun
 }
 
 // May leave other groups in `reduction`: those of a part of the input, in another order.
+constexpr int64_t kFar = 16 << 20;  // bytes of an input that caches hardly hold
+
 void reduce_groups(Reduction& reduction, const Kernels& kernels, bool streams) {
   Groups& groups = reduction.groups;
   const int64_t bytes = reduction.dtype->bytes;
@@ -179,6 +181,7 @@ void reduce_groups(Reduction& reduction, const Kernels& kernels, bool streams) {
                 .plan = plan,
                 .candidates = candidates.get(),
                 .streams = streams,
+                .is_far = groups.outputs * walk * bytes >= kFar,
                 .sums = sums.get(),
                 .decided = decides ? &decided : nullptr};
   run_items(kernels, job);

@@ -36,9 +36,8 @@ struct RowKernel : Lanes<Element> {
   static constexpr int64_t kShort = RowLimits<Key>::kShort;
   static constexpr int64_t kBlock = least<int64_t>(8 * kLanes, kShort);
   static constexpr int kBlockVectors = kBlock / kLanes;
-  static constexpr int kAhead = 6144;        // bytes
-  static constexpr int64_t kFar = 16 << 20;  // bytes of an input that caches hardly hold
-  static constexpr int kGroupsAhead = 8;     // of rows that are decided at once
+  static constexpr int kAhead = 6144;     // bytes
+  static constexpr int kGroupsAhead = 8;  // of rows that are decided at once
   static constexpr bool kBools = std::is_same_v<Element, Bool>;
   // Longer runs are cut up, so that the blocks' numbers fit a lane.
   static constexpr int64_t kRun =
@@ -54,10 +53,10 @@ struct RowKernel : Lanes<Element> {
   const bool has_unbeaten;  // elements that no other beats are likely: NaNs, bools
   const bool is_far;        // the input comes from memory
 
-  RowKernel(Element element, const Reduction& r)
+  RowKernel(Element element, const Job& job)
       : Vectors{element},
-        has_unbeaten(r.dtype->max_magnitude != 0),
-        is_far(r.groups.outputs * walk_extent(r.groups.reduced) * int64_t(sizeof(Key)) >= kFar) {}
+        has_unbeaten(job.reduction.dtype->max_magnitude != 0),
+        is_far(job.is_far) {}
 
   static Index lane_numbers() {
     return []<Number... i>(std::integer_sequence<Number, i...>) {
@@ -110,7 +109,7 @@ struct RowKernel : Lanes<Element> {
   REDUCEOPS_INLINE void ask_ahead(const Key* p) const {
     if (asks_in_streams) {
       for (int u = 0; u < kVectors; ++u) prefetch(p + u * kLanes, kAhead);
-    } else if (is_far) {
+    } else if (sizeof(Key) != 2 && is_far) {  // of 16 bits it is no gain
       ask_into_l2(p);
     }
   }

@@ -128,7 +128,7 @@ struct Rows : Walk<Element> {
 
   Rows(const Job& job, Element element)
       : Base(job, element),
-        kernel(element, job.reduction),
+        kernel(element, job),
         whole{job, r, input, &kernel, [](const void* kernel, auto... arguments) {
                 static_cast<const Kernel*>(kernel)->reduce(arguments...);
               }} {}

@@ -40,7 +40,7 @@ struct SoftmaxRows : SoftmaxWalk<Format> {
 
   const Plainly plainly;  // finds the first NaN
 
-  explicit SoftmaxRows(const Job& job) : Base(job), plainly(this->element, job.reduction) {}
+  explicit SoftmaxRows(const Job& job) : Base(job), plainly(this->element, job) {}
 
   // Every lane becomes combine() of all lanes.
   template <int kHalf = kLanes / 2, class T, class Combine>
