@@ -143,9 +143,9 @@ void reduce_crossed(const Reduction& reduction, const Kernels& kernels, int coun
   }
 }
 
-// May leave other groups in `reduction`: those of a part of the input, in another order.
 constexpr int64_t kFar = 16 << 20;  // bytes of an input that caches hardly hold
 
+// May leave other groups in `reduction`: those of a part of the input, in another order.
 void reduce_groups(Reduction& reduction, const Kernels& kernels, bool streams) {
   Groups& groups = reduction.groups;
   const int64_t bytes = reduction.dtype->bytes;

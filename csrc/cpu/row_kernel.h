@@ -39,6 +39,8 @@ struct RowKernel : Lanes<Element> {
   static constexpr int kAhead = 6144;     // bytes
   static constexpr int kGroupsAhead = 8;  // of rows that are decided at once
   static constexpr bool kBools = std::is_same_v<Element, Bool>;
+  // Of 16 bits it is no gain, and baseline kernels are to be small.
+  static constexpr bool kAsksFar = sizeof(Key) != 2 && sizeof(V) >= 32;
   // Longer runs are cut up, so that the blocks' numbers fit a lane.
   static constexpr int64_t kRun =
       sizeof(Key) > 2 || kBools ? int64_t(1) << 34 : (int64_t(1) << 8 * sizeof(Key)) * kBlock;
@@ -109,7 +111,7 @@ struct RowKernel : Lanes<Element> {
   REDUCEOPS_INLINE void ask_ahead(const Key* p) const {
     if (asks_in_streams) {
       for (int u = 0; u < kVectors; ++u) prefetch(p + u * kLanes, kAhead);
-    } else if (sizeof(Key) != 2 && is_far) {  // of 16 bits it is no gain
+    } else if (kAsksFar && is_far) {
       ask_into_l2(p);
     }
   }
@@ -133,7 +135,6 @@ struct RowKernel : Lanes<Element> {
     for (; i < n; i += kLanes) {
       const int64_t start = least<int64_t>(i, std::max<int64_t>(0, n - kLanes));
       const Bytes v = get<Bytes>(p + start);
-      prefetch<kIntoL2>(p + start, kAhead);
       const auto found = kTrue ? v != 0 : v == 0;
       if (!any(found)) continue;
       const int64_t at = start + first<uint8_t>(found);
