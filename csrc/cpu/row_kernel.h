@@ -135,6 +135,7 @@ struct RowKernel : Lanes<Element> {
     for (; i < n; i += kLanes) {
       const int64_t start = least<int64_t>(i, std::max<int64_t>(0, n - kLanes));
       const Bytes v = get<Bytes>(p + start);
+      prefetch<kIntoL2>(p + start, kAhead);
       const auto found = kTrue ? v != 0 : v == 0;
       if (!any(found)) continue;
       const int64_t at = start + first<uint8_t>(found);
