@@ -39,8 +39,6 @@ struct RowKernel : Lanes<Element> {
   static constexpr int kAhead = 6144;     // bytes
   static constexpr int kGroupsAhead = 8;  // of rows that are decided at once
   static constexpr bool kBools = std::is_same_v<Element, Bool>;
-  // Of 16 bits it is no gain, and baseline kernels are to be small.
-  static constexpr bool kAsksFar = sizeof(Key) != 2 && sizeof(V) >= 32;
   // Longer runs are cut up, so that the blocks' numbers fit a lane.
   static constexpr int64_t kRun =
       sizeof(Key) > 2 || kBools ? int64_t(1) << 34 : (int64_t(1) << 8 * sizeof(Key)) * kBlock;
@@ -111,7 +109,7 @@ struct RowKernel : Lanes<Element> {
   REDUCEOPS_INLINE void ask_ahead(const Key* p) const {
     if (asks_in_streams) {
       for (int u = 0; u < kVectors; ++u) prefetch(p + u * kLanes, kAhead);
-    } else if (kAsksFar && is_far) {
+    } else if (is_far) {
       ask_into_l2(p);
     }
   }
