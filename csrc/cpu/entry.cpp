@@ -143,7 +143,8 @@ void reduce_crossed(const Reduction& reduction, const Kernels& kernels, int coun
   }
 }
 
-constexpr int64_t kFar = 16 << 20;  // bytes of an input that caches hardly hold
+// Bytes of an input that caches hardly hold. (Of 16 bits, asking ahead takes longer.)
+constexpr int64_t kFar = 16 << 20;
 
 // May leave other groups in `reduction`: those of a part of the input, in another order.
 void reduce_groups(Reduction& reduction, const Kernels& kernels, bool streams) {
@@ -181,7 +182,7 @@ void reduce_groups(Reduction& reduction, const Kernels& kernels, bool streams) {
                 .plan = plan,
                 .candidates = candidates.get(),
                 .streams = streams,
-                .is_far = groups.outputs * walk * bytes >= kFar,
+                .asks_into_l2 = bytes != 2 && groups.outputs * walk * bytes >= kFar,
                 .sums = sums.get(),
                 .decided = decides ? &decided : nullptr};
   run_items(kernels, job);

@@ -32,7 +32,7 @@ struct Job {
   const Plan& plan;
   Candidate* candidates = nullptr;  // [outputs in walk order][columns of crossed dims][parts]
   bool streams = false;             // results without gaps go past the caches
-  bool is_far = false;              // the input comes from memory
+  bool asks_into_l2 = false;        // for what comes next in a row, on AMD
   double* sums = nullptr;  // of softmax_max: the candidates', whose keys are the largest elements
   const Filling* filling = nullptr;
   std::atomic<int64_t>* decided = nullptr;  // the first part of the only row that none can beat

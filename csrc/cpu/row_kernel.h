@@ -51,12 +51,12 @@ struct RowKernel : Lanes<Element> {
   };
 
   const bool has_unbeaten;  // elements that no other beats are likely: NaNs, bools
-  const bool is_far;        // the input comes from memory
+  const bool asks_into_l2;  // Job's
 
   RowKernel(Element element, const Job& job)
       : Vectors{element},
         has_unbeaten(job.reduction.dtype->max_magnitude != 0),
-        is_far(job.is_far) {}
+        asks_into_l2(job.asks_into_l2) {}
 
   static Index lane_numbers() {
     return []<Number... i>(std::integer_sequence<Number, i...>) {
@@ -109,7 +109,7 @@ struct RowKernel : Lanes<Element> {
   REDUCEOPS_INLINE void ask_ahead(const Key* p) const {
     if (asks_in_streams) {
       for (int u = 0; u < kVectors; ++u) prefetch(p + u * kLanes, kAhead);
-    } else if (is_far) {
+    } else if (asks_into_l2) {
       ask_into_l2(p);
     }
   }
