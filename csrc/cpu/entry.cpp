@@ -143,7 +143,7 @@ void reduce_crossed(const Reduction& reduction, const Kernels& kernels, int coun
   }
 }
 
-// Bytes of an input that caches hardly hold. (Of 16 bits, asking ahead takes longer.)
+// Bytes of an input that caches hardly hold.
 constexpr int64_t kFar = 16 << 20;
 
 // May leave other groups in `reduction`: those of a part of the input, in another order.
@@ -178,11 +178,14 @@ void reduce_groups(Reduction& reduction, const Kernels& kernels, bool streams) {
   }
   std::atomic<int64_t> decided{std::numeric_limits<int64_t>::max()};
   const bool decides = groups.outputs == 1 && plan.parts > 1 && is_ordered(groups.reduced);
+  // Copies and what a mask leaves of rows are in L1; of 16 bits, asking takes longer.
+  const bool asks_into_l2 =
+      !reduction.mask && !plan.copies && bytes != 2 && groups.outputs * walk >= kFar / bytes;
   const Job job{.reduction = reduction,
                 .plan = plan,
                 .candidates = candidates.get(),
                 .streams = streams,
-                .asks_into_l2 = bytes != 2 && groups.outputs * walk * bytes >= kFar,
+                .asks_into_l2 = asks_into_l2,
                 .sums = sums.get(),
                 .decided = decides ? &decided : nullptr};
   run_items(kernels, job);

@@ -10,12 +10,12 @@
 namespace reduceops::cpu {
 
 // Whether to ask for what comes next in a stream of memory, into L1. AMD's hardware goes on in the
-// next page by itself; whatever is asked for besides makes it slower by a tenth to a third.
+// next page by itself; what is asked for into L1 besides makes it slower by a tenth to a third.
 extern const bool asks_in_streams;
 
-// For AMD, of an input that comes from memory: asks for what lies 6 KiB behind 512 bytes, into L2,
-// every second line, for hardware brings them in pairs. A call that leaves all registers as they
-// are, since in each kernel it would be many bytes.
+// For AMD, of an input that comes from memory: asks for 512 bytes that lie 6 KiB ahead, into L2,
+// every second line, for hardware brings them in pairs. A function, and not in each kernel, which
+// would be 5 KB of the wheel; what GCC saves around a call hides behind memory.
 #ifdef __x86_64__
 __attribute__((no_caller_saved_registers)) void ask_into_l2(const void* from);
 #else

@@ -81,6 +81,7 @@ Settings read_environment() {
 #ifdef __x86_64__
 const bool asks_in_streams = !__builtin_cpu_is("amd");
 
+// (GCC takes the attribute only where no vector registers are used, and then knows no prefetch.)
 __attribute__((no_caller_saved_registers, target("general-regs-only"))) void ask_into_l2(
     const void* from) {
   asm volatile(
