@@ -49,9 +49,8 @@ struct ColumnKernel : Lanes<Element>, ColumnLimits<typename Element::Key> {
 
   using Limits = ColumnLimits<Key>;
   using Limits::kAhead, Limits::kBlock, Limits::kMostPitch, Limits::kRows, Limits::kTile;
-  static constexpr int kRowAhead = 6 << 10;  // bytes in a row by itself
-  static constexpr int kGroup = 4;           // vectors of a row that are compared at once
-  static constexpr int64_t kCalm = 4;        // where fewer than one in so many ask
+  static constexpr int kGroup = 4;     // vectors of a row that are compared at once
+  static constexpr int64_t kCalm = 4;  // where fewer than one in so many ask
   // The bests of some of a tile's columns, and the accumulators of all.
   struct Part {
     Lane* lane;
@@ -267,9 +266,8 @@ struct ColumnKernel : Lanes<Element>, ColumnLimits<typename Element::Key> {
   REDUCEOPS_NOINLINE void results(const Rows& rows, int64_t start, Number last, int64_t width,
                                   const Bests& bests, int64_t* results, bool all) const {
     const auto of = rows.results(start);  // a copy, which no store changes
-    const auto at = [&](int64_t c) { return of(std::min(bests.at[c], last)); };
     if (all) {
-      for (int64_t c = 0; c < width; ++c) results[c] = at(c);
+      for (int64_t c = 0; c < width; ++c) results[c] = of(std::min(bests.at[c], last));
     } else {
       for (int64_t c = 0; c < width; ++c) {  // without a branch, which would be a guess
         const Number number = std::min(bests.at[c], last);

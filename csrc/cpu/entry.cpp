@@ -143,9 +143,6 @@ void reduce_crossed(const Reduction& reduction, const Kernels& kernels, int coun
   }
 }
 
-// Bytes of an input that caches hardly hold.
-constexpr int64_t kFar = 16 << 20;
-
 // May leave other groups in `reduction`: those of a part of the input, in another order.
 void reduce_groups(Reduction& reduction, const Kernels& kernels, bool streams) {
   Groups& groups = reduction.groups;
@@ -180,7 +177,7 @@ void reduce_groups(Reduction& reduction, const Kernels& kernels, bool streams) {
   const bool decides = groups.outputs == 1 && plan.parts > 1 && is_ordered(groups.reduced);
   // Copies and what a mask leaves of rows are in L1; of 16 bits, asking takes longer.
   const bool asks_into_l2 =
-      !reduction.mask && !plan.copies && bytes != 2 && groups.outputs * walk >= kFar / bytes;
+      !reduction.mask && !plan.copies && bytes != 2 && groups.outputs * walk >= kFarBytes / bytes;
   const Job job{.reduction = reduction,
                 .plan = plan,
                 .candidates = candidates.get(),

@@ -13,7 +13,9 @@ namespace reduceops::cpu {
 // next page by itself; what is asked for into L1 besides makes it slower by a tenth to a third.
 extern const bool asks_in_streams;
 
-// For AMD, of an input that comes from memory: asks for 512 bytes that lie 6 KiB ahead, into L2,
+constexpr int kRowAhead = 6 << 10;  // bytes; of rows, what lies so far ahead is asked for
+
+// For AMD, of an input that comes from memory: asks for 512 bytes that lie so far ahead, into L2,
 // every second line, for hardware brings them in pairs. A function, and not in each kernel, which
 // would be 5 KB of the wheel; what GCC saves around a call hides behind memory.
 #ifdef __x86_64__

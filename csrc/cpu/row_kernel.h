@@ -36,7 +36,7 @@ struct RowKernel : Lanes<Element> {
   static constexpr int64_t kShort = RowLimits<Key>::kShort;
   static constexpr int64_t kBlock = least<int64_t>(8 * kLanes, kShort);
   static constexpr int kBlockVectors = kBlock / kLanes;
-  static constexpr int kAhead = 6144;     // bytes
+  static constexpr int kAhead = kRowAhead;
   static constexpr int kGroupsAhead = 8;  // of rows that are decided at once
   static constexpr bool kBools = std::is_same_v<Element, Bool>;
   // Longer runs are cut up, so that the blocks' numbers fit a lane.

@@ -42,7 +42,7 @@ struct ColumnsPlan {
     // Where no ring takes large ones, several rounds of blocks even out what multiprocessors do.
     const bool rounds = in.task != Task::kExtreme && !in_lines && in.total >= in.tuning.bulk_bytes;
     const auto few = [&](int64_t blocks) {
-      return outer * across * lanes * shares < blocks * kThreads;
+      return outer * across * lanes * shares / kThreads < blocks;
     };
     // Fewer lanes than a warp's, whose packs still fill a line: worth it where so many more blocks
     // spare a second kernel, and for small types, which combine fast.

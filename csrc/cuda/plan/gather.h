@@ -14,9 +14,11 @@ struct GatherPlan {
     if (in.task != Task::kExtreme || kept.count < 1 || kept.count > kGatherDims ||
         reduced.count > 1)
       return false;
-    if (in.walk > kGatherRows)
-      return !in.rows && in.has_short_places() && shares(in) > 1 &&
-             in.walk <= shares(in) * kSharedGatherRows;
+    if (in.walk > kGatherRows) {
+      const int64_t shares = shares_of(in);
+      return !in.rows && shares > 1 && in.walk <= shares * kSharedGatherRows &&
+             in.has_short_places();
+    }
     // These are as fast or faster, but know nothing of copies of results.
     if (WholeColumnsPlan::fits(in) && !has_repeats_as_outputs(groups, in.task)) return false;
     // Rows that each thread goes along by itself would fall out of L1.
@@ -39,7 +41,7 @@ struct GatherPlan {
     const int64_t width = gather.width(in.bytes);
     if (in.walk > kGatherRows) {
       gather.units = 1;
-      gather.shares = static_cast<int>(shares(in));
+      gather.shares = static_cast<int>(shares_of(in));
       plan.threads = static_cast<int>(std::max(kThreads, gather.shares * kSharedGatherLanes));
       plan.blocks = ceil_div(in.groups.outputs / width, plan.threads / gather.shares);
       return true;
@@ -155,7 +157,7 @@ struct GatherPlan {
 
   // Threads to a group that is too long for one: as many as find room at once, while each has more
   // loads than are worth sharing.
-  static int64_t shares(const PlanInput& in) {
+  static int64_t shares_of(const PlanInput& in) {
     const int64_t units = in.groups.outputs / (in.bytes < 4 && has_packs(in) ? 4 / in.bytes : 1);
     const int64_t room = in.multiprocessors * in.tuning.share_threads;
     int64_t shares = 1;
