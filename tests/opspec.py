@@ -19,11 +19,13 @@ class Tolerance:
     """How far a floating-point result may be from the expected one."""
 
     any_nan: bool = False  # its bits may be others
+    any_zero: bool = False  # a zero may have the other sign
     ulps: int = 0
 
 
 EXACT = Tolerance()
 ANY_NAN = Tolerance(any_nan=True)  # for those that are computed and not copied
+NUMBERS = Tolerance(any_nan=True, any_zero=True)  # for a value alone in a compiled loop
 
 
 @dataclass(frozen=True)
@@ -168,6 +170,8 @@ def assert_same(actual, expected, tolerance=EXACT, context=()):
                 same |= near & ~(a.isnan() | e.isnan())
             if tolerance.any_nan:
                 same |= a.isnan() & e.isnan()
+            if tolerance.any_zero:
+                same |= (a.double() == 0) & (e.double() == 0)
         assert same.all(), (context, a, e)
 
 

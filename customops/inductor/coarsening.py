@@ -79,7 +79,6 @@ class Reads:
     fused: bool  # what Inductor may compute in the loop that reads it
     reduced: bool  # of that, a reduction of the same group, as in a softmax
     biased: bool  # along the dim also what has fewer dims
-    several: bool  # more than one of as many dims
     light: bool  # little is computed
     operations: int
 
@@ -98,7 +97,6 @@ def reads_along(load: Callable, size: Sequence[sympy.Expr], dim: int) -> Reads:
             load(symbols)
     counted = counter.getvalue()
     neighbours = fused = reduced = scattered = biased = False
-    many = 0
     reads = [read for read in found.reads if isinstance(read, dependencies.MemoryDep)]
     walked = {read: read.index.free_symbols & set(symbols) for read in reads}
     for read in reads:
@@ -107,7 +105,6 @@ def reads_along(load: Callable, size: Sequence[sympy.Expr], dim: int) -> Reads:
         little = any(walked[read] < more for more in walked.values())
         biased = biased or along and little
         if along and not little:
-            many += 1
             step = read.index.subs(symbols[dim], symbols[dim] + 1) - read.index
             if sympy.simplify(step) == 1:
                 neighbours = True
@@ -122,7 +119,7 @@ def reads_along(load: Callable, size: Sequence[sympy.Expr], dim: int) -> Reads:
             scattered = scattered or along  # what it reads is not known here
     light = counted.num_ops <= _FEW and set(counted.used_ops) <= _LIGHT
     rows = neighbours and not scattered
-    return Reads(neighbours, rows, fused, reduced, biased, many > 1, light, counted.num_ops)
+    return Reads(neighbours, rows, fused, reduced, biased, light, counted.num_ops)
 
 
 def parts(extent: int, itemsize: int, groups: int) -> int:
@@ -136,11 +133,11 @@ def parts(extent: int, itemsize: int, groups: int) -> int:
     return found if 2 * found > most else 1
 
 
-def plan(extent: int, dim: int, reads: Reads, many: bool, alone: bool) -> Coarsening | None:
+def plan(extent: int, dim: int, reads: Reads, many: bool) -> Coarsening | None:
     """How to cut a dim, if at all; `many` groups are enough to fill a device with one thread for
-    each; `alone`: values without positions."""
+    each."""
     strided = not (reads.neighbours or reads.fused)
-    most = (IN_ONE_THREAD if reads.light or alone else 24) if many and strided else 8
+    most = (IN_ONE_THREAD if reads.light else 24) if many and strided else 8
     if reads.fused:  # as Inductor, or its loops would not be fused with this one
         most = config.unroll_reductions_threshold - 1
     if extent <= most:

@@ -233,103 +233,12 @@ class Packed(_InWord):
         return self.order.value(key, minus)
 
 
-@dataclass(frozen=True)
-class Zeros(_InWord):
-    """A float32 or float64 alone as an integer of its width, the least of which is wanted: NaNs,
-    what is less than zero, zeros by their position, what is greater. So a zero has the sign of the
-    first, and the rest needs no room for positions. With `largest` the greatest is wanted, of
-    integers that are the opposite in each bit of those of the opposite numbers. Integers must wrap
-    around, as they do on a GPU."""
-
-    dtype: torch.dtype
-    largest: bool
-    extent: int
-
-    @property
-    def word(self) -> torch.dtype:
-        return _INTEGER[self.dtype.itemsize]
-
-    @property
-    def _base(self) -> int:
-        """The key of the first zero, such that infinity is the largest integer and NaNs wrap."""
-        return (1 << 8 * self.dtype.itemsize - 1) - 1 - _LARGEST[self.dtype] - 2 * self.extent
-
-    @property
-    def fits(self) -> bool:
-        return self._base >= 0
-
-    def pack(self, value, at):
-        """`at` is an integer of `word`."""
-        width = 8 * self.dtype.itemsize
-        bits = ops.to_dtype_bitcast(value, self.word, self.dtype)
-        sign = ops.bitwise_right_shift(bits, self._constant(width - 1))  # 0 or -1
-        magnitude = self._constant((1 << width - 1) - 1)
-        number = ops.bitwise_xor(bits, ops.bitwise_and(sign, magnitude))
-        less = ops.bitwise_and(sign, self._constant(-2 * self.extent))
-        base = -self._base if self.largest else self._base + 2 * self.extent
-        key = ops.add(ops.add(number, less), self._constant(base))
-        # (The sign first: Inductor makes one index of indices and constants, of 32 bits in Triton.)
-        if self.largest:
-            zero = ops.sub(self._constant(-self._base - 2), ops.add(ops.add(at, sign), at))
-        else:
-            zero = ops.add(ops.add(ops.sub(at, sign), at), self._constant(self._base))
-        is_zero = ops.eq(value, ops.constant(0.0, self.dtype))
-        return ops.where(is_zero, zero, key)
-
-    def value(self, key):
-        key = ops.bitwise_not(key) if self.largest else key
-        zero, width = self._constant(0), 8 * self.dtype.itemsize
-        base, top = self._constant(self._base), self._constant(self._base + 2 * self.extent)
-        negative, positive = ops.lt(key, base), ops.gt(key, top)
-        magnitude = ops.where(positive, ops.sub(key, top), zero)
-        magnitude = ops.where(negative, ops.sub(self._constant(self._base - 1), key), magnitude)
-        odd = ops.bitwise_and(ops.sub(key, base), self._constant(1))
-        minus = ops.logical_and(ops.ne(odd, zero), ops.logical_not(positive))
-        minus = ops.logical_or(negative, minus)
-        sign = ops.where(minus, self._constant(-(1 << width - 1)), zero)
-        bits = ops.bitwise_or(magnitude, sign)
-        if self.largest:
-            bits = ops.bitwise_xor(bits, self._constant(-(1 << width - 1)))
-        is_nan = ops.lt(key, self._constant(self._base - 1 - _LARGEST[self.dtype]))
-        bits = ops.where(is_nan, self._constant((1 << width - 1) - 1), bits)
-        return ops.to_dtype_bitcast(bits, self.dtype, self.word)
-
-
 def sign(value, dtype: torch.dtype, word: torch.dtype):
     """1 of what has its sign set, else 0: of float32 or float64, in `word`."""
     integer = _INTEGER[dtype.itemsize]
     bits = ops.to_dtype_bitcast(value, integer, dtype)
     below_zero = ops.lt(bits, constant(0, integer))
     return ops.where(below_zero, constant(1, word), constant(0, word))
-
-
-def sign_of_zeros(value, position, dtype: torch.dtype, largest_zero: int = 0):
-    """An integer whose minimum, over numbers of which the extreme one is a zero, is odd if their
-    first zero is a negative one. `value` is float32 or float64; what counts as a zero has at most
-    the magnitude whose bits are `largest_zero`. (No comparison: a vector's masks take longer.)"""
-    word, width = _INTEGER[dtype.itemsize], 8 * dtype.itemsize
-    bits = ops.to_dtype_bitcast(value, word, dtype)
-    magnitude = ops.bitwise_and(bits, constant((1 << width - 1) - 1, word))
-    sign = ops.bitwise_right_shift(bits, constant(width - 1, word))  # 0 or -1
-    at = ops.sub(ops.index_expr(2 * position, word), sign)
-    at = ops.add(at, constant(-(1 << width - 1), word))
-    below = ops.sub(magnitude, constant(largest_zero + 1, word))  # negative for zeros alone
-    if largest_zero:
-        below = ops.bitwise_right_shift(below, constant(width - 1, word))
-    return ops.bitwise_and(below, at)
-
-
-def largest_zero(scale: float, dtype: torch.dtype) -> int:
-    """The bits of the largest float32, or float64, whose product with `scale` is a zero in `dtype`,
-    both rounded to `dtype`."""
-    wide = FLOAT64 if dtype == FLOAT64 else FLOAT32
-    word = _INTEGER[wide.itemsize]
-    low, high = 0, _LARGEST[wide]
-    while low + 1 < high:
-        middle = (low + high) // 2
-        number = torch.tensor(middle, dtype=word, device="cpu").view(wide).to(dtype)
-        low, high = (middle, high) if (number * scale).item() == 0 else (low, middle)
-    return low
 
 
 SUPPORTED = tuple(dtype for dtype in checks.SUPPORTED if dtype != torch.uint64)

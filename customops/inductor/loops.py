@@ -1,10 +1,9 @@
 """A reduction as a loop of Inductor's, fused with what comes before and after it."""
 
 import ctypes
-import functools
 import math
+import operator
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import sympy
@@ -12,34 +11,15 @@ import torch
 from torch._inductor import config, ir, lowering
 from torch._inductor.runtime.hints import ReductionHint
 from torch._inductor.virtualized import V, ops
-from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
-from torch.utils._sympy.functions import FloorDiv
 
 from .. import checks, libraries
-from . import branches, coarsening, keys
+from . import coarsening, keys
 from .choice import Choice, Facts, choose
 from .coarsening import Coarsening, Reads, plan, reads_along
-from .keys import (
-    FLOAT32,
-    FLOAT64,
-    INT32,
-    INT64,
-    SUPPORTED,
-    Order,
-    Packed,
-    Zeros,
-    largest_zero,
-    number,
-    rounded,
-    sign_of_zeros,
-)
-from .signs import may_be_negative_zero
+from .keys import FLOAT32, FLOAT64, INT32, INT64, SUPPORTED, Order, Packed, number, rounded
 
 _BACKENDS = {"cpu": "cpp", "cuda": "triton"}
-_INTEGER = {FLOAT32: INT32, FLOAT64: INT64}
-_MOST_ZEROS = 1 << 21  # of a group whose size is a symbol
-_MOST_OPERATIONS = 100  # of elements taken in turn, for a compiler takes its time for them
 # Inductor reduces as many elements in one go, the second number where it reads rows alone.
 _IN_REGISTERS = (64, 1024)
 
@@ -99,6 +79,14 @@ def _is_written(node: torch.fx.Node) -> bool:
     return False
 
 
+def _is_read(node: torch.fx.Node) -> bool:
+    """Whether something in the graph is computed of a result."""
+    users = list(node.users)
+    if node.op == "call_function" and any(user.target is operator.getitem for user in users):
+        return any(map(_is_read, users))
+    return any(user.op != "output" for user in users)
+
+
 class Loop:
     """One reduction of an expression of Inductor's; NoLoop where a kernel is to be called."""
 
@@ -156,38 +144,29 @@ class Loop:
     def results(self) -> tuple[Any, Any]:
         """The values and the indices, of which one may be None."""
         if not self.for_threads:
-            if self._is_torchs_on_a_cpu():
-                return None, self._own_index()
+            if self.indices and self._is_torchs_on_a_cpu():
+                return self._own()
             if self.indices and self.order.dtype == INT64 and self._is_computed_alike():
                 return self._in_two_steps(None, INT64)
             if self.indices or self.order.dtype.itemsize == 1 and self.order.floating:
                 return self._packed(None)
-            zeros = self._may_be_negative_zero()
-            if zeros or self.order.width == 16:  # for to round each is slow
-                return self._product_of_the_extreme(zeros), None
             return self._value_alone(), None
         dim = max(self.dims, key=lambda d: _hint(self.size[d]))
         reads, cut = reads_along(self._load(), self.size, dim), None
         if self.extent.is_number and len(self.dims) == 1 and reads.neighbours:
             width = self.order.dtype.itemsize
             self.parts = coarsening.parts(int(self.extent), width, _hint(self.groups))
-        if not self.indices and not self._may_be_negative_zero():
+        if not self.indices:
             return self._value_alone(), None
         node = V.graph.current_node
         free = self.mask is None and self.parts == 1 and not _is_written(node)
         if self._is_torchs(reads, free):
-            return None, self._own_index()
+            return self._own()
         if free and self.size[dim].is_number:  # (What is written is written in its own order.)
             many = _hint(self.groups) >= 1 << 12
-            cut = plan(int(self.size[dim]), dim, reads, many, not self.indices)
+            cut = plan(int(self.size[dim]), dim, reads, many)
         if cut is not None and self.extent == self.size[dim] and cut.rest == 1:
             return self._in_one_thread(cut)
-        if not self.indices and self._has_branch(reads):
-            return self._value_and_sign(), None
-        if not self.indices and (zeros := self._zeros()):
-            # In short rows, and of several inputs, it has little to gain from elements in turn.
-            whole = self._is_at_most(64) if reads.neighbours else reads.several
-            return self._value_with_zeros(zeros, None if whole else cut), None
         wide = self.order.width == 64  # and no integer holds a key and a position
         left = cut.rest * self.extent / self.size[dim] if cut else self.extent
         in_registers = self._is_in_registers(left, reads.rows)
@@ -206,10 +185,12 @@ class Loop:
         return lambda index: self._product(load(index))
 
     def _product(self, value):
-        dtype = self.order.dtype
-        wide = FLOAT64 if dtype == FLOAT64 else FLOAT32
-        product = ops.mul(rounded(value, dtype), number(self.scale, wide))
-        return rounded(product, dtype)
+        return rounded(self._times_scale(rounded(value, self.order.dtype)), self.order.dtype)
+
+    def _times_scale(self, value):
+        wide = FLOAT64 if self.order.dtype == FLOAT64 else FLOAT32
+        product = ops.mul(ops.to_dtype(value, wide), number(self.scale, wide))
+        return ops.to_dtype(product, self.order.dtype)
 
     def _position(self, index):
         """Into the reduced dims, flattened in ascending order."""
@@ -248,43 +229,35 @@ class Loop:
             left[cut.dim] = sympy.Integer(cut.rest)
         return left
 
-    @property
-    def _factor(self) -> float:
-        """What the elements are multiplied by."""
-        return 1.0 if self.scale is None else self.scale
-
-    @property
-    def _turns(self) -> bool:
-        """Whether products are in the reverse order of what is multiplied."""
-        return self._factor < 0
-
-    def _product_is_zero_for_zeros(self) -> bool:
-        """And for nothing else, and products are in the order of what is multiplied, or in the
-        reverse."""
-        if self.scale is None or not _keeps_order(self.scale, self.order.dtype):
-            return False
-        with unset_fake_temporarily():
-            return largest_zero(self.scale, self.order.dtype) == 0
-
-    def _may_be_negative_zero(self) -> bool:
-        if not self.order.floating:
-            return False
-        load, dtype = self.x.make_loader(), self.order.dtype
-        return may_be_negative_zero(load, self.size, self._factor, dtype, not self.for_threads)
-
     # The forms of the loop.
 
     def _value_alone(self) -> ir.TensorBox:
-        """Inductor's own minimum of integers, or of what has zeros of one sign only."""
-        order, load = self.order, self._load()
-        # (Floats are rounded in the end, which is less to do.)
-        compared = load if order.floating else lambda index: order.comparable(load(index))
-        extremes, size = self._reduce(compared, self.size, order.compared, order.extreme)
+        """Inductor's own minimum or maximum, whose zeros have either sign. Products are in the
+        order of what is multiplied, or in the reverse, so that its extreme is all to multiply."""
+        order, scale = self.order, self.scale
+        multiply = scale is not None and _keeps_order(scale, order.dtype)
+        load = self.x.make_loader() if multiply else self._load()
+        compared, own = load, "max" if order.largest else "min"
+        by_keys = not (order.floating or order.dtype in (INT32, INT64))
+        if by_keys:
+            compared, own = lambda index: order.comparable(load(index)), order.extreme
+        elif multiply and scale < 0:
+            own = "min" if order.largest else "max"
+        extremes, size = self._reduce(compared, self.size, order.compared, own)
         load_extreme = extremes.make_loader()
+        # What is only written is rounded then.
+        is_read = _is_read(V.graph.current_node)
+        if not (by_keys or multiply or is_read):
+            return extremes
 
         def value(index):
             found = load_extreme(index)
-            return rounded(found, order.dtype) if order.floating else order.element(found)
+            if by_keys:
+                return order.element(found)
+            if self.for_threads:  # a CPU reads it from memory
+                found = rounded(found, order.dtype)
+            found = self._times_scale(found) if multiply else found
+            return rounded(found, order.dtype) if is_read else found
 
         return self._result(size, value)
 
@@ -329,20 +302,28 @@ class Loop:
     def _is_torchs_on_a_cpu(self) -> bool:
         """No integer holds a float64 and its position, and a kernel reads what is written for it.
         Inductor's arg-reduction is in vectors in rows of whole ones."""
-        if self.values or self.mask is not None or self.order.dtype != FLOAT64:
+        if self.mask is not None or self.order.dtype != FLOAT64:
             return False
         if len(self.dims) > 1 or not self.extent.is_number or self.extent % 16 != 0:
             return False
         return reads_along(self._load(), self.size, self.dims[0]).rows
 
-    def _own_index(self) -> ir.TensorBox:
-        load, order = self._load(), self.order
+    def _own(self) -> tuple[Any, Any]:
+        """Inductor's own arg-reduction. A value is computed anew, of the element chosen."""
+        load, order, (dim,) = self._load(), self.order, self.dims
         own = "argmax" if order.largest else "argmin"
         index, size = self._reduce(
             lambda index: order.comparable(load(index)), self.size, order.compared, own
         )
         load_index = index.make_loader()
-        return self._indices(size, load_index, INT64)
+
+        def value(index):
+            place = [*index]
+            found = ops.indirect_indexing(load_index(index), self.size[dim], check=False)
+            place[dim : dim + self.keepdim] = [found]
+            return load(place)
+
+        return self._result(size, value), self._indices(size, load_index, INT64)
 
     def _in_one_thread(self, cut: Coarsening) -> tuple[Any, Any]:
         best, size = self._best(cut, INT64, self.order, self._load()), self._size_of_results()
@@ -415,160 +396,6 @@ class Loop:
             return self.order.element(ops.where(is_zero, zero, extreme))
 
         return self._result(size, value), self._indices(size, position, word)
-
-    def _zeros(self) -> Zeros | None:
-        """An order of floats with room for the positions of zeros."""
-        wide = FLOAT64 if self.order.dtype == FLOAT64 else FLOAT32
-        if self.extent.is_number:
-            extent = int(self.extent)
-        elif self._fits(_MOST_ZEROS):
-            extent = _MOST_ZEROS
-        else:
-            return None
-        zeros = Zeros(wide, self.order.largest, extent)
-        return zeros if zeros.fits else None
-
-    def _value_with_zeros(self, form: Zeros, cut: Coarsening | None) -> ir.TensorBox:
-        """The values alone, by one extreme of integers: of the numbers multiplied, where products
-        are in their order and zero where they are."""
-        dtype, order, load = self.order.dtype, self.order, self._load()
-        multiply = self._product_is_zero_for_zeros()
-        if multiply:
-            load, largest = self.x.make_loader(), order.largest != self._turns
-            order, form = replace(order, largest=largest), replace(form, largest=largest)
-        best = self._best(cut, form.word, order, load)
-
-        def packed(index):
-            element, at = best(index)
-            return form.pack(ops.to_dtype(element, form.dtype), at)
-
-        hint = cut and cut.hint
-        own = "max" if form.largest else "min"
-        extremes, size = self._reduce(packed, self._left(cut), form.word, own, hint=hint)
-        load_extreme = extremes.make_loader()
-
-        def value(index):
-            found = ops.to_dtype(form.value(load_extreme(index)), dtype)
-            if not multiply:
-                return found
-            # A compiler may make a product with -1 a negation, of NaNs too.
-            return ops.where(ops.ne(found, found), found, self._product(found))
-
-        return self._result(size, value)
-
-    def _value_and_sign(self) -> ir.TensorBox:
-        """The values alone on a GPU, as Inductor's own minimum of floats, and in blocks with a zero
-        among the results the sign of the first zero."""
-        dtype, load, own = self.order.dtype, self._load(), "max" if self.order.largest else "min"
-        multiply = self._product_is_zero_for_zeros()
-        if multiply:  # not elements but results
-            load = self.x.make_loader()
-            own = "max" if self.order.largest != self._turns else "min"
-        wide = FLOAT64 if dtype == FLOAT64 else FLOAT32
-        extremes, size = self._reduce(load, self.size, dtype, own)
-        load_extreme = extremes.make_loader()
-
-        def is_zero(extreme):
-            found = ops.to_dtype(rounded(extreme, dtype), wide)
-            return ops.eq(found, ops.constant(0.0, wide))
-
-        def sign(index):
-            element = ops.to_dtype(rounded(load(index), dtype), wide)
-            sign = sign_of_zeros(element, self._position(index), wide)
-            # (So it comes after the extremes: not in their loop.)
-            needed = is_zero(load_extreme(self._group(index)))
-            return ops.where(needed, sign, keys.constant(0, _INTEGER[wide]))
-
-        signs, _ = self._reduce(sign, self.size, _INTEGER[wide], "min")
-        branches.only_where_zero(signs, extremes, dtype)
-        load_sign = signs.make_loader()
-
-        def value(index):
-            found = rounded(load_extreme(index), dtype)
-            odd = ops.bitwise_and(load_sign(index), keys.constant(1, _INTEGER[wide]))
-            negative = ops.ne(odd, keys.constant(0, _INTEGER[wide]))
-            zero = ops.where(negative, number(-0.0, wide), number(0.0, wide))
-            found = ops.where(is_zero(found), ops.to_dtype(zero, dtype), found)
-            if not multiply:
-                return found
-            # A compiler may make a product with -1 a negation, of NaNs too.
-            return ops.where(ops.ne(found, found), found, self._product(found))
-
-        return self._result(size, value)
-
-    def _product_of_the_extreme(self, zeros: bool) -> ir.TensorBox:
-        """The values alone, as Inductor's own minimum of floats, which vectorizes better than one
-        of integers. The order of products is that of the numbers multiplied, so these are
-        compared, and the extreme one is rounded and multiplied. Besides, with `zeros`, the sign of
-        the first, which that minimum does not give."""
-        load, dtype = self.x.make_loader(), self.order.dtype
-        if not _keeps_order(self._factor, dtype):
-            raise NoLoop("products with this scale are not in the order of what is multiplied")
-        if not self._fits(1 << 30):
-            raise NoLoop("its extent may be too large")
-        own = "max" if self.order.largest != self._turns else "min"
-        extremes, size = self._reduce(load, self.size, dtype, own)  # rounded, as they are written
-        load_extreme, wide = extremes.make_loader(), FLOAT64 if dtype == FLOAT64 else FLOAT32
-
-        # What is computed of a result is computed of what it is before it is in memory.
-        is_read = any(user.op != "output" for user in V.graph.current_node.users)
-
-        def product(index):
-            found = load_extreme(index)
-            if self.scale is not None:
-                factor = number(self.scale, wide)
-                found = ops.to_dtype(ops.mul(ops.to_dtype(found, wide), factor), dtype)
-            return rounded(found, dtype) if is_read else found
-
-        value = product
-        if zeros:
-            load_sign = self._sign_of_the_first_zero(load_extreme, own, wide)
-
-            def value(index):
-                sign = load_sign(index)
-                odd = ops.bitwise_and(sign, keys.constant(1, _INTEGER[wide]))
-                negative = ops.ne(odd, keys.constant(int(self._turns), _INTEGER[wide]))
-                zero = ops.where(negative, number(-0.0, wide), number(0.0, wide))
-                found = ops.lt(sign, keys.constant(0, _INTEGER[wide]))
-                return ops.where(found, ops.to_dtype(zero, dtype), product(index))
-
-        return self._result(size, value)
-
-    def _sign_of_the_first_zero(self, load_extreme: Callable, own: str, wide: torch.dtype):
-        """A loader of what `sign_of_zeros` finds among what is multiplied, of each group whose
-        product is a zero; else of no negative integer."""
-        load, word = self.x.make_loader(), _INTEGER[wide]
-        with unset_fake_temporarily():
-            least_bits = largest_zero(self._factor, self.order.dtype)
-
-        def number_of(index):
-            return ops.to_dtype(load(index), wide)
-
-        def is_open(index):
-            extreme = ops.to_dtype_bitcast(ops.to_dtype(load_extreme(index), wide), word, wide)
-            magnitude = ops.bitwise_and(extreme, keys.constant(torch.iinfo(word).max, word))
-            return ops.le(magnitude, keys.constant(least_bits, word))
-
-        dim = max(self.dims, key=lambda d: _hint(self.size[d]))
-        copies = _MOST_OPERATIONS // max(reads_along(load, self.size, dim).operations, 1)
-        starts, left = _parts(self.size[dim], min(max(copies, 1), 16))
-
-        def first(index):
-            signs = []
-            for start in starts:
-                place = [*index]
-                place[dim] += start
-                at = self._position(place)
-                signs.append(sign_of_zeros(number_of(place), at, wide, least_bits))
-            return functools.reduce(ops.minimum, signs)
-
-        def sign(index):
-            # A branch: of most groups the elements are not computed anew.
-            return ops.masked(is_open(self._group(index)), lambda: first(index), 0)
-
-        size = [*self.size]
-        size[dim] = left
-        return self._reduce(sign, size, word, "min")[0].make_loader()
 
     # What loops are made of.
 
@@ -689,24 +516,6 @@ class Loop:
             return False
         return left.is_number and left <= _IN_REGISTERS[rows] and _hint(self.groups) >= 1 << 10
 
-    def _has_branch(self, reads: Reads) -> bool:
-        """Whether to look for the first zero after the extreme is known, which then takes hardly
-        any time in groups without one. Where one kernel reduces a group; and not where registers
-        that hold elements for it, or the branch itself, cost more than what it saves."""
-        many = _hint(self.groups) >= 1 << 10
-        if self.parts > 1 or self.mask is not None or not many or not self._fits(1 << 30):
-            return False
-        if self._is_at_most(config.unroll_reductions_threshold):  # code for each element
-            return False
-        if self._is_in_registers(self.extent, reads.rows):
-            return self.extent > 128 if reads.rows else reads.fused
-        if self.order.width == 64 or not reads.light:
-            return True
-        # Of long rows it takes as long as Inductor's minimum. Of others integers take less.
-        extent = _hint(self.extent)
-        read = extent * self.order.dtype.itemsize * (2 if reads.several else 1)  # bytes of a group
-        return reads.rows and extent >= 4096 and read >= 1 << 14
-
     def _is_computed_alike(self) -> bool:
         """Whether two loops of a CPU see the same elements: each operation is exact, or rounded to
         the nearest number, whatever the vectors are. And it is cheap to have it done twice."""
@@ -727,14 +536,6 @@ class Loop:
             written=_is_written(V.graph.current_node),
             indices=self.indices,
         )
-
-
-def _parts(extent: sympy.Expr, count: int) -> tuple[list[sympy.Expr], sympy.Expr]:
-    """Where at most `count` parts of a dim start, which may overlap, and their size."""
-    count = min(count, int(extent)) if extent.is_number else count
-    size = FloorDiv(extent + count - 1, sympy.Integer(count))
-    last = sympy.Integer(max(count - 1, 1))
-    return [FloorDiv(n * (extent - size), last) for n in range(count)], size
 
 
 def _reads_bools(x: ir.TensorBox) -> bool:
