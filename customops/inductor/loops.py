@@ -287,17 +287,23 @@ class Loop:
         )
 
     def _is_torchs(self, reads: Reads, free: bool) -> bool:
-        """Whether Inductor's own arg-reduction is as fast as ours, or faster, on a GPU: of rows of
-        float64; of columns that are written, too; after a reduction of the same group, if not of
-        rows in registers."""
-        if self.values or self.mask is not None or self.parts > 1 or not self.order.floating:
+        """Whether Inductor's own arg-reduction is as fast as ours, or faster, on a GPU: of 64 bits,
+        which leave a packed integer no room, and of integers of 32, which it compares for less than
+        floats. Of floats without their values: of columns that are written, too, or whose number is
+        a symbol; after a reduction of the same group, if not of rows in registers."""
+        if self.mask is not None or self.parts > 1 or len(self.dims) > 1:
             return False
-        if len(self.dims) > 1 or _hint(self.groups) < 1 << 10:  # Inductor does not cut it
+        if _hint(self.groups) < 1 << 10:  # Inductor cuts it
+            return False
+        order = self.order
+        if order.width == 64 or order.width == 32 and not order.floating:
+            return reads.neighbours or not self._is_at_most(coarsening.IN_ONE_THREAD)
+        if self.values or not order.floating:
             return False
         if reads.neighbours:
-            registers = self._is_in_registers(self.extent, reads.rows)
-            return self.order.width == 64 or reads.reduced and not registers
-        return reads.reduced or not free
+            return reads.reduced and not self._is_in_registers(self.extent, reads.rows)
+        of_symbol = order.width == 32 and not self.extent.is_number
+        return reads.reduced or not free or of_symbol
 
     def _is_torchs_on_a_cpu(self) -> bool:
         """No integer holds a float64 and its position, and a kernel reads what is written for it.
@@ -311,9 +317,11 @@ class Loop:
     def _own(self) -> tuple[Any, Any]:
         """Inductor's own arg-reduction. A value is computed anew, of the element chosen."""
         load, order, (dim,) = self._load(), self.order, self.dims
-        own = "argmax" if order.largest else "argmin"
         index, size = self._reduce(
-            lambda index: order.comparable(load(index)), self.size, order.compared, own
+            lambda index: order.comparable(load(index)),
+            self.size,
+            order.compared,
+            f"arg{order.extreme}",
         )
         load_index = index.make_loader()
 
