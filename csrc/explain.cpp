@@ -68,6 +68,7 @@ constexpr Field<CudaPlan> kCudaFields[] = {
     REDUCEOPS_CUT_FIELD(cross_side),
     REDUCEOPS_CUT_FIELD(inner_side),
     REDUCEOPS_CUT_FIELD(before_cross),
+    REDUCEOPS_CUT_FIELD(copied),
     REDUCEOPS_CUT_FIELD(shares),
     REDUCEOPS_CUT_FIELD(tile),
     REDUCEOPS_CUT_FIELD(tiles),

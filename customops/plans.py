@@ -76,6 +76,7 @@ class CudaPlan:
     cross_side: int
     inner_side: int
     before_cross: int
+    copied: bool
     shares: int
     tile: int
     tiles: int

@@ -168,6 +168,8 @@ SMALL = (
     Shape((30, 1), (1,), repeated=(0,)),
     Shape((9, 300, 40), (2,), repeated=(1,)),
     Shape((300, 5, 40, 3), (2,), torch.bfloat16, repeated=(0, 3)),
+    Shape((300, 5, 12, 3), (2,), torch.bfloat16, repeated=(3,)),
+    Shape((40, 3, 5, 2), (3,), order=(3, 2, 1, 0)),  # a tile goes across two dims
     Shape((31, 5, 2), (0,), torch.bfloat16, step=2),
     Shape((500, 3, 8), (0,), torch.bfloat16, step=2),
     Shape((5, 3, 8), (0, 2), torch.bfloat16, order=(2, 0, 1)),
@@ -255,6 +257,7 @@ def branches(shape: Shape, plan: CudaPlan) -> set[tuple]:
         found.add((walk, f"{rows} of a tile" if plan.cross_side else rows))
         if plan.before_cross < plan.inner_side:
             found.add((walk, "a side between others"))
+        found |= {(walk, "copies across a tile")} if plan.copied else set()
         if plan.shares > 1:
             found.add((walk, "shared packs" if plan.packed else "shared elements"))
             in_warp = plan.threads < 32 * plan.shares
@@ -298,7 +301,7 @@ BRANCHES = {
     ),
     Walk.GATHER: ("packs", "row", "elements", "2 rows", "3 rows", "4 rows", "rows")
     + ("2 rows of a tile", "rows of a tile")
-    + ("a side between others", "shared packs", "shared elements")
+    + ("a side between others", "copies across a tile", "shared packs", "shared elements")
     + ("lanes of a warp share", "warps share", "fewer shares than a pack has", "512 threads"),
     Walk.TILES: ("1 vectors held", "2 vectors held", "4 vectors held", "slots", "scattered")
     + ("a lane", "lanes", "one span", "a span to a row"),

@@ -107,6 +107,7 @@ LAYOUTS = {
     "tall": lambda make_: make_((67, 5)),
     "transposed": lambda make_: make_((7, 35)).t(),
     "permuted": lambda make_: make_((3, 5, 7)).permute(2, 0, 1),
+    "reversed": lambda make_: make_((5, 2, 3, 40)).permute(3, 2, 1, 0),
     "channels_last": lambda make_: make_((2, 4, 6, 5)).permute(0, 3, 1, 2),
     "step": lambda make_: make_((4, 11, 9))[:, ::2, 1::3],
     "step_rows": lambda make_: make_((9, 40))[::3, ::2],

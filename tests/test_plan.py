@@ -443,7 +443,6 @@ def test_results_in_another_order_than_memory_are_gathered_in_tiles_where_groups
         # Rows that L1 does not hold until their threads have read them.
         ((31, 512, 15165), (1, 131, 67072), 0, torch.bfloat16),
         # Results that a tile has side by side, but too few to fill sectors.
-        ((79410, 234, 2, 2), (1, 79410, 18661350, 74645400), 3, torch.float32),
         ((163, 2, 80, 343, 7), (1, 163, 326, 26080, 8945440), 1, torch.int64),
     ],
 )
@@ -460,6 +459,15 @@ def test_threads_share_long_groups_of_small_inputs():
     assert cuda_plan(empty(100, 257, 64), [2]).walk != Walk.GATHER  # rows
 
 
+def test_tiles_go_across_several_dims_where_one_is_short():
+    x = empty(2, 7, 2, 16, 16384).permute(0, 4, 3, 2, 1)
+    plan = cuda_plan(x, [0])
+    assert plan.walk == Walk.GATHER and (plan.inner_side, plan.cross_side) == (32, 32)
+    # Where little lies side by side, no more than follow each other in memory.
+    x = empty(2, 3, 5, 100_000, 2).permute(0, 4, 3, 2, 1)
+    assert cuda_plan(x, [0], tuning={"walk": Walk.GATHER + 1}).cross_side == 3
+
+
 def test_copies_of_a_result_are_gathered_as_results_of_their_own():
     x = empty(500, 1, 7, 90).expand(500, 3, 7, 90)
     assert cuda_plan(x, [2]).walk == Walk.GATHER
@@ -468,6 +476,13 @@ def test_copies_of_a_result_are_gathered_as_results_of_their_own():
     assert cuda_plan(x, [1]).walk == Walk.GATHER
     x = empty(5000, 1, 77, 90)
     assert cuda_plan(x.expand(5000, 3, 77, 90), [2]).blocks == cuda_plan(x, [2]).blocks
+
+
+def test_copies_side_by_side_are_computed_once():
+    x = empty(552, 5, 1104, 1)
+    plan = cuda_plan(x.expand(-1, -1, -1, 40), [1])
+    assert plan.copied and plan.cross_side == 40
+    assert plan.blocks == cuda_plan(x.expand(-1, -1, -1, 8), [1]).blocks
 
 
 def test_a_transposed_matrix_is_walked_along_memory():

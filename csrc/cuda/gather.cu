@@ -20,6 +20,23 @@ struct GatherDim {
   uint32_t size, stride, step;
 };
 
+// Results that a thread of a tile stores at once, aligned: indices fill 16 bytes.
+constexpr uint32_t kIndexRun = 2;
+constexpr uint32_t value_run(int64_t bytes) { return bytes < 4 ? 4 : 2; }
+
+// The runs of the results across a tile, of which the first may begin before these.
+struct TileRuns {
+  uint32_t count;
+  ShortDivisor by_count;
+
+  TileRuns() = default;
+  TileRuns(uint32_t run, uint32_t cross_side, uint32_t crosses) {
+    const bool aligned = crosses % run == 0 && (cross_side == crosses || cross_side % run == 0);
+    count = static_cast<uint32_t>(ceil_div(cross_side + (aligned ? 0 : run - 1), run));
+    by_count = ShortDivisor(count);
+  }
+};
+
 struct GatherProblem {
   const char* input;
   Outputs out;
@@ -27,14 +44,17 @@ struct GatherProblem {
   uint32_t rows, row_stride, index_step;
   uint32_t neighbour_step;  // from a result to that of the next element of a pack
   bool row_loads;
-  int count;
-  GatherDim dims[kGatherDims];  // of units, as dims_of has them; of tiles without the last
+  int count, all;               // dims of units; with those across a tile
+  GatherDim dims[kGatherDims];  // as dims_of has them
   ShortDivisor by_size[kGatherDims];
   // Of tiles.
-  GatherDim cross;
   uint32_t inner_side, cross_side, before_cross, inner_tiles;
-  ShortDivisor by_before_cross, by_cross_side, by_inner_tiles;
-  uint32_t results;  // of a tile
+  uint32_t crosses;            // positions across, of all tiles
+  uint32_t computed_cross;     // of a tile, copies apart
+  uint32_t pitch, next_cross;  // in shared memory, from a result to others
+  ShortDivisor by_before_cross, by_computed_cross, by_cross_side, by_inner_tiles;
+  bool in_runs;  // whether the results across lie side by side, and are stored so many at once:
+  TileRuns index_runs, value_runs;
   uint32_t shares;
 
   GatherProblem(const Problem& p, const Groups& groups, int64_t bytes)
@@ -53,29 +73,41 @@ struct GatherProblem {
     neighbour_step = static_cast<uint32_t>(kept.dim[0].step);
     row_loads = plan.row_loads;
     shares = static_cast<uint32_t>(plan.shares);
-    count = kept.count - plan.tiled();
+    all = kept.count;
+    count = all - (plan.tiled() ? dims_across(groups) : 0);
     const auto short_dim = [](const Dim& dim) {
       return GatherDim{static_cast<uint32_t>(dim.size), static_cast<uint32_t>(dim.stride),
                        static_cast<uint32_t>(dim.step)};
     };
-    units = 1;
-    for (int d = 0; d < count; ++d) {
+    units = crosses = 1;
+    in_runs = !out.pairs.words && is_aligned(out.indices) && is_aligned(out.values);
+    for (int d = 0; d < all; ++d) {
       Dim dim = kept.dim[d];
       if (d == 0) dim = {dim.size / width, dim.stride * width, dim.step * width};
       dims[d] = short_dim(dim);
       by_size[d] = ShortDivisor(dim.size);
-      units *= dims[d].size;
+      if (d >= count) in_runs &= dim.step == crosses;
+      (d < count ? units : crosses) *= dims[d].size;
     }
     if (!plan.tiled()) return;
-    cross = short_dim(kept.dim[count]);
     inner_side = static_cast<uint32_t>(plan.inner_side);
     cross_side = static_cast<uint32_t>(plan.cross_side);
+    computed_cross = plan.copied ? 1 : cross_side;
     inner_tiles = static_cast<uint32_t>(ceil_div(units, inner_side));
     before_cross = static_cast<uint32_t>(plan.before_cross);
     by_before_cross = ShortDivisor(before_cross);
+    by_computed_cross = ShortDivisor(computed_cross);
     by_cross_side = ShortDivisor(cross_side);
     by_inner_tiles = ShortDivisor(inner_tiles);
-    results = static_cast<uint32_t>(plan.results_of_tile(bytes));
+    pitch = static_cast<uint32_t>(plan.pitch());
+    next_cross = plan.copied ? 0 : 1;
+    index_runs = {kIndexRun, cross_side, crosses};
+    value_runs = {value_run(bytes), cross_side, crosses};
+  }
+
+ private:
+  static bool is_aligned(const void* results) {
+    return reinterpret_cast<uintptr_t>(results) % kLoadBytes == 0;
   }
 };
 
@@ -96,12 +128,19 @@ struct GatherPlace {
       if (d + 1 == p.count) return add(p.dims[d], unit);
       unit = add_digit(p, d, unit);
     }
-    REDUCEOPS_ROLLED
-    for (int d = kUnrolled; d + 1 < p.count; ++d) unit = add_digit(p, d, unit);
-    add(p.dims[p.count - 1], unit);
+    add_rest(p, kUnrolled, p.count, unit);
+  }
+  // That of a position across a tile.
+  __device__ void add_across(const GatherProblem& p, uint32_t cross) {
+    add_rest(p, p.count, p.all, cross);
   }
 
  private:
+  __device__ void add_rest(const GatherProblem& p, int d, int end, uint32_t number) {
+    REDUCEOPS_ROLLED
+    for (; d + 1 < end; ++d) number = add_digit(p, d, number);
+    add(p.dims[d], number);
+  }
   // What remains of the number for the dims after that.
   __device__ uint32_t add_digit(const GatherProblem& p, int d, uint32_t unit) {
     const uint32_t over = p.by_size[d].quotient(unit);
@@ -295,17 +334,15 @@ class Bests<true, kUnits, kAnyRows, Element> {
       : p_(p), element_(element), rows_(rows), at_(at) {
     constexpr int kAtOnce = kRowsAtOnce<Key, kUnits>, kCompared = std::min(kAtOnce, 4);
     for (uint32_t row = 0; row < rows.count; row += kAtOnce) {
-      // Past the end there is the first of these again, which changes nothing.
+      // Past the end there is the last row again, which changes nothing.
       typename S::Slot slots[kAtOnce / kCompared][kUnits][kCompared];
 #pragma unroll
       for (int r = 0; r < kAtOnce; ++r) {
         if (r > 0 && r % kCompared == 0 && row + r >= rows.count) break;
 #pragma unroll
         for (int i = 0; i < kUnits; ++i) {
-          typename S::Slot& slot = slots[r / kCompared][i][r % kCompared];
-          slot = slots[0][i][0];
-          if (r == 0 || row + r < rows.count)
-            slot = element_of<typename S::Slot, Key>(p, rows, at[i], row + r);
+          slots[r / kCompared][i][r % kCompared] =
+              element_of<typename S::Slot, Key>(p, rows, at[i], std::min(row + r, rows.count - 1));
         }
       }
 #pragma unroll
@@ -368,6 +405,105 @@ __global__ void __launch_bounds__(kThreads)
 template <bool kPacked, class Key>
 constexpr int tile_blocks = kPacked && sizeof(Key) == 1 ? 3 : 4;
 
+// The tile of a block in shared memory: where units and positions across lie, and where their
+// results go; of each result its value and position. Of copies there is one.
+template <class Key, uint32_t kWidth>
+struct GatherTile {
+  const GatherProblem& p;
+  uint32_t *from, *to;  // [inner, then cross]
+  Key* values;          // [inner][width][cross], and a unit more, for threads without one
+  uint8_t* positions;   // the same
+  uint32_t inners, first_cross, crosses;
+
+  __device__ explicit GatherTile(const GatherProblem& p)
+      : p(p),
+        from(reinterpret_cast<uint32_t*>(dynamic_shared())),
+        to(from + p.inner_side + p.cross_side),
+        values(reinterpret_cast<Key*>(to + p.inner_side + p.cross_side)),
+        positions(reinterpret_cast<uint8_t*>(values + (p.inner_side + 1) * kWidth * p.pitch)) {
+    const uint32_t cross_tile = p.by_inner_tiles.quotient(blockIdx.x);
+    const uint32_t first = (blockIdx.x - cross_tile * p.inner_tiles) * p.inner_side;
+    inners = std::min(p.inner_side, p.units - first);
+    first_cross = cross_tile * p.cross_side;
+    crosses = std::min(p.cross_side, p.crosses - first_cross);
+    for (uint32_t i = threadIdx.x; i < p.inner_side + p.cross_side; i += kThreads) {
+      GatherPlace at;
+      if (i < p.inner_side) {
+        at.add(p, std::min(first + i, p.units - 1));
+      } else {
+        at.add_across(p, std::min(first_cross + i - p.inner_side, p.crosses - 1));
+      }
+      from[i] = at.from;
+      to[i] = at.to;
+    }
+    __syncthreads();
+  }
+
+  // Where the results of a row go, and where they lie in shared memory.
+  __device__ uint32_t result_of_row(uint32_t row) const {
+    return to[row / kWidth] + row % kWidth * p.neighbour_step;
+  }
+  __device__ uint32_t slot(uint32_t row, uint32_t cross) const {
+    return row * p.pitch + cross * p.next_cross;
+  }
+  __device__ uint32_t index(uint32_t slot) const { return positions[slot] * p.index_step; }
+
+  // Calls put(slot, cross, to) of each run of results side by side, which begins in front of these
+  // by less than a run. Threads lie over runs in the order of the results.
+  template <uint32_t kRun, class Put>
+  __device__ void each_run(const TileRuns& runs, Put put) const {
+    for (uint32_t number = threadIdx.x; number < inners * kWidth * runs.count; number += kThreads) {
+      const uint32_t row = runs.by_count.quotient(number);
+      const uint32_t first = result_of_row(row) + first_cross;
+      const uint32_t cross = (number - row * runs.count) * kRun - first % kRun;
+      put(slot(row, cross), cross, first + cross);
+    }
+  }
+  template <uint32_t kRun>
+  __device__ bool is_whole(uint32_t cross) const {
+    return cross < crosses && crosses - cross >= kRun;
+  }
+
+  __device__ void store_indices() const {
+    each_run<kIndexRun>(p.index_runs, [&](uint32_t slot, uint32_t cross, uint32_t to) {
+      if (is_whole<kIndexRun>(cross)) {
+        uint32_t indices[kIndexRun];
+#pragma unroll
+        for (uint32_t i = 0; i < kIndexRun; ++i) indices[i] = index(slot + i * p.next_cross);
+        p.out.put_indices(to, indices);
+        return;
+      }
+#pragma unroll
+      for (uint32_t i = 0; i < kIndexRun; ++i) {
+        if (cross + i < crosses) p.out.put_index(to + i, index(slot + i * p.next_cross));
+      }
+    });
+  }
+  __device__ void store_values() const {
+    constexpr uint32_t kRun = value_run(sizeof(Key));
+    each_run<kRun>(p.value_runs, [&](uint32_t slot, uint32_t cross, uint32_t to) {
+      const auto value = [&](uint32_t i) { return values[slot + i * p.next_cross]; };
+      if (is_whole<kRun>(cross)) return p.out.template put_values<Key, kRun>(to, value);
+#pragma unroll
+      for (uint32_t i = 0; i < kRun; ++i) {
+        if (cross + i < crosses) static_cast<Key*>(p.out.values)[to + i] = value(i);
+      }
+    });
+  }
+  // Wherever they go, pairs, too.
+  __device__ void store_apart() const {
+    REDUCEOPS_ROLLED
+    for (uint32_t number = threadIdx.x; number < inners * kWidth * p.cross_side;
+         number += kThreads) {
+      const uint32_t row = p.by_cross_side.quotient(number), cross = number - row * p.cross_side;
+      if (cross >= crosses) continue;
+      const uint32_t of = slot(row, cross);
+      p.out.put(result_of_row(row) + to[p.inner_side + cross], index(of),
+                [&] { return values[of]; });
+    }
+  }
+};
+
 // A tile to a block. Threads lie over units in the order of memory, and then over results in
 // theirs.
 template <bool kPacked, int kRows, class Element>
@@ -377,55 +513,39 @@ __global__ void __launch_bounds__(kThreads, tile_blocks<kPacked, typename Elemen
   constexpr int kUnits = kGatherTile / kThreads;
   using Of = Bests<kPacked, kUnits, kRows, Element>;
   constexpr uint32_t kWidth = Of::kWidth;
-  auto* places = reinterpret_cast<GatherPlace*>(dynamic_shared());  // [inner]
-  auto* values = reinterpret_cast<Key*>(places + p.inner_side);     // [inner][cross]
-  auto* positions = reinterpret_cast<uint8_t*>(values + p.results);
-  const uint32_t pitch = p.cross_side + 1;
-  const uint32_t cross_tile = p.by_inner_tiles.quotient(blockIdx.x);
-  const uint32_t first = (blockIdx.x - cross_tile * p.inner_tiles) * p.inner_side;
-  const uint32_t inners = std::min(p.inner_side, p.units - first);
-  const uint32_t crosses = std::min(p.cross_side, p.cross.size - cross_tile * p.cross_side);
-  for (uint32_t i = threadIdx.x; i < inners; i += kThreads) {
-    GatherPlace at;
-    at.add(p.cross, cross_tile * p.cross_side);
-    at.add(p, first + i);
-    places[i] = at;
-  }
-  __syncthreads();
+  const GatherTile<Key, kWidth> tile(p);
   GatherPlace at[kUnits];
-  uint32_t results[kUnits];
+  uint32_t slots[kUnits];
 #pragma unroll
   for (int i = 0; i < kUnits; ++i) {
     const uint32_t unit = threadIdx.x + i * uint32_t(kThreads);
-    const uint32_t rest = p.by_before_cross.quotient(unit), over = p.by_cross_side.quotient(rest);
-    const uint32_t cross = rest - over * p.cross_side;
-    const uint32_t inner = unit - (rest - over) * p.before_cross;
-    const bool inside = inner < inners && cross < crosses;
-    at[i] = places[inside ? inner : 0];
-    at[i].add(p.cross, inside ? cross : 0);
-    results[i] = inside ? inner * kWidth * pitch + cross : ~0u;
+    const uint32_t rest = p.by_before_cross.quotient(unit);
+    const uint32_t over = p.by_computed_cross.quotient(rest);
+    const uint32_t cross = rest - over * p.computed_cross;
+    const uint32_t inner = std::min(unit - (rest - over) * p.before_cross, p.inner_side);
+    at[i].from = tile.from[std::min(inner, p.inner_side - 1)] + tile.from[p.inner_side + cross];
+    slots[i] = inner * kWidth * p.pitch + cross;
   }
   const Of bests(p, element, {p.rows, p.row_stride}, at);
+  if (p.out.indices || p.out.pairs.words) {
 #pragma unroll
-  for (int i = 0; i < kUnits; ++i) {
-    if (results[i] == ~0u) continue;
+    for (int i = 0; i < kUnits; ++i) {
 #pragma unroll
-    for (uint32_t e = 0; e < kWidth; ++e) {
-      positions[results[i] + e * pitch] = static_cast<uint8_t>(bests.position(i, e));
-      if (p.out.values) values[results[i] + e * pitch] = bests.value(i, e);
+      for (uint32_t e = 0; e < kWidth; ++e)
+        tile.positions[slots[i] + e * p.pitch] = static_cast<uint8_t>(bests.position(i, e));
+    }
+  }
+  if (p.out.values) {
+#pragma unroll
+    for (int i = 0; i < kUnits; ++i) {
+#pragma unroll
+      for (uint32_t e = 0; e < kWidth; ++e) tile.values[slots[i] + e * p.pitch] = bests.value(i, e);
     }
   }
   __syncthreads();
-  // Not all at once, which would be a third more code.
-#pragma unroll 2
-  for (uint32_t i = 0; i < kUnits * kWidth; ++i) {
-    const uint32_t number = threadIdx.x + i * uint32_t(kThreads);
-    const uint32_t inner = p.by_cross_side.quotient(number), cross = number - inner * p.cross_side;
-    if (inner >= inners * kWidth || cross >= crosses) continue;
-    const uint32_t result = inner * pitch + cross;
-    p.out.put(places[inner / kWidth].to + inner % kWidth * p.neighbour_step + cross * p.cross.step,
-              positions[result] * p.index_step, [&] { return values[result]; });
-  }
+  if (!p.in_runs) return tile.store_apart();
+  if (p.out.indices) tile.store_indices();
+  if (p.out.values) tile.store_values();
 }
 
 // Threads of a block lie over units, and shares of them.

@@ -15,46 +15,62 @@ struct Gather {
   bool row_loads;  // whether the elements of a group come in one load
   int shares;      // threads to a unit, each of which has every so many elements of its groups
   // Where results follow each other in another order than memory, a block has a tile of both: so
-  // many units along the innermost dim of the results, and along all others, of which so many lie
-  // before it in memory. Else 0.
+  // many positions over the first dims of the results, and units over all others, of which so many
+  // lie before a position across in memory. Else 0.
   int cross_side, inner_side, before_cross;
+  bool copied;  // the results across a tile are copies of one
 
   bool tiled() const { return cross_side > 0; }
   bool shared() const { return shares > 1; }
   int64_t width(int64_t bytes) const { return packed ? 4 / bytes : 1; }
-  // Of a tile's results, with a column more than it has, for the banks.
-  int64_t results_of_tile(int64_t bytes) const {
-    return inner_side * width(bytes) * (cross_side + 1);
-  }
-  // Where units lie, and of each result the value and a position of a byte.
+  // In shared memory, from the results of an element of a unit to those of the next: with a column
+  // more than a tile has, for the banks.
+  int pitch() const { return copied ? 1 : cross_side + 1; }
+  // Where units and positions across lie and where their results go; of each result, and those of a
+  // unit more, the value and a position of a byte.
   int64_t shared_bytes(int64_t bytes) const {
-    return inner_side * 2 * int64_t(sizeof(uint32_t)) + results_of_tile(bytes) * (bytes + 1);
+    return (inner_side + cross_side) * 2 * int64_t(sizeof(uint32_t)) +
+           (inner_side + 1) * width(bytes) * pitch() * (bytes + 1);
   }
 };
 
-// The number of the kept dim that is innermost in the results.
-inline int cross_dim(const Groups& groups) {
-  const Dims& kept = groups.kept;
-  int cross = 0;
-  for (int d = 1; d < kept.count; ++d) {
-    if (kept.dim[d].step < kept.dim[cross].step) cross = d;
+// How many dims of the results, the first of them, a tile goes across: of those before the
+// innermost of memory, as many as it takes for some results side by side. It goes along all others
+// in the order of memory; where little lies side by side there, those across follow each other in
+// memory.
+inline int dims_across(const Groups& groups) {
+  constexpr int64_t kSide = 32;
+  const Dims dims = by_step(groups.kept);
+  const Dim inner = groups.kept.dim[0];
+  int across = 0;
+  for (int64_t side = 1; dims.dim[across].step < inner.step && side < kSide; ++across) {
+    const Dim& dim = dims.dim[across];
+    const int64_t before = across > 0 ? dims.dim[across - 1].stride : -1;
+    const bool joins = dim.stride > before || (dim.stride > 0 && inner.size >= kSide);
+    if (before == 0 || !joins) break;
+    side *= dim.size;
   }
-  return cross;
+  return across;
 }
 
 // The kept dims in the order of the results; of longer groups, of which there are few results, in
-// that of memory; of tiles, too, but the innermost of the results at the end.
+// that of memory; of tiles, too, but at the end those across in the order of the results.
 inline Dims dims_of(const Gather& plan, const Groups& groups) {
   if (plan.shared()) return groups.kept;
+  Dims dims = by_step(groups.kept);
   if (!plan.tiled()) {
-    Dims dims = by_step(groups.kept);
     merge(dims);
     return dims;
   }
-  Dims dims = groups.kept;
-  Dim* cross = dims.dim + cross_dim(groups);
-  std::rotate(cross, cross + 1, dims.dim + dims.count);
-  return dims;
+  const int across = dims_across(groups);
+  Dims ordered;
+  for (int d = 0; d < dims.count; ++d) {
+    const Dim& dim = groups.kept.dim[d];
+    if (dim.step > dims.dim[across - 1].step) ordered.dim[ordered.count++] = dim;
+  }
+  std::copy_n(dims.dim, across, ordered.dim + ordered.count);
+  ordered.count = dims.count;
+  return ordered;
 }
 
 }  // namespace reduceops::cuda

@@ -6,6 +6,8 @@
 // so another than the usual one must be cheaper by a margin.
 #pragma once
 
+#include <cassert>
+
 #include "cuda/plan/boxes.h"
 #include "cuda/plan/bulk_columns.h"
 #include "cuda/plan/columns.h"
@@ -36,6 +38,7 @@ class FittingWalks {
     if (has_repeats_as_outputs(in.groups, in.task)) {  // of which other walks know nothing
       add<SmallPlan>();
       add<GatherPlan>();
+      assert(count_ > 0);  // nobody asks for copies that are not gathered
       if (usual_ < 0) usual_ = count_ - 1;
       return;
     }

@@ -412,20 +412,28 @@ class PlanCheck {
                   own.shares <= std::min(walk_, kGatherShares) && lanes >= 1,
               "each thread has an element");
       require(!own.tiled() && own.units == 1, "threads have a unit");
+      require(width * (plan_.threads + 1) * 2 * std::max<int64_t>(4, bytes_) <= kStaticSharedBytes,
+              "what threads found has room");
       require_cover(plan_.blocks, lanes * width, groups_.outputs,
                     "the blocks cover the outputs once");
     } else if (own.tiled()) {
-      const int64_t cross = dims.dim[dims.count - 1].size;
-      require(cross_dim(groups_) > 0 && own.inner_side >= 1, "a tile has two sides");
+      const int across = dims_across(groups_);
+      require(0 < across && across < dims.count && own.inner_side >= 1, "a tile has two sides");
       if (violation_) return;
+      int64_t crosses = 1;
+      for (int d = dims.count - across; d < dims.count; ++d) crosses *= dims.dim[d].size;
       require(own.before_cross >= 1 && own.inner_side % own.before_cross == 0,
               "a tile has whole times what lies before its side in memory");
-      require(own.inner_side * own.cross_side <= kGatherTile && own.units * kThreads == kGatherTile,
+      require(own.inner_side * (own.copied ? 1 : own.cross_side) <= kGatherTile &&
+                  own.units * kThreads == kGatherTile,
               "the threads have all of a tile");
+      require(!own.copied || (across == 1 && dims.dim[dims.count - 1].stride == 0 &&
+                              own.before_cross == own.inner_side),
+              "copies are of one result");
       require(own.shared_bytes(bytes_) <= kStaticSharedBytes && kGatherRows <= 256,
               "the results of a tile have room");
-      require(plan_.blocks == ceil_div(groups_.outputs / cross / width, own.inner_side) *
-                                  ceil_div(cross, own.cross_side),
+      require(plan_.blocks == ceil_div(groups_.outputs / crosses / width, own.inner_side) *
+                                  ceil_div(crosses, own.cross_side),
               "the blocks cover the outputs once");
     } else {
       require(own.units == gather_units(walk_, own.packed), "there is a kernel for so many units");

@@ -17,14 +17,17 @@ struct Steps {
   bool hides;    // whether the walk goes without the mask, for it hides whole groups or nothing
 };
 
-// Whether threads that gather groups of a few elements do so once more for each copy of a result,
-// which spares a kernel: of few elements, or of small inputs.
+// Whether threads that gather groups of a few elements store the copies of a result, which spares a
+// kernel: of those side by side a tile computes one; others are computed once more, which pays for
+// few elements, or of small inputs.
 inline bool gathers_repeats(const Groups& outputs, int64_t bytes, int64_t address, Limits limits,
                             const Tuning& tuning, int64_t stores) {
   constexpr int64_t kFewElements = 4, kSmallBytes = 64 << 20;
   const bool may = tuning.walk == 0 || tuning.walk == static_cast<int>(Walk::kGather) + 1;
   const PlanInput in(outputs, bytes, address, limits, tuning, Task::kExtreme, stores);
-  const int64_t most = in.total <= kSmallBytes ? kGatherRows : kFewElements;
+  const Dim innermost = by_step(outputs.kept).dim[0];
+  const int64_t computed = in.total / (innermost.stride == 0 ? innermost.size : 1);
+  const int64_t most = computed <= kSmallBytes ? kGatherRows : kFewElements;
   return may && in.walk <= most && GatherPlan::fits(in);
 }
 

@@ -46,7 +46,8 @@ struct GatherPlan {
       plan.blocks = ceil_div(in.groups.outputs / width, plan.threads / gather.shares);
       return true;
     }
-    const bool tiled = cross_dim(in.groups) > 0;
+    const int across = dims_across(in.groups);
+    const bool tiled = across > 0;
     gather.row_loads =
         !gather.packed && in.walk <= (tiled ? kTileRows : kKnownRows) && has_row_loads(in);
     if (!tiled) {
@@ -54,27 +55,36 @@ struct GatherPlan {
       plan.blocks = ceil_div(in.groups.outputs, gather.units * width * kThreads);
       return true;
     }
-    const Dim cross = in.groups.kept.dim[cross_dim(in.groups)];
-    const int64_t inner = in.groups.outputs / cross.size / width;
-    int64_t before = 1;
-    for (int d = 0; d < in.groups.kept.count; ++d) {
-      const Dim& dim = in.groups.kept.dim[d];
-      const bool is_before = 0 < dim.stride && dim.stride < cross.stride;
-      if (dim.step != cross.step && (is_before || cross.stride == 0)) before *= dim.size;
+    const Dims dims = by_step(in.groups.kept);
+    const Dim cross = dims.dim[0];
+    int64_t crosses = 1, before = 1;
+    for (int d = 0; d < dims.count; ++d) {
+      const Dim& dim = dims.dim[d];
+      if (d < across) {
+        crosses *= dim.size;
+      } else if (0 < dim.stride && dim.stride < cross.stride) {
+        before *= dim.size;
+      }
     }
+    const int64_t inner = in.groups.outputs / crosses / width;
     before = std::min<int64_t>(before / width, 32);
     // Whole times as many as lie before it in memory.
     const auto times = [&](int64_t units) { return std::max(units / before, int64_t(1)) * before; };
     int64_t inner_side = std::min(inner, times(32));
-    const int64_t cross_side = std::min(cross.size, whole_warps(kGatherTile / inner_side));
-    if (cross_side == cross.size)
+    int64_t cross_side = std::min(crosses, whole_warps(kGatherTile / inner_side));
+    if (cross_side == crosses)
       inner_side = std::min(inner, before < 32 ? times(kGatherTile / cross_side)
                                                : whole_warps(kGatherTile / cross_side));
+    gather.copied = cross.stride == 0;
+    if (gather.copied) {
+      inner_side = before = std::min(inner, kGatherTile);
+      cross_side = std::min(crosses, kGatherCopies);
+    }
     gather.units = static_cast<int>(kGatherTile / kThreads);
     gather.inner_side = static_cast<int>(inner_side);
     gather.cross_side = static_cast<int>(cross_side);
     gather.before_cross = static_cast<int>(before < 32 ? before : inner_side);
-    plan.blocks = ceil_div(inner, inner_side) * ceil_div(cross.size, cross_side);
+    plan.blocks = ceil_div(inner, inner_side) * ceil_div(crosses, cross_side);
     return gather.shared_bytes(in.bytes) <= kStaticSharedBytes && plan.blocks <= kMaxBlocks;
   }
 
@@ -104,7 +114,7 @@ struct GatherPlan {
     const double known = !known_size ? 1 : gather.tiled() ? kKnownSizeTiled : kKnownSize;
     const double of_unit =
         gather.tiled()
-            ? (40 + kTiledRow * of_row * rows + (25 + 10 * stores(in)) * width) * known / used
+            ? (40 + kTiledRow * of_row * rows + (20 + 10 * stores(in)) * width) * known / used
             : (30 + 12 * dims + of_row * rows + 15 * width) * known;
     return {.read = traffic.read + apart.memory,
             .sectors = sectors * traffic.outputs,
@@ -174,21 +184,19 @@ struct GatherPlan {
   static Apart stored_apart(const PlanInput& in, const Gather& gather, const Traffic& traffic) {
     Apart apart;
     if (!gather.tiled()) return apart;
-    const Dims& kept = in.groups.kept;
-    const Dims dims = by_step(kept);  // the first of which goes across
+    const Dims dims = dims_of(gather, in.groups), by_result = by_step(in.groups.kept);
+    const int across = dims_across(in.groups);
     // Results that a tile stores side by side, and to their next row; outputs to others of the row.
-    int64_t run = 1, pitch = 1, between = 0;
-    for (int i = 0; i < dims.count && between == 0 && dims.dim[i].step == run; ++i) {
-      const Dim& dim = dims.dim[i];
-      int64_t before = 1, taken = gather.cross_side;
-      if (i == 0) {
-        before = in.groups.outputs / dim.size;
-      } else {
-        for (int d = 0; kept.dim[d].step != dim.step; ++d)
-          before *= kept.dim[d].step == dims.dim[0].step ? 1 : kept.dim[d].size;
-        const int64_t side = gather.inner_side * gather.width(in.bytes);
-        taken = std::clamp<int64_t>(side / before, 1, dim.size);
-      }
+    int64_t crosses = 1;
+    for (int d = 0; d < across; ++d) crosses *= by_result.dim[d].size;
+    int64_t run = gather.cross_side, pitch = crosses;
+    int64_t between = run < crosses ? in.groups.outputs / crosses * run : 0;
+    for (int i = across; i < dims.count && between == 0; ++i) {
+      const Dim& dim = by_result.dim[i];
+      int64_t before = 1;
+      for (int d = 0; dims.dim[d].step != dim.step; ++d) before *= dims.dim[d].size;
+      const int64_t side = gather.inner_side * gather.width(in.bytes);
+      const int64_t taken = std::clamp<int64_t>(side / before, 1, dim.size);
       run *= taken;
       pitch *= dim.size;
       if (taken < dim.size) between = before * gather.cross_side;
