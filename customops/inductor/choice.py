@@ -36,6 +36,7 @@ class Device:
     """Seconds, as measured by `python -m customops.bench --suite compiled`."""
 
     call: float  # of one more kernel
+    stead: float  # of a kernel's call in the place of a loop
     write: float  # for a byte that is written for a kernel alone
     kernel: dict[int, float]  # for an element that a kernel reads, by its bytes
     loop: dict[int, float]  # for an element that a loop orders, beyond computing it
@@ -45,6 +46,7 @@ DEVICES = {
     # One core: 16-bit integers are no vectors in Inductor's C++. (8 bytes: int64 alone.)
     "cpu": Device(
         call=5e-6,
+        stead=6e-6,
         write=0.12e-9,
         kernel={1: 0.02e-9, 2: 0.04e-9, 4: 0.1e-9, 8: 0.25e-9},
         loop={1: 0.6e-9, 2: 4e-9, 4: 0.15e-9, 8: 0.6e-9},
@@ -52,6 +54,7 @@ DEVICES = {
     # An H200, all of it.
     "cuda": Device(
         call=3e-6,
+        stead=0.0,
         write=0.25e-12,
         kernel={1: 0.25e-12, 2: 0.5e-12, 4: 1e-12, 8: 2e-12},
         loop={1: 0.2e-12, 2: 0.2e-12, 4: 0.4e-12, 8: 0.9e-12},
@@ -65,8 +68,10 @@ def seconds(facts: Facts) -> tuple[float, float]:
     """What a loop and a kernel take, beyond what both do."""
     device, elements = DEVICES[facts.device], facts.groups * facts.extent
     order = device.loop[facts.itemsize] if facts.indices else VALUE[facts.device]
+    if facts.stored:  # so that either reads it
+        return elements * order, device.stead
     kernel = device.call + elements * device.kernel[facts.itemsize]
-    if not facts.stored and not facts.written:
+    if not facts.written:
         kernel += facts.bytes * device.write
     return elements * order, kernel
 
@@ -75,9 +80,9 @@ def choose(facts: Facts, prefer: str = "auto") -> Choice:
     """`prefer`: one of PREFERENCES, of which "auto" is the cheaper."""
     if prefer != "auto":
         return Choice(prefer == "loop", f"preferred: {prefer!r}")
-    if facts.stored:
-        return Choice(False, "its input is in memory")
     loop, kernel = seconds(facts)
     if loop <= kernel:
         return Choice(True, f"{1e6 * loop:.1f} us; a kernel {1e6 * kernel:.1f}")
+    if facts.stored:
+        return Choice(False, "its input is in memory")
     return Choice(False, f"{1e6 * kernel:.1f} us; a loop {1e6 * loop:.1f}")

@@ -127,8 +127,8 @@ class Loop:
         self.order = Order(x.get_dtype(), largest)
         self.extent = sympy.prod([self.size[d] for d in self.dims])
         self.groups = sympy.prod([n for d, n in enumerate(self.size) if d not in self.dims])
-        if free_unbacked_symbols(self.extent) and not self._is_known_to_have_elements():
-            raise NoLoop("its extent depends on data, and a kernel says so where it is 0")
+        if not self._has_elements():
+            raise NoLoop("its extent may be 0, which a kernel says")
         limit = checks.INDEX_LIMITS[self.index_dtype]
         if index_dtype not in (None, INT64) and not self._is_at_most(limit):
             raise NoLoop("its extent may not fit the index_dtype")
@@ -302,8 +302,7 @@ class Loop:
             return False
         if reads.neighbours:
             return reads.reduced and not self._is_in_registers(self.extent, reads.rows)
-        of_symbol = order.width == 32 and not self.extent.is_number
-        return reads.reduced or not free or of_symbol
+        return reads.reduced or not free or not self.extent.is_number
 
     def _is_torchs_on_a_cpu(self) -> bool:
         """No integer holds a float64 and its position, and a kernel reads what is written for it.
@@ -494,8 +493,12 @@ class Loop:
 
     # What is known of it.
 
-    def _is_known_to_have_elements(self) -> bool:
-        return V.graph.sizevars.statically_known_leq(1, self.extent)
+    def _has_elements(self) -> bool:
+        """Whether a graph is not run with an empty dim: a symbol of the graph is not 0, but what
+        depends on data may be, and a package takes any size."""
+        if free_unbacked_symbols(self.extent):
+            return V.graph.sizevars.statically_known_leq(1, self.extent)
+        return self.extent.is_number or not V.graph.aot_mode
 
     def _is_at_most(self, limit: int) -> bool:
         return V.graph.sizevars.statically_known_leq(self.extent, limit)
