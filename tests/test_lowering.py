@@ -380,9 +380,10 @@ def test_positions_of_float64(kind, device):
         found += (*customops.max(x, 1), *customops.min(x - 1, 1, True))
         return *found, customops.argmin(x.abs(), 0, True)
 
-    counters.clear()
     x = operands((1100, 48), device, kind)[0].double()
-    for values in (x, torch.full_like(x, -math.inf), torch.full_like(x, math.nan)):
+    few = x[:9, :37]
+    counters.clear()
+    for values in (x, few, torch.full_like(x, -math.inf), torch.full_like(x, math.nan)):
         result, _, _ = compile_and_run(lambda x: function(x * 1.5), values)
         opspec.assert_same(result, function(values * 1.5), opspec.ANY_NAN)
     lines = customops.inductor.rewrites()
@@ -673,7 +674,7 @@ def test_aot_inductor(tmp_path, device):
     package = torch._inductor.aoti_load_package(path)
     least, *extremes = package(*inputs)
     opspec.assert_same(least, reference.scale_min(choose(*inputs), -2.0, 2), opspec.NUMBERS)
-    opspec.assert_same(extremes, reference.max(choose(*inputs), 1), opspec.ANY_NAN)
+    opspec.assert_same(extremes, customops.max(choose(*inputs), 1), opspec.ANY_NAN)
     with pytest.raises(RuntimeError):
         package(*(x[:, :0] for x in inputs))
 

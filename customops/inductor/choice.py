@@ -49,7 +49,7 @@ DEVICES = {
         stead=6e-6,
         write=0.12e-9,
         kernel={1: 0.02e-9, 2: 0.04e-9, 4: 0.1e-9, 8: 0.25e-9},
-        loop={1: 0.6e-9, 2: 4e-9, 4: 0.15e-9, 8: 0.6e-9},
+        loop={1: 0.6e-9, 2: 2e-9, 4: 0.15e-9, 8: 0.6e-9},
     ),
     # An H200, all of it.
     "cuda": Device(
@@ -61,7 +61,7 @@ DEVICES = {
     ),
 }
 # A value alone is Inductor's own minimum and a sign.
-VALUE = {"cpu": 0.1e-9, "cuda": 0.5e-12}
+VALUE = {"cpu": 0.03e-9, "cuda": 0.5e-12}
 
 
 def seconds(facts: Facts) -> tuple[float, float]:

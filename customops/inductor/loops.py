@@ -306,10 +306,15 @@ class Loop:
 
     def _is_torchs_on_a_cpu(self) -> bool:
         """No integer holds a float64 and its position, and a kernel reads what is written for it.
-        Inductor's arg-reduction is in vectors in rows of whole ones."""
+        Inductor's arg-reduction is in vectors in rows of whole ones, and of few elements it takes
+        less than a kernel's call."""
         if self.mask is not None or self.order.dtype != FLOAT64:
             return False
-        if len(self.dims) > 1 or not self.extent.is_number or self.extent % 16 != 0:
+        if len(self.dims) > 1 or not self.extent.is_number:
+            return False
+        if _hint(self.groups) * self.extent <= 1 << 12:
+            return True
+        if self.extent % 16 != 0:
             return False
         return reads_along(self._load(), self.size, self.dims[0]).rows
 
