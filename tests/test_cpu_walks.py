@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import reference
 import torch
-from opspec import OPS, assert_same, check
+from opspec import ANY_NAN, OPS, assert_same, check
 from reference import bits
 
 import customops
@@ -546,9 +546,108 @@ def test_gathers_across_the_order_of_the_results(spec, dtype):
 @pytest.mark.parametrize("scale", [1.0, -1.0, 0.5, 1 / 3, 3.7, 1e-3, 2.0**-14, 1e5])
 def test_every_16_bit_float_is_scaled_as_torch_does(dtype, scale):
     every = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16).view(dtype)
-    for x, dim in ((every.repeat(2, 1), 0), (every.repeat(3, 1).t().contiguous(), 1)):
-        for op in (torch.ops.reduceops.scale_min, torch.ops.reduceops.scale_max):
-            found, expected = op(x, scale, dim, False), every * scale
-            assert torch.equal(found.isnan(), expected.isnan())
-            number = ~expected.isnan()
-            assert torch.equal(bits(found)[number], bits(expected)[number])
+    for n in (2, 9, 33):
+        rows = every.repeat(n, 1)
+        for x, dim in ((rows, 0), (rows.t().contiguous(), 1)):
+            for op in (torch.ops.reduceops.scale_min, torch.ops.reduceops.scale_max):
+                found, expected = op(x, scale, dim, False), every * scale
+                assert torch.equal(found.isnan(), expected.isnan())
+                number = ~expected.isnan()
+                assert torch.equal(bits(found)[number], bits(expected)[number])
+
+
+def nearly_zero(dtype, end, scale, shape, seed):
+    """What may scale to a zero, beside what such products beat: no group has a better one."""
+    generator = torch.Generator().manual_seed(seed)
+    tiny = data.from_bits([1, 4, 5, 600, 0x8001, 0x8004, 0x8005, 0x8600], dtype)
+    beaten = math.copysign(1, scale) * (1 if end == "min" else -1)
+    others = torch.tensor([0.0, -0.0, *(beaten,) * 6, beaten * math.inf]).to(dtype)
+    return data.take(torch.cat([tiny, others]), shape, generator)
+
+
+def in_every_layout(make):
+    """Whole and stepped rows and columns, short and long ones, few and many; and several dims."""
+    for n in (1, 3, 7, 8, 9, 19, 64, 300):
+        for width in (3, 64, 70, 300):
+            x = make((n, width + 20))
+            for y in (x[:, :width], x[:, :width].contiguous(), x[:, 1 : 1 + width : 2]):
+                yield y, 0
+                yield y.t(), 1
+            yield make((width, n)), 1
+            yield make((width, 2 * n))[:, ::2], 1
+        yield make((3, 20, 30, n)).permute(0, 3, 1, 2), 1
+        yield make((5, 1, n, 40)).expand(5, 3, n, 40), 2
+    for shape in ((2, 70_001), (70_001, 2)):
+        for dim in (0, 1):
+            yield make(shape), dim
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("end", ["min", "max"])
+def test_extremes_that_are_multiplied_at_the_end(dtype, end, alone):
+    """16-bit floats whose value alone is wanted; whose index is wanted are multiplied one by one.
+
+    They differ where products tie that are no zeros of one sign, and where they do not follow the
+    order of what is multiplied."""
+    alone_op = getattr(torch.ops.reduceops, f"scale_{end}").default
+    with_indices = getattr(torch.ops.reduceops, f"_scale_{end}_indices").default
+    small = torch.finfo(dtype).tiny
+    scales = (2.0, -1.5, 0.5, -0.5, 0.125, -0.05, small, -1e-30, 1e-38, -1e-42, 1e38, -1e300)
+    scales = (*scales, 0.0, -0.0, math.inf, -math.inf, math.nan)
+
+    def agree(x, dim, scale):
+        for keepdim in (True, False):
+            found = alone_op(x, scale, dim, keepdim)
+            context = (tuple(x.shape), x.stride(), dim, scale, keepdim)
+            assert_same(found, with_indices(x, scale, dim, keepdim)[0], context=context)
+            expected = getattr(reference, f"scale_{end}")(x, scale, dim, keepdim)
+            assert_same(found, expected, ANY_NAN, context)
+
+    def work():
+        for i, scale in enumerate(scales):
+            for kind in ("special", "random", "ties", None):
+
+                def make(shape, kind=kind, scale=scale, i=i):
+                    if kind:
+                        return data.make(shape, dtype, kind, i)
+                    return nearly_zero(dtype, end, scale, shape, i)
+
+                torch.set_num_threads(1 + i % 3)
+                if kind in ("special", None):
+                    for x, dim in in_every_layout(make):
+                        agree(x, dim, scale)
+                else:
+                    agree(make((40, 64)), 0, scale)
+                    agree(make((40, 64)), 1, scale)
+
+    alone(work)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("end", ["min", "max"])
+def test_zero_products_whose_sign_is_that_of_a_late_element(dtype, end, alone):
+    """What scales to it may come before the extreme, which is itself a zero or scales to one."""
+    alone_op = getattr(torch.ops.reduceops, f"scale_{end}").default
+    with_indices = getattr(torch.ops.reduceops, f"_scale_{end}_indices").default
+    pool = (0, 1, 2, 0x8000, 0x8001, 0x8002)
+
+    def work():
+        for scale in (2.0, 0.5, -0.5, 0.125, -1e-30):
+            beaten = math.copysign(1, scale) * (1 if end == "min" else -1)
+            for n in (9, 20, 200, 3000):
+                for first in (0, 1, 5, 8, n - 2):
+                    for earlier in pool:
+                        x = torch.full((37, n), beaten, dtype=dtype)
+                        x[:, first] = data.from_bits([earlier], dtype)
+                        x[1::6, n - 1 :] = data.from_bits(pool, dtype)[:, None]
+                        x[::3, n - 1] = beaten  # most groups are simple
+                        for y, dim in ((x, 1), (x.t().contiguous(), 0)):
+                            expected = with_indices(y, scale, dim, False)[0]
+                            found = alone_op(y, scale, dim, False)
+                            assert_same(found, expected, context=(scale, n, first, earlier, dim))
+                            call = functools.partial(alone_op, y, scale, dim, False)
+                            of = functools.partial(with_indices, y, scale, dim, False)
+                            found = with_denormals_as_zero(1, call)
+                            assert_same(found, with_denormals_as_zero(1, of)[0])
+
+    alone(work)
