@@ -567,7 +567,7 @@ def nearly_zero(dtype, end, scale, shape, seed):
 
 def in_every_layout(make):
     """Whole and stepped rows and columns, short and long ones, few and many; and several dims."""
-    for n in (1, 3, 7, 8, 9, 19, 64, 300):
+    for n in (1, 3, 8, 9, 19, 64, 1000):
         for width in (3, 64, 70, 300):
             x = make((n, width + 20))
             for y in (x[:, :width], x[:, :width].contiguous(), x[:, 1 : 1 + width : 2]):

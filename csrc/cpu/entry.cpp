@@ -238,16 +238,23 @@ bool hides_columns(const Reduction& reduction) {
   return walk_extent(groups.reduced) * bytes >= kWorthReading * written;
 }
 
-// Index 0 and the identity for results that the mask hides; they are there already.
-void hide(const Reduction& reduction, const Kernels& kernels) {
-  Reduction hidden = reduction;
-  Groups& groups = hidden.groups;
+// The results as groups of one element each, which are to be filled in their place.
+Reduction of_results(const Reduction& reduction) {
+  Reduction results = reduction;
+  Groups& groups = results.groups;
   groups.kept = result_dims(groups);
   for (int d = 0; d < groups.kept.count; ++d) groups.kept.dim[d].stride = groups.kept.dim[d].step;
   groups.repeats.count = 0;
   groups.outputs *= groups.copies;
   groups.copies = 1;
-  hidden.input = hidden.values;
+  results.input = results.values;
+  return results;
+}
+
+// Index 0 and the identity for results that the mask hides; they are there already.
+void hide(const Reduction& reduction, const Kernels& kernels) {
+  const Reduction hidden = of_results(reduction);
+  const Groups& groups = hidden.groups;
   if (hidden.values) fill_values(hidden, kernels);
   if (!hidden.indices) return;
   Dims marks = groups.kept;
@@ -266,6 +273,75 @@ void hide(const Reduction& reduction, const Kernels& kernels) {
   });
 }
 
+void run(Reduction& reduction);
+
+// Gives zeros among the products of 16-bit floats the sign of their group's first, where the
+// extreme element's may be another's: where that has the sign of those that lose. `zero` is the
+// product of zero, and what has a larger magnitude than `vanishing` makes none. False where looking
+// for them would take long.
+bool settle_zeros(const Reduction& reduction, int16_t zero, int vanishing) {
+  constexpr int64_t kFree = 64, kShare = 16;  // elements to read; of how many, one
+  constexpr int16_t kSign = std::numeric_limits<int16_t>::min();
+  const int16_t unsure = reduction.largest ? 0 : kSign;
+  const Dims results = result_dims(reduction.groups);
+  const Dim inner = results.count ? results.dim[0] : Dim{1, 0, 1};
+  const Dim down = reduction.groups.reduced.dim[0];
+  const auto* input = static_cast<const int16_t*>(reduction.input);
+  auto* values = static_cast<int16_t*>(reduction.values);
+  std::atomic<bool> settled{true};
+  in_parallel(walk_extent(results), kGrainBytes / sizeof(zero), [&](int64_t begin, int64_t end) {
+    int64_t left = kFree;
+    for (int64_t n; begin < end; begin += n) {
+      n = std::min(end - begin, inner.size - begin % inner.size);
+      const int16_t* first = input + place(results.dim, results.count, begin).offset;
+      for (int64_t i = 0; i < n; ++i, first += inner.stride) {
+        left += 1 + down.size / kShare;
+        if (values[begin + i] != unsure) continue;
+        const int16_t* next = first;
+        const int64_t most = std::min(left, down.size);
+        int64_t at = 0;
+        for (; at < most && (*next & ~kSign) > vanishing; ++at) next += down.stride;
+        if (at == most) return settled.store(false, std::memory_order_relaxed);
+        left -= at;
+        values[begin + i] = (*next ^ zero) & kSign;
+      }
+    }
+  });
+  return settled;
+}
+
+// Products by a finite factor that is no zero have the order of what is multiplied, or the reverse,
+// and so have rounded ones. Where only values are wanted, and multiplying takes longer than
+// comparing, that of the extreme element is enough. Else, or where that does not tell, false.
+bool multiply_extremes(const Reduction& reduction, const Kernels& kernels) {
+  constexpr int64_t kLeastWalk = 8, kLeastElements = 2048;  // to be worth going over results again
+  if (!reduction.scaled || reduction.indices || reduction.dtype->bytes != 2) return false;
+  const Groups& groups = reduction.groups;
+  const int64_t walk = walk_extent(groups.reduced);
+  if (walk < kLeastWalk || groups.outputs * walk < kLeastElements) return false;
+  bool done = false;
+  visit_element(reduction, [&]<class Element>(Element element) {
+    if constexpr (std::is_same_v<Element, Scaled<Float16>> ||
+                  std::is_same_v<Element, Scaled<BFloat16>>) {
+      const auto magnitude = [&](int bits) {
+        return element.value(static_cast<int16_t>(bits)) & std::numeric_limits<int16_t>::max();
+      };
+      const auto infinity = static_cast<int>(reduction.dtype->max_magnitude);
+      if (magnitude(0) != 0 || magnitude(infinity) != infinity) return;
+      Reduction elements = reduction;
+      elements.scaled = false;
+      elements.largest ^= element.scale < 0;
+      run(elements);
+      fill_values(of_results(reduction), kernels);
+      int vanishing = 0;
+      for (int bit = 1 << 14; bit; bit /= 2)
+        if (magnitude(vanishing + bit) == 0) vanishing += bit;
+      done = vanishing == 0 || settle_zeros(reduction, element.value(0), vanishing);
+    }
+  });
+  return done;
+}
+
 void run(Reduction& reduction) {
   if (!settings.error.empty()) [[unlikely]]
     throw std::runtime_error("reduceops: " + settings.error);
@@ -277,6 +353,7 @@ void run(Reduction& reduction) {
     run(all);
     return hide(reduction, kernels);
   }
+  if (multiply_extremes(reduction, kernels)) return;
   const Groups& groups = reduction.groups;
   const int64_t results = groups.outputs * groups.copies;
   const Memory indices = prepare(reduction.indices, results * reduction.index_bytes);
