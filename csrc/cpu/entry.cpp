@@ -281,6 +281,8 @@ void run(Reduction& reduction);
 // for them would take long.
 bool settle_zeros(const Reduction& reduction, int16_t zero, int vanishing) {
   constexpr int64_t kFree = 64, kShare = 16;  // elements to read; of how many, one
+  constexpr int64_t kSearch = 4;              // as many as a wrong guess takes
+  constexpr int64_t kTogether = 64;
   constexpr int16_t kSign = std::numeric_limits<int16_t>::min();
   const int16_t unsure = reduction.largest ? 0 : kSign;
   const Dims results = result_dims(reduction.groups);
@@ -291,19 +293,27 @@ bool settle_zeros(const Reduction& reduction, int16_t zero, int vanishing) {
   std::atomic<bool> settled{true};
   in_parallel(walk_extent(results), kGrainBytes / sizeof(zero), [&](int64_t begin, int64_t end) {
     int64_t left = kFree;
-    for (int64_t n; begin < end; begin += n) {
-      n = std::min(end - begin, inner.size - begin % inner.size);
-      const int16_t* first = input + place(results.dim, results.count, begin).offset;
-      for (int64_t i = 0; i < n; ++i, first += inner.stride) {
-        left += 1 + down.size / kShare;
-        if (values[begin + i] != unsure) continue;
+    while (true) {
+      const int64_t found = std::find(values + begin, values + end, unsure) - values;
+      if (found == end) return;
+      const int64_t n = std::min({kTogether, end - found, inner.size - found % inner.size});
+      left += (found + n - begin) * (down.size / kShare);
+      begin = found + n;
+      const int16_t* first = input + place(results.dim, results.count, found).offset;
+      for (int64_t i = found; i < begin; ++i, first += inner.stride) {
         const int16_t* next = first;
-        const int64_t most = std::min(left, down.size);
-        int64_t at = 0;
-        for (; at < most && (*next & ~kSign) > vanishing; ++at) next += down.stride;
-        if (at == most) return settled.store(false, std::memory_order_relaxed);
-        left -= at;
-        values[begin + i] = (*next ^ zero) & kSign;
+        const int16_t value = values[i];
+        const bool asks = value == unsure;
+        const auto is_zero = [&] { return (*next & ~kSign) <= vanishing; };
+        if (asks & !is_zero()) [[unlikely]] {
+          const int64_t most = std::min(left, down.size);
+          int64_t at = 0;
+          for (; at < most && !is_zero(); ++at) next += down.stride;
+          left -= at + kSearch;
+          if (at == most || left < 0) return settled.store(false, std::memory_order_relaxed);
+        }
+        // Without a branch, which would be a guess.
+        values[i] = asks ? static_cast<int16_t>((*next ^ zero) & kSign) : value;
       }
     }
   });
@@ -314,7 +324,8 @@ bool settle_zeros(const Reduction& reduction, int16_t zero, int vanishing) {
 // and so have rounded ones. Where only values are wanted, and multiplying takes longer than
 // comparing, that of the extreme element is enough. Else, or where that does not tell, false.
 bool multiply_extremes(const Reduction& reduction, const Kernels& kernels) {
-  constexpr int64_t kLeastWalk = 8, kLeastElements = 2048;  // to be worth going over results again
+  constexpr int64_t kLeastElements = 2048;  // to be worth going over results again, and
+  constexpr int64_t kLeastWalk = 8, kLeastWithZeros = 32;
   if (!reduction.scaled || reduction.indices || reduction.dtype->bytes != 2) return false;
   const Groups& groups = reduction.groups;
   const int64_t walk = walk_extent(groups.reduced);
@@ -328,15 +339,16 @@ bool multiply_extremes(const Reduction& reduction, const Kernels& kernels) {
       };
       const auto infinity = static_cast<int>(reduction.dtype->max_magnitude);
       if (magnitude(0) != 0 || magnitude(infinity) != infinity) return;
+      int vanishing = 0;  // the largest magnitude whose product is zero
+      for (int bit = 1 << 14; bit; bit /= 2)
+        if (magnitude(vanishing + bit) == 0) vanishing += bit;
+      if (vanishing && walk < kLeastWithZeros) return;
       Reduction elements = reduction;
       elements.scaled = false;
       elements.largest ^= element.scale < 0;
       run(elements);
       fill_values(of_results(reduction), kernels);
-      int vanishing = 0;
-      for (int bit = 1 << 14; bit; bit /= 2)
-        if (magnitude(vanishing + bit) == 0) vanishing += bit;
-      done = vanishing == 0 || settle_zeros(reduction, element.value(0), vanishing);
+      done = !vanishing || settle_zeros(reduction, element.value(0), vanishing);
     }
   });
   return done;
