@@ -330,7 +330,9 @@ bool multiply_extremes(const Reduction& reduction, const Kernels& kernels) {
   const Groups& groups = reduction.groups;
   const int64_t walk = walk_extent(groups.reduced);
   if (walk < kLeastWalk || groups.outputs * walk < kLeastElements) return false;
-  bool done = false;
+  bool ordered = false;
+  int16_t zero = 0;
+  int vanishing = 0;  // the largest magnitude whose product is zero
   visit_element(reduction, [&]<class Element>(Element element) {
     if constexpr (std::is_same_v<Element, Scaled<Float16>> ||
                   std::is_same_v<Element, Scaled<BFloat16>>) {
@@ -338,20 +340,19 @@ bool multiply_extremes(const Reduction& reduction, const Kernels& kernels) {
         return element.value(static_cast<int16_t>(bits)) & std::numeric_limits<int16_t>::max();
       };
       const auto infinity = static_cast<int>(reduction.dtype->max_magnitude);
-      if (magnitude(0) != 0 || magnitude(infinity) != infinity) return;
-      int vanishing = 0;  // the largest magnitude whose product is zero
+      ordered = magnitude(0) == 0 && magnitude(infinity) == infinity;
+      zero = element.value(0);
       for (int bit = 1 << 14; bit; bit /= 2)
         if (magnitude(vanishing + bit) == 0) vanishing += bit;
-      if (vanishing && walk < kLeastWithZeros) return;
-      Reduction elements = reduction;
-      elements.scaled = false;
-      elements.largest ^= element.scale < 0;
-      run(elements);
-      fill_values(of_results(reduction), kernels);
-      done = !vanishing || settle_zeros(reduction, element.value(0), vanishing);
     }
   });
-  return done;
+  if (!ordered || (vanishing && walk < kLeastWithZeros)) return false;
+  Reduction elements = reduction;
+  elements.scaled = false;
+  elements.largest ^= zero < 0;
+  run(elements);
+  fill_values(of_results(reduction), kernels);
+  return !vanishing || settle_zeros(reduction, zero, vanishing);
 }
 
 void run(Reduction& reduction) {
