@@ -274,7 +274,8 @@ def test_dtypes(dtype, device):
     expected = function(x.cpu(), mask.cpu())  # CUDA does not roll every dtype
     expected = tuple(tensor.to(device) for tensor in expected)
     # (A NaN is any NaN, as the docs say.)
-    opspec.assert_same(tuple(result), expected, opspec.ANY_NAN)
+    exact = opspec.NUMBERS if dtype == torch.float64 else opspec.ANY_NAN
+    opspec.assert_same(tuple(result), expected, exact)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -298,7 +299,8 @@ def test_one_of_two_results(dtype, device, monkeypatch):
         x = data.make((40, 600, 30), dtype, kind).to(device)
         expected, found = tuple(tensor.to(device) for tensor in function(x.cpu())), compiled(x)
         opspec.assert_same(found[:2], expected[:2], opspec.NUMBERS)
-        opspec.assert_same(found[2:], expected[2:], opspec.ANY_NAN)
+        exact = opspec.NUMBERS if dtype == torch.float64 else opspec.ANY_NAN
+        opspec.assert_same(found[2:], expected[2:], exact)
     assert wanted == [(True, False), (True, False), (False, True), (True, True)]
 
 
@@ -385,7 +387,7 @@ def test_positions_of_float64(kind, device):
     counters.clear()
     for values in (x, few, torch.full_like(x, -math.inf), torch.full_like(x, math.nan)):
         result, _, _ = compile_and_run(lambda x: function(x * 1.5), values)
-        opspec.assert_same(result, function(values * 1.5), opspec.ANY_NAN)
+        opspec.assert_same(result, function(values * 1.5), opspec.NUMBERS)
     lines = customops.inductor.rewrites()
     for op in ("argmax", "max"):
         assert any(f"{op}(float64[1100, 48]" in line and " -> loop" in line for line in lines)
@@ -426,13 +428,14 @@ def test_16_bits_that_become_32(device):
     opspec.assert_same(tuple(result), function(x), opspec.ANY_NAN)
 
 
-def test_a_product_of_16_bits_is_rounded_before_it_is_read(device):
+@pytest.mark.parametrize("extent", [5, 64])  # of few there is code for each
+def test_a_product_of_16_bits_is_rounded_before_it_is_read(extent, device):
     def function(x, y):
         least = customops.scale_min(x + y, -0.3, 1, False)
         return least, least.float() * 3.0
 
     for dtype in (torch.float16, torch.bfloat16):
-        x, y = (torch.randint(-100, 100, (5, 64, 33)).to(device, dtype) / 8 for _ in range(2))
+        x, y = (torch.randn(5, extent, 33).to(device, dtype) for _ in range(2))
         result, calls_ours, _ = compile_and_run(function, x, y)
         opspec.assert_same(result, function(x, y))
         assert not calls_ours
@@ -481,7 +484,7 @@ def test_how_a_dim_is_cut():
     def cut(extent, **changed):
         names = ("neighbours", "rows", "fused", "reduced", "biased")
         usual = dict.fromkeys(names, False)
-        reads = coarsening.Reads(**usual | dict(light=True, operations=3) | changed)
+        reads = coarsening.Reads(**usual | dict(light=True) | changed)
         found = coarsening.plan(extent, 1, reads, True)
         return found and found.count
 

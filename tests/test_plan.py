@@ -451,6 +451,14 @@ def test_what_would_be_read_or_written_twice_is_not_gathered(sizes, strides, dim
     assert cuda_plan(x, [dim]).walk == Walk.TILES
 
 
+def test_copies_of_packs_of_bytes():
+    """Results across a tile that are copies, and groups beside them in packs."""
+    x = torch.empty_strided((9, 4, 8, 8), (32, 8, 1, 0), dtype=torch.int8, device="meta")
+    tuning = {"walk": Walk.GATHER + 1, "small_elements": 0}
+    plan = cuda_plan(x, 0, multiprocessors=132, bulk=True, tuning=tuning)
+    assert plan.walk == Walk.GATHER
+
+
 def test_threads_share_long_groups_of_small_inputs():
     for x, dim in ((empty(100, 64, 257), 1), (empty(107, 27_694), 0)):
         plan = cuda_plan(x, [dim])

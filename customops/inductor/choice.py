@@ -15,7 +15,7 @@ class Facts:
     itemsize: int
     stored: bool  # the input is in memory, as a kernel needs it
     written: bool  # else: it will be, for others read it there
-    indices: bool  # positions are wanted, and not the value alone
+    indices: bool  # positions are wanted, or a value alone that is found by its key
 
     @property
     def bytes(self) -> int:
@@ -43,7 +43,7 @@ class Device:
 
 
 DEVICES = {
-    # One core: 16-bit integers are no vectors in Inductor's C++. (8 bytes: int64 alone.)
+    # One core: 16-bit integers are no vectors in Inductor's C++.
     "cpu": Device(
         call=5e-6,
         stead=6e-6,
@@ -60,7 +60,7 @@ DEVICES = {
         loop={1: 0.2e-12, 2: 0.2e-12, 4: 0.4e-12, 8: 0.9e-12},
     ),
 }
-# A value alone is Inductor's own minimum and a sign.
+# Else a value alone is Inductor's own minimum.
 VALUE = {"cpu": 0.03e-9, "cuda": 0.5e-12}
 
 

@@ -80,7 +80,6 @@ class Reads:
     reduced: bool  # of that, a reduction of the same group, as in a softmax
     biased: bool  # along the dim also what has fewer dims
     light: bool  # little is computed
-    operations: int
 
 
 def reads_along(load: Callable, size: Sequence[sympy.Expr], dim: int) -> Reads:
@@ -119,7 +118,7 @@ def reads_along(load: Callable, size: Sequence[sympy.Expr], dim: int) -> Reads:
             scattered = scattered or along  # what it reads is not known here
     light = counted.num_ops <= _FEW and set(counted.used_ops) <= _LIGHT
     rows = neighbours and not scattered
-    return Reads(neighbours, rows, fused, reduced, biased, light, counted.num_ops)
+    return Reads(neighbours, rows, fused, reduced, biased, light)
 
 
 def parts(extent: int, itemsize: int, groups: int) -> int:

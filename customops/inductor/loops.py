@@ -82,7 +82,7 @@ def _is_written(node: torch.fx.Node) -> bool:
 def _is_read(node: torch.fx.Node) -> bool:
     """Whether something in the graph is computed of a result."""
     users = list(node.users)
-    if node.op == "call_function" and any(user.target is operator.getitem for user in users):
+    if any(user.target is operator.getitem for user in users):
         return any(map(_is_read, users))
     return any(user.op != "output" for user in users)
 
@@ -122,7 +122,7 @@ class Loop:
         if not self.size:
             raise NoLoop("it has no dims")
         if kind == "cpu" and x.get_dtype() == torch.bool and _reads_bools(x):
-            raise NoLoop("in memory any byte of a bool but zero is true")
+            raise NoLoop("any byte of a bool in memory but zero is true")
         self.dims = checks.wrap_dims(op._opname, len(self.size), dim)
         self.order = Order(x.get_dtype(), largest)
         self.extent = sympy.prod([self.size[d] for d in self.dims])
@@ -148,7 +148,7 @@ class Loop:
                 return self._own()
             if self.indices and self.order.dtype == INT64 and self._is_computed_alike():
                 return self._in_two_steps(None, INT64)
-            if self.indices or self.order.dtype.itemsize == 1 and self.order.floating:
+            if self.indices or self.order.width == 8 and self.order.floating:
                 return self._packed(None)
             return self._value_alone(), None
         dim = max(self.dims, key=lambda d: _hint(self.size[d]))
@@ -238,7 +238,7 @@ class Loop:
         multiply = scale is not None and _keeps_order(scale, order.dtype)
         load = self.x.make_loader() if multiply else self._load()
         compared, own = load, "max" if order.largest else "min"
-        by_keys = not (order.floating or order.dtype in (INT32, INT64))
+        by_keys = self._by_keys
         if by_keys:
             compared, own = lambda index: order.comparable(load(index)), order.extreme
         elif multiply and scale < 0:
@@ -247,6 +247,7 @@ class Loop:
         load_extreme = extremes.make_loader()
         # What is only written is rounded then.
         is_read = _is_read(V.graph.current_node)
+        is_buffer = isinstance(extremes.data.data, ir.ComputedBuffer)  # no code for each element
         if not (by_keys or multiply or is_read):
             return extremes
 
@@ -254,7 +255,7 @@ class Loop:
             found = load_extreme(index)
             if by_keys:
                 return order.element(found)
-            if self.for_threads:  # a CPU reads it from memory
+            if self.for_threads or not is_buffer:  # else it is read from memory
                 found = rounded(found, order.dtype)
             found = self._times_scale(found) if multiply else found
             return rounded(found, order.dtype) if is_read else found
@@ -319,23 +320,16 @@ class Loop:
         return reads_along(self._load(), self.size, self.dims[0]).rows
 
     def _own(self) -> tuple[Any, Any]:
-        """Inductor's own arg-reduction. A value is computed anew, of the element chosen."""
-        load, order, (dim,) = self._load(), self.order, self.dims
+        """Inductor's own arg-reduction, and its own extreme beside it."""
+        load, order = self._load(), self.order
         index, size = self._reduce(
             lambda index: order.comparable(load(index)),
             self.size,
             order.compared,
             f"arg{order.extreme}",
         )
-        load_index = index.make_loader()
-
-        def value(index):
-            place = [*index]
-            found = ops.indirect_indexing(load_index(index), self.size[dim], check=False)
-            place[dim : dim + self.keepdim] = [found]
-            return load(place)
-
-        return self._result(size, value), self._indices(size, load_index, INT64)
+        values = self._value_alone() if self.values else None
+        return values, self._indices(size, index.make_loader(), INT64)
 
     def _in_one_thread(self, cut: Coarsening) -> tuple[Any, Any]:
         best, size = self._best(cut, INT64, self.order, self._load()), self._size_of_results()
@@ -498,6 +492,12 @@ class Loop:
 
     # What is known of it.
 
+    @property
+    def _by_keys(self) -> bool:
+        """Whether values alone are compared as keys."""
+        wide = self.order.floating and self.order.width > 8
+        return not wide and self.order.dtype not in (INT32, INT64)
+
     def _has_elements(self) -> bool:
         """Whether a graph is not run with an empty dim: a symbol of the graph is not 0, but what
         depends on data may be, and a package takes any size."""
@@ -550,12 +550,13 @@ class Loop:
             itemsize=self.order.dtype.itemsize,
             stored=not _is_computed(inner, self.extent),
             written=_is_written(V.graph.current_node),
-            indices=self.indices,
+            indices=self.indices or self._by_keys,
         )
 
 
 def _reads_bools(x: ir.TensorBox) -> bool:
-    return any(V.graph.get_dtype(name) == torch.bool for name in x.get_read_names())
+    """Or bytes, of which bools may be a view."""
+    return any(V.graph.get_dtype(name).itemsize == 1 for name in x.get_read_names())
 
 
 def _zero(value: float, dtype: torch.dtype):

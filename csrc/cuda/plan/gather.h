@@ -67,7 +67,8 @@ struct GatherPlan {
       }
     }
     const int64_t inner = in.groups.outputs / crosses / width;
-    before = std::min<int64_t>(before / width, 32);
+    // (Less than a pack where the results across are copies.)
+    before = std::clamp<int64_t>(before / width, 1, 32);
     // Whole times as many as lie before it in memory.
     const auto times = [&](int64_t units) { return std::max(units / before, int64_t(1)) * before; };
     int64_t inner_side = std::min(inner, times(32));
