@@ -7,30 +7,41 @@
 
 namespace reduceops::cuda {
 
-constexpr int kAtOnce = 4;  // results of a thread that are read before any is stored
-constexpr int64_t kOfBlock = kThreads * kAtOnce;
+constexpr int kAtOnce = 4;             // results of a thread that are read before any is stored
+constexpr int64_t kManyBlocks = 2048;  // that keep memory busy with one result to a thread
+
+// How many it is of n results, `most` of many: as few as it takes for many blocks.
+REDUCEOPS_HD int at_once(int64_t n, int most) {
+  constexpr int64_t kMany = kManyBlocks * kThreads;
+  return n < 2 * kMany ? 1 : n < 4 * kMany ? std::min(2, most) : most;
+}
 
 // Calls read(i) for a few positions below n at once, then write(i, what was read). Those of a block
 // lie together, for blocks begin in order: what all of them go over at a time is one piece then.
-template <class Read, class Write>
+template <int kMost = kAtOnce, class Read, class Write>
 __device__ void each(int64_t n, Read read, Write write) {
-  for (int64_t i = blockIdx.x * kOfBlock + threadIdx.x; i < n; i += gridDim.x * kOfBlock) {
-    decltype(read(i)) held[kAtOnce];
+  const int some = at_once(n, kMost);
+  const int64_t of_block = some * kThreads;
+  for (int64_t i = blockIdx.x * of_block + threadIdx.x; i < n; i += gridDim.x * of_block) {
+    decltype(read(i)) held[kMost];
 #pragma unroll
-    for (int u = 0; u < kAtOnce; ++u) held[u] = read(std::min(i + u * kThreads, n - 1));
+    for (int u = 0; u < kMost; ++u) {
+      if (u < some) held[u] = read(std::min(i + u * kThreads, n - 1));
+    }
 #pragma unroll
-    for (int u = 0; u < kAtOnce; ++u) {
-      if (i + u * kThreads < n) write(i + u * kThreads, held[u]);
+    for (int u = 0; u < kMost; ++u) {
+      if (u < some && i + u * kThreads < n) write(i + u * kThreads, held[u]);
     }
   }
 }
 
 // For kernels that go over n positions with `each`.
-template <class... Parameters, class... Arguments>
+template <int kMost = kAtOnce, class... Parameters, class... Arguments>
 void launch_over(int64_t n, void* stream, void (*kernel)(Parameters...),
                  const Arguments&... arguments) {
   cudaLaunchConfig_t config{};
-  config.gridDim = static_cast<unsigned>(std::min(ceil_div(n, kOfBlock), kMaxBlocks));
+  const int64_t of_block = int64_t(at_once(n, kMost)) * kThreads;
+  config.gridDim = static_cast<unsigned>(std::min(ceil_div(n, of_block), kMaxBlocks));
   config.blockDim = kThreads;
   config.stream = static_cast<cudaStream_t>(stream);
   check(cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...));

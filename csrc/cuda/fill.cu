@@ -36,13 +36,13 @@ struct Offsets {
     }
     return offset;
   }
-  // Whether so many results from a position on lie side by side, as those of the first dim do.
-  __device__ bool is_run(int64_t i, int64_t results) const {
-    if (count == 0) return true;
+  // How many results from a position on lie side by side, as those of the first dim do.
+  __device__ int64_t run(int64_t i) const {
+    if (count == 0) return 1;
     const int64_t size = dims[0].size;
-    if constexpr (!kShort) return split(i, size).remainder + results <= size;
-    const auto short_i = static_cast<uint32_t>(i);
-    return short_i - by_size[0].quotient(short_i) * static_cast<uint32_t>(size) + results <= size;
+    if constexpr (!kShort) return size - split(i, size).remainder;
+    const auto short_i = static_cast<uint32_t>(i), short_size = static_cast<uint32_t>(size);
+    return short_size - (short_i - by_size[0].quotient(short_i) * short_size);
   }
 };
 
@@ -68,34 +68,64 @@ template <class Element, class Offsets, class Key = typename Element::Key>
 __global__ void __launch_bounds__(kThreads)
     copy_values(const Key* input, Key* values, char* indices, int index_bytes, int64_t n,
                 const __grid_constant__ Offsets offset, const Element element) {
-  set_zeros_beside(indices, index_bytes, n, kOfBlock);
+  set_zeros_beside(indices, index_bytes, n, at_once(n, kAtOnce) * kThreads);
   each(
       n, [&](int64_t i) { return input[offset(i)]; },
       [&](int64_t i, Key bits) { values[i] = element.value(bits); });
 }
 
-// Values that lie side by side in runs, 16 bytes to a thread, and the indices beside them. `end` is
-// that of the input.
+constexpr int kPacksAtOnce = 2;  // of a thread
+constexpr int kPackBlocks = 4;   // that shall find room in a multiprocessor
+
+// 16 bytes of values that lie side by side in two runs, of which the first has `left`.
+template <class Key>
+struct TwoRuns {
+  Anywhere<Key> first, second;  // both as if it had them all
+  int left;
+
+  __device__ Vector<Key> joined() const {
+    Vector<Key> vector = first.joined();
+    if (left >= Vector<Key>::kWidth) return vector;
+    const Vector<Key> behind = second.joined();
+#pragma unroll
+    for (int k = 0; k < Vector<Key>::kWidth; ++k)
+      vector.at[k] = k < left ? vector.at[k] : behind.at[k];
+    return vector;
+  }
+};
+
+// Values that lie side by side in runs, each of several times 16 bytes, 16 bytes to a thread, and
+// the indices beside them. `end` is that of the input.
 template <class Element, class Offsets, class Key = typename Element::Key>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kPackBlocks)
     copy_packs(const Key* input, const char* end, Key* values, char* indices, int index_bytes,
                int64_t n, const __grid_constant__ Offsets offset, const Element element) {
   using Pack = Anywhere<Key>;
   constexpr int64_t kWidth = Vector<Key>::kWidth;
-  set_zeros_beside(indices, index_bytes, n, kOfBlock * kWidth);
+  const int64_t packs = (n + kWidth - 1) / kWidth;
+  set_zeros_beside(indices, index_bytes, n, at_once(packs, kPacksAtOnce) * kThreads * kWidth);
   const auto read = [&](int64_t number) {
-    const int64_t i = number * kWidth;
-    if (offset.is_run(i, kWidth)) return Pack::load(input + offset(i), end);
-    Vector<Key> apart;
+    const int64_t i = number * kWidth, left = offset.run(i);
+    TwoRuns<Key> runs{Pack::load(input + offset(i), end), {}, kWidth};
+    if (left >= std::min(kWidth, n - i)) return runs;
+    runs.left = static_cast<int>(left);
+    const int64_t next = offset(i + left);
+    if (next >= left) {
+      runs.second = Pack::load(input + next - left, end);
+      return runs;
+    }
+    // Before the second run there may be no memory.
+    Vector<Key> behind{};
 #pragma unroll
-    for (int k = 0; k < kWidth; ++k) apart.at[k] = input[offset(std::min(i + k, n - 1))];
-    Pack pack{};
-    memcpy(&pack.low, &apart, kLoadBytes);
-    return pack;
+    for (int k = 1; k < kWidth; ++k) {
+      if (k >= left && i + k < n) behind.at[k] = input[next + k - left];
+    }
+    memcpy(&runs.second.low, &behind, kLoadBytes);
+    return runs;
   };
-  each((n + kWidth - 1) / kWidth, read, [&](int64_t number, const Pack& pack) {
+  each<kPacksAtOnce>(packs, read, [&](int64_t number, const TwoRuns<Key>& runs) {
     const int64_t i = number * kWidth;
-    Vector<Key> vector = pack.joined();
+    Vector<Key> vector = runs.joined();
 #pragma unroll
     for (Key& bits : vector.at) bits = element.value(bits);
     if (i + kWidth <= n) {
@@ -183,7 +213,7 @@ void launch_fill(const Reduction& r, void* stream) {
       if (!packs)
         return launch_over(n, stream, copy_values<Element, Of>, input, values, indices,
                            r.index_bytes, n, offsets, element);
-      launch_over(ceil_div(n, Vector<Key>::kWidth), stream, copy_packs<Element, Of>, input,
+      launch_over<kPacksAtOnce>(ceil_div(n, Vector<Key>::kWidth), stream, copy_packs<Element, Of>, input,
                   end_of_input(r, dims), values, indices, r.index_bytes, n, offsets, element);
     };
     n >> 32 == 0 ? launch(Offsets<true>(dims)) : launch(Offsets<false>(dims));

@@ -42,8 +42,9 @@ struct GatherProblem {
   Outputs out;
   uint32_t units;  // over `dims`
   uint32_t rows, row_stride, index_step;
+  uint32_t row_from[kGatherRows];  // where rows begin, of groups that a thread has by itself
   uint32_t neighbour_step;  // from a result to that of the next element of a pack
-  bool row_loads;
+  bool row_loads, even_rows;
   int count, all;               // dims of units; with those across a tile
   GatherDim dims[kGatherDims];  // as dims_of has them
   ShortDivisor by_size[kGatherDims];
@@ -63,15 +64,19 @@ struct GatherProblem {
         rows(static_cast<uint32_t>(p.walk)),
         row_stride(0),
         index_step(1) {
-    if (p.reduced_count > 0) {
-      row_stride = static_cast<uint32_t>(p.dims[p.kept_count].stride);
-      index_step = static_cast<uint32_t>(p.dims[p.kept_count].step);
-    }
     const Gather& plan = p.plan.gather;
+    const Dims reduced = by_step(groups.reduced);
+    if (reduced.count > 0) {
+      row_stride = static_cast<uint32_t>(reduced.dim[0].stride);
+      index_step = static_cast<uint32_t>(reduced.dim[0].step);
+    }
+    for (uint32_t row = 0; !plan.shared() && row < rows; ++row)
+      row_from[row] = static_cast<uint32_t>(place(reduced.dim, reduced.count, row).offset);
     const int64_t width = plan.width(bytes);
     const Dims kept = dims_of(plan, groups);
     neighbour_step = static_cast<uint32_t>(kept.dim[0].step);
     row_loads = plan.row_loads;
+    even_rows = reduced.count <= 1;
     shares = static_cast<uint32_t>(plan.shares);
     all = kept.count;
     count = all - (plan.tiled() ? dims_across(groups) : 0);
@@ -167,16 +172,66 @@ __device__ bool wins(T x, T best) {
   return x < best;
 }
 
-// The rows of a unit, or those of one of the threads that share it.
+// The rows of a unit, or those of one of the threads that share it: every so many.
 struct Rows {
   uint32_t count, stride;
+  bool even;  // whether they lie so far apart; else the problem says where they begin
+
+  __device__ uint32_t from(const GatherProblem& p, uint32_t row) const {
+    return even ? row * stride : p.row_from[row];
+  }
 };
 
-// What a unit has in a row, as T.
+// What a unit has in a row that begins so far behind its first, as T.
 template <class T, class Key>
-__device__ T element_of(const GatherProblem& p, Rows rows, GatherPlace at, uint32_t row) {
-  const Key* from = reinterpret_cast<const Key*>(p.input) + at.from + int64_t(row) * rows.stride;
-  return *reinterpret_cast<const T*>(from);
+__device__ T element_of(const GatherProblem& p, GatherPlace at, uint32_t row) {
+  return *reinterpret_cast<const T*>(reinterpret_cast<const Key*>(p.input) + (at.from + row));
+}
+
+// Loads slots of rows from number `first` on, so many of them or none as far as there are some: in
+// place of the others the last. (To ask once how rows lie takes no branch between loads.)
+template <class Key, int kSome = 1, int kRows, int kUnits, class Slot>
+__device__ void load_rows(const GatherProblem& p, Rows rows, uint32_t first,
+                          const GatherPlace (&at)[kUnits], Slot (&slots)[kRows][kUnits]) {
+  const auto load = [&](auto from) {
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      if (r > 0 && r % kSome == 0 && first + r >= rows.count) break;
+      const uint32_t row = kSome > 1 ? std::min(first + r, rows.count - 1) : first + r;
+#pragma unroll
+      for (int i = 0; i < kUnits; ++i) slots[r][i] = element_of<Slot, Key>(p, at[i], from(row));
+    }
+  };
+  if (rows.even) {
+    load([&](uint32_t row) { return row * rows.stride; });
+  } else {
+    load([&](uint32_t row) { return p.row_from[row]; });
+  }
+}
+
+// The same of all rows, whose number a kernel knows; perhaps in one load.
+template <class Key, int kRows, int kUnits, class Slot>
+__device__ void load_all_rows(const GatherProblem& p, const GatherPlace (&at)[kUnits],
+                              Slot (&slots)[kRows][kUnits]) {
+  if (may_load_rows(kRows, sizeof(Key)) && sizeof(Slot) == sizeof(Key) && p.row_loads) {
+    struct alignas(std::bit_ceil(kRows * sizeof(Key))) Row {
+      Slot at[kRows];
+    } rows[kUnits];
+    const auto* input = reinterpret_cast<const Key*>(p.input);
+#pragma unroll
+    for (int i = 0; i < kUnits; ++i) rows[i] = *reinterpret_cast<const Row*>(input + at[i].from);
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+      for (int i = 0; i < kUnits; ++i) slots[r][i] = rows[i].at[r];
+    }
+    return;
+  }
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+    for (int i = 0; i < kUnits; ++i) slots[r][i] = element_of<Slot, Key>(p, at[i], p.row_from[r]);
+  }
 }
 
 // Element number e of a slot.
@@ -228,30 +283,11 @@ class Bests {
  public:
   static constexpr int kWidth = kPacked ? S::kElements : 1;
 
-  __device__ Bests(const GatherProblem& p, Element element, Rows all,
-                   const GatherPlace (&at)[kUnits])
+  __device__ Bests(const GatherProblem& p, Element element, Rows, const GatherPlace (&at)[kUnits])
       : element_(element) {
     using Slot = std::conditional_t<kPacked, typename S::Slot, std::make_unsigned_t<Key>>;
     Slot slots[kRows][kUnits];
-    if (may_load_rows(kRows, sizeof(Key)) && !kPacked && p.row_loads) {
-      struct alignas(std::bit_ceil(kRows * sizeof(Key))) Row {
-        std::make_unsigned_t<Key> at[kRows];
-      } rows[kUnits];
-      const auto* input = reinterpret_cast<const Key*>(p.input);
-#pragma unroll
-      for (int i = 0; i < kUnits; ++i) rows[i] = *reinterpret_cast<const Row*>(input + at[i].from);
-#pragma unroll
-      for (int r = 0; r < kRows; ++r) {
-#pragma unroll
-        for (int i = 0; i < kUnits; ++i) slots[r][i] = rows[i].at[r];
-      }
-    } else {
-#pragma unroll
-      for (int r = 0; r < kRows; ++r) {
-#pragma unroll
-        for (int i = 0; i < kUnits; ++i) slots[r][i] = element_of<Slot, Key>(p, all, at[i], r);
-      }
-    }
+    load_all_rows<Key>(p, at, slots);
 #pragma unroll
     for (int i = 0; i < kUnits; ++i) {
 #pragma unroll
@@ -290,13 +326,7 @@ class Bests<kPacked, kUnits, kAnyRows, Element> {
     constexpr int kAtOnce = kRowsAtOnce<Key, kUnits>;
     for (uint32_t row = 0; row < rows.count; row += kAtOnce) {
       Slot slots[kAtOnce][kUnits];
-#pragma unroll
-      for (int r = 0; r < kAtOnce; ++r) {
-        if (r > 0 && row + r >= rows.count) break;
-#pragma unroll
-        for (int i = 0; i < kUnits; ++i)
-          slots[r][i] = element_of<Slot, Key>(p, rows, at[i], row + r);
-      }
+      load_rows<Key>(p, rows, row, at, slots);
 #pragma unroll
       for (int r = 0; r < kAtOnce; ++r) {
         if (r > 0 && row + r >= rows.count) break;
@@ -319,6 +349,67 @@ class Bests<kPacked, kUnits, kAnyRows, Element> {
   Winner<Element> bests_[kUnits][kWidth];
 };
 
+// Of 16-bit types: a key above the row that it is of, in one integer, of which the smallest is the
+// best of any.
+template <bool kPacked, int kUnits, class Element>
+  requires(sizeof(typename Element::Key) == 2)
+class Bests<kPacked, kUnits, kAnyRows, Element> {
+  using Key = typename Element::Key;
+  using Slot = std::conditional_t<kPacked, uint32_t, uint16_t>;
+
+ public:
+  static constexpr int kWidth = sizeof(Slot) / sizeof(Key);
+
+  __device__ Bests(const GatherProblem& p, Element element, Rows rows,
+                   const GatherPlace (&at)[kUnits])
+      : p_(p), element_(element), rows_(rows), at_(at) {
+#pragma unroll
+    for (auto& bests : bests_) {
+#pragma unroll
+      for (uint32_t& best : bests) best = 0x7fffffff;
+    }
+    constexpr int kAtOnce = kRowsAtOnce<Key, kUnits>;
+    for (uint32_t row = 0; row < rows.count; row += kAtOnce) {
+      Slot slots[kAtOnce][kUnits] = {};
+      load_rows<Key>(p, rows, row, at, slots);
+      uint32_t words[kAtOnce * kUnits];
+#pragma unroll
+      for (int n = 0; n < kAtOnce * kUnits; ++n) words[n] = slots[n / kUnits][n % kUnits];
+      scale_pairs(element, words);
+#pragma unroll
+      for (int r = 0; r < kAtOnce; ++r) {
+        if (r > 0 && row + r >= rows.count) break;
+#pragma unroll
+        for (int i = 0; i < kUnits; ++i) {
+          const uint32_t keys = pair_of_keys(of_values(element), words[r * kUnits + i]);
+          take(bests_[i][0], __byte_perm(keys, row + r, 0x1054));
+          if constexpr (kPacked) take(bests_[i][1], __byte_perm(keys, row + r, 0x3254));
+        }
+      }
+    }
+  }
+  __device__ uint32_t position(int unit, int e) const { return bests_[unit][e] & 0xffff; }
+  __device__ Key key(int unit, int e) const { return static_cast<Key>(bests_[unit][e] >> 16); }
+  __device__ Key value(int unit, int e) const {
+    Key value;
+    if (!of_values(element_).value_of_key(key(unit, e), value))
+      value = element_.value(reinterpret_cast<const Key*>(
+          p_.input)[at_[unit].from + e + rows_.from(p_, position(unit, e))]);
+    return value;
+  }
+
+ private:
+  static __device__ void take(uint32_t& best, uint32_t other) {
+    best = std::min(static_cast<int32_t>(best), static_cast<int32_t>(other));
+  }
+
+  const GatherProblem& p_;
+  const Element element_;
+  const Rows rows_;
+  const GatherPlace (&at_)[kUnits];
+  uint32_t bests_[kUnits][kWidth];
+};
+
 // Of packs of bytes, which are compared two at once.
 template <int kUnits, class Element>
   requires(sizeof(typename Element::Key) == 1)
@@ -335,19 +426,17 @@ class Bests<true, kUnits, kAnyRows, Element> {
     constexpr int kAtOnce = kRowsAtOnce<Key, kUnits>, kCompared = std::min(kAtOnce, 4);
     for (uint32_t row = 0; row < rows.count; row += kAtOnce) {
       // Past the end there is the last row again, which changes nothing.
-      typename S::Slot slots[kAtOnce / kCompared][kUnits][kCompared];
-#pragma unroll
-      for (int r = 0; r < kAtOnce; ++r) {
-        if (r > 0 && r % kCompared == 0 && row + r >= rows.count) break;
-#pragma unroll
-        for (int i = 0; i < kUnits; ++i) {
-          slots[r / kCompared][i][r % kCompared] =
-              element_of<typename S::Slot, Key>(p, rows, at[i], std::min(row + r, rows.count - 1));
-        }
-      }
+      typename S::Slot slots[kAtOnce][kUnits];
+      load_rows<Key, kCompared>(p, rows, row, at, slots);
 #pragma unroll
       for (int r = 0; r < kAtOnce; r += kCompared) {
-        if (r == 0 || row + r < rows.count) tracker_.take(element, slots[r / kCompared], row + r);
+        typename S::Slot compared[kUnits][kCompared];
+#pragma unroll
+        for (int i = 0; i < kUnits; ++i) {
+#pragma unroll
+          for (int c = 0; c < kCompared; ++c) compared[i][c] = slots[r + c][i];
+        }
+        if (r == 0 || row + r < rows.count) tracker_.take(element, compared, row + r);
       }
     }
     tracker_.finish();
@@ -356,7 +445,7 @@ class Bests<true, kUnits, kAnyRows, Element> {
   __device__ Key key(int unit, int e) const { return tracker_.key(element_, unit, e); }
   __device__ Key value(int unit, int e) const {
     return value_at(p_, element_, key(unit, e),
-                    at_[unit].from + e + int64_t(position(unit, e)) * rows_.stride);
+                    at_[unit].from + e + rows_.from(p_, position(unit, e)));
   }
 
  private:
@@ -378,7 +467,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
   for (int i = 0; i < kUnits; ++i)
     at[i].add(p, std::min<uint32_t>(first + i * kThreads, p.units - 1));
-  const Of bests(p, element, {p.rows, p.row_stride}, at);
+  const Of bests(p, element, {p.rows, p.row_stride, p.even_rows}, at);
 #pragma unroll
   for (int i = 0; i < kUnits; ++i) {
     if (first + i * kThreads >= p.units) continue;
@@ -526,7 +615,7 @@ __global__ void __launch_bounds__(kThreads, tile_blocks<kPacked, typename Elemen
     at[i].from = tile.from[std::min(inner, p.inner_side - 1)] + tile.from[p.inner_side + cross];
     slots[i] = inner * kWidth * p.pitch + cross;
   }
-  const Of bests(p, element, {p.rows, p.row_stride}, at);
+  const Of bests(p, element, {p.rows, p.row_stride, p.even_rows}, at);
   if (p.out.indices || p.out.pairs.words) {
 #pragma unroll
     for (int i = 0; i < kUnits; ++i) {
@@ -565,7 +654,7 @@ __global__ void __launch_bounds__(kSharedGatherThreads,
   GatherPlace at[1];
   at[0].add(p, std::min(first + (threadIdx.x & (lanes - 1)), p.units - 1));
   at[0].from += share * p.row_stride;
-  const Rows rows{((p.rows - share - 1) >> shares_log2) + 1, p.row_stride << shares_log2};
+  const Rows rows{((p.rows - share - 1) >> shares_log2) + 1, p.row_stride << shares_log2, true};
   const Of bests(p, element, rows, at);
 #pragma unroll
   for (uint32_t e = 0; e < kWidth; ++e)

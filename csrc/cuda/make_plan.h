@@ -45,6 +45,7 @@ class FittingWalks {
     add<SmallPlan>();
     add<TilesPlan>();
     add<GatherPlan>();
+    add<GatherByResultsPlan>();
     add<WholeRowsPlan>();
     add<WholeColumnsPlan>();
     add<BoxesPlan>();
@@ -159,7 +160,7 @@ class FittingWalks {
 
   const PlanInput& in_;
   int count_ = 0, usual_ = -1, folded_ = -1;
-  Priced walks_[7];  // six fit at most, and one that is folded
+  Priced walks_[11];  // as many as are added, and one that is folded
 };
 
 inline FoldedPlan make_plan(const Groups& groups, int64_t bytes, int64_t address, Limits limits,

@@ -393,12 +393,21 @@ class PlanCheck {
   void gather() {
     const Gather& own = plan_.gather;
     const Dims dims = dims_of(own, groups_);
-    const int64_t row_stride = groups_.reduced.count > 0 ? along().stride : 0;
+    const Dims rows = by_step(groups_.reduced);
     const int64_t width = own.packed ? elements_ : 1;
+    int64_t row_strides = 0, last = 0;
+    bool even = true;
+    for (int d = 0; d < rows.count; ++d) {
+      row_strides |= rows.dim[d].stride;
+      last += (rows.dim[d].size - 1) * rows.dim[d].stride;
+      even &= d == 0 || rows.dim[d].step == rows.dim[d - 1].step * rows.dim[d - 1].size;
+    }
     require_grid();
     require_one_part();
-    require(1 <= dims.count && dims.count <= kGatherDims && groups_.reduced.count <= 1,
-            "at most six kept dims and a reduced one");
+    require(even, "the indices of rows follow each other");
+    require(1 <= dims.count && dims.count <= kGatherDims &&
+                (groups_.reduced.count <= 1 || !own.shared()),
+            "at most six kept dims, and a reduced one of many elements");
     require(own.shared() || (walk_ <= kGatherRows && plan_.threads == kThreads),
             "the kernel is for such groups");
     require(own.shares >= 1, "each unit has a thread");
@@ -443,18 +452,19 @@ class PlanCheck {
     if (own.row_loads) {
       int64_t strides = 0;
       for (int d = 0; d < dims.count; ++d) strides |= dims.dim[d].stride;
-      require(!own.packed && may_load_rows(walk_, bytes_) && row_stride == 1 &&
+      require(!own.packed && may_load_rows(walk_, bytes_) && rows.count == 1 &&
+                  row_strides == 1 &&
                   (strides * bytes_ | address_) % (walk_ * bytes_) == 0,
               "groups are aligned loads");
     }
     if (own.packed) {
       require(bytes_ < 4 && dims.dim[0].stride == 1 && dims.dim[0].size % width == 0,
               "packs are of neighbouring outputs");
-      int64_t strides = row_stride;
+      int64_t strides = row_strides;
       for (int d = 1; d < dims.count; ++d) strides |= dims.dim[d].stride;
       require((strides * bytes_ | address_) % 4 == 0, "packs are aligned");
     }
-    int64_t last = (walk_ - 1) * row_stride, covered = 1;
+    int64_t covered = 1;
     for (int d = 0; d < dims.count; ++d) {
       last += (dims.dim[d].size - 1) * dims.dim[d].stride;
       covered *= dims.dim[d].size;

@@ -12,18 +12,18 @@ struct GatherPlan {
     const Groups& groups = in.groups;
     const Dims &kept = groups.kept, &reduced = groups.reduced;
     if (in.task != Task::kExtreme || kept.count < 1 || kept.count > kGatherDims ||
-        reduced.count > 1)
+        !has_even_indices(reduced))
       return false;
     if (in.walk > kGatherRows) {
       const int64_t shares = shares_of(in);
-      return !in.rows && shares > 1 && in.walk <= shares * kSharedGatherRows &&
+      return reduced.count == 1 && !in.rows && shares > 1 && in.walk <= shares * kSharedGatherRows &&
              in.has_short_places();
     }
     // These are as fast or faster, but know nothing of copies of results.
     if (WholeColumnsPlan::fits(in) && !has_repeats_as_outputs(groups, in.task)) return false;
     // Rows that each thread goes along by itself would fall out of L1.
     if (reduced.count > 0 && in.along().stride < kept.dim[0].stride &&
-        in.walk * in.along().stride * in.bytes >= kBurstBytes)
+        in.along().size * in.along().stride * in.bytes >= kBurstBytes)
       return false;
     return in.has_short_places();
   }
@@ -31,13 +31,9 @@ struct GatherPlan {
   static bool usual(const PlanInput&) { return false; }  // its price says so
 
   static bool make(const PlanInput& in, Plan& plan) {
-    plan = in.empty_plan(Walk::kGather);
-    keep_whole(plan, in);
-    plan.threads = kThreads;
+    start(in, plan);
     Gather& gather = plan.gather;
-    gather = {};
     gather.packed = in.bytes < 4 && has_packs(in);
-    gather.shares = 1;
     const int64_t width = gather.width(in.bytes);
     if (in.walk > kGatherRows) {
       gather.units = 1;
@@ -46,15 +42,12 @@ struct GatherPlan {
       plan.blocks = ceil_div(in.groups.outputs / width, plan.threads / gather.shares);
       return true;
     }
-    const int across = dims_across(in.groups);
-    const bool tiled = across > 0;
-    gather.row_loads =
-        !gather.packed && in.walk <= (tiled ? kTileRows : kKnownRows) && has_row_loads(in);
-    if (!tiled) {
-      gather.units = gather_units(in.walk, gather.packed);
-      plan.blocks = ceil_div(in.groups.outputs, gather.units * width * kThreads);
+    const int across = in.tuning.gather_tiles != 0 ? dims_across(in.groups) : 0;
+    if (across == 0) {
+      by_results(in, plan);
       return true;
     }
+    gather.row_loads = !gather.packed && in.walk <= kTileRows && has_row_loads(in);
     const Dims dims = by_step(in.groups.kept);
     const Dim cross = dims.dim[0];
     int64_t crosses = 1, before = 1;
@@ -152,9 +145,36 @@ struct GatherPlan {
                 static_cast<double>(kSharedGatherBlocks * kSharedGatherThreads) / plan.threads,
                 sector * width * loads),
             .share = plan.blocks < 2 * in.multiprocessors ? kFewBlocks
-                     : in.columns_aligned(kLoadBytes)     ? kSharedAligned
                      : in.bytes == 8                      ? 1
+                     : in.columns_aligned(kLoadBytes)     ? kSharedAligned
                                                           : kShared};
+  }
+
+ protected:
+  static void start(const PlanInput& in, Plan& plan) {
+    plan = in.empty_plan(Walk::kGather);
+    keep_whole(plan, in);
+    plan.threads = kThreads;
+    plan.gather = {};
+    plan.gather.shares = 1;
+  }
+
+  // Whether packs of 4 bytes are of neighbouring outputs, and aligned.
+  static bool has_packs(const PlanInput& in) {
+    const Dims& kept = in.groups.kept;
+    return kept.dim[0].stride == 1 && in.address_aligned(4) &&
+           (kept.dim[0].size * in.bytes) % 4 == 0 && in.strides_aligned(kept, 1, 4) &&
+           in.strides_aligned(in.groups.reduced, 0, 4);
+  }
+
+  // Threads lie over results in their order.
+  static void by_results(const PlanInput& in, Plan& plan) {
+    Gather& gather = plan.gather;
+    gather.packed &= by_step(in.groups.kept).dim[0].step == in.groups.kept.dim[0].step;
+    gather.row_loads = !gather.packed && in.walk <= kKnownRows && has_row_loads(in);
+    gather.units = gather_units(in.walk, gather.packed);
+    plan.blocks =
+        ceil_div(in.groups.outputs, gather.units * gather.width(in.bytes) * kThreads);
   }
 
  private:
@@ -218,17 +238,19 @@ struct GatherPlan {
   static double stores(const PlanInput& in) { return static_cast<double>(in.stores); }
   static int64_t whole_warps(int64_t units) { return units > 32 ? units - units % 32 : units; }
 
-  // Whether packs of 4 bytes are of neighbouring outputs, and aligned.
-  static bool has_packs(const PlanInput& in) {
-    const Dims& kept = in.groups.kept;
-    return kept.dim[0].stride == 1 && in.address_aligned(4) &&
-           (kept.dim[0].size * in.bytes) % 4 == 0 && in.strides_aligned(kept, 1, 4) &&
-           in.strides_aligned(in.groups.reduced, 0, 4);
+  // Whether the indices of rows follow each other as rows do, in the order of indices.
+  static bool has_even_indices(const Dims& reduced) {
+    const Dims dims = by_step(reduced);
+    for (int d = 1; d < dims.count; ++d) {
+      if (dims.dim[d].step != dims.dim[d - 1].step * dims.dim[d - 1].size) return false;
+    }
+    return true;
   }
 
   static bool has_row_loads(const PlanInput& in) {
     const int64_t bytes = in.walk * in.bytes;
-    return may_load_rows(in.walk, in.bytes) && in.along().stride == 1 &&
+    return may_load_rows(in.walk, in.bytes) && in.groups.reduced.count == 1 &&
+           in.along().stride == 1 &&
            in.address_aligned(bytes) && in.strides_aligned(in.groups.kept, 0, bytes);
   }
 
@@ -245,13 +267,41 @@ struct GatherPlan {
     const auto lanes = static_cast<double>(std::min<int64_t>(32, count));
     const auto pitch = static_cast<double>(inner.stride * in.bytes);
     const double apart = static_cast<double>(in.walk) * sectors_of(lanes, pitch, in.bytes);
-    // Elements of a group that share sectors come from L1 after the first.
-    const int64_t stride = in.groups.reduced.count > 0 ? in.along().stride : 0;
-    const double run = static_cast<double>((in.walk - 1) * stride * in.bytes);
-    const double reused = std::min(pitch, run + kSectorBytes) + run / lanes + kSectorBytes / lanes;
+    // Elements of a run of a group that share sectors come from L1 after the first.
+    const Dim along = in.groups.reduced.count > 0 ? in.along() : Dim{1, 0, 0};
+    const double run = static_cast<double>((along.size - 1) * along.stride * in.bytes);
+    const double reused =
+        static_cast<double>(in.walk / along.size) *
+        (std::min(pitch, run + kSectorBytes) + run / lanes + kSectorBytes / lanes);
     // If L1 holds what all outputs need that are on their way.
     const double held = std::min(1., kL1 / (resident * reused));
     return std::min(apart, apart + (reused - apart) * held * held);
+  }
+};
+
+// The same in the order of the results where tiles could go across both: what lies between elements
+// of a warp is read by others soon.
+struct GatherByResultsPlan : GatherPlan {
+  static bool fits(const PlanInput& in) {
+    constexpr int64_t kNear = 16;  // bytes from an element to that of the next result
+    if (!GatherPlan::fits(in) || in.walk > kGatherRows || in.tuning.gather_tiles == 0) return false;
+    const int64_t apart = by_step(in.groups.kept).dim[0].stride * in.bytes;
+    return 0 < apart && apart <= kNear && dims_across(in.groups) > 0 && stays_in_cache(in);
+  }
+
+  static bool make(const PlanInput& in, Plan& plan) {
+    start(in, plan);
+    plan.gather.packed = in.bytes < 4 && has_packs(in);
+    by_results(in, plan);
+    return true;
+  }
+
+ private:
+  // Whether L2 keeps what is read until neighbours in memory are read.
+  static bool stays_in_cache(const PlanInput& in) {
+    const int64_t between = in.groups.kept.dim[0].step;
+    const int64_t of_output = in.walk * in.bytes + static_cast<int64_t>(price::kIndexBytes);
+    return static_cast<double>(between * of_output) * 1e-6 <= price::kOpen;
   }
 };
 

@@ -61,11 +61,12 @@ constexpr int64_t kLongColumn = 24, kLongColumns = 60 << 20;  // elements; bytes
 constexpr PerBytes kColumnResult = {120, 60, 20, 15};
 constexpr PerBytes kBoxRow = {4.5, 5.5, 7, 10};  // from shared memory
 constexpr PerBytes kBoxColumn = {4.5, 4.5, 6, 9};
+// Of an element before or after the loads of a row.
+constexpr PerBytes kEdge = {36, 30, 15, 15};
 constexpr double kFlatDim = 25;  // of finding an element over one dim more
 // Of finding a column's element in the run of the last one, and in another over each dim.
 constexpr double kSameRun = 6, kNextRun = 65;
 constexpr double kRealigning = 40;  // of a pack of columns
-constexpr double kEdge = 15;        // of an element before or after the loads of a row
 constexpr double kConflict = 4;     // of a lane that waits for a bank of shared memory
 constexpr double kScalarRow = 12, kScalarColumn = 10;  // loads of an element
 

@@ -80,7 +80,9 @@ struct WholeRowsPlan {
     const double of_thread = 55 + 8 * lanes_log2 + (plan.whole_rows.vector ? 0 : 25);
     // What is before and after the vectors is taken element by element.
     const double edges =
-        plan.whole_rows.vector ? 0 : price::kEdge * static_cast<double>(in.elements_of_load());
+        plan.whole_rows.vector
+            ? 0
+            : of_bytes(price::kEdge, in.bytes) * static_cast<double>(in.elements_of_load());
     return {
         .read = traffic.read,
         .sectors = traffic.bytes + (plan.whole_rows.vector ? 0 : traffic.outputs * kSectorBytes),
