@@ -213,8 +213,9 @@ void launch_fill(const Reduction& r, void* stream) {
       if (!packs)
         return launch_over(n, stream, copy_values<Element, Of>, input, values, indices,
                            r.index_bytes, n, offsets, element);
-      launch_over<kPacksAtOnce>(ceil_div(n, Vector<Key>::kWidth), stream, copy_packs<Element, Of>, input,
-                  end_of_input(r, dims), values, indices, r.index_bytes, n, offsets, element);
+      launch_over<kPacksAtOnce>(ceil_div(n, Vector<Key>::kWidth), stream, copy_packs<Element, Of>,
+                                input, end_of_input(r, dims), values, indices, r.index_bytes, n,
+                                offsets, element);
     };
     n >> 32 == 0 ? launch(Offsets<true>(dims)) : launch(Offsets<false>(dims));
   });

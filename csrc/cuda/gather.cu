@@ -43,7 +43,7 @@ struct GatherProblem {
   uint32_t units;  // over `dims`
   uint32_t rows, row_stride, index_step;
   uint32_t row_from[kGatherRows];  // where rows begin, of groups that a thread has by itself
-  uint32_t neighbour_step;  // from a result to that of the next element of a pack
+  uint32_t neighbour_step;         // from a result to that of the next element of a pack
   bool row_loads, even_rows;
   int count, all;               // dims of units; with those across a tile
   GatherDim dims[kGatherDims];  // as dims_of has them
@@ -184,12 +184,12 @@ struct Rows {
 
 // What a unit has in a row that begins so far behind its first, as T.
 template <class T, class Key>
-__device__ T element_of(const GatherProblem& p, GatherPlace at, uint32_t row) {
-  return *reinterpret_cast<const T*>(reinterpret_cast<const Key*>(p.input) + (at.from + row));
+__device__ T element_of(const GatherProblem& p, GatherPlace at, int64_t row) {
+  return *reinterpret_cast<const T*>(reinterpret_cast<const Key*>(p.input) + at.from + row);
 }
 
-// Loads slots of rows from number `first` on, so many of them or none as far as there are some: in
-// place of the others the last. (To ask once how rows lie takes no branch between loads.)
+// Loads the slots of rows from number `first` on; kSome of them at a time, of which those past the
+// last row are that one. (How rows lie is asked once, for no branch to come between loads.)
 template <class Key, int kSome = 1, int kRows, int kUnits, class Slot>
 __device__ void load_rows(const GatherProblem& p, Rows rows, uint32_t first,
                           const GatherPlace (&at)[kUnits], Slot (&slots)[kRows][kUnits]) {
@@ -203,7 +203,7 @@ __device__ void load_rows(const GatherProblem& p, Rows rows, uint32_t first,
     }
   };
   if (rows.even) {
-    load([&](uint32_t row) { return row * rows.stride; });
+    load([&](uint32_t row) { return int64_t(row) * rows.stride; });
   } else {
     load([&](uint32_t row) { return p.row_from[row]; });
   }
@@ -213,24 +213,27 @@ __device__ void load_rows(const GatherProblem& p, Rows rows, uint32_t first,
 template <class Key, int kRows, int kUnits, class Slot>
 __device__ void load_all_rows(const GatherProblem& p, const GatherPlace (&at)[kUnits],
                               Slot (&slots)[kRows][kUnits]) {
-  if (may_load_rows(kRows, sizeof(Key)) && sizeof(Slot) == sizeof(Key) && p.row_loads) {
-    struct alignas(std::bit_ceil(kRows * sizeof(Key))) Row {
-      Slot at[kRows];
-    } rows[kUnits];
-    const auto* input = reinterpret_cast<const Key*>(p.input);
+  if constexpr (may_load_rows(kRows, sizeof(Key)) && sizeof(Slot) == sizeof(Key)) {
+    if (p.row_loads) {
+      struct alignas(kRows * sizeof(Key)) Row {
+        Slot at[kRows];
+      } rows[kUnits];
+      const auto* input = reinterpret_cast<const Key*>(p.input);
 #pragma unroll
-    for (int i = 0; i < kUnits; ++i) rows[i] = *reinterpret_cast<const Row*>(input + at[i].from);
+      for (int i = 0; i < kUnits; ++i) rows[i] = *reinterpret_cast<const Row*>(input + at[i].from);
 #pragma unroll
-    for (int r = 0; r < kRows; ++r) {
+      for (int r = 0; r < kRows; ++r) {
 #pragma unroll
-      for (int i = 0; i < kUnits; ++i) slots[r][i] = rows[i].at[r];
+        for (int i = 0; i < kUnits; ++i) slots[r][i] = rows[i].at[r];
+      }
+      return;
     }
-    return;
   }
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
+    const uint32_t from = r > 0 ? p.row_from[r] : 0;
 #pragma unroll
-    for (int i = 0; i < kUnits; ++i) slots[r][i] = element_of<Slot, Key>(p, at[i], p.row_from[r]);
+    for (int i = 0; i < kUnits; ++i) slots[r][i] = element_of<Slot, Key>(p, at[i], from);
   }
 }
 
@@ -349,41 +352,35 @@ class Bests<kPacked, kUnits, kAnyRows, Element> {
   Winner<Element> bests_[kUnits][kWidth];
 };
 
-// Of 16-bit types: a key above the row that it is of, in one integer, of which the smallest is the
-// best of any.
-template <bool kPacked, int kUnits, class Element>
+// Of packs of 16-bit types: a key above the row that it is of, in one integer, of which the
+// smallest is the best of any.
+template <int kUnits, class Element>
   requires(sizeof(typename Element::Key) == 2)
-class Bests<kPacked, kUnits, kAnyRows, Element> {
+class Bests<true, kUnits, kAnyRows, Element> {
   using Key = typename Element::Key;
-  using Slot = std::conditional_t<kPacked, uint32_t, uint16_t>;
 
  public:
-  static constexpr int kWidth = sizeof(Slot) / sizeof(Key);
+  static constexpr int kWidth = 2;
 
   __device__ Bests(const GatherProblem& p, Element element, Rows rows,
                    const GatherPlace (&at)[kUnits])
       : p_(p), element_(element), rows_(rows), at_(at) {
 #pragma unroll
-    for (auto& bests : bests_) {
-#pragma unroll
-      for (uint32_t& best : bests) best = 0x7fffffff;
-    }
+    for (auto& bests : bests_) bests[0] = bests[1] = std::numeric_limits<int32_t>::max();
     constexpr int kAtOnce = kRowsAtOnce<Key, kUnits>;
     for (uint32_t row = 0; row < rows.count; row += kAtOnce) {
-      Slot slots[kAtOnce][kUnits] = {};
-      load_rows<Key>(p, rows, row, at, slots);
-      uint32_t words[kAtOnce * kUnits];
+      uint32_t words[kAtOnce][kUnits] = {};
+      load_rows<Key>(p, rows, row, at, words);
 #pragma unroll
-      for (int n = 0; n < kAtOnce * kUnits; ++n) words[n] = slots[n / kUnits][n % kUnits];
-      scale_pairs(element, words);
+      for (auto& of_row : words) scale_pairs(element, of_row);
 #pragma unroll
       for (int r = 0; r < kAtOnce; ++r) {
         if (r > 0 && row + r >= rows.count) break;
 #pragma unroll
         for (int i = 0; i < kUnits; ++i) {
-          const uint32_t keys = pair_of_keys(of_values(element), words[r * kUnits + i]);
+          const uint32_t keys = pair_of_keys(of_values(element), words[r][i]);
           take(bests_[i][0], __byte_perm(keys, row + r, 0x1054));
-          if constexpr (kPacked) take(bests_[i][1], __byte_perm(keys, row + r, 0x3254));
+          take(bests_[i][1], __byte_perm(keys, row + r, 0x3254));
         }
       }
     }
@@ -399,15 +396,15 @@ class Bests<kPacked, kUnits, kAnyRows, Element> {
   }
 
  private:
-  static __device__ void take(uint32_t& best, uint32_t other) {
-    best = std::min(static_cast<int32_t>(best), static_cast<int32_t>(other));
+  static __device__ void take(int32_t& best, uint32_t other) {
+    best = std::min(best, static_cast<int32_t>(other));
   }
 
   const GatherProblem& p_;
   const Element element_;
   const Rows rows_;
   const GatherPlace (&at_)[kUnits];
-  uint32_t bests_[kUnits][kWidth];
+  int32_t bests_[kUnits][kWidth];
 };
 
 // Of packs of bytes, which are compared two at once.

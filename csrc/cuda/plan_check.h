@@ -452,8 +452,7 @@ class PlanCheck {
     if (own.row_loads) {
       int64_t strides = 0;
       for (int d = 0; d < dims.count; ++d) strides |= dims.dim[d].stride;
-      require(!own.packed && may_load_rows(walk_, bytes_) && rows.count == 1 &&
-                  row_strides == 1 &&
+      require(!own.packed && may_load_rows(walk_, bytes_) && rows.count == 1 && row_strides == 1 &&
                   (strides * bytes_ | address_) % (walk_ * bytes_) == 0,
               "groups are aligned loads");
     }

@@ -191,8 +191,10 @@ struct BoxesPlan {
                             price::kConflict * ((conflicts(in, box) - 1) * slots +
                                                 (run_conflicts(in, box) - 1) * traffic.elements),
             .extra = 0.8,
-            // As measured: of pieces that are less than a load.
-            .share = box.pieces && box.group_bytes < int(kLoadBytes) ? 1.3 : 1};
+            // As measured: of 8-bit rows, and of pieces that are less than a load.
+            .share = in.bytes == 1 && box.reading == 0                 ? 1.03
+                     : box.pieces && box.group_bytes < int(kLoadBytes) ? 1.3
+                                                                       : 1};
   }
 
  private:

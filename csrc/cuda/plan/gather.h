@@ -16,8 +16,8 @@ struct GatherPlan {
       return false;
     if (in.walk > kGatherRows) {
       const int64_t shares = shares_of(in);
-      return reduced.count == 1 && !in.rows && shares > 1 && in.walk <= shares * kSharedGatherRows &&
-             in.has_short_places();
+      return reduced.count == 1 && !in.rows && shares > 1 &&
+             in.walk <= shares * kSharedGatherRows && in.has_short_places();
     }
     // These are as fast or faster, but know nothing of copies of results.
     if (WholeColumnsPlan::fits(in) && !has_repeats_as_outputs(groups, in.task)) return false;
@@ -167,14 +167,26 @@ struct GatherPlan {
            in.strides_aligned(in.groups.reduced, 0, 4);
   }
 
+  // Of an element of each of as many results side by side as a warp has lanes.
+  static int64_t sectors_of_warp(const PlanInput& in) {
+    const Dims dims = by_step(in.groups.kept);
+    int64_t sectors = 1, lanes = 32;
+    for (int d = 0; d < dims.count && lanes > 1; ++d) {
+      const int64_t taken = std::min(lanes, dims.dim[d].size);
+      const int64_t pitch = dims.dim[d].stride * in.bytes;
+      sectors *= pitch < kSectorBytes ? (taken - 1) * pitch / kSectorBytes + 1 : taken;
+      lanes = ceil_div(lanes, taken);
+    }
+    return sectors;
+  }
+
   // Threads lie over results in their order.
   static void by_results(const PlanInput& in, Plan& plan) {
     Gather& gather = plan.gather;
     gather.packed &= by_step(in.groups.kept).dim[0].step == in.groups.kept.dim[0].step;
     gather.row_loads = !gather.packed && in.walk <= kKnownRows && has_row_loads(in);
     gather.units = gather_units(in.walk, gather.packed);
-    plan.blocks =
-        ceil_div(in.groups.outputs, gather.units * gather.width(in.bytes) * kThreads);
+    plan.blocks = ceil_div(in.groups.outputs, gather.units * gather.width(in.bytes) * kThreads);
   }
 
  private:
@@ -250,8 +262,8 @@ struct GatherPlan {
   static bool has_row_loads(const PlanInput& in) {
     const int64_t bytes = in.walk * in.bytes;
     return may_load_rows(in.walk, in.bytes) && in.groups.reduced.count == 1 &&
-           in.along().stride == 1 &&
-           in.address_aligned(bytes) && in.strides_aligned(in.groups.kept, 0, bytes);
+           in.along().stride == 1 && in.address_aligned(bytes) &&
+           in.strides_aligned(in.groups.kept, 0, bytes);
   }
 
   // Of an output: bytes of the sectors that a warp asks for, where so many outputs are on their way
@@ -259,6 +271,13 @@ struct GatherPlan {
   // block.
   static double sectors_read(const PlanInput& in, const Gather& gather, double resident) {
     const Dims& kept = in.groups.kept;
+    // Elements of a run of a group that share sectors come from L1 after the first.
+    const Dim along = in.groups.reduced.count > 0 ? in.along() : Dim{1, 0, 0};
+    const double run = static_cast<double>((along.size - 1) * along.stride * in.bytes);
+    const auto runs = static_cast<double>(in.walk / along.size);
+    if (!gather.tiled() && dims_across(in.groups) > 0)
+      return runs * std::min(static_cast<double>(along.size), 1 + run / kSectorBytes) *
+             static_cast<double>(sectors_of_warp(in) * kSectorBytes) / 32;
     const Dim inner = dims_of(gather, in.groups).dim[0];
     int64_t count = inner.size;
     for (int d = 0; d < kept.count; ++d) {
@@ -267,26 +286,21 @@ struct GatherPlan {
     const auto lanes = static_cast<double>(std::min<int64_t>(32, count));
     const auto pitch = static_cast<double>(inner.stride * in.bytes);
     const double apart = static_cast<double>(in.walk) * sectors_of(lanes, pitch, in.bytes);
-    // Elements of a run of a group that share sectors come from L1 after the first.
-    const Dim along = in.groups.reduced.count > 0 ? in.along() : Dim{1, 0, 0};
-    const double run = static_cast<double>((along.size - 1) * along.stride * in.bytes);
     const double reused =
-        static_cast<double>(in.walk / along.size) *
-        (std::min(pitch, run + kSectorBytes) + run / lanes + kSectorBytes / lanes);
+        runs * (std::min(pitch, run + kSectorBytes) + run / lanes + kSectorBytes / lanes);
     // If L1 holds what all outputs need that are on their way.
     const double held = std::min(1., kL1 / (resident * reused));
     return std::min(apart, apart + (reused - apart) * held * held);
   }
 };
 
-// The same in the order of the results where tiles could go across both: what lies between elements
-// of a warp is read by others soon.
+// The same in the order of the results where tiles could go across both, if a warp's elements lie in
+// few sectors: what else these hold is read by others soon.
 struct GatherByResultsPlan : GatherPlan {
   static bool fits(const PlanInput& in) {
-    constexpr int64_t kNear = 16;  // bytes from an element to that of the next result
-    if (!GatherPlan::fits(in) || in.walk > kGatherRows || in.tuning.gather_tiles == 0) return false;
-    const int64_t apart = by_step(in.groups.kept).dim[0].stride * in.bytes;
-    return 0 < apart && apart <= kNear && dims_across(in.groups) > 0 && stays_in_cache(in);
+    return GatherPlan::fits(in) && in.walk <= kGatherRows && in.tuning.gather_tiles != 0 &&
+           dims_across(in.groups) > 0 && stays_in_cache(in) &&
+           sectors_of_warp(in) <= kFewSectors;
   }
 
   static bool make(const PlanInput& in, Plan& plan) {
@@ -297,6 +311,8 @@ struct GatherByResultsPlan : GatherPlan {
   }
 
  private:
+  static constexpr int64_t kFewSectors = 16;
+
   // Whether L2 keeps what is read until neighbours in memory are read.
   static bool stays_in_cache(const PlanInput& in) {
     const int64_t between = in.groups.kept.dim[0].step;

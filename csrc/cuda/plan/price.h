@@ -62,7 +62,7 @@ constexpr PerBytes kColumnResult = {120, 60, 20, 15};
 constexpr PerBytes kBoxRow = {4.5, 5.5, 7, 10};  // from shared memory
 constexpr PerBytes kBoxColumn = {4.5, 4.5, 6, 9};
 // Of an element before or after the loads of a row.
-constexpr PerBytes kEdge = {36, 30, 15, 15};
+constexpr PerBytes kEdge = {36, 26, 15, 15};
 constexpr double kFlatDim = 25;  // of finding an element over one dim more
 // Of finding a column's element in the run of the last one, and in another over each dim.
 constexpr double kSameRun = 6, kNextRun = 65;
