@@ -114,6 +114,7 @@ TUNINGS = {
     "tiles of any layout": "walk=9,small_elements=0,bulk_bytes=0",
     "gathered": "walk=10,small_elements=0",
     "gathered by few threads": "walk=10,small_elements=0,share_threads=2",
+    "gathered by results": "walk=10,small_elements=0,gather_tiles=0",
 }
 
 

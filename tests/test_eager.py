@@ -92,6 +92,28 @@ def test_layouts(spec, dtype, layout, device):
                 check(spec, x, [0, -1][: x.dim()], keepdim, context=(kind,))
 
 
+@each_op_and_dtype
+@pytest.mark.parametrize(
+    "shape, strides",
+    [
+        ((9, 1, 321), (963, 963, 1)),  # packs of 16 bytes that cross the end of a row
+        ((3, 5, 1, 77), (0, 77, 1, 1)),  # and go on where memory begins
+        ((5, 1, 100), (3, 1, 1)),  # rows that overlap
+    ],
+    ids=str,
+)
+def test_groups_of_one_element_are_copied(spec, dtype, shape, strides, device):
+    extent = 1 + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
+    x = data.make((extent,), dtype, "special").to(device)
+    check(spec, x.as_strided(shape, strides), len(shape) - 2)
+
+
+def test_many_groups_of_one_element_are_copied(device):
+    x = torch.arange(30_011.0 * 75, dtype=torch.float64, device=device).view(-1, 1, 75)
+    values, indices = ops.max(x, 1)
+    assert torch.equal(values, x[:, 0]) and not indices.any()
+
+
 @each_op
 def test_every_permutation(spec, device):
     x = data.make((2, 3, 4, 5), torch.float32, "ties").to(device)

@@ -410,7 +410,7 @@ def test_an_unaligned_input_is_not_read_in_vectors_of_columns():
     "sizes, strides, dims, dtype",
     [
         ((256, 5, 3, 73, 30), (32850, 6570, 2190, 30, 1), (2, 4), torch.float32),
-        ((4, 840_619, 2), (1_681_238, 2, 1), (0, 2), torch.float32),
+        ((4, 200_003, 9), (1_800_027, 9, 1), (0, 2), torch.float32),
         ((63, 2, 61_867, 1, 11), (1_361_074, 1, 22, 22, 2), (0, 1, 3, 4), torch.int8),
     ],
 )
@@ -474,6 +474,26 @@ def test_tiles_go_across_several_dims_where_one_is_short():
     # Where little lies side by side, no more than follow each other in memory.
     x = empty(2, 3, 5, 100_000, 2).permute(0, 4, 3, 2, 1)
     assert cuda_plan(x, [0], tuning={"walk": Walk.GATHER + 1}).cross_side == 3
+
+
+def test_results_are_gathered_in_their_order_where_a_warp_reads_few_sectors():
+    def plan_of(sizes, strides, dim, dtype):
+        x = torch.empty_strided(sizes, strides, dtype=dtype, device="meta")
+        return cuda_plan(x, [dim])
+
+    # Three results side by side that lie far apart, and their neighbours side by side.
+    far = plan_of((524288, 2, 3), (2, 1, 1048576), 1, torch.int16)
+    near = plan_of((8, 5, 3, 65536), (983040, 3, 1, 15), 2, torch.int8)
+    assert far.walk == near.walk == Walk.GATHER and far.cross_side == near.cross_side == 0
+    # A sector to each lane.
+    assert plan_of((512, 3, 4096), (1, 512, 1536), 1, torch.int16).cross_side > 0
+
+
+def test_several_reduced_dims_are_gathered_where_indices_follow_each_other():
+    x = empty(1023, 2, 16, 31, 3, dtype=torch.float16)
+    assert cuda_plan(x, [1, 4]).walk == Walk.GATHER
+    # More elements than a thread has by itself, which only columns of one dim are shared for.
+    assert cuda_plan(empty(1023, 12, 16, 31, 3), [1, 4]).walk != Walk.GATHER
 
 
 def test_copies_of_a_result_are_gathered_as_results_of_their_own():

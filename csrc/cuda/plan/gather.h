@@ -118,6 +118,7 @@ struct GatherPlan {
             .in_order = true,
             .extra = -1,
             .share = (plan.blocks < 2 * in.multiprocessors ? kFewBlocks : 1) *
+                     (in.rows && in.walk > kShortRow ? kLongRow : 1) *
                      (1 + (gather.tiled() ? kLargeTiled : kLarge) *
                               (1 - std::exp(traffic.bytes / -60)))};
   }
@@ -194,6 +195,9 @@ struct GatherPlan {
   // wider, or copies, keep memory busier with; of groups that are shared.
   static constexpr double kFewBlocks = 1.2, kLarge = 0.06, kLargeTiled = 0.15;
   static constexpr double kShared = 1.1, kSharedAligned = 1.2;
+  // Of rows of more than so many elements, which lie far apart for the threads that go along them.
+  static constexpr double kLongRow = 1.25;
+  static constexpr int64_t kShortRow = 16;
   // Of the instructions: where a kernel knows the size of groups; of an element of a tile.
   static constexpr double kKnownSize = 0.6, kKnownSizeTiled = 0.75, kTiledRow = 1.3;
   static constexpr double kL1 = 250e3;  // bytes that L1 serves twice, as it turns out
@@ -294,13 +298,12 @@ struct GatherPlan {
   }
 };
 
-// The same in the order of the results where tiles could go across both, if a warp's elements lie in
-// few sectors: what else these hold is read by others soon.
+// The same in the order of the results where tiles could go across both, if a warp's elements lie
+// in few sectors: what else these hold is read by others soon.
 struct GatherByResultsPlan : GatherPlan {
   static bool fits(const PlanInput& in) {
     return GatherPlan::fits(in) && in.walk <= kGatherRows && in.tuning.gather_tiles != 0 &&
-           dims_across(in.groups) > 0 && stays_in_cache(in) &&
-           sectors_of_warp(in) <= kFewSectors;
+           dims_across(in.groups) > 0 && stays_in_cache(in) && sectors_of_warp(in) <= kFewSectors;
   }
 
   static bool make(const PlanInput& in, Plan& plan) {
