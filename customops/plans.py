@@ -182,7 +182,8 @@ def cuda_plan(
     kind = (bool(softmax), 1 + bool(values))
     limits = (address, multiprocessors, bool(bulk), mask_strides, *kind, array)
     fields = len(_fields("cuda"))
-    most = fields + 1 + (len(Walk) + 1) * (fields + 2)
+    plans = len(Walk) + 2  # two that gather, and one that is folded
+    most = fields + 1 + plans * (fields + 2)
     said, broken = _ask("reduceops_cuda_plan", layout, limits, most)
     chosen, (count, *rest) = said[:fields], said[fields:]
     rows = (rest[i * (fields + 2) :] for i in range(count))

@@ -1,4 +1,5 @@
-// Kernels over results in their order: a thread reads a few before it stores any.
+// Kernels over results in their order: where these are many, a thread reads a few before it stores
+// any.
 #pragma once
 
 #include <algorithm>
@@ -7,10 +8,10 @@
 
 namespace reduceops::cuda {
 
-constexpr int kAtOnce = 4;             // results of a thread that are read before any is stored
+constexpr int kAtOnce = 4;  // most results of a thread that it reads before it stores any
 constexpr int64_t kManyBlocks = 2048;  // that keep memory busy with one result to a thread
 
-// How many it is of n results, `most` of many: as few as it takes for many blocks.
+// How many they are of n results: one, until there are many blocks with more; at most `most`.
 REDUCEOPS_HD int at_once(int64_t n, int most) {
   constexpr int64_t kMany = kManyBlocks * kThreads;
   return n < 2 * kMany ? 1 : n < 4 * kMany ? std::min(2, most) : most;

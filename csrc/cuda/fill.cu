@@ -2,6 +2,8 @@
 //
 // Bound by writing the results in their order, and by reading the values where these lie apart in
 // memory.
+#include <optional>
+
 #include "cuda/divisor.h"
 #include "cuda/each.cuh"
 #include "cuda/plan/gather.h"
@@ -165,24 +167,38 @@ void set_indices(const Reduction& r, int64_t n, void* stream) {
                             : cudaMemsetAsync(indices, 0, bytes, config.stream));
 }
 
-// Whether most packs of 16 bytes are of one run.
+// Whether packs of 16 bytes are of two runs at most, and most of one.
 bool has_runs(const Dims& dims, int64_t bytes) {
   constexpr int64_t kLeastPacks = 4;
+  static_assert(kLeastPacks >= 1);
   return dims.count == 0 ||
          (dims.dim[0].stride == 1 && dims.dim[0].size * bytes >= kLeastPacks * kLoadBytes);
 }
 
 // Values that lie apart, and the indices beside them: whether that can be done as groups of a few
-// elements are gathered.
+// elements are gathered, by tiles or in the order of the results.
 bool gather_values(const Reduction& r, void* stream) {
   Reduction outputs = r;
   outputs.groups = repeats_as_outputs(r.groups);
   const Tuning tuning;
-  const PlanInput in(outputs.groups, r.dtype->bytes, reinterpret_cast<int64_t>(r.input), {1, false},
-                     tuning);
-  Plan plan;
-  if (!GatherPlan::fits(in) || !GatherPlan::make(in, plan)) return false;
-  launch_gather(outputs, make_problem(outputs, plan, nullptr), stream);
+  const int64_t stores = (r.indices != nullptr) + (r.values != nullptr);
+  const PlanInput in(outputs.groups, r.dtype->bytes, reinterpret_cast<int64_t>(r.input),
+                     {int64_t(price::kMultiprocessors), false}, tuning, Task::kExtreme, stores);
+  const Traffic traffic(in);
+  std::optional<Plan> cheapest;
+  double least = 0;
+  const auto consider = [&]<class WalkPlan>(WalkPlan*) {
+    Plan plan;
+    if (!WalkPlan::fits(in) || !WalkPlan::make(in, plan)) return;
+    const double price = microseconds(in, plan, traffic, WalkPlan::work(in, plan, traffic));
+    if (cheapest && price >= least) return;
+    cheapest = plan;
+    least = price;
+  };
+  consider(static_cast<GatherPlan*>(nullptr));
+  consider(static_cast<GatherByResultsPlan*>(nullptr));
+  if (!cheapest) return false;
+  launch_gather(outputs, make_problem(outputs, *cheapest, nullptr), stream);
   return true;
 }
 

@@ -1,8 +1,8 @@
 // Groups of a few elements, wherever they lie: a thread loads all elements of an output itself, or
 // of the neighbouring outputs whose elements share 4 bytes. Where results follow each other in
-// another order than memory, a block takes a tile of both, and its threads exchange results. Longer
-// groups of small inputs are shared by threads of a block, so that each waits for memory a few
-// times.
+// another order than memory, a block takes a tile of both, and its threads exchange results; or, if
+// a warp's elements lie in few sectors even so, threads lie over results. Longer groups of small
+// inputs are shared by threads of a block, so that each waits for memory a few times.
 //
 // Bound by memory; of small inputs by launch latency and by the chain of instructions from a
 // thread's number to its result. So positions have 32 bits, divisors come from the host, and
@@ -41,7 +41,8 @@ struct GatherProblem {
   const char* input;
   Outputs out;
   uint32_t units;  // over `dims`
-  uint32_t rows, row_stride, index_step;
+  uint32_t rows, index_step;
+  uint32_t row_stride;             // of one reduced dim
   uint32_t row_from[kGatherRows];  // where rows begin, of groups that a thread has by itself
   uint32_t neighbour_step;         // from a result to that of the next element of a pack
   bool row_loads, even_rows;
@@ -184,12 +185,13 @@ struct Rows {
 
 // What a unit has in a row that begins so far behind its first, as T.
 template <class T, class Key>
-__device__ T element_of(const GatherProblem& p, GatherPlace at, int64_t row) {
-  return *reinterpret_cast<const T*>(reinterpret_cast<const Key*>(p.input) + at.from + row);
+__device__ T element_of(const GatherProblem& p, GatherPlace at, int64_t behind) {
+  return *reinterpret_cast<const T*>(reinterpret_cast<const Key*>(p.input) + at.from + behind);
 }
 
-// Loads the slots of rows from number `first` on; kSome of them at a time, of which those past the
-// last row are that one. (How rows lie is asked once, for no branch to come between loads.)
+// Loads the slots of rows from number `first` on, kSome at a time as long as there are any: past
+// the last row it is that one, and where no more are loaded, slots stay as they are. (How rows lie
+// is asked once, for no branch to come between loads.)
 template <class Key, int kSome = 1, int kRows, int kUnits, class Slot>
 __device__ void load_rows(const GatherProblem& p, Rows rows, uint32_t first,
                           const GatherPlace (&at)[kUnits], Slot (&slots)[kRows][kUnits]) {
@@ -358,6 +360,7 @@ template <int kUnits, class Element>
   requires(sizeof(typename Element::Key) == 2)
 class Bests<true, kUnits, kAnyRows, Element> {
   using Key = typename Element::Key;
+  static_assert(std::max(kGatherRows, kSharedGatherRows) < 1 << 16);
 
  public:
   static constexpr int kWidth = 2;

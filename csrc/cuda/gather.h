@@ -14,9 +14,9 @@ struct Gather {
   int units;       // of a thread, a block's threads apart
   bool row_loads;  // whether the elements of a group come in one load
   int shares;      // threads to a unit, each of which has every so many elements of its groups
-  // Where results follow each other in another order than memory, a block has a tile of both: so
-  // many positions over the first dims of the results, and units over all others, of which so many
-  // lie before a position across in memory. Else 0.
+  // Where results follow each other in another order than memory, a block may have a tile of both:
+  // so many positions over the first dims of the results, and units over all others, of which so
+  // many lie before a position across in memory. Else 0.
   int cross_side, inner_side, before_cross;
   bool copied;  // the results across a tile are copies of one
 

@@ -28,6 +28,9 @@ struct Priced {
   double price;  // microseconds
 };
 
+// A plan of each walk, two that gather, and one that is folded. (plans.py has room for as many.)
+constexpr int kMostPlans = 12;
+
 // The walks that an input could take.
 class FittingWalks {
  public:
@@ -96,6 +99,7 @@ class FittingWalks {
 
   template <class WalkPlan>
   bool add() {
+    assert(count_ + 1 < kMostPlans);
     if (!WalkPlan::fits(in_) || !WalkPlan::make(in_, walks_[count_].plan)) return false;
     if (usual_ < 0 && WalkPlan::usual(in_)) usual_ = count_;
     ++count_;
@@ -160,7 +164,7 @@ class FittingWalks {
 
   const PlanInput& in_;
   int count_ = 0, usual_ = -1, folded_ = -1;
-  Priced walks_[11];  // as many as are added, and one that is folded
+  Priced walks_[kMostPlans];
 };
 
 inline FoldedPlan make_plan(const Groups& groups, int64_t bytes, int64_t address, Limits limits,

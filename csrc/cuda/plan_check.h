@@ -396,15 +396,15 @@ class PlanCheck {
     const Dims rows = by_step(groups_.reduced);
     const int64_t width = own.packed ? elements_ : 1;
     int64_t row_strides = 0, last = 0;
-    bool even = true;
+    bool consecutive = true;
     for (int d = 0; d < rows.count; ++d) {
       row_strides |= rows.dim[d].stride;
       last += (rows.dim[d].size - 1) * rows.dim[d].stride;
-      even &= d == 0 || rows.dim[d].step == rows.dim[d - 1].step * rows.dim[d - 1].size;
+      consecutive &= d == 0 || rows.dim[d].step == rows.dim[d - 1].step * rows.dim[d - 1].size;
     }
     require_grid();
     require_one_part();
-    require(even, "the indices of rows follow each other");
+    require(consecutive, "the indices of rows follow each other");
     require(1 <= dims.count && dims.count <= kGatherDims &&
                 (groups_.reduced.count <= 1 || !own.shared()),
             "at most six kept dims, and a reduced one of many elements");
@@ -420,6 +420,7 @@ class PlanCheck {
       require(std::has_single_bit(static_cast<uint32_t>(own.shares)) &&
                   own.shares <= std::min(walk_, kGatherShares) && lanes >= 1,
               "each thread has an element");
+      require(walk_ <= own.shares * kSharedGatherRows, "a thread numbers its rows in 16 bits");
       require(!own.tiled() && own.units == 1, "threads have a unit");
       require(width * (plan_.threads + 1) * 2 * std::max<int64_t>(4, bytes_) <= kStaticSharedBytes,
               "what threads found has room");

@@ -54,7 +54,7 @@ struct Tuning {
   int64_t row_loads = 8;                   // the same of other rows
   int64_t run_loads = 8;                   // the same of a lane of one of several runs
   int64_t realigned = 1;                   // 0: columns that are not aligned are taken one by one
-  int64_t gather_tiles = 1;      // 0: what is gathered goes by results alone, not by tiles
+  int64_t gather_tiles = 1;      // 0: short groups are gathered in the order of their results
   int64_t share_threads = 2048;  // per multiprocessor, that share groups that are gathered
   int64_t share_loads = 8;       // loads of a thread for which no others share them
   int64_t column_loads = 4;      // fewest loads of a thread worth sharing a column for

@@ -12,7 +12,7 @@ struct GatherPlan {
     const Groups& groups = in.groups;
     const Dims &kept = groups.kept, &reduced = groups.reduced;
     if (in.task != Task::kExtreme || kept.count < 1 || kept.count > kGatherDims ||
-        !has_even_indices(reduced))
+        !has_consecutive_indices(reduced))
       return false;
     if (in.walk > kGatherRows) {
       const int64_t shares = shares_of(in);
@@ -255,7 +255,7 @@ struct GatherPlan {
   static int64_t whole_warps(int64_t units) { return units > 32 ? units - units % 32 : units; }
 
   // Whether the indices of rows follow each other as rows do, in the order of indices.
-  static bool has_even_indices(const Dims& reduced) {
+  static bool has_consecutive_indices(const Dims& reduced) {
     const Dims dims = by_step(reduced);
     for (int d = 1; d < dims.count; ++d) {
       if (dims.dim[d].step != dims.dim[d - 1].step * dims.dim[d - 1].size) return false;
@@ -308,7 +308,6 @@ struct GatherByResultsPlan : GatherPlan {
 
   static bool make(const PlanInput& in, Plan& plan) {
     start(in, plan);
-    plan.gather.packed = in.bytes < 4 && has_packs(in);
     by_results(in, plan);
     return true;
   }
