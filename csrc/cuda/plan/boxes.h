@@ -211,8 +211,15 @@ struct BoxesPlan {
   // Lanes of a warp that read from the same bank of shared memory at a time.
   static double conflicts(const PlanInput& in, const Box& box) {
     const int64_t pitch = in.rows || box.columns * in.bytes <= 4 ? box.group_pitch : 0;
-    const int64_t slot = in.slot_bytes(), lanes = 128 / slot;
-    if (pitch == 0 || pitch % slot != 0) return 1;
+    const int64_t slot = in.slot_bytes(), lanes = kLineBytes / slot;
+    if (pitch == 0 || (pitch % slot != 0 && box.reading > 0)) return 1;
+    if (pitch % slot != 0) {
+      // Rows that begin nearly where all banks do once more share few of them.
+      const int64_t past = std::min(pitch % kLineBytes, kLineBytes - pitch % kLineBytes);
+      const int64_t banks = box.lanes * slot + (lanes / box.lanes - 1) * past;  // bytes of them
+      return static_cast<double>(kLineBytes) /
+             static_cast<double>(std::clamp(banks, slot, kLineBytes));
+    }
     const int64_t apart = std::gcd(pitch / slot, lanes);
     return static_cast<double>(std::max<int64_t>(1, apart / box.lanes));
   }
