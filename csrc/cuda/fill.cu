@@ -76,58 +76,50 @@ __global__ void __launch_bounds__(kThreads)
       [&](int64_t i, Key bits) { values[i] = element.value(bits); });
 }
 
-constexpr int kPacksAtOnce = 2;  // of a thread
-constexpr int kPackBlocks = 4;   // that shall find room in a multiprocessor
-
-// 16 bytes of values that lie side by side in two runs, of which the first has `left`.
+// 16 bytes of values from anywhere on; those past the end of the input are zeros.
 template <class Key>
-struct TwoRuns {
-  Anywhere<Key> first, second;  // both as if it had them all
-  int left;
-
-  __device__ Vector<Key> joined() const {
-    Vector<Key> vector = first.joined();
-    if (left >= Vector<Key>::kWidth) return vector;
-    const Vector<Key> behind = second.joined();
-#pragma unroll
-    for (int k = 0; k < Vector<Key>::kWidth; ++k)
-      vector.at[k] = k < left ? vector.at[k] : behind.at[k];
-    return vector;
-  }
-};
+__device__ Anywhere<Key> load_values(const Key* values, const char* end) {
+  const auto address = reinterpret_cast<uintptr_t>(values);
+  if (address % kLoadBytes == 0 && address + kLoadBytes <= reinterpret_cast<uintptr_t>(end))
+    return {*reinterpret_cast<const uint4*>(values), {}, 0};
+  return Anywhere<Key>::load(values, end);
+}
 
 // Values that lie side by side in runs, each of several times 16 bytes, 16 bytes to a thread, and
 // the indices beside them. `end` is that of the input.
 template <class Element, class Offsets, class Key = typename Element::Key>
-__global__ void __launch_bounds__(kThreads, kPackBlocks)
+__global__ void __launch_bounds__(kThreads)
     copy_packs(const Key* input, const char* end, Key* values, char* indices, int index_bytes,
                int64_t n, const __grid_constant__ Offsets offset, const Element element) {
   using Pack = Anywhere<Key>;
   constexpr int64_t kWidth = Vector<Key>::kWidth;
-  const int64_t packs = (n + kWidth - 1) / kWidth;
-  set_zeros_beside(indices, index_bytes, n, at_once(packs, kPacksAtOnce) * kThreads * kWidth);
+  set_zeros_beside(indices, index_bytes, n, kThreads * kWidth);
   const auto read = [&](int64_t number) {
-    const int64_t i = number * kWidth, left = offset.run(i);
-    TwoRuns<Key> runs{Pack::load(input + offset(i), end), {}, kWidth};
-    if (left >= std::min(kWidth, n - i)) return runs;
-    runs.left = static_cast<int>(left);
-    const int64_t next = offset(i + left);
-    if (next >= left) {
-      runs.second = Pack::load(input + next - left, end);
-      return runs;
-    }
-    // Before the second run there may be no memory.
-    Vector<Key> behind{};
-#pragma unroll
-    for (int k = 1; k < kWidth; ++k) {
-      if (k >= left && i + k < n) behind.at[k] = input[next + k - left];
-    }
-    memcpy(&runs.second.low, &behind, kLoadBytes);
-    return runs;
-  };
-  each<kPacksAtOnce>(packs, read, [&](int64_t number, const TwoRuns<Key>& runs) {
     const int64_t i = number * kWidth;
-    Vector<Key> vector = runs.joined();
+    if (offset.count <= 1) return load_values(input + i, end);
+    Pack pack = load_values(input + offset(i), end);
+    const int64_t left = offset.run(i);
+    if (left >= std::min(kWidth, n - i)) return pack;
+    // The rest is of the next run, before which there may be no memory.
+    const int64_t next = offset(i + left);
+    Vector<Key> both = pack.joined(), behind{};
+    if (next >= left) {
+      behind = load_values(input + next - left, end).joined();
+    } else {
+#pragma unroll
+      for (int k = 1; k < kWidth; ++k) {
+        if (k >= left && i + k < n) behind.at[k] = input[next + k - left];
+      }
+    }
+#pragma unroll
+    for (int k = 1; k < kWidth; ++k) both.at[k] = k < left ? both.at[k] : behind.at[k];
+    pack = {};
+    memcpy(&pack.low, &both, kLoadBytes);
+    return pack;
+  };
+  each<1>((n + kWidth - 1) / kWidth, read, [&](int64_t number, const Pack& pack) {
+    const int64_t i = number * kWidth;
+    Vector<Key> vector = pack.joined();
 #pragma unroll
     for (Key& bits : vector.at) bits = element.value(bits);
     if (i + kWidth <= n) {
@@ -229,9 +221,8 @@ void launch_fill(const Reduction& r, void* stream) {
       if (!packs)
         return launch_over(n, stream, copy_values<Element, Of>, input, values, indices,
                            r.index_bytes, n, offsets, element);
-      launch_over<kPacksAtOnce>(ceil_div(n, Vector<Key>::kWidth), stream, copy_packs<Element, Of>,
-                                input, end_of_input(r, dims), values, indices, r.index_bytes, n,
-                                offsets, element);
+      launch_over<1>(ceil_div(n, Vector<Key>::kWidth), stream, copy_packs<Element, Of>, input,
+                     end_of_input(r, dims), values, indices, r.index_bytes, n, offsets, element);
     };
     n >> 32 == 0 ? launch(Offsets<true>(dims)) : launch(Offsets<false>(dims));
   });
