@@ -229,8 +229,9 @@ def test_threads_and_parts(dtype, shape, threads, device, number_of_threads):
         check(holed, dim)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(
+    "dtype, threads", [(torch.float32, 1), (torch.float32, 2), (torch.float64, 2)], ids=str
+)
 def test_ten_million_elements(dtype, threads, device, number_of_threads):
     """Rounding does not add up, however many elements there are."""
     torch.set_num_threads(threads)
