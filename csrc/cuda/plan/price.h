@@ -171,6 +171,12 @@ inline double sectors_of(double count, double pitch, int64_t bytes) {
   return ((count - 1) * pitch + static_cast<double>(bytes + kSectorBytes / 2)) / count;
 }
 
+// Instructions for what is before and after the loads of a row that is not aligned, which is taken
+// element by element.
+inline double edges_of_row(const PlanInput& in) {
+  return of_bytes(price::kEdge, in.bytes) * static_cast<double>(in.elements_of_load());
+}
+
 // MB of loads in flight of a multiprocessor, of which `resident` blocks find room in it; `bytes` of
 // a thread.
 template <class Bytes>

@@ -116,14 +116,11 @@ struct RowsPlan {
               .in_flight = in_flight(in, plan, 4, 4 * kLoadBytes),
               .extra = 0.6};
     }
-    const double edges = runs_aligned(in) ? 0
-                                          : of_bytes(price::kEdge, in.bytes) *
-                                                static_cast<double>(in.elements_of_load());
     if (plan.rows.vector)
       return {.read = 1.04 * traffic.read,  // each round of loads waits for the last
               .sectors = traffic.bytes * (plan.rows.spaced ? 2 : 1) + runs * kSectorBytes,
               .instructions = of_bytes(price::kLoopedRow, in.bytes) * traffic.elements +
-                              edges * runs + overhead,
+                              (runs_aligned(in) ? 0 : edges_of_row(in)) * runs + overhead,
               .in_flight = in_flight(in, plan, resident, plan.rows.loads * kLoadBytes),
               .extra = 0.6,
               .share = plan.rows.lanes < 32 ? 1.15 : 1};  // as measured, of short rows

@@ -78,10 +78,7 @@ struct WholeRowsPlan {
         traffic.outputs * static_cast<double>(plan.whole_rows.lanes * plan.parts);
     const int lanes_log2 = std::bit_width(static_cast<unsigned>(plan.whole_rows.lanes));
     const double of_thread = 55 + 8 * lanes_log2 + (plan.whole_rows.vector ? 0 : 25);
-    // What is before and after the vectors is taken element by element.
-    const double edges = plan.whole_rows.vector ? 0
-                                                : of_bytes(price::kEdge, in.bytes) *
-                                                      static_cast<double>(in.elements_of_load());
+    const double edges = plan.whole_rows.vector ? 0 : edges_of_row(in);
     return {
         .read = traffic.read,
         .sectors = traffic.bytes + (plan.whole_rows.vector ? 0 : traffic.outputs * kSectorBytes),
