@@ -41,6 +41,30 @@ def test_values(end, dtype, device):
 
 
 @pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("dtype", (torch.float16, torch.bfloat16))
+@pytest.mark.parametrize("kind", ("special", "ties", "random"))
+def test_values_alone_of_16_bits(end, dtype, kind, device):
+    """Where the index is not wanted, either, the product may be that of the extreme element."""
+    operator = getattr(torch.ops.reduceops, f"scale_{end}").default
+    with_indices = getattr(torch.ops.reduceops, f"_scale_{end}_indices").default
+    small = torch.finfo(dtype).tiny
+    for n in (2, 3, 4, 7, 33, 300):
+        for x, dim in (
+            (data.make((40, n), dtype, kind), 1),
+            (data.make((n, 40), dtype, kind), 0),
+            (data.make((6, 8, n, 5), dtype, kind).permute(3, 0, 2, 1), 2),
+            (data.make((9, 2 * n + 1), dtype, kind)[:, 1::2], 1),
+        ):
+            x = x.to(device)
+            for scale in (2.0, -1.5, 0.7, 0.5, -0.05, small, 0.0, float("inf"), float("nan")):
+                found = operator(x, scale, dim, False)
+                expected, index = with_indices(x, scale, dim, False)
+                assert_same(found, expected, ANY_NAN, (n, x.stride(), scale))
+                products = (x * scale).gather(dim, index.unsqueeze(dim)).squeeze(dim)
+                assert_same(found, products, ANY_NAN, (n, x.stride(), scale))
+
+
+@pytest.mark.parametrize("end", ENDS)
 def test_gradients(end, device):
     x = torch.randperm(60, device=device).double().reshape(3, 4, 5).requires_grad_()
     scale = torch.tensor(-1.5, dtype=torch.float64, device=device, requires_grad=True)

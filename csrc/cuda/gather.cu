@@ -156,12 +156,16 @@ struct GatherPlace {
 };
 
 // What orders an element: a float as such, negated for a maximum; else its key.
+template <class Format>
+__device__ float ordered(Half<Format> element, int16_t bits) {
+  return Format::decode(bits) * (element.order.flip ? -1.0f : 1.0f);
+}
 template <class Element, class Key = typename Element::Key>
 __device__ auto ordered(Element element, Key bits) {
   if constexpr (kIsFloat<Element>) {
     return ordered_float(element, bits);
   } else if constexpr (kIsHalf<Element>) {
-    return Element::Format::decode(element.value(bits)) * (element.order.flip ? -1.0f : 1.0f);
+    return ordered(of_values(element), element.value(bits));
   } else {
     return element.key(bits);
   }
@@ -279,7 +283,7 @@ __device__ Key value_at(const GatherProblem& p, Element element, Key key, int64_
 }
 
 // The best of each output of some units, whose elements begin at places: of kRows elements, or of
-// any number.
+// any number. The constructor's last argument: whether indices are wanted.
 template <bool kPacked, int kUnits, int kRows, class Element>
 class Bests {
   using S = Slots<Element>;
@@ -288,7 +292,8 @@ class Bests {
  public:
   static constexpr int kWidth = kPacked ? S::kElements : 1;
 
-  __device__ Bests(const GatherProblem& p, Element element, Rows, const GatherPlace (&at)[kUnits])
+  __device__ Bests(const GatherProblem& p, Element element, Rows, const GatherPlace (&at)[kUnits],
+                   bool)
       : element_(element) {
     using Slot = std::conditional_t<kPacked, typename S::Slot, std::make_unsigned_t<Key>>;
     Slot slots[kRows][kUnits];
@@ -326,7 +331,7 @@ class Bests<kPacked, kUnits, kAnyRows, Element> {
   static constexpr int kWidth = sizeof(Slot) / sizeof(Key);
 
   __device__ Bests(const GatherProblem& p, Element element, Rows rows,
-                   const GatherPlace (&at)[kUnits])
+                   const GatherPlace (&at)[kUnits], bool)
       : element_(element) {
     constexpr int kAtOnce = kRowsAtOnce<Key, kUnits>;
     for (uint32_t row = 0; row < rows.count; row += kAtOnce) {
@@ -354,10 +359,10 @@ class Bests<kPacked, kUnits, kAnyRows, Element> {
   Winner<Element> bests_[kUnits][kWidth];
 };
 
-// Of packs of 16-bit types: a key above the row that it is of, in one integer, of which the
+// Of packs of 16-bit integers: a key above the row that it is of, in one integer, of which the
 // smallest is the best of any.
 template <int kUnits, class Element>
-  requires(sizeof(typename Element::Key) == 2)
+  requires(sizeof(typename Element::Key) == 2 && !kIsHalf<Element>)
 class Bests<true, kUnits, kAnyRows, Element> {
   using Key = typename Element::Key;
   static_assert(std::max(kGatherRows, kSharedGatherRows) < 1 << 16);
@@ -366,7 +371,7 @@ class Bests<true, kUnits, kAnyRows, Element> {
   static constexpr int kWidth = 2;
 
   __device__ Bests(const GatherProblem& p, Element element, Rows rows,
-                   const GatherPlace (&at)[kUnits])
+                   const GatherPlace (&at)[kUnits], bool)
       : p_(p), element_(element), rows_(rows), at_(at) {
 #pragma unroll
     for (auto& bests : bests_) bests[0] = bests[1] = std::numeric_limits<int32_t>::max();
@@ -410,6 +415,123 @@ class Bests<true, kUnits, kAnyRows, Element> {
   int32_t bests_[kUnits][kWidth];
 };
 
+// Of 16-bit floats, the two of a pack at once, or one. Which row the smallest is of is asked where
+// indices are wanted; else a value that does not follow from its order (a zero, a NaN) is looked
+// for once more.
+template <bool kPacked, int kUnits, class Element>
+  requires(kIsHalf<Element> && (kPacked || kUnits == 1))
+class Bests<kPacked, kUnits, kAnyRows, Element> {
+  using Key = typename Element::Key;
+  using Format = typename Element::Format;
+  using Slot = std::conditional_t<kPacked, uint32_t, uint16_t>;
+  static constexpr uint32_t kBoth = 0x10001;
+
+ public:
+  static constexpr int kWidth = kPacked ? 2 : 1;
+
+  __device__ Bests(const GatherProblem& p, Element element, Rows rows,
+                   const GatherPlace (&at)[kUnits], bool indices)
+      : p_(p), element_(element), rows_(rows), at_(at), indices_(indices) {
+    constexpr int kAtOnce = kRowsAtOnce<Key, kUnits>, kCompared = 2;
+    for (uint32_t row = 0; row < rows.count; row += kAtOnce) {
+      // Past the end there is the last row again, which changes nothing.
+      Slot slots[kAtOnce][kUnits];
+      load_rows<Key, kCompared>(p, rows, row, at, slots);
+#pragma unroll
+      for (int r = 0; r < kAtOnce; r += kCompared) {
+        if (r > 0 && row + r >= rows.count) break;
+        Slot compared[kCompared][kUnits];
+#pragma unroll
+        for (int c = 0; c < kCompared; ++c) {
+#pragma unroll
+          for (int i = 0; i < kUnits; ++i) compared[c][i] = slots[r + c][i];
+        }
+        if (r > 0) {
+          take<false>(compared, row + r);
+        } else {
+          row > 0 ? take<false>(compared, row) : take<true>(compared, row);
+        }
+      }
+    }
+  }
+  __device__ uint32_t position(int unit, int e) const { return half_of(found_, unit, e) & 0xffff; }
+  __device__ Key key(int unit, int e) const {
+    return key_of_ordered(element_, static_cast<Key>(half_of(best_, unit, e)));
+  }
+  __device__ Key value(int unit, int e) const {
+    const auto best = static_cast<Key>(half_of(best_, unit, e));
+    if (!is_ambiguous<Element>(best))
+      return of_values(element_).value(static_cast<Key>(best ^ (element_.order.flip & kSign)));
+    const auto* input = reinterpret_cast<const Key*>(p_.input) + (at_[unit].from + e);
+    const bool is_zero = (best & ~kSign) == 0;
+    uint32_t row = indices_ ? position(unit, e) : 0;
+    REDUCEOPS_ROLLED
+    for (; row + 1 < rows_.count; ++row) {
+      const float here = Format::decode(element_.value(input[rows_.from(p_, row)]));
+      if (is_zero ? here == 0 : here != here) break;
+    }
+    return element_.value(input[rows_.from(p_, row)]);
+  }
+
+ private:
+  static constexpr Key kSign = std::numeric_limits<Key>::min();
+
+  template <class Pairs>
+  static __device__ uint32_t half_of(const Pairs& pairs, int unit, int e) {
+    return pairs[unit] >> (16 * e);
+  }
+  static __device__ uint32_t choose(uint32_t mask, uint32_t a, uint32_t b) {
+    return (mask & a) | (~mask & b);
+  }
+  static __device__ uint32_t equal(uint32_t a, uint32_t b) { return equal_halves(Format(), a, b); }
+
+  // Some rows, of which number `row` is the first.
+  template <bool kFirst, int kSome>
+  __device__ void take(const Slot (&slots)[kSome][kUnits], uint32_t row) {
+    uint32_t x[kSome][kUnits];
+#pragma unroll
+    for (int r = 0; r < kSome; ++r) {
+#pragma unroll
+      for (int i = 0; i < kUnits; ++i) x[r][i] = slots[r][i];
+      scale_pairs(element_, x[r]);
+    }
+#pragma unroll
+    for (int i = 0; i < kUnits; ++i) {
+      uint32_t pairs[kSome];
+#pragma unroll
+      for (int r = 0; r < kSome; ++r) pairs[r] = ordered_pair(of_values(element_), x[r][i]);
+      uint32_t smallest = pairs[0];
+      if constexpr (!kFirst) smallest = smaller_pair<Element>(best_[i], smallest);
+#pragma unroll
+      for (int r = 1; r < kSome; ++r) smallest = smaller_pair<Element>(smallest, pairs[r]);
+      if (indices_) find<kFirst>(pairs, smallest, row, best_[i], found_[i]);
+      best_[i] = smallest;
+    }
+  }
+  // The rows of the first that are equal to the smallest, where those before are not.
+  template <bool kFirst, int kSome>
+  static __device__ void find(const uint32_t (&pairs)[kSome], uint32_t smallest, uint32_t row,
+                              uint32_t best, uint32_t& found) {
+    const bool is_number = equal(smallest, smallest) == ~0u;
+    const auto is_it = [&](uint32_t pair) {
+      const uint32_t same = equal(pair, smallest);
+      return is_number ? same : same | ~equal(pair, pair);  // NaN is only where the smallest is
+    };
+    uint32_t first = (kSome - 1) * kBoth;
+#pragma unroll
+    for (int r = kSome - 2; r >= 0; --r) first = choose(is_it(pairs[r]), r * kBoth, first);
+    first += row * kBoth;
+    found = kFirst ? first : choose(is_it(best), found, first);
+  }
+
+  const GatherProblem& p_;
+  const Element element_;
+  const Rows rows_;
+  const GatherPlace (&at_)[kUnits];
+  const bool indices_;
+  uint32_t best_[kUnits], found_[kUnits] = {};  // rows
+};
+
 // Of packs of bytes, which are compared two at once.
 template <int kUnits, class Element>
   requires(sizeof(typename Element::Key) == 1)
@@ -421,7 +543,7 @@ class Bests<true, kUnits, kAnyRows, Element> {
   static constexpr int kWidth = S::kElements;
 
   __device__ Bests(const GatherProblem& p, Element element, Rows rows,
-                   const GatherPlace (&at)[kUnits])
+                   const GatherPlace (&at)[kUnits], bool)
       : p_(p), element_(element), rows_(rows), at_(at) {
     constexpr int kAtOnce = kRowsAtOnce<Key, kUnits>, kCompared = std::min(kAtOnce, 4);
     for (uint32_t row = 0; row < rows.count; row += kAtOnce) {
@@ -467,7 +589,8 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
   for (int i = 0; i < kUnits; ++i)
     at[i].add(p, std::min<uint32_t>(first + i * kThreads, p.units - 1));
-  const Of bests(p, element, {p.rows, p.row_stride, p.even_rows}, at);
+  const bool indices = p.out.indices || p.out.pairs.words;
+  const Of bests(p, element, {p.rows, p.row_stride, p.even_rows}, at, indices);
 #pragma unroll
   for (int i = 0; i < kUnits; ++i) {
     if (first + i * kThreads >= p.units) continue;
@@ -615,8 +738,9 @@ __global__ void __launch_bounds__(kThreads, tile_blocks<kPacked, typename Elemen
     at[i].from = tile.from[std::min(inner, p.inner_side - 1)] + tile.from[p.inner_side + cross];
     slots[i] = inner * kWidth * p.pitch + cross;
   }
-  const Of bests(p, element, {p.rows, p.row_stride, p.even_rows}, at);
-  if (p.out.indices || p.out.pairs.words) {
+  const bool indices = p.out.indices || p.out.pairs.words;
+  const Of bests(p, element, {p.rows, p.row_stride, p.even_rows}, at, indices);
+  if (indices) {
 #pragma unroll
     for (int i = 0; i < kUnits; ++i) {
 #pragma unroll
@@ -655,7 +779,7 @@ __global__ void __launch_bounds__(kSharedGatherThreads,
   at[0].add(p, std::min(first + (threadIdx.x & (lanes - 1)), p.units - 1));
   at[0].from += share * p.row_stride;
   const Rows rows{((p.rows - share - 1) >> shares_log2) + 1, p.row_stride << shares_log2, true};
-  const Of bests(p, element, rows, at);
+  const Of bests(p, element, rows, at, true);
 #pragma unroll
   for (uint32_t e = 0; e < kWidth; ++e)
     states[e * pitch + threadIdx.x] = {bests.key(0, e),

@@ -41,8 +41,24 @@ __device__ uint32_t min_or_nan_of_halves(uint32_t a, uint32_t b) {
   }
   return smaller;
 }
+// All bits of the halves that are equal numbers; or that are, or of which one is NaN.
+__device__ inline uint32_t equal_halves(Float16, uint32_t a, uint32_t b) {
+  return __heq2_mask(bits_as<__half2>(a), bits_as<__half2>(b));
+}
+__device__ inline uint32_t equal_halves(BFloat16, uint32_t a, uint32_t b) {
+  return __heq2_mask(bits_as<__nv_bfloat162>(a), bits_as<__nv_bfloat162>(b));
+}
 #else
 uint32_t signs_of_halves(uint32_t x);
+template <class Format>
+uint32_t equal_halves(Format, uint32_t a, uint32_t b) {
+  uint32_t equal = 0;
+  for (int shift = 0; shift < 32; shift += 16) {
+    const float x = Format::decode(static_cast<int16_t>(a >> shift));
+    if (x == Format::decode(static_cast<int16_t>(b >> shift))) equal |= 0xffffu << shift;
+  }
+  return equal;
+}
 template <uint32_t kBytes>
 uint32_t signs_of_bytes(uint32_t x) {
   uint32_t signs = 0;
@@ -57,19 +73,24 @@ template <class Format>
 uint32_t min_or_nan_of_halves(uint32_t a, uint32_t b);
 #endif
 
-// A 16-bit float whose format is known.
+// A 16-bit float whose format is known. Its value is itself; or its product with a scale, whose
+// order is that of the elements then.
 template <class F>
 struct Half {
   using Format = F;
   using Key = int16_t;
   Order<Key> order;
-  __device__ Key value(Key bits) const { return bits; }
+  float scale = 1;
+  bool as_it_is = true;
+  __device__ Key value(Key bits) const {
+    return as_it_is ? bits : F::encode(F::decode(bits) * scale);
+  }
   __device__ Key key(Key bits) const { return key_of<true>(bits, order); }
   __device__ bool value_of_key(Key key, Key& value) const {
     int32_t bits;  // in the width of a register, which has the sign at its top
     const Order<int32_t> wide{order.flip, order.bias, order.floor};
     const bool known = bits_of<true>(static_cast<int32_t>(key), wide, bits);
-    value = static_cast<Key>(bits | (bits >> 16 & 0x8000));
+    value = this->value(static_cast<Key>(bits | (bits >> 16 & 0x8000)));
     return known;
   }
 };
@@ -115,8 +136,23 @@ template <class Format>
 __device__ bool has_own_bits(Product<Format> element) {
   return element.as_it_is;
 }
+template <class Format>
+__device__ bool has_own_bits(Half<Format> element) {
+  return element.as_it_is;
+}
 
-// visit_device_element for walks over the input alone.
+// Whether products have the order of what is multiplied, or the reverse, and those of numbers that
+// are not zero are not zero either. (They may be equal where what is multiplied is not.)
+template <class Format, class Key = typename Format::Key>
+bool keeps_order(Scaled<Format> element, Key infinity) {
+  const auto magnitude = [&](Key bits) {
+    return element.value(bits) & std::numeric_limits<Key>::max();
+  };
+  return magnitude(0) == 0 && magnitude(1) > 0 && magnitude(infinity) == infinity;
+}
+
+// visit_device_element for walks over the input alone. Where only values are wanted of products of
+// 16 bits, and these keep the order, they are made of the elements that are chosen.
 template <class F>
 void visit_input_element(const Reduction& r, F&& f) {
   visit_device_element(r, [&]<class Element>(Element element) {
@@ -126,6 +162,14 @@ void visit_input_element(const Reduction& r, F&& f) {
       f(Product<Format>{element, false});
     } else if constexpr (sizeof(Key) >= 4 && std::is_same_v<Element, Plain<Key, true>>) {
       f(Product<Format>{{element.order, 1}, true});
+    } else if constexpr (sizeof(Key) == 2 && !kIsPlain<Element>) {
+      using Chosen = Half<typename Element::Format>;
+      const bool largest = r.largest != (element.scale < 0);
+      if (!r.indices && keeps_order(element, static_cast<Key>(r.dtype->max_magnitude))) {
+        f(Chosen{order_of<Key>(*r.dtype, largest), element.scale, false});
+      } else {
+        f(element);
+      }
     } else {
       f(element);
     }
