@@ -15,10 +15,11 @@ struct Reduction {
   double scale;
   bool softmax;  // the values are probabilities: 1 / sum(exp(x - max)), the sum over each group
   const void* input;
-  const void* mask;  // bools: whether an element takes part; null where all do
-  void* indices;     // null where only values are wanted
-  int index_bytes;   // 1, 2 (unsigned), 4 or 8
-  void* values;      // null where only indices are wanted
+  const void* mask;          // bools: whether an element takes part; null where all do
+  void* indices;             // null where only values are wanted
+  int index_bytes;           // 1, 2 (unsigned), 4 or 8
+  void* values;              // null where only indices are wanted
+  bool value_alone = false;  // whether no index is wanted, nor stored in a pair
   int32_t device_index;
   Groups groups;  // outputs > 0 and extent > 0
 };

@@ -44,10 +44,10 @@ def test_values(end, dtype, device):
 @pytest.mark.parametrize("dtype", (torch.float16, torch.bfloat16))
 @pytest.mark.parametrize("kind", ("special", "ties", "random"))
 def test_values_alone_of_16_bits(end, dtype, kind, device):
-    """Where the index is not wanted, either, the product may be that of the extreme element."""
+    """Where no index is wanted, the product may be that of the extreme element."""
     operator = getattr(torch.ops.reduceops, f"scale_{end}").default
     with_indices = getattr(torch.ops.reduceops, f"_scale_{end}_indices").default
-    small = torch.finfo(dtype).tiny
+    small, inf, nan = torch.finfo(dtype).tiny, float("inf"), float("nan")
     for n in (2, 3, 4, 7, 33, 300):
         for x, dim in (
             (data.make((40, n), dtype, kind), 1),
@@ -56,7 +56,7 @@ def test_values_alone_of_16_bits(end, dtype, kind, device):
             (data.make((9, 2 * n + 1), dtype, kind)[:, 1::2], 1),
         ):
             x = x.to(device)
-            for scale in (2.0, -1.5, 0.7, 0.5, -0.05, small, 0.0, float("inf"), float("nan")):
+            for scale in (2.0, -1.5, 0.7, 0.5, -0.5, 0.500001, 1e30, small, 0.0, inf, nan):
                 found = operator(x, scale, dim, False)
                 expected, index = with_indices(x, scale, dim, False)
                 assert_same(found, expected, ANY_NAN, (n, x.stride(), scale))

@@ -97,6 +97,22 @@ def test_pairs(dtype, device):
             assert_same(result, expected, context=(kind, split, dim, keepdim, largest, start))
 
 
+@pytest.mark.parametrize("dtype", (torch.float16, torch.bfloat16), ids=str)
+def test_pairs_of_products(dtype, device):
+    """Products tie where elements do not: those that overflow, and those that round to one."""
+    x = data.make((11, 40), dtype, "random")
+    x[:2] = torch.tensor([[-60000.0], [-65504.0]]) if dtype == torch.float16 else -3.3e38
+    x[2:4] = torch.tensor([[1.9921875], [1.984375]])
+    x = x.to(device)
+    for of, scale, largest, dim in itertools.product(
+        (x, x[2:], x[2:4]), (2.0, 1.1, -1.1, 0.5), (False, True), (0, 1)
+    ):
+        words = gathered(cut(of, dim, [of.size(dim)]), dim, largest, scale=scale)
+        result = _ops._unpack(words, of, [dim], largest, False)
+        expected = REFERENCES["max" if largest else "min"](of * scale, dim, False)
+        assert_same(result, expected, context=(scale, largest, dim))
+
+
 @pytest.mark.parametrize("dtype", data.DTYPES, ids=str)
 def test_pairs_of_masked_elements(dtype, device):
     """Groups of which no shard has an element, or only some; a mask of one row for all."""

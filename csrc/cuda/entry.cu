@@ -278,6 +278,7 @@ void launch_steps(Reduction& r, const Steps& steps, void* stream) {
 void run(Reduction& r) {
   const DeviceGuard guard(r.device_index);
   const int64_t stores = (r.indices != nullptr) + (r.values != nullptr);
+  r.value_alone = !r.indices;
   launch_steps(r, steps_of(r, stores), current_stream(r.device_index));
 }
 

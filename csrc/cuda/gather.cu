@@ -283,7 +283,7 @@ __device__ Key value_at(const GatherProblem& p, Element element, Key key, int64_
 }
 
 // The best of each output of some units, whose elements begin at places: of kRows elements, or of
-// any number. The constructor's last argument: whether indices are wanted.
+// any number. The constructor's last argument: whether positions are asked for.
 template <bool kPacked, int kUnits, int kRows, class Element>
 class Bests {
   using S = Slots<Element>;
@@ -372,21 +372,19 @@ class Bests<true, kUnits, kAnyRows, Element> {
 
   __device__ Bests(const GatherProblem& p, Element element, Rows rows,
                    const GatherPlace (&at)[kUnits], bool)
-      : p_(p), element_(element), rows_(rows), at_(at) {
+      : element_(element) {
 #pragma unroll
     for (auto& bests : bests_) bests[0] = bests[1] = std::numeric_limits<int32_t>::max();
     constexpr int kAtOnce = kRowsAtOnce<Key, kUnits>;
     for (uint32_t row = 0; row < rows.count; row += kAtOnce) {
-      uint32_t words[kAtOnce][kUnits] = {};
+      uint32_t words[kAtOnce][kUnits];
       load_rows<Key>(p, rows, row, at, words);
-#pragma unroll
-      for (auto& of_row : words) scale_pairs(element, of_row);
 #pragma unroll
       for (int r = 0; r < kAtOnce; ++r) {
         if (r > 0 && row + r >= rows.count) break;
 #pragma unroll
         for (int i = 0; i < kUnits; ++i) {
-          const uint32_t keys = pair_of_keys(of_values(element), words[r][i]);
+          const uint32_t keys = pair_of_keys(element, words[r][i]);
           take(bests_[i][0], __byte_perm(keys, row + r, 0x1054));
           take(bests_[i][1], __byte_perm(keys, row + r, 0x3254));
         }
@@ -397,9 +395,7 @@ class Bests<true, kUnits, kAnyRows, Element> {
   __device__ Key key(int unit, int e) const { return static_cast<Key>(bests_[unit][e] >> 16); }
   __device__ Key value(int unit, int e) const {
     Key value;
-    if (!of_values(element_).value_of_key(key(unit, e), value))
-      value = element_.value(reinterpret_cast<const Key*>(
-          p_.input)[at_[unit].from + e + rows_.from(p_, position(unit, e))]);
+    element_.value_of_key(key(unit, e), value);
     return value;
   }
 
@@ -408,16 +404,13 @@ class Bests<true, kUnits, kAnyRows, Element> {
     best = std::min(best, static_cast<int32_t>(other));
   }
 
-  const GatherProblem& p_;
   const Element element_;
-  const Rows rows_;
-  const GatherPlace (&at_)[kUnits];
   int32_t bests_[kUnits][kWidth];
 };
 
-// Of 16-bit floats, the two of a pack at once, or one. Which row the smallest is of is asked where
-// indices are wanted; else a value that does not follow from its order (a zero, a NaN) is looked
-// for once more.
+// Of 16-bit floats, the two of a pack at once, or one. Which row the smallest is of is found
+// where positions are asked for; else a value that does not follow from its order (a zero, a NaN)
+// is looked for in the end.
 template <bool kPacked, int kUnits, class Element>
   requires(kIsHalf<Element> && (kPacked || kUnits == 1))
 class Bests<kPacked, kUnits, kAnyRows, Element> {
@@ -430,8 +423,8 @@ class Bests<kPacked, kUnits, kAnyRows, Element> {
   static constexpr int kWidth = kPacked ? 2 : 1;
 
   __device__ Bests(const GatherProblem& p, Element element, Rows rows,
-                   const GatherPlace (&at)[kUnits], bool indices)
-      : p_(p), element_(element), rows_(rows), at_(at), indices_(indices) {
+                   const GatherPlace (&at)[kUnits], bool positions)
+      : p_(p), element_(element), rows_(rows), at_(at), positions_(positions) {
     constexpr int kAtOnce = kRowsAtOnce<Key, kUnits>, kCompared = 2;
     for (uint32_t row = 0; row < rows.count; row += kAtOnce) {
       // Past the end there is the last row again, which changes nothing.
@@ -454,7 +447,10 @@ class Bests<kPacked, kUnits, kAnyRows, Element> {
       }
     }
   }
-  __device__ uint32_t position(int unit, int e) const { return half_of(found_, unit, e) & 0xffff; }
+  // Should somebody have written to the last row while it was read twice, it is that one.
+  __device__ uint32_t position(int unit, int e) const {
+    return std::min(half_of(found_, unit, e) & 0xffff, rows_.count - 1);
+  }
   __device__ Key key(int unit, int e) const {
     return key_of_ordered(element_, static_cast<Key>(half_of(best_, unit, e)));
   }
@@ -462,20 +458,27 @@ class Bests<kPacked, kUnits, kAnyRows, Element> {
     const auto best = static_cast<Key>(half_of(best_, unit, e));
     if (!is_ambiguous<Element>(best))
       return of_values(element_).value(static_cast<Key>(best ^ (element_.order.flip & kSign)));
-    const auto* input = reinterpret_cast<const Key*>(p_.input) + (at_[unit].from + e);
-    const bool is_zero = (best & ~kSign) == 0;
-    uint32_t row = indices_ ? position(unit, e) : 0;
-    REDUCEOPS_ROLLED
-    for (; row + 1 < rows_.count; ++row) {
-      const float here = Format::decode(element_.value(input[rows_.from(p_, row)]));
-      if (is_zero ? here == 0 : here != here) break;
-    }
-    return element_.value(input[rows_.from(p_, row)]);
+    return element_.value(
+        bits(unit, e, positions_ ? position(unit, e) : first_like(best, unit, e)));
   }
 
  private:
   static constexpr Key kSign = std::numeric_limits<Key>::min();
 
+  __device__ Key bits(int unit, int e, uint32_t row) const {
+    return reinterpret_cast<const Key*>(p_.input)[at_[unit].from + e + rows_.from(p_, row)];
+  }
+  // The first row that has a zero, or a NaN, as `best` is.
+  __device__ uint32_t first_like(Key best, int unit, int e) const {
+    const bool is_zero = (best & ~kSign) == 0;
+    uint32_t row = 0;
+    REDUCEOPS_ROLLED
+    for (; row + 1 < rows_.count; ++row) {
+      const float here = Format::decode(element_.value(bits(unit, e, row)));
+      if (is_zero ? here == 0 : here != here) break;
+    }
+    return row;
+  }
   template <class Pairs>
   static __device__ uint32_t half_of(const Pairs& pairs, int unit, int e) {
     return pairs[unit] >> (16 * e);
@@ -504,7 +507,7 @@ class Bests<kPacked, kUnits, kAnyRows, Element> {
       if constexpr (!kFirst) smallest = smaller_pair<Element>(best_[i], smallest);
 #pragma unroll
       for (int r = 1; r < kSome; ++r) smallest = smaller_pair<Element>(smallest, pairs[r]);
-      if (indices_) find<kFirst>(pairs, smallest, row, best_[i], found_[i]);
+      if (positions_) find<kFirst>(pairs, smallest, row, best_[i], found_[i]);
       best_[i] = smallest;
     }
   }
@@ -528,7 +531,7 @@ class Bests<kPacked, kUnits, kAnyRows, Element> {
   const Element element_;
   const Rows rows_;
   const GatherPlace (&at_)[kUnits];
-  const bool indices_;
+  const bool positions_;
   uint32_t best_[kUnits], found_[kUnits] = {};  // rows
 };
 
@@ -563,7 +566,10 @@ class Bests<true, kUnits, kAnyRows, Element> {
     }
     tracker_.finish();
   }
-  __device__ uint32_t position(int unit, int e) const { return tracker_.turn(unit, e); }
+  // Should somebody have written to the last row while it was read twice, it is that one.
+  __device__ uint32_t position(int unit, int e) const {
+    return std::min(tracker_.turn(unit, e), rows_.count - 1);
+  }
   __device__ Key key(int unit, int e) const { return tracker_.key(element_, unit, e); }
   __device__ Key value(int unit, int e) const {
     return value_at(p_, element_, key(unit, e),

@@ -41,7 +41,7 @@ __device__ uint32_t min_or_nan_of_halves(uint32_t a, uint32_t b) {
   }
   return smaller;
 }
-// All bits of the halves that are equal numbers; or that are, or of which one is NaN.
+// All bits of the halves that are equal numbers.
 __device__ inline uint32_t equal_halves(Float16, uint32_t a, uint32_t b) {
   return __heq2_mask(bits_as<__half2>(a), bits_as<__half2>(b));
 }
@@ -95,7 +95,7 @@ struct Half {
   }
 };
 
-// Whether an element's value is its bits.
+// Whether an element's value is its bits, or may be.
 template <class Element>
 constexpr bool kIsPlain = true;
 template <class Format>
@@ -165,7 +165,7 @@ void visit_input_element(const Reduction& r, F&& f) {
     } else if constexpr (sizeof(Key) == 2 && !kIsPlain<Element>) {
       using Chosen = Half<typename Element::Format>;
       const bool largest = r.largest != (element.scale < 0);
-      if (!r.indices && keeps_order(element, static_cast<Key>(r.dtype->max_magnitude))) {
+      if (r.value_alone && keeps_order(element, static_cast<Key>(r.dtype->max_magnitude))) {
         f(Chosen{order_of<Key>(*r.dtype, largest), element.scale, false});
       } else {
         f(element);

@@ -283,7 +283,7 @@ void run(const Case& c) {
   r.dtype = &c.dtype;
   r.largest = c.largest;
   r.scaled = c.scaled;
-  // By the first, products have the order of elements; by the second, small ones vanish.
+  // By the first, products have the reverse order of elements; by the second, small ones vanish.
   r.scale = random_bits() % 3 ? -1.5 : 0.25;
   r.input = memory.get() + c.offset * bytes;
   r.softmax = c.softmax;
@@ -342,6 +342,7 @@ void run(const Case& c) {
   std::vector<char> values(results * bytes);
   r.indices = c.indices ? indices.data() : nullptr;
   r.values = c.values ? values.data() : nullptr;
+  r.value_alone = once.value_alone = !c.indices;
   repeated += steps.repeats && !steps.packed;
   repeated_packed += steps.packed;
   once.index_bytes = r.index_bytes;
@@ -359,7 +360,7 @@ void run(const Case& c) {
                         !r.mask && stores_pairs(plan.walk) && r.groups.copies == 1;
   if (in_pairs) {
     problem.out.pairs = pairs;
-    problem.out.indices = nullptr;
+    once.indices = walked.indices = problem.out.indices = nullptr;
   }
   constexpr decltype(&launch_rows) kLaunch[] = {
       launch_rows,          launch_columns, launch_boxes, launch_bulk_columns, launch_whole_rows,
