@@ -316,6 +316,9 @@ class Bests {
   Winner<Element> bests_[kUnits][kWidth];
 };
 
+// The number of a row that a thread has finds room in 16 bits.
+static_assert(std::max(kGatherRows, kSharedGatherRows) < 1 << 16);
+
 // Loads of a unit at once, where there are any number: as many as find room in registers beside
 // places.
 template <class Key, int kUnits>
@@ -365,7 +368,6 @@ template <int kUnits, class Element>
   requires(sizeof(typename Element::Key) == 2 && !kIsHalf<Element>)
 class Bests<true, kUnits, kAnyRows, Element> {
   using Key = typename Element::Key;
-  static_assert(std::max(kGatherRows, kSharedGatherRows) < 1 << 16);
 
  public:
   static constexpr int kWidth = 2;

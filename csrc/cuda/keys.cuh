@@ -51,14 +51,7 @@ __device__ inline uint32_t equal_halves(BFloat16, uint32_t a, uint32_t b) {
 #else
 uint32_t signs_of_halves(uint32_t x);
 template <class Format>
-uint32_t equal_halves(Format, uint32_t a, uint32_t b) {
-  uint32_t equal = 0;
-  for (int shift = 0; shift < 32; shift += 16) {
-    const float x = Format::decode(static_cast<int16_t>(a >> shift));
-    if (x == Format::decode(static_cast<int16_t>(b >> shift))) equal |= 0xffffu << shift;
-  }
-  return equal;
-}
+uint32_t equal_halves(Format, uint32_t a, uint32_t b);
 template <uint32_t kBytes>
 uint32_t signs_of_bytes(uint32_t x) {
   uint32_t signs = 0;

@@ -39,6 +39,14 @@ uint32_t min_or_nan_of_halves(uint32_t a, uint32_t b) {
 template uint32_t min_or_nan_of_halves<Float16>(uint32_t, uint32_t);
 template uint32_t min_or_nan_of_halves<BFloat16>(uint32_t, uint32_t);
 
+template <class Format>
+uint32_t equal_halves(Format, uint32_t a, uint32_t b) {
+  return of_halves<int16_t>(
+      a, b, [](int16_t x, int16_t y) { return Format::decode(x) == Format::decode(y) ? -1 : 0; });
+}
+template uint32_t equal_halves(Float16, uint32_t, uint32_t);
+template uint32_t equal_halves(BFloat16, uint32_t, uint32_t);
+
 void init_barrier(uint32_t barrier, int count) {
   const auto threads = static_cast<uint16_t>(count);
   Barrier::at(barrier) = {threads, threads, 0, 0};
