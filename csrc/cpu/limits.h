@@ -35,6 +35,7 @@ constexpr int64_t kPartBytes = kCacheBytes / 4;
 constexpr int64_t kFarBytes = 32 << 20;         // too much for the caches of all cores
 constexpr int64_t kCopyBytes = 64;              // a vector's, at most
 constexpr int64_t kLostBytes = 2 * kCopyBytes;  // from here on, a gap has lines of its own
+constexpr int64_t kPageBytes = 4096;
 constexpr int64_t kSpanBytes = 16;  // of each column that is copied with the gap behind it, at most
 constexpr int64_t kGapWalk = 4;     // rows for each lane of a column and its gap
 constexpr int64_t kSquareBytes = 16;          // of each of as many rows, which are transposed

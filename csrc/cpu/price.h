@@ -53,7 +53,6 @@ constexpr double kRun = 35;                                       // reduced by 
 constexpr double kCopiedRun = 3.4, kCopiedLine = 1;
 constexpr double kStepped = 0.1, kNear = 0.35, kFar = 0.6;  // elements, by their distance
 constexpr double kPage = 0.5;  // of each of them that is in a page of its own
-constexpr int64_t kPageBytes = 4096;
 constexpr double kAcross = 1;  // elements of rows whose lines are gone before the next row is read
 constexpr int64_t kLinesKept = 512;  // so many, or adjacent ones (kLostBytes)
 constexpr double kGathered = 0.3, kGatheredRow = 4, kGatheredLine = 4, kGatheredRun = 1,

@@ -76,9 +76,22 @@ struct RowKernel : Lanes<Element> {
     return i;
   }
 
+  // How far ahead of short rows others are asked for: whole rows, where there are gaps between them
+  // of which hardware makes no stream.
+  struct Ahead {
+    int64_t bytes;
+    bool of_rows;
+  };
+  static Ahead ahead_of(const Key* const* row, int count, int64_t n) {
+    constexpr int64_t kSize = sizeof(Key);
+    const int64_t pitch = count > 1 ? (row[1] - row[0]) * kSize : 0;
+    if (pitch <= n * kSize || pitch < kCopyBytes || pitch >= kPageBytes) return {kAhead, false};
+    return {ceil_div(kAhead, pitch) * pitch, true};
+  }
+
   // The lanes of a row of up to kShort elements, of which kLanes are read at least. Where a NaN is
   // among them `sum` has become one.
-  REDUCEOPS_INLINE Partial reduce_short(const Key* p, int64_t n, V& sum) const {
+  REDUCEOPS_INLINE Partial reduce_short(const Key* p, int64_t n, Ahead ahead, V& sum) const {
     const Index numbers = lane_numbers();
     Partial row;
     if (n < kLanes) {
@@ -87,11 +100,12 @@ struct RowKernel : Lanes<Element> {
     } else {
       row = {this->load(p), numbers};
     }
-    prefetch<kIntoL2>(p, kAhead);
+    prefetch<kIntoL2>(p, ahead.bytes);
+    if (ahead.of_rows) prefetch<kIntoL2>(p + n - 1, ahead.bytes);
     V elements = row.best;
     const auto take = [&](int64_t i, Index positions) REDUCEOPS_INLINED {
       const V v = this->load(p + i);
-      prefetch<kIntoL2>(p + i, kAhead);
+      prefetch<kIntoL2>(p + i, ahead.bytes);
       row.at = v >= row.best ? row.at : positions;
       row.best = smaller(v, row.best);
       if constexpr (kFloats) elements += v;
@@ -299,9 +313,10 @@ struct RowKernel : Lanes<Element> {
     }
     int64_t nans[kLanes];
     bool any_nan = false;
+    const Ahead ahead = ahead_of(row, count, n);
     V sum{};
     const Partial best = transposed(count, [&](int i) REDUCEOPS_INLINED {
-      if constexpr (!kLong) return reduce_short(row[i], n, sum);
+      if constexpr (!kLong) return reduce_short(row[i], n, ahead, sum);
       Partial partial;
       nans[i] = reduce_long(row[i], n, partial);
       any_nan |= kFloats && nans[i] < n;

@@ -102,7 +102,7 @@ REDUCEOPS_NOINLINE void copy_run(Key* to, const Key* from, int64_t n, int64_t st
   // Elements further on, not what lies between: of some lines, for hardware prefetches no further
   // than a page. Where each is in a page of its own, looking up those behind the run would cost
   // more than is gained.
-  constexpr int64_t kAheadElements = 24, kAheadBytes = 2560, kPageBytes = 4096;
+  constexpr int64_t kAheadElements = 24, kAheadBytes = 2560;
   const int64_t apart = stride * static_cast<int64_t>(sizeof(Key));
   if (apart < 32 || apart >= kPageBytes) return copy(stride);
   const int64_t ahead = std::max(kAheadElements, ceil_div(kAheadBytes, apart)) * apart;
