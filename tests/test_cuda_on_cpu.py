@@ -12,7 +12,7 @@ from customops.plans import Walk
 ROOT = Path(__file__).parent.parent
 CASES, SEED = os.environ.get("REDUCEOPS_TEST_EXAMPLES", "400"), "1"
 MASKED = ("", "_columns", "_columns_apart", "_columns_realigned", "_columns_words", "_whole_rows")
-FLAGS = ["-std=c++20", "-O0", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover"]
+FLAGS = ["-std=c++20", "-O0", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover"]
 # The kernels rely on wrapping around, as a GPU does.
 FLAGS += ["-fno-sanitize=shift,signed-integer-overflow", "-Wno-unknown-pragmas"]
 

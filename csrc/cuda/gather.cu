@@ -45,9 +45,10 @@ struct GatherProblem {
   uint32_t row_stride;             // of one reduced dim
   uint32_t row_from[kGatherRows];  // where rows begin, of groups that a thread has by itself
   uint32_t neighbour_step;         // from a result to that of the next element of a pack
-  bool row_loads, even_rows;
+  bool row_loads, even_rows, realigned;
   int count, all;               // dims of units; with those across a tile
   GatherDim dims[kGatherDims];  // as dims_of has them
+  uint32_t last_from, last_to;  // of the last pack of a row of neighbours, from the first on
   ShortDivisor by_size[kGatherDims];
   // Of tiles.
   uint32_t inner_side, cross_side, before_cross, inner_tiles;
@@ -77,6 +78,7 @@ struct GatherProblem {
     const Dims kept = dims_of(plan, groups);
     neighbour_step = static_cast<uint32_t>(kept.dim[0].step);
     row_loads = plan.row_loads;
+    realigned = plan.realigned;
     even_rows = reduced.count <= 1;
     shares = static_cast<uint32_t>(plan.shares);
     all = kept.count;
@@ -89,7 +91,11 @@ struct GatherProblem {
     in_runs = !out.pairs.words && is_aligned(out.indices) && is_aligned(out.values);
     for (int d = 0; d < all; ++d) {
       Dim dim = kept.dim[d];
-      if (d == 0) dim = {dim.size / width, dim.stride * width, dim.step * width};
+      if (d == 0) {
+        last_from = static_cast<uint32_t>(dim.size - width);
+        last_to = last_from * neighbour_step;
+        dim = {plan.units_of(dim, bytes), dim.stride * width, dim.step * width};
+      }
       dims[d] = short_dim(dim);
       by_size[d] = ShortDivisor(dim.size);
       if (d >= count) in_runs &= dim.step == crosses;
@@ -125,14 +131,24 @@ struct GatherPlace {
     from += digit * dim.stride;
     to += digit * dim.step;
   }
-  // That of a unit by its number. Of the first dims, what it takes are constants of instructions,
-  // not loads.
-  __device__ void add(const GatherProblem& p, uint32_t unit) {
+  // That of a unit by its number, from nowhere. Of the first dims, what it takes are constants of
+  // instructions, not loads.
+  template <bool kPacked>
+  __device__ void add_unit(const GatherProblem& p, uint32_t unit) {
     constexpr int kUnrolled = 3;
 #pragma unroll
     for (int d = 0; d < kUnrolled; ++d) {
-      if (d + 1 == p.count) return add(p.dims[d], unit);
-      unit = add_digit(p, d, unit);
+      const bool is_last = d + 1 == p.count;
+      if (is_last) {
+        add(p.dims[d], unit);
+      } else {
+        unit = add_digit(p, d, unit);
+      }
+      if (kPacked && d == 0) {
+        from = std::min(from, p.last_from);
+        to = std::min(to, p.last_to);
+      }
+      if (is_last) return;
     }
     add_rest(p, kUnrolled, p.count, unit);
   }
@@ -155,28 +171,6 @@ struct GatherPlace {
   }
 };
 
-// What orders an element: a float as such, negated for a maximum; else its key.
-template <class Format>
-__device__ float ordered(Half<Format> element, int16_t bits) {
-  return Format::decode(bits) * (element.order.flip ? -1.0f : 1.0f);
-}
-template <class Element, class Key = typename Element::Key>
-__device__ auto ordered(Element element, Key bits) {
-  if constexpr (kIsFloat<Element>) {
-    return ordered_float(element, bits);
-  } else if constexpr (kIsHalf<Element>) {
-    return ordered(of_values(element), element.value(bits));
-  } else {
-    return element.key(bits);
-  }
-}
-// Whether it comes before the best of those before it.
-template <class T>
-__device__ bool wins(T x, T best) {
-  if constexpr (std::is_floating_point_v<T>) return !(x >= best) && best == best;
-  return x < best;
-}
-
 // The rows of a unit, or those of one of the threads that share it: every so many.
 struct Rows {
   uint32_t count, stride;
@@ -192,6 +186,27 @@ template <class T, class Key>
 __device__ T element_of(const GatherProblem& p, GatherPlace at, int64_t behind) {
   return *reinterpret_cast<const T*>(reinterpret_cast<const Key*>(p.input) + at.from + behind);
 }
+// The same of a pack that begins anywhere, of the one or two words that have its bytes.
+template <class Key>
+__device__ uint32_t realigned_of(const GatherProblem& p, GatherPlace at, int64_t behind) {
+  const auto first = reinterpret_cast<uintptr_t>(reinterpret_cast<const Key*>(p.input) + at.from) +
+                     behind * sizeof(Key);
+  const auto word = [](uintptr_t byte) {
+    return *reinterpret_cast<const uint32_t*>(byte & ~uintptr_t(3));
+  };
+  return __funnelshift_r(word(first), word(first + 3), 8 * static_cast<uint32_t>(first));
+}
+
+// Calls load(slot) with the one of the two that loads a slot here, for no branch to come between
+// loads.
+template <class Slot, class Key, class Load>
+__device__ void with_slots(const GatherProblem& p, Load load) {
+  if constexpr (sizeof(Key) == 1 && sizeof(Slot) > 1) {
+    if (p.realigned)
+      return load([&](GatherPlace at, int64_t behind) { return realigned_of<Key>(p, at, behind); });
+  }
+  load([&](GatherPlace at, int64_t behind) { return element_of<Slot, Key>(p, at, behind); });
+}
 
 // Loads the slots of rows from number `first` on, kSome at a time as long as there are any: past
 // the last row it is that one, and where no more are loaded, slots stay as they are. (How rows lie
@@ -199,20 +214,22 @@ __device__ T element_of(const GatherProblem& p, GatherPlace at, int64_t behind) 
 template <class Key, int kSome = 1, int kRows, int kUnits, class Slot>
 __device__ void load_rows(const GatherProblem& p, Rows rows, uint32_t first,
                           const GatherPlace (&at)[kUnits], Slot (&slots)[kRows][kUnits]) {
-  const auto load = [&](auto from) {
+  const auto load = [&](auto from, auto slot) {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
       if (r > 0 && r % kSome == 0 && first + r >= rows.count) break;
       const uint32_t row = kSome > 1 ? std::min(first + r, rows.count - 1) : first + r;
 #pragma unroll
-      for (int i = 0; i < kUnits; ++i) slots[r][i] = element_of<Slot, Key>(p, at[i], from(row));
+      for (int i = 0; i < kUnits; ++i) slots[r][i] = slot(at[i], from(row));
     }
   };
-  if (rows.even) {
-    load([&](uint32_t row) { return int64_t(row) * rows.stride; });
-  } else {
-    load([&](uint32_t row) { return p.row_from[row]; });
-  }
+  with_slots<Slot, Key>(p, [&](auto slot) {
+    if (rows.even) {
+      load([&](uint32_t row) { return int64_t(row) * rows.stride; }, slot);
+    } else {
+      load([&](uint32_t row) { return p.row_from[row]; }, slot);
+    }
+  });
 }
 
 // The same of all rows, whose number a kernel knows; perhaps in one load.
@@ -235,12 +252,14 @@ __device__ void load_all_rows(const GatherProblem& p, const GatherPlace (&at)[kU
       return;
     }
   }
+  with_slots<Slot, Key>(p, [&](auto slot) {
 #pragma unroll
-  for (int r = 0; r < kRows; ++r) {
-    const uint32_t from = r > 0 ? p.row_from[r] : 0;
+    for (int r = 0; r < kRows; ++r) {
+      const uint32_t from = r > 0 ? p.row_from[r] : 0;
 #pragma unroll
-    for (int i = 0; i < kUnits; ++i) slots[r][i] = element_of<Slot, Key>(p, at[i], from);
-  }
+      for (int i = 0; i < kUnits; ++i) slots[r][i] = slot(at[i], from);
+    }
+  });
 }
 
 // Element number e of a slot.
@@ -248,30 +267,6 @@ template <class Key, class Slot>
 __device__ Key element_in(Slot slot, int e) {
   return static_cast<Key>(slot >> (8 * int(sizeof(Key)) * e));
 }
-
-// The best of some elements, which come in the order of their rows.
-template <class Element>
-class Winner {
-  using Key = typename Element::Key;
-  using Ordered = decltype(ordered(std::declval<Element>(), Key()));
-
- public:
-  // `first`: whether no element came before.
-  __device__ void take(Element element, Key bits, uint32_t row, bool first) {
-    const Ordered here = ordered(element, bits);
-    if (!first && !wins(here, best_)) return;
-    best_ = here;
-    bits_ = bits;
-    row_ = row;
-  }
-  __device__ uint32_t row() const { return row_; }
-  __device__ Key bits() const { return bits_; }
-
- private:
-  Ordered best_;
-  Key bits_;
-  uint32_t row_;
-};
 
 // The value of an element with this key, which lies there.
 template <class Element, class Key>
@@ -314,6 +309,81 @@ class Bests {
  private:
   Element element_;
   Winner<Element> bests_[kUnits][kWidth];
+};
+
+// Of 16-bit floats that may come in one load of a whole row: two of that at once, then.
+template <int kUnits, int kRows, class Element>
+  requires(kIsHalf<Element> && may_load_rows(kRows, sizeof(int16_t)))
+class Bests<false, kUnits, kRows, Element> {
+  using Key = typename Element::Key;
+  using Format = typename Element::Format;
+  static constexpr Key kSign = std::numeric_limits<Key>::min();
+
+ public:
+  static constexpr int kWidth = 1;
+
+  __device__ Bests(const GatherProblem& p, Element element, Rows, const GatherPlace (&at)[kUnits],
+                   bool positions)
+      : element_(element) {
+    if (!p.row_loads) {
+      apart(p, at);
+      return;
+    }
+    struct alignas(kRows * sizeof(Key)) Row {
+      uint32_t pairs[kRows / 2];
+    } rows[kUnits];
+#pragma unroll
+    for (int i = 0; i < kUnits; ++i) rows[i] = element_of<Row, Key>(p, at[i], 0);
+#pragma unroll
+    for (int i = 0; i < kUnits; ++i) along(rows[i].pairs, positions, i);
+  }
+  __device__ uint32_t position(int unit, int) const { return found_[unit]; }
+  __device__ Key value(int unit, int) const {
+    const Key best = best_[unit];
+    return is_ambiguous<Element>(best)
+               ? element_.value(bits_[unit])
+               : of_values(element_).value(static_cast<Key>(best ^ (element_.order.flip & kSign)));
+  }
+
+ private:
+  __device__ void apart(const GatherProblem& p, const GatherPlace (&at)[kUnits]) {
+    uint16_t elements[kRows][kUnits];
+    load_all_rows<Key>(p, at, elements);
+#pragma unroll
+    for (int i = 0; i < kUnits; ++i) {
+      Winner<Element> winner;
+#pragma unroll
+      for (int r = 0; r < kRows; ++r)
+        winner.take(element_, static_cast<Key>(elements[r][i]), r, r == 0);
+      found_[i] = winner.row();
+      bits_[i] = winner.bits();
+    }
+  }
+  __device__ void along(const uint32_t (&elements)[kRows / 2], bool positions, int unit) {
+    uint32_t pairs[kRows / 2];
+#pragma unroll
+    for (int i = 0; i < kRows / 2; ++i) pairs[i] = elements[i];
+    scale_pairs(element_, pairs);
+#pragma unroll
+    for (uint32_t& pair : pairs) pair = ordered_pair(of_values(element_), pair);
+    uint32_t smallest = pairs[0];
+#pragma unroll
+    for (int i = 1; i < kRows / 2; ++i) smallest = smaller_pair<Element>(smallest, pairs[i]);
+    smallest = smaller_pair<Element>(smallest, __funnelshift_l(smallest, smallest, 16));
+    best_[unit] = static_cast<Key>(smallest);
+    if (!positions && !is_ambiguous<Element>(smallest)) return;
+#pragma unroll
+    for (int r = kRows - 1; r >= 0; --r) {
+      const uint32_t same = like<Format>(pairs[r / 2], smallest) >> (r % 2 * 16) & 1;
+      if (r < kRows - 1 && !same) continue;
+      found_[unit] = r;
+      bits_[unit] = static_cast<Key>(elements[r / 2] >> (r % 2 * 16));
+    }
+  }
+
+  const Element element_;
+  uint32_t found_[kUnits] = {};  // rows
+  Key bits_[kUnits], best_[kUnits] = {};
 };
 
 // The number of a row that a thread has finds room in 16 bits.
@@ -419,7 +489,6 @@ class Bests<kPacked, kUnits, kAnyRows, Element> {
   using Key = typename Element::Key;
   using Format = typename Element::Format;
   using Slot = std::conditional_t<kPacked, uint32_t, uint16_t>;
-  static constexpr uint32_t kBoth = 0x10001;
 
  public:
   static constexpr int kWidth = kPacked ? 2 : 1;
@@ -460,8 +529,7 @@ class Bests<kPacked, kUnits, kAnyRows, Element> {
     const auto best = static_cast<Key>(half_of(best_, unit, e));
     if (!is_ambiguous<Element>(best))
       return of_values(element_).value(static_cast<Key>(best ^ (element_.order.flip & kSign)));
-    return element_.value(
-        bits(unit, e, positions_ ? position(unit, e) : first_like(best, unit, e)));
+    return element_.value(bits(unit, e, positions_ ? position(unit, e) : row_like(best, unit, e)));
   }
 
  private:
@@ -471,7 +539,7 @@ class Bests<kPacked, kUnits, kAnyRows, Element> {
     return reinterpret_cast<const Key*>(p_.input)[at_[unit].from + e + rows_.from(p_, row)];
   }
   // The first row that has a zero, or a NaN, as `best` is.
-  __device__ uint32_t first_like(Key best, int unit, int e) const {
+  __device__ uint32_t row_like(Key best, int unit, int e) const {
     const bool is_zero = (best & ~kSign) == 0;
     uint32_t row = 0;
     REDUCEOPS_ROLLED
@@ -485,11 +553,6 @@ class Bests<kPacked, kUnits, kAnyRows, Element> {
   static __device__ uint32_t half_of(const Pairs& pairs, int unit, int e) {
     return pairs[unit] >> (16 * e);
   }
-  static __device__ uint32_t choose(uint32_t mask, uint32_t a, uint32_t b) {
-    return (mask & a) | (~mask & b);
-  }
-  static __device__ uint32_t equal(uint32_t a, uint32_t b) { return equal_halves(Format(), a, b); }
-
   // Some rows, of which number `row` is the first.
   template <bool kFirst, int kSome>
   __device__ void take(const Slot (&slots)[kSome][kUnits], uint32_t row) {
@@ -517,16 +580,8 @@ class Bests<kPacked, kUnits, kAnyRows, Element> {
   template <bool kFirst, int kSome>
   static __device__ void find(const uint32_t (&pairs)[kSome], uint32_t smallest, uint32_t row,
                               uint32_t best, uint32_t& found) {
-    const bool is_number = equal(smallest, smallest) == ~0u;
-    const auto is_it = [&](uint32_t pair) {
-      const uint32_t same = equal(pair, smallest);
-      return is_number ? same : same | ~equal(pair, pair);  // NaN is only where the smallest is
-    };
-    uint32_t first = (kSome - 1) * kBoth;
-#pragma unroll
-    for (int r = kSome - 2; r >= 0; --r) first = choose(is_it(pairs[r]), r * kBoth, first);
-    first += row * kBoth;
-    found = kFirst ? first : choose(is_it(best), found, first);
+    const uint32_t first = first_like<Format>(pairs, smallest) + row * kBoth;
+    found = kFirst ? first : choose_halves(like<Format>(best, smallest), found, first);
   }
 
   const GatherProblem& p_;
@@ -596,7 +651,7 @@ __global__ void __launch_bounds__(kThreads)
   GatherPlace at[kUnits];
 #pragma unroll
   for (int i = 0; i < kUnits; ++i)
-    at[i].add(p, std::min<uint32_t>(first + i * kThreads, p.units - 1));
+    at[i].template add_unit<kPacked>(p, std::min<uint32_t>(first + i * kThreads, p.units - 1));
   const bool indices = p.out.indices || p.out.pairs.words;
   const Of bests(p, element, {p.rows, p.row_stride, p.even_rows}, at, indices);
 #pragma unroll
@@ -649,7 +704,7 @@ struct GatherTile {
     for (uint32_t i = threadIdx.x; i < p.inner_side + p.cross_side; i += kThreads) {
       GatherPlace at;
       if (i < p.inner_side) {
-        at.add(p, std::min(first + i, p.units - 1));
+        at.template add_unit<(kWidth > 1)>(p, std::min(first + i, p.units - 1));
       } else {
         at.add_across(p, std::min(first_cross + i - p.inner_side, p.crosses - 1));
       }
@@ -784,7 +839,7 @@ __global__ void __launch_bounds__(kSharedGatherThreads,
   const uint32_t lanes = 1u << lanes_log2, first = blockIdx.x << lanes_log2;
   const uint32_t share = threadIdx.x >> lanes_log2;
   GatherPlace at[1];
-  at[0].add(p, std::min(first + (threadIdx.x & (lanes - 1)), p.units - 1));
+  at[0].template add_unit<kPacked>(p, std::min(first + (threadIdx.x & (lanes - 1)), p.units - 1));
   at[0].from += share * p.row_stride;
   const Rows rows{((p.rows - share - 1) >> shares_log2) + 1, p.row_stride << shares_log2, true};
   const Of bests(p, element, rows, at, true);
@@ -802,7 +857,7 @@ __global__ void __launch_bounds__(kSharedGatherThreads,
         merge_slots(states + e * pitch + lane, lane < lanes ? p.shares : 0, lanes, taker, takers);
     if (taker > 0 || lane >= lanes || first + lane >= p.units) continue;
     GatherPlace of;
-    of.add(p, first + lane);
+    of.template add_unit<kPacked>(p, first + lane);
     p.out.put(of.to + e * p.neighbour_step, state.index * p.index_step, [&] {
       return value_at(p, element, state.key, of.from + e + int64_t(state.index) * p.row_stride);
     });

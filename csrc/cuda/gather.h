@@ -10,7 +10,9 @@ namespace reduceops::cuda {
 
 // A unit is an output, or the neighbouring outputs whose elements share 4 bytes.
 struct Gather {
-  bool packed;     // whether units are of several outputs
+  bool packed;     // whether units are of several outputs: where they do not fit, the last of a row
+                   // of neighbours has some of those of the one before
+  bool realigned;  // packs of bytes: these begin anywhere
   int units;       // of a thread, a block's threads apart
   bool row_loads;  // whether the elements of a group come in one load
   int shares;      // threads to a unit, each of which has every so many elements of its groups
@@ -23,6 +25,10 @@ struct Gather {
   bool tiled() const { return cross_side > 0; }
   bool shared() const { return shares > 1; }
   int64_t width(int64_t bytes) const { return packed ? 4 / bytes : 1; }
+  // Units of a row of neighbours.
+  int64_t units_of(const Dim& inner, int64_t bytes) const {
+    return ceil_div(inner.size, width(bytes));
+  }
   // In shared memory, from the results of an element of a unit to those of the next: with a column
   // more than a tile has, for the banks.
   int pitch() const { return copied ? 1 : cross_side + 1; }
@@ -71,6 +77,12 @@ inline Dims dims_of(const Gather& plan, const Groups& groups) {
   std::copy_n(dims.dim, across, ordered.dim + ordered.count);
   ordered.count = dims.count;
   return ordered;
+}
+
+// Units of all outputs.
+inline int64_t units_of(const Gather& plan, const Groups& groups, int64_t bytes) {
+  const Dim inner = dims_of(plan, groups).dim[0];
+  return groups.outputs / inner.size * plan.units_of(inner, bytes);
 }
 
 }  // namespace reduceops::cuda

@@ -387,6 +387,76 @@ __device__ bool is_ambiguous(uint32_t ordered) {
   return kIsHalf<Element> && (magnitude == 0 || magnitude == 0x7fffu);
 }
 
+constexpr uint32_t kBoth = 0x10001;  // a number in both halves
+
+__device__ inline uint32_t choose_halves(uint32_t mask, uint32_t a, uint32_t b) {
+  return (mask & a) | (~mask & b);
+}
+
+// All bits of the halves that are equal to the smallest of all, or NaN as that is.
+template <class Format>
+__device__ uint32_t like(uint32_t pair, uint32_t smallest) {
+  const uint32_t same = equal_halves(Format(), pair, smallest);
+  const bool is_number = equal_halves(Format(), smallest, smallest) == ~0u;
+  return is_number ? same : same | ~equal_halves(Format(), pair, pair);
+}
+
+// In each half, the number of the first of some pairs that is so; the last where none is.
+template <class Format, int kSome>
+__device__ uint32_t first_like(const uint32_t (&pairs)[kSome], uint32_t smallest) {
+  uint32_t first = (kSome - 1) * kBoth;
+#pragma unroll
+  for (int i = kSome - 2; i >= 0; --i)
+    first = choose_halves(like<Format>(pairs[i], smallest), i * kBoth, first);
+  return first;
+}
+
+// What orders an element: a float as such, negated for a maximum; else its key.
+template <class Format>
+__device__ float ordered(Half<Format> element, int16_t bits) {
+  return Format::decode(bits) * (element.order.flip ? -1.0f : 1.0f);
+}
+template <class Element, class Key = typename Element::Key>
+__device__ auto ordered(Element element, Key bits) {
+  if constexpr (kIsFloat<Element>) {
+    return ordered_float(element, bits);
+  } else if constexpr (kIsHalf<Element>) {
+    return ordered(of_values(element), element.value(bits));
+  } else {
+    return element.key(bits);
+  }
+}
+// Whether it comes before the best of those before it.
+template <class T>
+__device__ bool wins(T x, T best) {
+  if constexpr (std::is_floating_point_v<T>) return !(x >= best) && best == best;
+  return x < best;
+}
+
+// The best of some elements, which come in the order of their rows.
+template <class Element>
+class Winner {
+  using Key = typename Element::Key;
+  using Ordered = decltype(ordered(std::declval<Element>(), Key()));
+
+ public:
+  // `first`: whether no element came before.
+  __device__ void take(Element element, Key bits, uint32_t row, bool first) {
+    const Ordered here = ordered(element, bits);
+    if (!first && !wins(here, best_)) return;
+    best_ = here;
+    bits_ = bits;
+    row_ = row;
+  }
+  __device__ uint32_t row() const { return row_; }
+  __device__ Key bits() const { return bits_; }
+
+ private:
+  Ordered best_;
+  Key bits_;
+  uint32_t row_;
+};
+
 // The key of an ordered element: of a float that of its bits, without the flip.
 template <class Element, class Key = typename Element::Key>
 __device__ Key key_of_ordered(Element element, Key ordered) {

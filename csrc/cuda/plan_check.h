@@ -395,6 +395,7 @@ class PlanCheck {
     const Dims dims = dims_of(own, groups_);
     const Dims rows = by_step(groups_.reduced);
     const int64_t width = own.packed ? elements_ : 1;
+    const int64_t units = dims.count > 0 ? units_of(own, groups_, bytes_) : 0;
     int64_t row_strides = 0, last = 0;
     bool consecutive = true;
     for (int d = 0; d < rows.count; ++d) {
@@ -424,8 +425,7 @@ class PlanCheck {
       require(!own.tiled() && own.units == 1, "threads have a unit");
       require(width * (plan_.threads + 1) * 2 * std::max<int64_t>(4, bytes_) <= kStaticSharedBytes,
               "what threads found has room");
-      require_cover(plan_.blocks, lanes * width, groups_.outputs,
-                    "the blocks cover the outputs once");
+      require_cover(plan_.blocks, lanes, units, "the blocks cover the outputs once");
     } else if (own.tiled()) {
       const int across = dims_across(groups_);
       require(0 < across && across < dims.count && own.inner_side >= 1, "a tile has two sides");
@@ -442,13 +442,12 @@ class PlanCheck {
               "copies are of one result");
       require(own.shared_bytes(bytes_) <= kStaticSharedBytes && kGatherRows <= 256,
               "the results of a tile have room");
-      require(plan_.blocks == ceil_div(groups_.outputs / crosses / width, own.inner_side) *
-                                  ceil_div(crosses, own.cross_side),
+      require(plan_.blocks ==
+                  ceil_div(units / crosses, own.inner_side) * ceil_div(crosses, own.cross_side),
               "the blocks cover the outputs once");
     } else {
       require(own.units == gather_units(walk_, own.packed), "there is a kernel for so many units");
-      require_cover(plan_.blocks, own.units * width * kThreads, groups_.outputs,
-                    "the blocks cover the outputs once");
+      require_cover(plan_.blocks, own.units * kThreads, units, "the blocks cover the outputs once");
     }
     if (own.row_loads) {
       int64_t strides = 0;
@@ -457,12 +456,14 @@ class PlanCheck {
                   (strides * bytes_ | address_) % (walk_ * bytes_) == 0,
               "groups are aligned loads");
     }
+    require(!own.realigned || (own.packed && bytes_ == 1), "only packs of bytes are realigned");
     if (own.packed) {
-      require(bytes_ < 4 && dims.dim[0].stride == 1 && dims.dim[0].size % width == 0,
+      require(bytes_ < 4 && dims.dim[0].stride == 1 && dims.dim[0].size >= width,
               "packs are of neighbouring outputs");
       int64_t strides = row_strides;
       for (int d = 1; d < dims.count; ++d) strides |= dims.dim[d].stride;
-      require((strides * bytes_ | address_) % 4 == 0, "packs are aligned");
+      require(own.realigned || (((strides | dims.dim[0].size) * bytes_) | address_) % 4 == 0,
+              "packs are aligned");
     }
     int64_t covered = 1;
     for (int d = 0; d < dims.count; ++d) {

@@ -5,7 +5,7 @@
 // neighbouring lanes exchange four indices each until each store of theirs fills a sector of 32
 // bytes (0.93 of the bandwidth over two rows of float32; 0.85 with a store to each half). Two
 // indices, and four of fewer than 8 bytes, are one store as they are.
-#include "cuda/device.cuh"
+#include "cuda/keys.cuh"
 
 namespace reduceops::cuda {
 namespace {
@@ -35,6 +35,147 @@ struct alignas(whole_columns_of_thread(sizeof(Key)) * sizeof(Key)) Held {
   Key at[whole_columns_of_thread(sizeof(Key))];
 };
 
+// The first smallest element of each column, and its row. The constructor's last argument: whether
+// rows are asked for.
+template <uint32_t kRows, class Element>
+class Chosen {
+  using Key = typename Element::Key;
+  static constexpr uint32_t kColumns = whole_columns_of_thread(sizeof(Key));
+
+ public:
+  __device__ Chosen(Element element, const Held<Key> (&held)[kRows], bool) : element_(element) {
+#pragma unroll
+    for (uint32_t c = 0; c < kColumns; ++c) {
+#pragma unroll
+      for (uint32_t j = 0; j < kRows; ++j) winners_[c].take(element, held[j].at[c], j, j == 0);
+    }
+  }
+  __device__ uint32_t row(uint32_t c) const { return winners_[c].row(); }
+  __device__ Key value(uint32_t c) const { return element_.value(winners_[c].bits()); }
+
+ private:
+  const Element element_;
+  Winner<Element> winners_[kColumns];
+};
+
+// An element by its row, of which none is looked up in memory.
+template <uint32_t kRows, class Key>
+__device__ Key element_of_row(const Held<Key> (&held)[kRows], uint32_t row, uint32_t column) {
+  Key element = held[0].at[column];
+#pragma unroll
+  for (uint32_t j = 1; j < kRows; ++j) element = row == j ? held[j].at[column] : element;
+  return element;
+}
+
+// Of bytes, two at once: a key above the number of its row, of which the smallest is the first.
+template <uint32_t kRows, class Element>
+  requires(sizeof(typename Element::Key) == 1)
+class Chosen<kRows, Element> {
+  using Key = typename Element::Key;
+
+ public:
+  __device__ Chosen(Element element, const Held<Key> (&held)[kRows], bool)
+      : element_(element), held_(held) {
+#pragma unroll
+    for (int pair = 0; pair < 2; ++pair) {
+#pragma unroll
+      for (uint32_t j = 0; j < kRows; ++j) {
+        const uint32_t keys = pair_of_keys(element, bits_as<uint32_t>(held[j]), pair) | j * kBoth;
+        best_[pair] = j == 0 ? keys : __vmins2(best_[pair], keys);
+      }
+    }
+  }
+  __device__ uint32_t row(uint32_t c) const { return best(c) & 0xff; }
+  __device__ Key value(uint32_t c) const {
+    Key value;
+    if (!element_.value_of_key(static_cast<Key>(best(c) >> 8), value))
+      value = element_.value(element_of_row(held_, row(c), c));
+    return value;
+  }
+
+ private:
+  __device__ uint32_t best(uint32_t c) const { return best_[c % 2] >> (c / 2 * 16); }
+
+  const Element element_;
+  const Held<Key> (&held_)[kRows];
+  uint32_t best_[2];
+};
+
+// Of 16-bit integers: the same, one at a time.
+template <uint32_t kRows, class Element>
+  requires(sizeof(typename Element::Key) == 2 && !kIsHalf<Element>)
+class Chosen<kRows, Element> {
+  using Key = typename Element::Key;
+
+ public:
+  __device__ Chosen(Element element, const Held<Key> (&held)[kRows], bool) : element_(element) {
+#pragma unroll
+    for (uint32_t j = 0; j < kRows; ++j) {
+#pragma unroll
+      for (uint32_t c = 0; c < 4; ++c) {
+        const auto key = static_cast<int32_t>(
+            uint32_t(static_cast<uint16_t>(element.key(held[j].at[c]))) << 16 | j);
+        best_[c] = j == 0 ? key : std::min(best_[c], key);
+      }
+    }
+  }
+  __device__ uint32_t row(uint32_t c) const { return best_[c] & 0xffff; }
+  __device__ Key value(uint32_t c) const {
+    Key value;
+    element_.value_of_key(static_cast<Key>(best_[c] >> 16), value);
+    return value;
+  }
+
+ private:
+  const Element element_;
+  int32_t best_[4];
+};
+
+// Of 16-bit floats, two at once. Their rows are found where they are asked for, or where a value
+// does not follow from its order (a zero, a NaN).
+template <uint32_t kRows, class Element>
+  requires kIsHalf<Element>
+class Chosen<kRows, Element> {
+  using Key = typename Element::Key;
+  using Format = typename Element::Format;
+  static constexpr Key kSign = std::numeric_limits<Key>::min();
+
+ public:
+  __device__ Chosen(Element element, const Held<Key> (&held)[kRows], bool rows)
+      : element_(element), held_(held) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      uint32_t pairs[kRows];
+#pragma unroll
+      for (uint32_t j = 0; j < kRows; ++j) {
+        const auto words = bits_as<uint2>(held[j]);
+        pairs[j] = i == 0 ? words.x : words.y;
+      }
+      scale_pairs(element, pairs);
+#pragma unroll
+      for (uint32_t& pair : pairs) pair = ordered_pair(of_values(element), pair);
+      best_[i] = pairs[0];
+#pragma unroll
+      for (uint32_t j = 1; j < kRows; ++j) best_[i] = smaller_pair<Element>(best_[i], pairs[j]);
+      const bool looked_up =
+          is_ambiguous<Element>(best_[i]) || is_ambiguous<Element>(best_[i] >> 16);
+      if (rows || looked_up) rows_[i] = first_like<Format>(pairs, best_[i]);
+    }
+  }
+  __device__ uint32_t row(uint32_t c) const { return rows_[c / 2] >> (c % 2 * 16) & 0xffff; }
+  __device__ Key value(uint32_t c) const {
+    const auto best = static_cast<Key>(best_[c / 2] >> (c % 2 * 16));
+    return is_ambiguous<Element>(best)
+               ? element_.value(element_of_row(held_, row(c), c))
+               : of_values(element_).value(static_cast<Key>(best ^ (element_.order.flip & kSign)));
+  }
+
+ private:
+  const Element element_;
+  const Held<Key> (&held_)[kRows];
+  uint32_t best_[2], rows_[2] = {};
+};
+
 // In a multiprocessor, with registers for what each thread holds.
 constexpr int whole_blocks(uint32_t rows, size_t bytes) {
   return room_for(rows * bytes > 16 ? 4 : 8, kThreads);
@@ -61,28 +202,19 @@ __global__ void __launch_bounds__(kThreads, whole_blocks(kRows, sizeof(typename 
   for (uint32_t j = 0; j < kRows; ++j)
     held[j] = *reinterpret_cast<const Held<Key>*>(first + row(j) * p.along.stride);
 
-  uint32_t at[kColumns];
-  Held<Key> chosen = held[0];  // looked up by `at`, they would all be kept in memory
-#pragma unroll
-  for (uint32_t c = 0; c < kColumns; ++c) {
-    Key best = element.key(held[0].at[c]);
-    at[c] = 0;
-#pragma unroll
-    for (uint32_t j = 1; j < kRows; ++j) {
-      const Key key = element.key(held[j].at[c]);
-      if (key < best) {
-        best = key;
-        at[c] = j;
-        chosen.at[c] = held[j].at[c];
-      }
-    }
-  }
+  const Chosen<kRows, Element> chosen(element, held, p.out.indices);
   if (p.out.values && thread < p.packs) {
+    Held<Key> values;
 #pragma unroll
-    for (uint32_t c = 0; c < kColumns; ++c) chosen.at[c] = element.value(chosen.at[c]);
-    static_cast<Held<Key>*>(p.out.values)[thread] = chosen;
+    for (uint32_t c = 0; c < kColumns; ++c) values.at[c] = chosen.value(c);
+    static_cast<Held<Key>*>(p.out.values)[thread] = values;
   }
   if (!p.out.indices) return;
+  // Should somebody have written to the last row while it was read twice, it is that one.
+  uint32_t at[kColumns];
+#pragma unroll
+  for (uint32_t c = 0; c < kColumns; ++c)
+    at[c] = std::min(chosen.row(c), static_cast<uint32_t>(row(kRows - 1)));
   const int64_t step = p.along.step;
   if (kColumns == 2 || p.out.index_bytes < 8) {
     uint32_t index[kColumns];
@@ -107,7 +239,7 @@ __global__ void __launch_bounds__(kThreads, whole_blocks(kRows, sizeof(typename 
 }  // namespace
 
 void launch_whole_columns(const Reduction& r, const Problem& problem, void* stream) {
-  visit_element(r, [&](auto element) {
+  visit_input_element(r, [&](auto element) {
     using Element = decltype(element);
     const auto launch_for = [&]<uint32_t kRows>(std::integral_constant<uint32_t, kRows>) {
       launch(

@@ -33,13 +33,13 @@ struct GatherPlan {
   static bool make(const PlanInput& in, Plan& plan) {
     start(in, plan);
     Gather& gather = plan.gather;
-    gather.packed = in.bytes < 4 && has_packs(in);
-    const int64_t width = gather.width(in.bytes);
+    gather.realigned = !has_packs(in) && has_packs_anywhere(in);
+    gather.packed = has_packs(in) || gather.realigned;
     if (in.walk > kGatherRows) {
       gather.units = 1;
       gather.shares = static_cast<int>(shares_of(in));
       plan.threads = static_cast<int>(std::max(kThreads, gather.shares * kSharedGatherLanes));
-      plan.blocks = ceil_div(in.groups.outputs / width, plan.threads / gather.shares);
+      plan.blocks = ceil_div(units_of(gather, in.groups, in.bytes), plan.threads / gather.shares);
       return true;
     }
     const int across = in.tuning.gather_tiles != 0 ? dims_across(in.groups) : 0;
@@ -50,23 +50,28 @@ struct GatherPlan {
     gather.row_loads = !gather.packed && in.walk <= kTileRows && has_row_loads(in);
     const Dims dims = by_step(in.groups.kept);
     const Dim cross = dims.dim[0];
-    int64_t crosses = 1, before = 1;
+    const Dim innermost = in.groups.kept.dim[0];
+    int64_t crosses = 1, before = 1;  // units, of dims that are not across
     for (int d = 0; d < dims.count; ++d) {
       const Dim& dim = dims.dim[d];
       if (d < across) {
         crosses *= dim.size;
       } else if (0 < dim.stride && dim.stride < cross.stride) {
-        before *= dim.size;
+        before *= dim.step == innermost.step ? gather.units_of(dim, in.bytes) : dim.size;
       }
     }
-    const int64_t inner = in.groups.outputs / crosses / width;
-    // (Less than a pack where the results across are copies.)
-    before = std::clamp<int64_t>(before / width, 1, 32);
+    const int64_t inner =
+        in.groups.outputs / crosses / innermost.size * gather.units_of(innermost, in.bytes);
+    before = std::min<int64_t>(before, 32);
     // Whole times as many as lie before it in memory.
     const auto times = [&](int64_t units) { return std::max(units / before, int64_t(1)) * before; };
     int64_t inner_side = std::min(inner, times(32));
     int64_t cross_side = std::min(crosses, whole_warps(kGatherTile / inner_side));
-    if (cross_side == crosses)
+    // Of positions that are a few more than a tile has, tiles have about as many each.
+    const int64_t even = round_up(ceil_div(crosses, ceil_div(crosses, cross_side)), kEvenSide);
+    const bool evens = cross_side < crosses && even * 5 <= cross_side * 4;
+    if (evens) cross_side = even;
+    if (evens || cross_side == crosses)
       inner_side = std::min(inner, before < 32 ? times(kGatherTile / cross_side)
                                                : whole_warps(kGatherTile / cross_side));
     gather.copied = cross.stride == 0;
@@ -85,7 +90,7 @@ struct GatherPlan {
   static Work work(const PlanInput& in, const Plan& plan, const Traffic& traffic) {
     const Gather& gather = plan.gather;
     if (gather.shared()) return shared_work(in, plan, traffic);
-    const auto width = static_cast<double>(gather.width(in.bytes));
+    const double width = outputs_of_unit(in, gather);
     const auto rows = static_cast<double>(in.walk);
     const auto dims = static_cast<double>(in.groups.kept.count);
     const double resident =
@@ -104,12 +109,12 @@ struct GatherPlan {
                           : in.bytes == 1                ? 7
                           : in.bytes == 2 && in.walk > 4 ? 10
                                                          : 9;
+    const double of_rows = (of_row + (gather.realigned ? kRealigned : 0)) * rows;
     // Of groups of which a kernel knows the size, fewer.
     const double known = !known_size ? 1 : gather.tiled() ? kKnownSizeTiled : kKnownSize;
     const double of_unit =
-        gather.tiled()
-            ? (40 + kTiledRow * of_row * rows + (20 + 10 * stores(in)) * width) * known / used
-            : (30 + 12 * dims + of_row * rows + 15 * width) * known;
+        gather.tiled() ? (40 + kTiledRow * of_rows + (20 + 10 * stores(in)) * width) * known / used
+                       : (30 + 12 * dims + of_rows + 15 * width) * known;
     return {.read = traffic.read + apart.memory,
             .sectors = sectors * traffic.outputs,
             .stores = apart.l2,
@@ -126,7 +131,7 @@ struct GatherPlan {
   // Of groups that threads share.
   static Work shared_work(const PlanInput& in, const Plan& plan, const Traffic& traffic) {
     const Gather& gather = plan.gather;
-    const auto width = static_cast<double>(gather.width(in.bytes));
+    const double width = outputs_of_unit(in, gather);
     const auto shares = static_cast<double>(gather.shares);
     const auto dims = static_cast<double>(in.groups.kept.count);
     const double rows = std::ceil(static_cast<double>(in.walk) / shares);  // of a thread
@@ -135,7 +140,7 @@ struct GatherPlan {
     const double sector =
         sectors_of(std::min(lanes, static_cast<double>(inner.size)),
                    static_cast<double>(inner.stride * in.bytes), in.bytes);  // of an element
-    const double of_row = in.bytes <= 2 ? 11 : 9;
+    const double of_row = (in.bytes <= 2 ? 11 : 9) + (gather.realigned ? kRealigned : 0);
     const double of_unit = (60 + 12 * dims + 25 * width + of_row * rows) * shares + 60 * width;
     const double loads = std::min(rows, static_cast<double>(loads_at_once(in.bytes)));
     return {.read = traffic.read,
@@ -163,9 +168,16 @@ struct GatherPlan {
   // Whether packs of 4 bytes are of neighbouring outputs, and aligned.
   static bool has_packs(const PlanInput& in) {
     const Dims& kept = in.groups.kept;
-    return kept.dim[0].stride == 1 && in.address_aligned(4) &&
+    return in.bytes < 4 && kept.dim[0].stride == 1 && in.address_aligned(4) &&
            (kept.dim[0].size * in.bytes) % 4 == 0 && in.strides_aligned(kept, 1, 4) &&
            in.strides_aligned(in.groups.reduced, 0, 4);
+  }
+
+  // Whether there are packs of bytes that begin anywhere, which take two loads instead of four. (Of
+  // 16 bits, two either way.)
+  static bool has_packs_anywhere(const PlanInput& in) {
+    const Dim& inner = in.groups.kept.dim[0];
+    return in.tuning.realigned != 0 && in.bytes == 1 && inner.stride == 1 && inner.size >= 8;
   }
 
   // Of an element of each of as many results side by side as a warp has lanes.
@@ -185,9 +197,10 @@ struct GatherPlan {
   static void by_results(const PlanInput& in, Plan& plan) {
     Gather& gather = plan.gather;
     gather.packed &= by_step(in.groups.kept).dim[0].step == in.groups.kept.dim[0].step;
+    gather.realigned &= gather.packed;
     gather.row_loads = !gather.packed && in.walk <= kKnownRows && has_row_loads(in);
     gather.units = gather_units(in.walk, gather.packed);
-    plan.blocks = ceil_div(in.groups.outputs, gather.units * gather.width(in.bytes) * kThreads);
+    plan.blocks = ceil_div(units_of(gather, in.groups, in.bytes), gather.units * kThreads);
   }
 
  private:
@@ -200,12 +213,15 @@ struct GatherPlan {
   static constexpr int64_t kShortRow = 16;
   // Of the instructions: where a kernel knows the size of groups; of an element of a tile.
   static constexpr double kKnownSize = 0.6, kKnownSizeTiled = 0.75, kTiledRow = 1.3;
-  static constexpr double kL1 = 250e3;  // bytes that L1 serves twice, as it turns out
+  static constexpr int64_t kEvenSide = 4;  // so that runs of results are aligned where they can be
+  static constexpr double kRealigned = 7;  // of a row of a pack that begins anywhere
+  static constexpr double kL1 = 250e3;     // bytes that L1 serves twice, as it turns out
 
   // Threads to a group that is too long for one: as many as find room at once, while each has more
   // loads than are worth sharing.
   static int64_t shares_of(const PlanInput& in) {
-    const int64_t units = in.groups.outputs / (in.bytes < 4 && has_packs(in) ? 4 / in.bytes : 1);
+    const bool packs = has_packs(in) || has_packs_anywhere(in);
+    const int64_t units = in.groups.outputs / (packs ? 4 / in.bytes : 1);
     const int64_t room = in.multiprocessors * in.tuning.share_threads;
     int64_t shares = 1;
     while (shares < kGatherShares && units * shares * 2 <= room && shares * 2 <= in.walk &&
@@ -251,6 +267,10 @@ struct GatherPlan {
     return apart;
   }
 
+  static double outputs_of_unit(const PlanInput& in, const Gather& gather) {
+    return static_cast<double>(in.groups.outputs) /
+           static_cast<double>(units_of(gather, in.groups, in.bytes));
+  }
   static double stores(const PlanInput& in) { return static_cast<double>(in.stores); }
   static int64_t whole_warps(int64_t units) { return units > 32 ? units - units % 32 : units; }
 
