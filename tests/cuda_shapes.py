@@ -253,7 +253,8 @@ def branches(shape: Shape, plan: CudaPlan) -> set[tuple]:
         found.add((walk, "a lane" if plan.lanes == 1 else "lanes"))
     elif walk == Walk.GATHER:
         extent = shape.empty().size(shape.dims[0])
-        found.add((walk, "packs" if plan.packed else "row" if plan.row_loads else "elements"))
+        packs = "packs anywhere" if plan.realigned else "packs"
+        found.add((walk, packs if plan.packed else "row" if plan.row_loads else "elements"))
         rows = f"{extent} rows" if extent <= (2 if plan.cross_side else 4) else "rows"
         found.add((walk, f"{rows} of a tile" if plan.cross_side else rows))
         if plan.before_cross < plan.inner_side:
@@ -300,8 +301,8 @@ BRANCHES = {
         "a span",
         "pieces",
     ),
-    Walk.GATHER: ("packs", "row", "elements", "2 rows", "3 rows", "4 rows", "rows")
-    + ("2 rows of a tile", "rows of a tile")
+    Walk.GATHER: ("packs", "packs anywhere", "row", "elements", "2 rows", "3 rows", "4 rows")
+    + ("rows", "2 rows of a tile", "rows of a tile")
     + ("a side between others", "copies across a tile", "shared packs", "shared elements")
     + ("lanes of a warp share", "warps share", "fewer shares than a pack has", "512 threads"),
     Walk.TILES: ("1 vectors held", "2 vectors held", "4 vectors held", "slots", "scattered")

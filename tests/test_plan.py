@@ -459,6 +459,26 @@ def test_copies_of_packs_of_bytes():
     assert plan.walk == Walk.GATHER
 
 
+def test_bytes_are_gathered_in_packs_that_begin_anywhere():
+    def plan_of(dtype, columns, **tuning):
+        x = torch.empty((8, 10_502, columns), dtype=dtype, device="meta").transpose(1, 2)
+        return cuda_plan(x, 0, multiprocessors=132, bulk=True, tuning=tuning)
+
+    whole, cut = plan_of(torch.bool, 24), plan_of(torch.bool, 23)
+    assert whole.walk == cut.walk == Walk.GATHER and whole.packed and cut.packed
+    assert cut.realigned and not whole.realigned
+    assert not plan_of(torch.bool, 23, realigned=0).packed
+    assert not plan_of(torch.int16, 23).packed
+
+
+@pytest.mark.parametrize("results, side", [(32, 32), (36, 20), (300, 32)])
+def test_results_that_are_a_few_more_than_a_tile_has_are_cut_evenly(results, side):
+    x = torch.empty((20_000, 5, results, 64), dtype=torch.bfloat16, device="meta")
+    plan = cuda_plan(x.permute(3, 0, 1, 2), 2, multiprocessors=132, bulk=True)
+    # By tiles of any layout, each lane of a warp would store to a sector of its own.
+    assert plan.walk == Walk.GATHER and plan.cross_side == side
+
+
 def test_threads_share_long_groups_of_small_inputs():
     for x, dim in ((empty(100, 64, 257), 1), (empty(107, 27_694), 0)):
         plan = cuda_plan(x, [dim])

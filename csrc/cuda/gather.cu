@@ -311,9 +311,9 @@ class Bests {
   Winner<Element> bests_[kUnits][kWidth];
 };
 
-// Of 16-bit floats that may come in one load of a whole row: two of that at once, then.
+// Of rows of four 16-bit floats, which may come in one load: two of them at once, then.
 template <int kUnits, int kRows, class Element>
-  requires(kIsHalf<Element> && may_load_rows(kRows, sizeof(int16_t)))
+  requires(kIsHalf<Element> && kRows == 4)
 class Bests<false, kUnits, kRows, Element> {
   using Key = typename Element::Key;
   using Format = typename Element::Format;

@@ -45,8 +45,9 @@ constexpr double kIndexBytes = 8;   // of a result; that it may be less is not k
 // Bytes for which a store that fills no sector counts: of L2, and of memory where so many MB move
 // before the next one to the sector that it is not kept as long.
 constexpr double kStoreL2 = 144, kStoreMemory = 256, kOpen = 8;
-constexpr double kPlace = 25;  // instructions, to find the place of a result over a dim
-constexpr double kValue = 15;  // to have its value
+constexpr double kOfSector = 4;  // indices
+constexpr double kPlace = 25;    // instructions, to find the place of a result over a dim
+constexpr double kValue = 15;    // to have its value
 
 // Instructions of a lane for an element, by how it is taken.
 constexpr PerBytes kHeldRow = {2, 1.4, 2, 4};     // 16-byte loads that are held
@@ -115,7 +116,8 @@ struct Traffic {
       if (kept.dim[d].step < kept.dim[first].step) first = d;
     }
     for (int d = 0; d < first; ++d) between *= static_cast<double>(kept.dim[d].size);
-    const double of_sector = std::clamp(32 / between, 1., 4.);  // that a warp stores at once
+    const double of_sector =
+        std::clamp(32 / between, 1., price::kOfSector);  // that a warp stores at once
     const double stores_of_sectors = outputs * stores / of_sector;
     sectors_written = std::max(written, stores_of_sectors * price::kStoreL2);
     if (between * 1e-6 * (read / outputs + of_result) > price::kOpen)

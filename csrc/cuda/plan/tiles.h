@@ -263,6 +263,9 @@ struct TilesPlan {
               .instructions = of_output * traffic.outputs,
               .in_order = e.in_result_order,
               .extra = 1.5};
+    const double together = stored_together(in, e);
+    if (e.in_result_order && together < price::kOfSector)
+      work.stores = traffic.outputs * static_cast<double>(in.stores) * price::kStoreL2 / together;
     // Measured times of 158 layouts over these prices, and a margin where results follow each other
     // anyway.
     const bool one_dim = in.groups.reduced.count == 1;
@@ -273,6 +276,24 @@ struct TilesPlan {
 
  private:
   static constexpr int64_t kLeast = 2 << 20;
+
+  // Indices that a warp stores side by side. Its lanes lie over columns in the order of memory: if
+  // results follow each other along one of their dims, those before it come between.
+  static double stored_together(const PlanInput& in, const Tiles& e) {
+    const Dims kept = by_stride(in.groups.kept);
+    double between = 1;
+    for (int d = 0; d < e.column_dims; ++d) {
+      const Dim& dim = kept.dim[d];
+      if (dim.step > 1) {
+        between *= static_cast<double>(dim.size);
+        continue;
+      }
+      const int64_t in_slot = e.reading == Tiles::kSlots ? in.slot_bytes() / in.bytes : 1;
+      const double slots = std::max(1., between / static_cast<double>(in_slot));
+      return std::max(1., 32. / (e.lanes * e.side) / slots);
+    }
+    return price::kOfSector;
+  }
 };
 
 }  // namespace reduceops::cuda
