@@ -24,7 +24,8 @@ PARTS = {
         "extents and (float32 or int8 or float16 or uint16 or float64 or int64)",
     ),
     "winners": ("test_eager.py", "(winner or first_nan or zeros) and not float8 and not uint"),
-    # What is multiplied at the end is so outside the kernels.
+    # What is multiplied at the end is so outside the kernels; masks are below; the two float8 are
+    # one kernel.
     "walks": ("test_cpu_walks.py", "not multiplied_at_the_end and not under_a_mask and not e4m3"),
     "masks": ("test_masks.py", "random"),
 }

@@ -76,8 +76,9 @@ struct RowKernel : Lanes<Element> {
     return i;
   }
 
-  // How far ahead of short rows others are asked for: whole rows, where there are gaps between them
-  // of which hardware makes no stream.
+  // How far ahead of short rows others are asked for: whole rows, where gaps between them are so
+  // large that hardware sees no stream. (Not where each is in a page of its own: looking that up
+  // would cost more than is gained.)
   struct Ahead {
     int64_t bytes;
     bool of_rows;
@@ -85,7 +86,7 @@ struct RowKernel : Lanes<Element> {
   static Ahead ahead_of(const Key* const* row, int count, int64_t n) {
     constexpr int64_t kSize = sizeof(Key);
     const int64_t pitch = count > 1 ? (row[1] - row[0]) * kSize : 0;
-    if (pitch <= n * kSize || pitch < kCopyBytes || pitch >= kPageBytes) return {kAhead, false};
+    if (pitch < n * kSize + kCopyBytes / 2 || pitch >= kPageBytes) return {kAhead, false};
     return {ceil_div(kAhead, pitch) * pitch, true};
   }
 

@@ -1,7 +1,7 @@
 // Groups of a few elements, wherever they lie: a thread loads all elements of an output itself, or
-// of the neighbouring outputs whose elements share 4 bytes. Where results follow each other in
-// another order than memory, a block takes a tile of both, and its threads exchange results; or, if
-// a warp's elements lie in few sectors even so, threads lie over results. Longer groups of small
+// of a pack of neighbouring outputs, whose elements have 4 bytes. Where results follow each other
+// in another order than memory, a block takes a tile of both, and its threads exchange results; or,
+// if a warp's elements lie in few sectors even so, threads lie over results. Longer groups of small
 // inputs are shared by threads of a block, so that each waits for memory a few times.
 //
 // Bound by memory; of small inputs by launch latency and by the chain of instructions from a
@@ -49,6 +49,7 @@ struct GatherProblem {
   int count, all;               // dims of units; with those across a tile
   GatherDim dims[kGatherDims];  // as dims_of has them
   uint32_t last_from, last_to;  // of the last pack of a row of neighbours, from the first on
+  int64_t last_inside;  // of packs that begin anywhere: up to there, all words end in the input
   ShortDivisor by_size[kGatherDims];
   // Of tiles.
   uint32_t inner_side, cross_side, before_cross, inner_tiles;
@@ -79,6 +80,7 @@ struct GatherProblem {
     neighbour_step = static_cast<uint32_t>(kept.dim[0].step);
     row_loads = plan.row_loads;
     realigned = plan.realigned;
+    last_inside = last_inside_of(groups);
     even_rows = reduced.count <= 1;
     shares = static_cast<uint32_t>(plan.shares);
     all = kept.count;
@@ -118,6 +120,17 @@ struct GatherProblem {
   }
 
  private:
+  // Of a unit's first byte, so that the word with the last one of any row ends where the input
+  // does, or before.
+  int64_t last_inside_of(const Groups& groups) const {
+    int64_t reach = 0, last = 0;
+    for (int d = 0; d < groups.reduced.count; ++d)
+      reach += (groups.reduced.dim[d].size - 1) * groups.reduced.dim[d].stride;
+    for (int d = 0; d < groups.kept.count; ++d)
+      last += (groups.kept.dim[d].size - 1) * groups.kept.dim[d].stride;
+    const int64_t end = last + reach + 1, behind = (reinterpret_cast<uintptr_t>(input) + end) % 4;
+    return end - behind - 4 - reach;
+  }
   static bool is_aligned(const void* results) {
     return reinterpret_cast<uintptr_t>(results) % kLoadBytes == 0;
   }
@@ -186,24 +199,32 @@ template <class T, class Key>
 __device__ T element_of(const GatherProblem& p, GatherPlace at, int64_t behind) {
   return *reinterpret_cast<const T*>(reinterpret_cast<const Key*>(p.input) + at.from + behind);
 }
-// The same of a pack that begins anywhere, of the one or two words that have its bytes.
-template <class Key>
-__device__ uint32_t realigned_of(const GatherProblem& p, GatherPlace at, int64_t behind) {
-  const auto first = reinterpret_cast<uintptr_t>(reinterpret_cast<const Key*>(p.input) + at.from) +
-                     behind * sizeof(Key);
+// The same of a pack of bytes that begins anywhere, of the one or two words that have them.
+__device__ inline uint32_t realigned_of(const GatherProblem& p, GatherPlace at, int64_t behind) {
+  const auto first = reinterpret_cast<uintptr_t>(p.input) + at.from + behind;
   const auto word = [](uintptr_t byte) {
     return *reinterpret_cast<const uint32_t*>(byte & ~uintptr_t(3));
   };
   return __funnelshift_r(word(first), word(first + 3), 8 * static_cast<uint32_t>(first));
 }
+// The same, byte by byte.
+__device__ inline uint32_t bytes_of(const GatherProblem& p, GatherPlace at, int64_t behind) {
+  const auto* bytes = reinterpret_cast<const uint8_t*>(p.input) + at.from + behind;
+  return bytes[0] | bytes[1] << 8 | bytes[2] << 16 | uint32_t(bytes[3]) << 24;
+}
 
-// Calls load(slot) with the one of the two that loads a slot here, for no branch to come between
-// loads.
-template <class Slot, class Key, class Load>
-__device__ void with_slots(const GatherProblem& p, Load load) {
+// Calls load(slot) with what loads a slot of these units, for no branch to come between loads.
+template <class Slot, class Key, int kUnits, class Load>
+__device__ void with_slots(const GatherProblem& p, const GatherPlace (&at)[kUnits], Load load) {
   if constexpr (sizeof(Key) == 1 && sizeof(Slot) > 1) {
-    if (p.realigned)
-      return load([&](GatherPlace at, int64_t behind) { return realigned_of<Key>(p, at, behind); });
+    if (p.realigned) {
+      bool inside = true;  // the words, too
+#pragma unroll
+      for (int i = 0; i < kUnits; ++i) inside &= at[i].from <= p.last_inside;
+      return inside
+                 ? load([&](GatherPlace at, int64_t behind) { return realigned_of(p, at, behind); })
+                 : load([&](GatherPlace at, int64_t behind) { return bytes_of(p, at, behind); });
+    }
   }
   load([&](GatherPlace at, int64_t behind) { return element_of<Slot, Key>(p, at, behind); });
 }
@@ -223,7 +244,7 @@ __device__ void load_rows(const GatherProblem& p, Rows rows, uint32_t first,
       for (int i = 0; i < kUnits; ++i) slots[r][i] = slot(at[i], from(row));
     }
   };
-  with_slots<Slot, Key>(p, [&](auto slot) {
+  with_slots<Slot, Key>(p, at, [&](auto slot) {
     if (rows.even) {
       load([&](uint32_t row) { return int64_t(row) * rows.stride; }, slot);
     } else {
@@ -252,7 +273,7 @@ __device__ void load_all_rows(const GatherProblem& p, const GatherPlace (&at)[kU
       return;
     }
   }
-  with_slots<Slot, Key>(p, [&](auto slot) {
+  with_slots<Slot, Key>(p, at, [&](auto slot) {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
       const uint32_t from = r > 0 ? p.row_from[r] : 0;
@@ -357,6 +378,7 @@ class Bests<false, kUnits, kRows, Element> {
         winner.take(element_, static_cast<Key>(elements[r][i]), r, r == 0);
       found_[i] = winner.row();
       bits_[i] = winner.bits();
+      best_[i] = 0;  // as if the value did not follow from its order
     }
   }
   __device__ void along(const uint32_t (&elements)[kRows / 2], bool positions, int unit) {
@@ -369,7 +391,7 @@ class Bests<false, kUnits, kRows, Element> {
     uint32_t smallest = pairs[0];
 #pragma unroll
     for (int i = 1; i < kRows / 2; ++i) smallest = smaller_pair<Element>(smallest, pairs[i]);
-    smallest = smaller_pair<Element>(smallest, __funnelshift_l(smallest, smallest, 16));
+    smallest = smaller_pair<Element>(smallest, __funnelshift_r(smallest, smallest, 16));
     best_[unit] = static_cast<Key>(smallest);
     if (!positions && !is_ambiguous<Element>(smallest)) return;
 #pragma unroll
@@ -383,7 +405,7 @@ class Bests<false, kUnits, kRows, Element> {
 
   const Element element_;
   uint32_t found_[kUnits] = {};  // rows
-  Key bits_[kUnits], best_[kUnits] = {};
+  Key bits_[kUnits], best_[kUnits];
 };
 
 // The number of a row that a thread has finds room in 16 bits.

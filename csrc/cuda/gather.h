@@ -8,11 +8,11 @@
 
 namespace reduceops::cuda {
 
-// A unit is an output, or the neighbouring outputs whose elements share 4 bytes.
+// A unit is an output, or a pack: neighbouring outputs whose elements have 4 bytes.
 struct Gather {
-  bool packed;     // whether units are of several outputs: where they do not fit, the last of a row
-                   // of neighbours has some of those of the one before
-  bool realigned;  // packs of bytes: these begin anywhere
+  bool packed;     // whether units are of several outputs
+  bool realigned;  // packs of bytes: these begin anywhere, and the last of a row of neighbours may
+                   // overlap the one before: some outputs are computed twice
   int units;       // of a thread, a block's threads apart
   bool row_loads;  // whether the elements of a group come in one load
   int shares;      // threads to a unit, each of which has every so many elements of its groups

@@ -1,7 +1,8 @@
 // What a plan promises to the kernel of its walk, said once more and apart from what makes plans:
-// each output and each reduced position is taken exactly once, and every byte of shared memory, of
-// the workspace and of the grid that a kernel touches is one it asked for. Host code for tests and
-// for explain.cpp; no call of an operator runs it.
+// each output and each reduced position is taken exactly once (where packs of gather.cu overlap, an
+// output twice), and every byte of shared memory, of the workspace and of the grid that a kernel
+// touches is one it asked for. Host code for tests and for explain.cpp; no call of an operator runs
+// it.
 #pragma once
 
 #include <bit>
@@ -456,7 +457,8 @@ class PlanCheck {
                   (strides * bytes_ | address_) % (walk_ * bytes_) == 0,
               "groups are aligned loads");
     }
-    require(!own.realigned || (own.packed && bytes_ == 1), "only packs of bytes are realigned");
+    require(!own.realigned || (own.packed && bytes_ == 1 && dims.dim[0].size >= kRealignedSide),
+            "only packs of bytes are realigned");
     if (own.packed) {
       require(bytes_ < 4 && dims.dim[0].stride == 1 && dims.dim[0].size >= width,
               "packs are of neighbouring outputs");

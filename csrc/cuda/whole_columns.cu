@@ -67,6 +67,8 @@ __device__ Key element_of_row(const Held<Key> (&held)[kRows], uint32_t row, uint
   return element;
 }
 
+static_assert(whole_columns_of_thread(1) == 4 && whole_columns_of_thread(2) == 4, "two pairs");
+
 // Of bytes, two at once: a key above the number of its row, of which the smallest is the first.
 template <uint32_t kRows, class Element>
   requires(sizeof(typename Element::Key) == 1)
@@ -106,13 +108,14 @@ template <uint32_t kRows, class Element>
   requires(sizeof(typename Element::Key) == 2 && !kIsHalf<Element>)
 class Chosen<kRows, Element> {
   using Key = typename Element::Key;
+  static constexpr uint32_t kColumns = whole_columns_of_thread(sizeof(Key));
 
  public:
   __device__ Chosen(Element element, const Held<Key> (&held)[kRows], bool) : element_(element) {
 #pragma unroll
     for (uint32_t j = 0; j < kRows; ++j) {
 #pragma unroll
-      for (uint32_t c = 0; c < 4; ++c) {
+      for (uint32_t c = 0; c < kColumns; ++c) {
         const auto key = static_cast<int32_t>(
             uint32_t(static_cast<uint16_t>(element.key(held[j].at[c]))) << 16 | j);
         best_[c] = j == 0 ? key : std::min(best_[c], key);
@@ -128,7 +131,7 @@ class Chosen<kRows, Element> {
 
  private:
   const Element element_;
-  int32_t best_[4];
+  int32_t best_[kColumns];
 };
 
 // Of 16-bit floats, two at once. Their rows are found where they are asked for, or where a value

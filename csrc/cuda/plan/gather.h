@@ -33,8 +33,9 @@ struct GatherPlan {
   static bool make(const PlanInput& in, Plan& plan) {
     start(in, plan);
     Gather& gather = plan.gather;
-    gather.realigned = !has_packs(in) && has_packs_anywhere(in);
-    gather.packed = has_packs(in) || gather.realigned;
+    gather.packed = has_packs(in);
+    gather.realigned = !gather.packed && has_packs_anywhere(in);
+    gather.packed |= gather.realigned;
     if (in.walk > kGatherRows) {
       gather.units = 1;
       gather.shares = static_cast<int>(shares_of(in));
@@ -177,7 +178,8 @@ struct GatherPlan {
   // 16 bits, two either way.)
   static bool has_packs_anywhere(const PlanInput& in) {
     const Dim& inner = in.groups.kept.dim[0];
-    return in.tuning.realigned != 0 && in.bytes == 1 && inner.stride == 1 && inner.size >= 8;
+    return in.tuning.realigned != 0 && in.bytes == 1 && inner.stride == 1 &&
+           inner.size >= kRealignedSide;
   }
 
   // Of an element of each of as many results side by side as a warp has lanes.
@@ -196,8 +198,10 @@ struct GatherPlan {
   // Threads lie over results in their order.
   static void by_results(const PlanInput& in, Plan& plan) {
     Gather& gather = plan.gather;
-    gather.packed &= by_step(in.groups.kept).dim[0].step == in.groups.kept.dim[0].step;
-    gather.realigned &= gather.packed;
+    // The results of packs that begin anywhere do, too, and would be stored one by one.
+    gather.packed &=
+        !gather.realigned && by_step(in.groups.kept).dim[0].step == in.groups.kept.dim[0].step;
+    gather.realigned = false;
     gather.row_loads = !gather.packed && in.walk <= kKnownRows && has_row_loads(in);
     gather.units = gather_units(in.walk, gather.packed);
     plan.blocks = ceil_div(units_of(gather, in.groups, in.bytes), gather.units * kThreads);
@@ -220,8 +224,9 @@ struct GatherPlan {
   // Threads to a group that is too long for one: as many as find room at once, while each has more
   // loads than are worth sharing.
   static int64_t shares_of(const PlanInput& in) {
-    const bool packs = has_packs(in) || has_packs_anywhere(in);
-    const int64_t units = in.groups.outputs / (packs ? 4 / in.bytes : 1);
+    const int64_t width = has_packs(in) || has_packs_anywhere(in) ? 4 / in.bytes : 1;
+    const int64_t neighbours = in.groups.kept.dim[0].size;
+    const int64_t units = in.groups.outputs / neighbours * ceil_div(neighbours, width);
     const int64_t room = in.multiprocessors * in.tuning.share_threads;
     int64_t shares = 1;
     while (shares < kGatherShares && units * shares * 2 <= room && shares * 2 <= in.walk &&
@@ -248,7 +253,7 @@ struct GatherPlan {
       const Dim& dim = by_result.dim[i];
       int64_t before = 1;
       for (int d = 0; dims.dim[d].step != dim.step; ++d) before *= dims.dim[d].size;
-      const int64_t side = gather.inner_side * gather.width(in.bytes);
+      const auto side = static_cast<int64_t>(gather.inner_side * outputs_of_unit(in, gather));
       const int64_t taken = std::clamp<int64_t>(side / before, 1, dim.size);
       run *= taken;
       pitch *= dim.size;
