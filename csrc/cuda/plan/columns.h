@@ -246,6 +246,14 @@ struct ColumnsPlan {
     const double rounds = plan.columns.shares == 1 && 2 * loads < extent && extent <= 64 ? 1.08 : 1;
     const double read = traffic.read * (1 + 0.03 / std::max(1., waves)) * rounds;
     const double extra = plan.columns.shares > 1 ? 2 : 1;
+    // Over several dims it takes divisions to find the next run, which is that of the next element
+    // if runs are short.
+    const int dims = in.groups.reduced.count;
+    const double next_run =
+        dims > 1 ? price::kSameRun + price::kNextRun * dims *
+                                         std::min(1., static_cast<double>(plan.columns.shares) /
+                                                          static_cast<double>(in.along().size))
+                 : 0;
     const double results = of_bytes(price::kColumnResult, in.bytes) * shares;
     if (packed) {
       const double width = static_cast<double>(in.elements_of_load());
@@ -282,22 +290,17 @@ struct ColumnsPlan {
       const double packs = std::ceil(columns / width) / columns;  // for a column
       return {.read = read,
               .sectors = traffic.bytes + traffic.elements / columns * kSectorBytes,
-              .instructions = (of_bytes(price::kColumn, in.bytes) * width + price::kRealigning) *
-                                  packs * traffic.elements +
-                              90 * shares * packs + results,
+              .instructions =
+                  (of_bytes(price::kColumn, in.bytes) * width + price::kRealigning + next_run) *
+                      packs * traffic.elements +
+                  90 * shares * packs + results,
               .in_flight = in_flight(in, plan, in.bytes == 1 ? 2 : 3, 4 * kLoadBytes),
               .extra = extra};
     }
-    // Lanes that lie beside the last column take as long as others. Over several dims it takes
-    // divisions to find the next run, which is that of the next element if runs are short.
+    // Lanes that lie beside the last column take as long as others.
     const double idle = static_cast<double>(plan.columns.across * plan.columns.lanes) /
                         static_cast<double>(std::max<int64_t>(1, in.inner().size));
-    const int dims = in.groups.reduced.count;
-    double of_element = price::kScalarColumn;
-    if (dims > 1)
-      of_element += price::kSameRun + price::kNextRun * dims *
-                                          std::min(1., static_cast<double>(plan.columns.shares) /
-                                                           static_cast<double>(in.along().size));
+    const double of_element = price::kScalarColumn + next_run;
     const double sector = sectors_of(std::min(32, plan.columns.lanes),
                                      static_cast<double>(in.inner().stride * in.bytes), in.bytes);
     return {.read = read,
