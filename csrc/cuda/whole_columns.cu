@@ -4,7 +4,8 @@
 // Bound by memory, for which there are as many bytes to write as to read, and more: so two
 // neighbouring lanes exchange four indices each until each store of theirs fills a sector of 32
 // bytes (0.93 of the bandwidth over two rows of float32; 0.85 with a store to each half). Two
-// indices, and four of fewer than 8 bytes, are one store as they are.
+// indices, and four of fewer than 8 bytes, are one store as they are. Elements of 8 and 16 bits are
+// compared several at once: one by one, instructions would take longer than memory.
 #include "cuda/keys.cuh"
 
 namespace reduceops::cuda {
