@@ -134,6 +134,19 @@ struct Scaled {
   }
 };
 
+// The bits of a product without its sign.
+template <class Format, class Key = typename Format::Key>
+Key magnitude_of_product(Scaled<Format> element, Key bits) {
+  return element.value(bits) & std::numeric_limits<Key>::max();
+}
+// Whether products have the order of what is multiplied, or the reverse: those by a finite factor
+// that is no zero. (They may be equal where what is multiplied is not.)
+template <class Format, class Key = typename Format::Key>
+bool keeps_order(Scaled<Format> element, Key infinity) {
+  return magnitude_of_product(element, Key(0)) == 0 &&
+         magnitude_of_product(element, infinity) == infinity;
+}
+
 // Calls f with the element reader of a reduction. Thirteen cover every operator and dtype: four
 // widths of integers and four of floats, bools, and the four formats that scale.
 template <class F>

@@ -320,8 +320,7 @@ bool settle_zeros(const Reduction& reduction, int16_t zero, int vanishing) {
   return settled;
 }
 
-// Products by a finite factor that is no zero have the order of what is multiplied, or the reverse,
-// and so have rounded ones. Where only values are wanted, and multiplying takes longer than
+// Where only values are wanted of products that keep the order, and multiplying takes longer than
 // comparing, that of the extreme element is enough. Else, or where that does not tell, false.
 bool multiply_extremes(const Reduction& reduction, const Kernels& kernels) {
   constexpr int64_t kLeastElements = 2048;  // to be worth going over results again, and
@@ -336,14 +335,11 @@ bool multiply_extremes(const Reduction& reduction, const Kernels& kernels) {
   visit_element(reduction, [&]<class Element>(Element element) {
     if constexpr (std::is_same_v<Element, Scaled<Float16>> ||
                   std::is_same_v<Element, Scaled<BFloat16>>) {
-      const auto magnitude = [&](int bits) {
-        return element.value(static_cast<int16_t>(bits)) & std::numeric_limits<int16_t>::max();
-      };
-      const auto infinity = static_cast<int>(reduction.dtype->max_magnitude);
-      ordered = magnitude(0) == 0 && magnitude(infinity) == infinity;
+      ordered = keeps_order(element, static_cast<int16_t>(reduction.dtype->max_magnitude));
       zero = element.value(0);
       for (int bit = 1 << 14; bit; bit /= 2)
-        if (magnitude(vanishing + bit) == 0) vanishing += bit;
+        if (magnitude_of_product(element, static_cast<int16_t>(vanishing + bit)) == 0)
+          vanishing += bit;
     }
   });
   if (!ordered || (vanishing && walk < kLeastWithZeros)) return false;

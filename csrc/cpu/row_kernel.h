@@ -23,6 +23,18 @@ struct RowLimits {
       sizeof(Key) == 1 ? 256 : kVectors * (kVectorBytes / int64_t(sizeof(Key)));
 };
 
+// How far ahead of short rows others are asked for: whole rows, where gaps between them are so
+// large that hardware sees no stream. (Not where each is in a page of its own: looking that up
+// would cost more than is gained.)
+struct Ahead {
+  int64_t bytes;
+  bool of_rows;
+};
+REDUCEOPS_NOINLINE inline Ahead ahead_of(int64_t pitch, int64_t row_bytes) {
+  if (pitch < row_bytes + kCopyBytes / 2 || pitch >= kPageBytes) return {kRowAhead, false};
+  return {ceil_div(kRowAhead, pitch) * pitch, true};
+}
+
 template <class Element>
 struct RowKernel : Lanes<Element> {
   using Vectors = Lanes<Element>;
@@ -74,20 +86,6 @@ struct RowKernel : Lanes<Element> {
     }
     while (i < n && this->lane(get<Key>(p + i)) == this->lane(get<Key>(p + i))) ++i;
     return i;
-  }
-
-  // How far ahead of short rows others are asked for: whole rows, where gaps between them are so
-  // large that hardware sees no stream. (Not where each is in a page of its own: looking that up
-  // would cost more than is gained.)
-  struct Ahead {
-    int64_t bytes;
-    bool of_rows;
-  };
-  static Ahead ahead_of(const Key* const* row, int count, int64_t n) {
-    constexpr int64_t kSize = sizeof(Key);
-    const int64_t pitch = count > 1 ? (row[1] - row[0]) * kSize : 0;
-    if (pitch < n * kSize + kCopyBytes / 2 || pitch >= kPageBytes) return {kAhead, false};
-    return {ceil_div(kAhead, pitch) * pitch, true};
   }
 
   // The lanes of a row of up to kShort elements, of which kLanes are read at least. Where a NaN is
@@ -314,7 +312,9 @@ struct RowKernel : Lanes<Element> {
     }
     int64_t nans[kLanes];
     bool any_nan = false;
-    const Ahead ahead = ahead_of(row, count, n);
+    constexpr int64_t kSize = sizeof(Key);
+    const Ahead ahead =
+        kLong ? Ahead{} : ahead_of(count > 1 ? (row[1] - row[0]) * kSize : 0, n * kSize);
     V sum{};
     const Partial best = transposed(count, [&](int i) REDUCEOPS_INLINED {
       if constexpr (!kLong) return reduce_short(row[i], n, ahead, sum);

@@ -134,18 +134,9 @@ __device__ bool has_own_bits(Half<Format> element) {
   return element.as_it_is;
 }
 
-// Whether products have the order of what is multiplied, or the reverse, and those of numbers that
-// are not zero are not zero either. (They may be equal where what is multiplied is not.)
-template <class Format, class Key = typename Format::Key>
-bool keeps_order(Scaled<Format> element, Key infinity) {
-  const auto magnitude = [&](Key bits) {
-    return element.value(bits) & std::numeric_limits<Key>::max();
-  };
-  return magnitude(0) == 0 && magnitude(1) > 0 && magnitude(infinity) == infinity;
-}
-
 // visit_device_element for walks over the input alone. Where only values are wanted of products of
-// 16 bits, and these keep the order, they are made of the elements that are chosen.
+// 16 bits that keep the order, and of which none is zero for being small, they are made of the
+// elements that are chosen.
 template <class F>
 void visit_input_element(const Reduction& r, F&& f) {
   visit_device_element(r, [&]<class Element>(Element element) {
@@ -158,7 +149,8 @@ void visit_input_element(const Reduction& r, F&& f) {
     } else if constexpr (sizeof(Key) == 2 && !kIsPlain<Element>) {
       using Chosen = Half<typename Element::Format>;
       const bool largest = r.largest != (element.scale < 0);
-      if (r.value_alone && keeps_order(element, static_cast<Key>(r.dtype->max_magnitude))) {
+      if (r.value_alone && keeps_order(element, static_cast<Key>(r.dtype->max_magnitude)) &&
+          magnitude_of_product(element, Key(1)) > 0) {
         f(Chosen{order_of<Key>(*r.dtype, largest), element.scale, false});
       } else {
         f(element);
