@@ -50,8 +50,7 @@ constexpr int kSharedGatherBlocks = 4;
 constexpr int64_t kSharedGatherLanes = 8;
 constexpr int64_t kSharedGatherRows = 64;
 constexpr int64_t kGatherTile = 1024;  // units of a tile
-constexpr int64_t kRealignedSide =
-    8;  // outputs side by side of which packs begin anywhere, at least
+constexpr int64_t kRealignedSide = 8;  // outputs in a row of packs that begin anywhere, at least
 constexpr int64_t kGatherCopies = 64;  // of a result that a tile stores, at most
 constexpr int kAnyRows = 0;
 // Elements of groups that kernels are compiled for, at most; by tiles, for those are more code.

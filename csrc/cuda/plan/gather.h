@@ -198,7 +198,7 @@ struct GatherPlan {
   // Threads lie over results in their order.
   static void by_results(const PlanInput& in, Plan& plan) {
     Gather& gather = plan.gather;
-    // The results of packs that begin anywhere do, too, and would be stored one by one.
+    // Where packs begin anywhere, so do their results, which would be stored one by one.
     gather.packed &=
         !gather.realigned && by_step(in.groups.kept).dim[0].step == in.groups.kept.dim[0].step;
     gather.realigned = false;
