@@ -63,14 +63,14 @@ WALKS = {
     ),
     (Walk.ROWS, "workspace"): Shape((2, 250_003), (1,), step=2),
     (Walk.WHOLE_COLUMNS, "one part"): Shape((2, 3_000_004), (0,)),
-    (Walk.COLUMNS, "one part"): Shape((400, 40, 511), (1,)),
+    (Walk.COLUMNS, "one part"): Shape((3000, 64, 65), (1,)),
     (Walk.COLUMNS, "workspace"): Shape((5000, 300), (0,), torch.bfloat16),
     (Walk.BOXES, "one part"): Shape((200_001, 33), (1,)),
-    (Walk.TILES, "one part"): Shape((40, 3000, 40, 3), (2,), order=(3, 2, 0, 1)),
+    (Walk.TILES, "one part"): Shape((40, 3000, 40, 3), (2, 3), order=(0, 2, 1, 3)),
     (Walk.GATHER, "one part"): Shape((300_000, 7, 3), (1,)),
     (Walk.BULK_COLUMNS, "one part"): Shape((64, 257, 4095), (1,), torch.bfloat16),
     (Walk.BULK_COLUMNS, "cluster"): Shape((66, 600, 1001), (1,)),
-    (Walk.BULK_COLUMNS, "workspace"): Shape((3 << 20, 8), (0,)),
+    (Walk.BULK_COLUMNS, "workspace"): Shape((2 << 20, 7), (0,)),
     (Walk.BULK_COLUMNS, "clusters and workspace"): Shape((5000, 9001), (0,)),
 }
 
@@ -109,7 +109,7 @@ TUNINGS = {
     "stage_bytes=256,tile_bytes=256,segment_bytes=128,least_segment_bytes=16,split_segment_bytes=16,"
     "short_row_bytes=0",
     "tiles of groups": "margin=0,small_elements=0,whole_rows=0,whole_column=0,bulk_bytes=0,"
-    "short_row_bytes=4096,small_group_bytes=49152,part_loads=64",
+    "short_row_bytes=4096,small_group_bytes=49152,small_tile_bytes=8192,part_loads=64",
     "folded columns": "fold=1000000,fold_bytes=0,small_elements=0,bulk_bytes=0",
     "tiles of any layout": "walk=9,small_elements=0,bulk_bytes=0",
     "gathered": "walk=10,small_elements=0",

@@ -184,24 +184,24 @@ def test_cpu_plan_covers_every_group_within_the_limits(case, threads):
         ((128, 4096, 4095), [1], torch.float32, Walk.BULK_COLUMNS),
         ((128, 4096, 4095), [2], torch.float32, Walk.WHOLE_ROWS),
         ((128, 4096, 4095), [0], torch.float32, Walk.COLUMNS),
-        ((16, 21, 512, 512), [1], torch.float32, Walk.BULK_COLUMNS),
-        ((16, 21, 512, 512), [1], torch.bfloat16, Walk.COLUMNS),
-        ((128, 64, 256), [1], torch.float32, Walk.COLUMNS),
-        ((100, 64, 256), [1], torch.float32, Walk.COLUMNS),
+        ((16, 21, 512, 512), [1], torch.float32, Walk.GATHER),
+        ((16, 21, 512, 512), [1], torch.bfloat16, Walk.GATHER),
+        ((128, 64, 256), [1], torch.float32, Walk.GATHER),
+        ((100, 64, 256), [1], torch.float32, Walk.GATHER),
         ((64, 151936), [1], torch.float32, Walk.WHOLE_ROWS),
         ((1024, 128256), [1], torch.float32, Walk.WHOLE_ROWS),
         ((1, 128256), [1], torch.bfloat16, Walk.WHOLE_ROWS),
         ((1 << 28,), [0], torch.float32, Walk.WHOLE_ROWS),
-        ((8388608, 8), [0], torch.float32, Walk.BULK_COLUMNS),
-        ((1048576, 64), [0], torch.float32, Walk.BULK_COLUMNS),
+        ((8388608, 8), [0], torch.float32, Walk.COLUMNS),
+        ((1048576, 64), [0], torch.float32, Walk.COLUMNS),
         ((1048576, 100), [1], torch.float32, Walk.WHOLE_ROWS),
         ((1048576, 101), [1], torch.float32, Walk.BOXES),
         ((65536, 1000), [1], torch.bfloat16, Walk.WHOLE_ROWS),
         ((4096, 10_000), [1], torch.float32, Walk.WHOLE_ROWS),
         ((2, 256, 256, 256), [0], torch.float32, Walk.WHOLE_COLUMNS),
         ((16, 3, 512, 512), [1], torch.float32, Walk.WHOLE_COLUMNS),
-        ((65536, 17, 33), [1], torch.float32, Walk.BOXES),
-        ((1024, 4096, 16), [1], torch.float32, Walk.BULK_COLUMNS),
+        ((65536, 17, 33), [1], torch.float32, Walk.GATHER),
+        ((1024, 4096, 16), [1], torch.float32, Walk.COLUMNS),
         ((16,), [0], torch.float32, Walk.SMALL),
         ((32, 1000), [1], torch.float32, Walk.WHOLE_ROWS),
         ((32, 100), [1], torch.float32, Walk.SMALL),
@@ -246,7 +246,6 @@ def test_reduced_dims_side_by_side_are_one_row_in_whatever_order(sizes, strides,
 @pytest.mark.parametrize(
     "sizes, strides, dims, dtype",
     [
-        ((300_000, 5, 7), (35, 1, 5), (1, 2), torch.float32),  # in another order
         ((300_000, 5, 7), (60, 12, 1), (1, 2), torch.float32),  # with gaps
         ((30_000, 3, 5, 33), (495, 33, 99, 1), (1, 2), torch.float32),  # of columns
     ],
@@ -438,17 +437,17 @@ def test_results_in_another_order_than_memory_are_gathered_in_tiles_where_groups
 
 
 @pytest.mark.parametrize(
-    "sizes, strides, dim, dtype",
+    "sizes, strides, dim",
     [
         # Rows that L1 does not hold until their threads have read them.
-        ((31, 512, 15165), (1, 131, 67072), 0, torch.bfloat16),
-        # Results that a tile has side by side, but too few to fill sectors.
-        ((163, 2, 80, 343, 7), (1, 163, 326, 26080, 8945440), 1, torch.int64),
+        ((31, 512, 15165), (1, 131, 67072), 0),
+        # Results in the order of memory but for a dim that shares sectors with the innermost.
+        ((103, 52329, 2, 12), (2, 2472, 1, 206), 3),
     ],
 )
-def test_what_would_be_read_or_written_twice_is_not_gathered(sizes, strides, dim, dtype):
-    x = torch.empty_strided(sizes, strides, dtype=dtype, device="meta")
-    assert cuda_plan(x, [dim]).walk == Walk.TILES
+def test_what_would_be_read_twice_is_not_gathered(sizes, strides, dim):
+    x = torch.empty_strided(sizes, strides, dtype=torch.bfloat16, device="meta")
+    assert cuda_plan(x, [dim]).walk != Walk.GATHER
 
 
 def test_copies_of_packs_of_bytes():
@@ -652,14 +651,14 @@ def test_another_walk_than_the_usual_one_must_be_cheaper_by_the_margin():
         assert cuda_plan(x, case.dims, tuning={"margin": 0}) == usual.plan
         (taken,) = (c for c in plan.candidates if c.plan == plan)
         if plan.folded == 1:
-            assert taken.usual or taken.microseconds < usual.microseconds * 0.9501
+            assert taken.usual or taken.microseconds < usual.microseconds * 0.9801
             changed += not taken.usual
-    assert 0 < changed < 40
+    assert 0 < changed < 60
 
 
 def test_the_table_of_candidates_says_which_is_taken():
     legend, header, first, *rest = explain(empty(128, 4096, 4095), 1).splitlines()
-    assert "GPU" in legend and "5 % cheaper" in legend and len(legend) <= 120
+    assert "GPU" in legend and "2 % cheaper" in legend and len(legend) <= 120
     assert header.split() == ["walk", "predicted", "blocks", "threads", "parts", "cluster"]
     assert first.startswith("bulk_columns") and first.endswith("taken, usual") and len(rest) == 1
 

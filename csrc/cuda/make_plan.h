@@ -14,6 +14,7 @@
 #include "cuda/plan/fill.h"
 #include "cuda/plan/folds.h"
 #include "cuda/plan/gather.h"
+#include "cuda/plan/measured.h"
 #include "cuda/plan/rows.h"
 #include "cuda/plan/small.h"
 #include "cuda/plan/tiles.h"
@@ -65,7 +66,8 @@ class FittingWalks {
     const Traffic traffic(in_);
     for (int i = 0; i < count_; ++i) {
       Priced& walk = walks_[i];
-      walk.price = microseconds(in_, walk.plan, traffic, work(in_, walk.plan, traffic));
+      walk.price = measured(in_, walk.plan) *
+                   microseconds(in_, walk.plan, traffic, work(in_, walk.plan, traffic));
     }
     add_folded(traffic);
   }
@@ -74,7 +76,7 @@ class FittingWalks {
   bool is_clear() const {
     return (count_ == 1 && !Folds::fits(in_)) || in_.task != Task::kExtreme ||
            in_.tuning.margin == 0 || in_.tuning.walk > 0 ||
-           walks_[usual_].plan.walk == Walk::kSmall;
+           (walks_[usual_].plan.walk == Walk::kSmall && SmallPlan::is_tiny(in_));
   }
   int chosen() const {
     for (int i = 0; i < count_; ++i) {
@@ -122,9 +124,9 @@ class FittingWalks {
         FoldedPlan plan;
         if (!WalkPlan::fits(columns) || !WalkPlan::make(columns, plan)) return;
         plan.fold = fold;
-        const double price =
-            microseconds(columns, plan, of_columns, WalkPlan::work(columns, plan, of_columns)) +
-            Folds::combining(in_, columns, plan);
+        const Work work = WalkPlan::work(columns, plan, of_columns);
+        const double price = measured(in_, plan) * microseconds(columns, plan, of_columns, work) +
+                             Folds::combining(in_, columns, plan);
         if (price >= least) return;
         least = price;
         walks_[folded_ = count_] = {plan, price};
@@ -171,7 +173,7 @@ inline FoldedPlan make_plan(const Groups& groups, int64_t bytes, int64_t address
                             const Tuning& tuning = {}, Task task = Task::kExtreme,
                             int64_t stores = 1) {
   const PlanInput in(groups, bytes, address, limits, tuning, task, stores);
-  if (tuning.walk == 0 && SmallPlan::fits(in) && SmallPlan::usual(in)) {
+  if (tuning.walk == 0 && SmallPlan::is_tiny(in) && SmallPlan::fits(in) && SmallPlan::usual(in)) {
     FoldedPlan plan;  // launched as fast as it is planned, so no time for others
     SmallPlan::make(in, plan);
     return plan;

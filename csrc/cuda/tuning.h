@@ -8,7 +8,7 @@
 namespace reduceops::cuda {
 
 struct Tuning {
-  int64_t margin = 95;  // percent of the usual walk's price below which another is taken; 0: never
+  int64_t margin = 98;  // percent of the usual walk's price below which another is taken; 0: never
   int64_t walk = 0;     // that is taken wherever it fits: a Walk and 1 more; 0: none
   int64_t fold = 85;    // percent of the least price below which columns are folded; 0: never
   int64_t fold_bytes = 4 << 20;  // least input of which they are
@@ -18,6 +18,7 @@ struct Tuning {
   int64_t block_bytes = 72 << 10;         // shared memory of a block
   int64_t small_block_bytes = 112 << 10;  // the same for 8- and 16-bit types
   int64_t stage_bytes = 32 << 10;         // of a stage of columns
+  int64_t small_tile_bytes = 2 << 10;     // the least of a small input: a load of each thread
   int64_t tile_bytes = 24 << 10;          // of a tile of groups
   int64_t bulk_blocks = 2;                // blocks per multiprocessor
   int64_t ring_fill = 10;                 // percent that rings take longer on the smallest inputs,
@@ -36,6 +37,7 @@ struct Tuning {
   int64_t one_dim_bytes = 256;           // largest group over one dim that comes in tiles
   // Walks by plain loads.
   int64_t small_elements = 1 << 20;        // of the largest input that is taken as a small one
+  int64_t tiny_elements = 1 << 17;         // of the largest for which no prices are asked
   int64_t small_loads = 32;                // most loads of a lane there
   int64_t small_row = 256;                 // elements of the longest row there
   int64_t small_whole_elements = 1 << 16;  // of the largest such input that could be held whole
@@ -90,6 +92,7 @@ inline constexpr Tunable kTunables[] = {
     {"bulk_bytes", &Tuning::bulk_bytes},
     {"block_bytes", &Tuning::block_bytes, 0, 227 << 10},
     {"small_block_bytes", &Tuning::small_block_bytes, 0, 227 << 10},
+    {"small_tile_bytes", &Tuning::small_tile_bytes, 1, 227 << 10},
     {"tile_bytes", &Tuning::tile_bytes, 1, 227 << 10},
     {"stage_bytes", &Tuning::stage_bytes, 1, 227 << 10},
     {"bulk_blocks", &Tuning::bulk_blocks, 1},
@@ -106,6 +109,7 @@ inline constexpr Tunable kTunables[] = {
     {"small_group_bytes", &Tuning::small_group_bytes},
     {"one_dim_bytes", &Tuning::one_dim_bytes, 0, 4 << 10},
     {"small_elements", &Tuning::small_elements},
+    {"tiny_elements", &Tuning::tiny_elements},
     {"small_loads", &Tuning::small_loads},
     {"small_row", &Tuning::small_row},
     {"small_whole_elements", &Tuning::small_whole_elements},

@@ -183,6 +183,9 @@ struct BoxesPlan {
         static_cast<double>(std::min<int64_t>(32, ceil_pow2(box.group_bytes / kLoadBytes + 1)));
     const double copies =
         box.pieces ? 80 * lanes * traffic.outputs / static_cast<double>(box.columns) : 0;
+    // Where a block is alone in its multiprocessor, nothing else is done while it waits.
+    const auto of_thread = static_cast<double>(box.tile * box.columns * box.lanes) / kGroupThreads;
+    const double waiting = plan.blocks < in.multiprocessors ? kOutput * of_thread : 0;
     const double slots = traffic.bytes / static_cast<double>(in.slot_bytes());
     return {.read = std::max(traffic.read, box.pieces ? 0 : copied),
             .sectors = copied,
@@ -190,14 +193,14 @@ struct BoxesPlan {
                             75 * traffic.outputs + 12 * copied / kLoadBytes + copies +
                             price::kConflict * ((conflicts(in, box) - 1) * slots +
                                                 (run_conflicts(in, box) - 1) * traffic.elements),
-            .extra = 0.8,
-            // As measured: of 8-bit rows, and of pieces that are less than a load.
-            .share = in.bytes == 1 && box.reading == 0                 ? 1.03
-                     : box.pieces && box.group_bytes < int(kLoadBytes) ? 1.3
-                                                                       : 1};
+            .extra = 0.8 + waiting,
+            // As measured, of pieces that are less than a load.
+            .share = box.pieces && box.group_bytes < int(kLoadBytes) ? 1.3 : 1};
   }
 
  private:
+  static constexpr double kOutput = 0.35;  // microseconds, from one of a thread to the next
+
   // Lanes of an output that read neighbouring indices of several dims from the same bank.
   static double run_conflicts(const PlanInput& in, const Box& box) {
     if (box.reading != Box::kScattered) return 1;

@@ -226,9 +226,6 @@ struct ColumnsPlan {
            in.tuning.realigned != 0 && (inner.size * in.bytes > kSectorBytes || in.walk <= 4);
   }
 
-  // Microseconds more of parts whose elements are loaded one by one, as measured.
-  static constexpr double kSplitOneByOne = 4;
-
   static Work work(const PlanInput& in, const Plan& plan, const Traffic& traffic) {
     const bool packed = in.task == Task::kExtreme && in.bytes <= 2 &&
                         is_packed(plan, in.groups.reduced.count, in.bytes);
@@ -307,7 +304,7 @@ struct ColumnsPlan {
             .sectors = traffic.elements * sector,
             .instructions = of_element * idle * traffic.elements + 270 * shares,
             .in_flight = in_flight(in, plan, resident, static_cast<double>(loads) * sector),
-            .extra = extra + (plan.split() ? kSplitOneByOne : 0)};
+            .extra = extra};
   }
 };
 

@@ -116,7 +116,8 @@ struct GatherPlan {
     const double of_unit =
         gather.tiled() ? (40 + kTiledRow * of_rows + (20 + 10 * stores(in)) * width) * known / used
                        : (30 + 12 * dims + of_rows + 15 * width) * known;
-    return {.read = traffic.read + apart.memory,
+    const bool read_once = gather.tiled() || stays_in_cache(in);
+    return {.read = (read_once ? traffic.read : sectors * traffic.outputs) + apart.memory,
             .sectors = sectors * traffic.outputs,
             .stores = apart.l2,
             .instructions = of_unit * traffic.outputs / width,
@@ -150,11 +151,7 @@ struct GatherPlan {
             .in_flight = in_flight(
                 in, plan,
                 static_cast<double>(kSharedGatherBlocks * kSharedGatherThreads) / plan.threads,
-                sector * width * loads),
-            .share = plan.blocks < 2 * in.multiprocessors ? kFewBlocks
-                     : in.bytes == 8                      ? 1
-                     : in.columns_aligned(kLoadBytes)     ? kSharedAligned
-                                                          : kShared};
+                sector * width * loads)};
   }
 
  protected:
@@ -182,25 +179,42 @@ struct GatherPlan {
            inner.size >= kRealignedSide;
   }
 
-  // Of an element of each of as many results side by side as a warp has lanes.
+  // Results of a warp whose lanes lie over results in their order.
+  static int64_t results_of_warp(const PlanInput& in) {
+    return 32 * (has_packs(in) && has_neighbours_first(in.groups.kept) ? 4 / in.bytes : 1);
+  }
+  static bool has_neighbours_first(const Dims& kept) {
+    return by_step(kept).dim[0].step == kept.dim[0].step;
+  }
+
+  // Of an element of each of them.
   static int64_t sectors_of_warp(const PlanInput& in) {
     const Dims dims = by_step(in.groups.kept);
-    int64_t sectors = 1, lanes = 32;
-    for (int d = 0; d < dims.count && lanes > 1; ++d) {
-      const int64_t taken = std::min(lanes, dims.dim[d].size);
+    int64_t sectors = 1, results = results_of_warp(in);
+    for (int d = 0; d < dims.count && results > 1; ++d) {
+      const int64_t taken = std::min(results, dims.dim[d].size);
       const int64_t pitch = dims.dim[d].stride * in.bytes;
       sectors *= pitch < kSectorBytes ? (taken - 1) * pitch / kSectorBytes + 1 : taken;
-      lanes = ceil_div(lanes, taken);
+      results = ceil_div(results, taken);
     }
     return sectors;
+  }
+
+  // Whether L2 keeps what is read until all that lies in its sectors is read.
+  static bool stays_in_cache(const PlanInput& in) {
+    const Dims& kept = in.groups.kept;
+    int64_t between = kept.dim[0].step;
+    for (int d = 1; d < kept.count && kept.dim[d].stride * in.bytes < kSectorBytes; ++d)
+      between = std::max(between, kept.dim[d].step);
+    const int64_t of_output = in.walk * in.bytes + static_cast<int64_t>(price::kIndexBytes);
+    return static_cast<double>(between * of_output) * 1e-6 <= price::kOpen;
   }
 
   // Threads lie over results in their order.
   static void by_results(const PlanInput& in, Plan& plan) {
     Gather& gather = plan.gather;
     // Where packs begin anywhere, so do their results, which would be stored one by one.
-    gather.packed &=
-        !gather.realigned && by_step(in.groups.kept).dim[0].step == in.groups.kept.dim[0].step;
+    gather.packed &= !gather.realigned && has_neighbours_first(in.groups.kept);
     gather.realigned = false;
     gather.row_loads = !gather.packed && in.walk <= kKnownRows && has_row_loads(in);
     gather.units = gather_units(in.walk, gather.packed);
@@ -209,9 +223,8 @@ struct GatherPlan {
 
  private:
   // Of the time: where blocks do not fill multiprocessors; of large inputs, which loads that are
-  // wider, or copies, keep memory busier with; of groups that are shared.
+  // wider, or copies, keep memory busier with.
   static constexpr double kFewBlocks = 1.2, kLarge = 0.06, kLargeTiled = 0.15;
-  static constexpr double kShared = 1.1, kSharedAligned = 1.2;
   // Of rows of more than so many elements, which lie far apart for the threads that go along them.
   static constexpr double kLongRow = 1.25;
   static constexpr int64_t kShortRow = 16;
@@ -304,9 +317,10 @@ struct GatherPlan {
     const Dim along = in.groups.reduced.count > 0 ? in.along() : Dim{1, 0, 0};
     const double run = static_cast<double>((along.size - 1) * along.stride * in.bytes);
     const auto runs = static_cast<double>(in.walk / along.size);
-    if (!gather.tiled() && dims_across(in.groups) > 0)
+    if (!gather.tiled() && !in_order(in.groups))
       return runs * std::min(static_cast<double>(along.size), 1 + run / kSectorBytes) *
-             static_cast<double>(sectors_of_warp(in) * kSectorBytes) / 32;
+             static_cast<double>(sectors_of_warp(in) * kSectorBytes) /
+             static_cast<double>(results_of_warp(in));
     const Dim inner = dims_of(gather, in.groups).dim[0];
     int64_t count = inner.size;
     for (int d = 0; d < kept.count; ++d) {
@@ -339,13 +353,6 @@ struct GatherByResultsPlan : GatherPlan {
 
  private:
   static constexpr int64_t kFewSectors = 16;
-
-  // Whether L2 keeps what is read until neighbours in memory are read.
-  static bool stays_in_cache(const PlanInput& in) {
-    const int64_t between = in.groups.kept.dim[0].step;
-    const int64_t of_output = in.walk * in.bytes + static_cast<int64_t>(price::kIndexBytes);
-    return static_cast<double>(between * of_output) * 1e-6 <= price::kOpen;
-  }
 };
 
 }  // namespace reduceops::cuda

@@ -47,7 +47,7 @@ struct PlanInput {
   // Of a tile that a block copies: less of small inputs, which do not fill the GPU with blocks.
   int64_t tile_bytes() const {
     if (total >= 12 << 20) return tuning.tile_bytes;
-    const int64_t least = std::min<int64_t>(tuning.tile_bytes, 8 << 10);
+    const int64_t least = std::min(tuning.tile_bytes, tuning.small_tile_bytes);
     return std::clamp(total / (multiprocessors * 5), least, tuning.tile_bytes);
   }
 

@@ -1,8 +1,8 @@
 // What a plan would cost, in microseconds on an H200: enough to compare walks, not to predict a
 // time. The machine's constants and most instruction counts were fitted to 1 749 measured random
 // layouts, those of gather to 86 on an H100; those of rows, small and bulk_columns, of which there
-// were too few, were set so that the walks measured to be best stay the cheapest. Measured times of
-// the sweep are 0.74 to 0.99 of these, so a difference of a few percent means nothing.
+// were too few, were set so that the walks measured to be best stay the cheapest. What is still
+// wrong by kernel and type, measured.h corrects.
 //
 //   start of a kernel, which grows with its bytes, for the short ones end before memory is busy
 //   + the longest of: bytes of memory, sectors of L2, instructions, loads waited for
@@ -44,7 +44,7 @@ constexpr double kScattered = 1.3;  // how much slower memory is by loads of an 
 constexpr double kIndexBytes = 8;   // of a result; that it may be less is not known
 // Bytes for which a store that fills no sector counts: of L2, and of memory where so many MB move
 // before the next one to the sector that it is not kept as long.
-constexpr double kStoreL2 = 144, kStoreMemory = 256, kOpen = 8;
+constexpr double kStoreL2 = 144, kStoreMemory = 192, kOpen = 8;
 constexpr double kOfSector = 4;  // indices
 constexpr double kPlace = 25;    // instructions, to find the place of a result over a dim
 constexpr double kValue = 15;    // to have its value

@@ -30,6 +30,11 @@ struct SmallPlan {
     return in.groups.outputs * in.walk <= most && in.walk <= longest;
   }
 
+  // Of which the time on the GPU matters less than that of planning.
+  static bool is_tiny(const PlanInput& in) {
+    return in.groups.outputs * in.walk <= in.tuning.tiny_elements;
+  }
+
   // More than a warp only where every multiprocessor has a block at most.
   static int lanes(const PlanInput& in) {
     int lanes = in.lanes_of(in.walk, in.tuning.lane_loads, kSmallThreads);

@@ -266,11 +266,9 @@ struct TilesPlan {
     const double together = stored_together(in, e);
     if (e.in_result_order && together < price::kOfSector)
       work.stores = traffic.outputs * static_cast<double>(in.stores) * price::kStoreL2 / together;
-    // Measured times of 158 layouts over these prices, and a margin where results follow each other
-    // anyway.
+    // Measured times of 158 layouts over these prices.
     const bool one_dim = in.groups.reduced.count == 1;
     work.share = held ? 1.1 : small ? 1.3 : slots && one_dim ? 1.25 : 1.1;
-    if (one_dim && in_order(in.groups)) work.share *= 1.3;
     return work;
   }
 

@@ -79,10 +79,14 @@ struct WholeRowsPlan {
     const int lanes_log2 = std::bit_width(static_cast<unsigned>(plan.whole_rows.lanes));
     const double of_thread = 55 + 8 * lanes_log2 + (plan.whole_rows.vector ? 0 : 25);
     const double edges = plan.whole_rows.vector ? 0 : edges_of_row(in);
+    // Of a row, what its threads look at: past its end there is a vector again.
+    const bool held = plan.whole_rows.batches == 0;
+    const auto row = static_cast<double>(
+        held ? plan.whole_rows.lanes * plan.whole_rows.loads * in.elements_of_load() : in.walk);
     return {
         .read = traffic.read,
         .sectors = traffic.bytes + (plan.whole_rows.vector ? 0 : traffic.outputs * kSectorBytes),
-        .instructions = of_bytes(price::kHeldRow, in.bytes) * traffic.elements +
+        .instructions = of_bytes(price::kHeldRow, in.bytes) * row * traffic.outputs +
                         of_thread * threads +
                         edges * traffic.outputs * static_cast<double>(plan.parts),
         .in_flight = in_flight(in, plan, 1536. / plan.threads, plan.whole_rows.loads * kLoadBytes)};
