@@ -11,7 +11,7 @@ import pytest
 import torch
 from conftest import NO_CUDA
 from cuda_shapes import HUGE, WALKS
-from opspec import OPS, assert_same, ops
+from opspec import OPS, as_tuple, assert_same, ops
 
 pytestmark = NO_CUDA
 
@@ -255,6 +255,32 @@ def max_in_chunks(x, dim):
             later = values > best[0]
             best = values.maximum(best[0]), torch.where(later, at + start, best[1])
     return best
+
+
+def test_calls_that_differ_little_are_told_apart():
+    """A thread keeps the plans of its last calls, which depend on more than a shape."""
+    generator = torch.Generator("cuda").manual_seed(0)
+    numbers = torch.randint(-50, 50, (64 * 1003 + 4,), generator=generator, device="cuda")
+    masks = torch.randint(2, (64, 1003), generator=generator, device="cuda").bool()
+    masks[:, 7] = masks[5] = True
+
+    def check(op, x, dim, mask=None):
+        here, there = ({}, {}) if mask is None else ({"mask": mask}, {"mask": mask.cpu()})
+        actual = tuple(part.cpu() for part in as_tuple(op(x, dim, **here)))
+        assert_same(actual, op(x.cpu(), dim, **there), context=(x.dtype, x.stride(), dim))
+
+    for _ in range(2):
+        for dtype in (torch.float32, torch.bfloat16, torch.float64, torch.int8):
+            storage = numbers.to(dtype)
+            for offset in range(4):
+                wide = storage[offset : offset + 64 * 1003].view(64, 1003)
+                for x in (wide, wide.view(1003, 64).t(), wide[:, ::2], wide[:1].expand(64, 1003)):
+                    mask = masks[:, : x.size(1)]
+                    for dim in (0, 1):
+                        check(ops.argmax, x, dim)
+                        check(ops.max, x, dim)
+                        check(ops.argmax, x, dim, mask)
+                        check(ops.argmax, x, dim, mask[:, :1])
 
 
 @pytest.mark.large

@@ -15,7 +15,7 @@
 #include "cuda/device_guard.h"
 #include "cuda/one_shot.h"
 #include "cuda/pack.h"
-#include "cuda/steps.h"
+#include "cuda/steps_cache.h"
 #include "distributed.h"
 #include "operators.h"
 #include "registration.h"
@@ -191,9 +191,16 @@ Task task_of(const Reduction& r) {
   return r.mask ? Task::kMasked : r.softmax ? Task::kSoftmax : Task::kExtreme;
 }
 
-Steps steps_of(const Reduction& r, int64_t stores) {
-  return steps_of(r.groups, r.dtype->bytes, reinterpret_cast<int64_t>(r.input),
-                  device_of(r.device_index).limits, tuning(), task_of(r), stores);
+// Good until the next call of this thread.
+const Steps& steps_of(const Reduction& r, int64_t stores) {
+  thread_local StepsCache cache;
+  // No plan asks for more than where a line of memory begins.
+  const int64_t address = reinterpret_cast<int64_t>(r.input) % kLineBytes;
+  const Call call{r.dtype->bytes, address, stores, task_of(r), r.device_index};
+  return cache.find(r.groups, call, [&] {
+    return steps_of(r.groups, call.bytes, address, device_of(call.device).limits, tuning(),
+                    call.task, stores);
+  });
 }
 
 // `problem` is that of the whole groups, by which candidates of their columns are combined.
@@ -290,7 +297,7 @@ void run_pairs(Reduction& r, Packing& p) {
   const Groups& groups = r.groups;
   if (groups.extent == 0 || groups.outputs == 0) return launch_pack(p, *r.dtype, stream);
   if (groups.copies == 1 && p.shard.dims <= 1 && !r.mask) {
-    const Steps steps = steps_of(r, 1);
+    const Steps& steps = steps_of(r, 1);
     if (stores_pairs(steps.plan.walk)) {
       r.groups = steps.groups;
       r.indices = nullptr;
