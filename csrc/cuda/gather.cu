@@ -338,7 +338,6 @@ template <int kUnits, int kRows, class Element>
 class Bests<false, kUnits, kRows, Element> {
   using Key = typename Element::Key;
   using Format = typename Element::Format;
-  static constexpr Key kSign = std::numeric_limits<Key>::min();
 
  public:
   static constexpr int kWidth = 1;
@@ -361,9 +360,8 @@ class Bests<false, kUnits, kRows, Element> {
   __device__ uint32_t position(int unit, int) const { return found_[unit]; }
   __device__ Key value(int unit, int) const {
     const Key best = best_[unit];
-    return is_ambiguous<Element>(best)
-               ? element_.value(bits_[unit])
-               : of_values(element_).value(static_cast<Key>(best ^ (element_.order.flip & kSign)));
+    return is_ambiguous<Element>(best) ? element_.value(bits_[unit])
+                                       : value_of_ordered(element_, best);
   }
 
  private:
@@ -549,8 +547,7 @@ class Bests<kPacked, kUnits, kAnyRows, Element> {
   }
   __device__ Key value(int unit, int e) const {
     const auto best = static_cast<Key>(half_of(best_, unit, e));
-    if (!is_ambiguous<Element>(best))
-      return of_values(element_).value(static_cast<Key>(best ^ (element_.order.flip & kSign)));
+    if (!is_ambiguous<Element>(best)) return value_of_ordered(element_, best);
     return element_.value(bits(unit, e, positions_ ? position(unit, e) : row_like(best, unit, e)));
   }
 

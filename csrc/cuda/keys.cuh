@@ -456,6 +456,13 @@ __device__ Key key_of_ordered(Element element, Key ordered) {
   return key_of<true>(ordered, Order<Key>{0, element.order.bias, element.order.floor});
 }
 
+// The value of an ordered element of 16 bits that is not ambiguous.
+template <class Element, class Key = typename Element::Key>
+__device__ Key value_of_ordered(const Element& element, Key ordered) {
+  constexpr Key kSign = std::numeric_limits<Key>::min();
+  return of_values(element).value(static_cast<Key>(ordered ^ (element.order.flip & kSign)));
+}
+
 // The smallest key of some vectors.
 template <int kVectors, class Element, class Key = typename Element::Key>
 __device__ Key smallest_of(Element element, const Vector<Key> (&vectors)[kVectors]) {

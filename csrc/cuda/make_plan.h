@@ -115,8 +115,9 @@ class FittingWalks {
     double least = Folds::price_without(in_, otherwise.plan, otherwise.price) *
                    static_cast<double>(in_.tuning.fold) / 100;
     constexpr double kColumns = 1;  // that they take at least beside reading
-    if (traffic.start + traffic.read / price::kMemory + price::kWorkspace + kColumns > least)
-      return;
+    const double reading =
+        least_measured_of_columns(in_) * (traffic.start + traffic.read / price::kMemory);
+    if (reading + price::kWorkspace + kColumns > least) return;
     Folds::each(in_, [&](const Fold& fold, const Folded& folded) {
       const PlanInput columns(in_, folded.groups);
       const Traffic of_columns(columns);

@@ -18,7 +18,7 @@ struct Tuning {
   int64_t block_bytes = 72 << 10;         // shared memory of a block
   int64_t small_block_bytes = 112 << 10;  // the same for 8- and 16-bit types
   int64_t stage_bytes = 32 << 10;         // of a stage of columns
-  int64_t small_tile_bytes = 2 << 10;     // the least of a small input: a load of each thread
+  int64_t small_tile_bytes = 4 << 10;     // of a small input, at least
   int64_t tile_bytes = 24 << 10;          // of a tile of groups
   int64_t bulk_blocks = 2;                // blocks per multiprocessor
   int64_t ring_fill = 10;                 // percent that rings take longer on the smallest inputs,
@@ -37,7 +37,7 @@ struct Tuning {
   int64_t one_dim_bytes = 256;           // largest group over one dim that comes in tiles
   // Walks by plain loads.
   int64_t small_elements = 1 << 20;        // of the largest input that is taken as a small one
-  int64_t tiny_elements = 1 << 17;         // of the largest for which no prices are asked
+  int64_t tiny_elements = 1 << 17;         // of the largest of these that is never another
   int64_t small_loads = 32;                // most loads of a lane there
   int64_t small_row = 256;                 // elements of the longest row there
   int64_t small_whole_elements = 1 << 16;  // of the largest such input that could be held whole

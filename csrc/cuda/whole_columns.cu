@@ -142,7 +142,6 @@ template <uint32_t kRows, class Element>
 class Chosen<kRows, Element> {
   using Key = typename Element::Key;
   using Format = typename Element::Format;
-  static constexpr Key kSign = std::numeric_limits<Key>::min();
 
  public:
   __device__ Chosen(Element element, const Held<Key> (&held)[kRows], bool rows)
@@ -169,9 +168,8 @@ class Chosen<kRows, Element> {
   __device__ uint32_t row(uint32_t c) const { return rows_[c / 2] >> (c % 2 * 16) & 0xffff; }
   __device__ Key value(uint32_t c) const {
     const auto best = static_cast<Key>(best_[c / 2] >> (c % 2 * 16));
-    return is_ambiguous<Element>(best)
-               ? element_.value(element_of_row(held_, row(c), c))
-               : of_values(element_).value(static_cast<Key>(best ^ (element_.order.flip & kSign)));
+    return is_ambiguous<Element>(best) ? element_.value(element_of_row(held_, row(c), c))
+                                       : value_of_ordered(element_, best);
   }
 
  private:

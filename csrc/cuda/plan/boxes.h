@@ -96,8 +96,8 @@ inline std::optional<Box> make_box(const Groups& groups, int64_t bytes, bool row
   const int64_t count = groups.outputs / plan.columns, pitch = axis.stride * bytes;
   const bool one_axis = axes.count <= first + 1;
   const int64_t in_tile = std::min(axis.size, tile_bytes / std::max<int64_t>(1, pitch));
-  const bool span =
-      count == 1 || (without_gaps(pitch, group) && (one_axis || in_tile * pitch >= kLeastSpan));
+  const bool span = count == 1 || (without_gaps(pitch, group) &&
+                                   (one_axis || (in_tile + 1) * pitch > kLeastSpan));
   plan.pieces = !span;
   plan.group_bytes = static_cast<int>(group);
   if (span) {
@@ -184,8 +184,10 @@ struct BoxesPlan {
     const double copies =
         box.pieces ? 80 * lanes * traffic.outputs / static_cast<double>(box.columns) : 0;
     // Where a block is alone in its multiprocessor, nothing else is done while it waits.
-    const auto of_thread = static_cast<double>(box.tile * box.columns * box.lanes) / kGroupThreads;
-    const double waiting = plan.blocks < in.multiprocessors ? kOutput * of_thread : 0;
+    const int64_t together = box.reading == Box::kColumns ? in.slot_bytes() / in.bytes : 1;
+    const auto of_thread =
+        static_cast<double>(box.tile * ceil_div(box.columns, together) * box.lanes) / kGroupThreads;
+    const double waiting = plan.blocks < in.multiprocessors ? kWait * of_thread : 0;
     const double slots = traffic.bytes / static_cast<double>(in.slot_bytes());
     return {.read = std::max(traffic.read, box.pieces ? 0 : copied),
             .sectors = copied,
@@ -199,7 +201,7 @@ struct BoxesPlan {
   }
 
  private:
-  static constexpr double kOutput = 0.35;  // microseconds, from one of a thread to the next
+  static constexpr double kWait = 0.35;  // microseconds, from an output of a thread to its next
 
   // Lanes of an output that read neighbouring indices of several dims from the same bank.
   static double run_conflicts(const PlanInput& in, const Box& box) {

@@ -117,7 +117,9 @@ struct GatherPlan {
         gather.tiled() ? (40 + kTiledRow * of_rows + (20 + 10 * stores(in)) * width) * known / used
                        : (30 + 12 * dims + of_rows + 15 * width) * known;
     const bool read_once = gather.tiled() || stays_in_cache(in);
-    return {.read = (read_once ? traffic.read : sectors * traffic.outputs) + apart.memory,
+    const double read =
+        read_once ? traffic.read : std::max(traffic.read, sectors * traffic.outputs);
+    return {.read = read + apart.memory,
             .sectors = sectors * traffic.outputs,
             .stores = apart.l2,
             .instructions = of_unit * traffic.outputs / width,
@@ -187,7 +189,7 @@ struct GatherPlan {
     return by_step(kept).dim[0].step == kept.dim[0].step;
   }
 
-  // Of an element of each of them.
+  // That hold an element of each of these results.
   static int64_t sectors_of_warp(const PlanInput& in) {
     const Dims dims = by_step(in.groups.kept);
     int64_t sectors = 1, results = results_of_warp(in);

@@ -2,7 +2,7 @@
 // time. The machine's constants and most instruction counts were fitted to 1 749 measured random
 // layouts, those of gather to 86 on an H100; those of rows, small and bulk_columns, of which there
 // were too few, were set so that the walks measured to be best stay the cheapest. What is still
-// wrong by kernel and type, measured.h corrects.
+// wrong by kernel and size of an element, measured.h corrects.
 //
 //   start of a kernel, which grows with its bytes, for the short ones end before memory is busy
 //   + the longest of: bytes of memory, sectors of L2, instructions, loads waited for

@@ -79,7 +79,7 @@ struct WholeRowsPlan {
     const int lanes_log2 = std::bit_width(static_cast<unsigned>(plan.whole_rows.lanes));
     const double of_thread = 55 + 8 * lanes_log2 + (plan.whole_rows.vector ? 0 : 25);
     const double edges = plan.whole_rows.vector ? 0 : edges_of_row(in);
-    // Of a row, what its threads look at: past its end there is a vector again.
+    // Elements that the threads of a row compare: in place of vectors behind its end, its last one.
     const bool held = plan.whole_rows.batches == 0;
     const auto row = static_cast<double>(
         held ? plan.whole_rows.lanes * plan.whole_rows.loads * in.elements_of_load() : in.walk);
