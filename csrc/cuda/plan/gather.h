@@ -234,7 +234,8 @@ struct GatherPlan {
   static constexpr double kKnownSize = 0.6, kKnownSizeTiled = 0.75, kTiledRow = 1.3;
   static constexpr int64_t kEvenSide = 4;  // so that runs of results are aligned where they can be
   static constexpr double kRealigned = 7;  // of a row of a pack that begins anywhere
-  static constexpr double kL1 = 250e3;     // bytes that L1 serves twice, as it turns out
+  static constexpr double kApartMemory = 420;  // bytes of memory for a result that fills no sector
+  static constexpr double kL1 = 250e3;         // bytes that L1 serves twice, as it turns out
 
   // Threads to a group that is too long for one: as many as find room at once, while each has more
   // loads than are worth sharing.
@@ -282,7 +283,7 @@ struct GatherPlan {
       if ((run | pitch) * bytes % kSectorBytes == 0) continue;
       const double ends = run * bytes > kSectorBytes ? 2 * runs : runs;
       apart.l2 += ends * price::kStoreL2;
-      if (!kept_open) apart.memory += ends * price::kStoreMemory;
+      if (!kept_open) apart.memory += ends * kApartMemory;
     }
     return apart;
   }
