@@ -232,6 +232,7 @@ def test_cuda_plan_of_the_shapes_that_matter(shape, dims, dtype, walk):
         ((13, 7, 16, 65536), (1, 13, 91, 1456), (0, 1, 2), torch.bfloat16),
         ((512, 64, 4096), (64, 1, 32768), (0, 1, 2), torch.float32),
         ((512, 64, 4096), (1, 512, 32768), (0, 1), torch.float64),
+        ((300_000, 5, 7), (35, 1, 5), (1, 2), torch.float32),
     ],
 )
 @pytest.mark.parametrize("bulk", [True, False])
@@ -437,17 +438,19 @@ def test_results_in_another_order_than_memory_are_gathered_in_tiles_where_groups
 
 
 @pytest.mark.parametrize(
-    "sizes, strides, dim",
+    "sizes, strides, dim, walk",
     [
         # Rows that L1 does not hold until their threads have read them.
-        ((31, 512, 15165), (1, 131, 67072), 0),
+        ((31, 512, 15165), (1, 131, 67072), 0, Walk.BOXES),
         # Results in the order of memory but for a dim that shares sectors with the innermost.
-        ((103, 52329, 2, 12), (2, 2472, 1, 206), 3),
+        ((103, 52329, 2, 12), (2, 2472, 1, 206), 3, Walk.BOXES),
+        # Results that a tile has side by side, but too few to fill sectors.
+        ((672, 131, 3, 513), (201609, 1, 67203, 131), 2, Walk.TILES),
     ],
 )
-def test_what_would_be_read_twice_is_not_gathered(sizes, strides, dim):
+def test_what_would_be_read_or_written_twice_is_not_gathered(sizes, strides, dim, walk):
     x = torch.empty_strided(sizes, strides, dtype=torch.bfloat16, device="meta")
-    assert cuda_plan(x, [dim]).walk != Walk.GATHER
+    assert cuda_plan(x, [dim]).walk == walk
 
 
 def test_copies_of_packs_of_bytes():
@@ -653,7 +656,7 @@ def test_another_walk_than_the_usual_one_must_be_cheaper_by_the_margin():
         if plan.folded == 1:
             assert taken.usual or taken.microseconds < usual.microseconds * 0.9801
             changed += not taken.usual
-    assert 0 < changed < 60
+    assert 0 < changed < 45
 
 
 def test_the_table_of_candidates_says_which_is_taken():
