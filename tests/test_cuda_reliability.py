@@ -137,6 +137,26 @@ def test_repeated_results(sizes, strides, dim, dtype):
         assert torch.equal(ops.argmin(x, dim).cpu(), expected)
 
 
+@pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float32, torch.int8))
+@pytest.mark.parametrize(
+    "sizes, strides, dim",
+    [
+        ((1, 8111, 4, 5, 35), (1, 1, 8113, 32452, 162260), 0),  # across several dims
+        ((9001, 1, 455), (1, 3, 9001), 1),  # longer runs than a tile has, which end within sectors
+        ((13, 90_001, 1), (1, 13, 7), 2),
+    ],
+)
+def test_values_of_one_element_each_in_another_order(sizes, strides, dim, dtype):
+    base = torch.randint(-100, 100, (1 << 23,), device="cuda").to(dtype)
+    x = base.as_strided(sizes, strides)
+    for op in (ops.min, ops.max):
+        values, indices = op(x, dim)
+        assert torch.equal(values, x.squeeze(dim).contiguous())
+        assert indices.shape == values.shape and not indices.any()
+    if x.is_floating_point():
+        assert torch.equal(ops.scale_min(x, -3.0, dim, False), x.squeeze(dim) * -3.0)
+
+
 @each_walk
 def test_inputs_that_somebody_writes_to(shape):
     """An index is in range, and a value such as were written: NaN, or an integer to 101."""

@@ -430,6 +430,10 @@ def test_results_in_another_order_than_memory_are_gathered_in_tiles_where_groups
     for size in (1024, 8192):
         plan = cuda_plan(empty(2, size, size).transpose(1, 2), [0])
         assert plan.walk == Walk.GATHER and plan.cross_side > 0
+    # Their runs end within sectors, of which L2 keeps what the next tile across fills.
+    x = torch.empty_strided((672, 131, 3, 513), (201609, 1, 67203, 131), device="meta").bfloat16()
+    plan = cuda_plan(x, [2])
+    assert plan.walk == Walk.GATHER and plan.cross_side == 32
     plan = cuda_plan(empty(2, 1023, 1023), [0])
     assert plan.walk == Walk.GATHER and plan.cross_side == 0
     assert cuda_plan(empty(100, 8192, 1024).transpose(1, 2), [0]).walk != Walk.GATHER
@@ -444,8 +448,6 @@ def test_results_in_another_order_than_memory_are_gathered_in_tiles_where_groups
         ((31, 512, 15165), (1, 131, 67072), 0, Walk.BOXES),
         # Results in the order of memory but for a dim that shares sectors with the innermost.
         ((103, 52329, 2, 12), (2, 2472, 1, 206), 3, Walk.BOXES),
-        # Results that a tile has side by side, but too few to fill sectors.
-        ((672, 131, 3, 513), (201609, 1, 67203, 131), 2, Walk.TILES),
     ],
 )
 def test_what_would_be_read_or_written_twice_is_not_gathered(sizes, strides, dim, walk):
@@ -476,9 +478,12 @@ def test_bytes_are_gathered_in_packs_that_begin_anywhere():
 @pytest.mark.parametrize("results, side", [(36, 20), (48, 24), (300, 32)])
 def test_results_that_are_a_few_more_than_a_tile_has_are_cut_evenly(results, side):
     x = torch.empty((20_000, 5, results, 64), dtype=torch.bfloat16, device="meta")
-    plan = cuda_plan(x.permute(3, 0, 1, 2), 2, multiprocessors=132, bulk=True)
+    plan = cuda_plan(x.permute(0, 3, 1, 2), 2, multiprocessors=132, bulk=True)
     # By tiles of any layout, each lane of a warp would store to a sector of its own.
     assert plan.walk == Walk.GATHER and plan.cross_side == side
+    # Where the results of the next dim follow, their runs go on over those.
+    plan = cuda_plan(x.permute(3, 0, 1, 2), 2, multiprocessors=132, bulk=True)
+    assert plan.walk == Walk.GATHER and plan.cross_side == 32
 
 
 def test_threads_share_long_groups_of_small_inputs():

@@ -167,13 +167,16 @@ bool has_runs(const Dims& dims, int64_t bytes) {
          (dims.dim[0].stride == 1 && dims.dim[0].size * bytes >= kLeastPacks * kLoadBytes);
 }
 
-// Values that lie apart, and the indices beside them: whether that can be done as groups of a few
-// elements are gathered, by tiles or in the order of the results.
-bool gather_values(const Reduction& r, void* stream) {
+// Values that lie apart, and the indices: whether that can be done as groups of a few elements are
+// gathered, by tiles or in the order of the results. Many indices are set apart, all sectors whole.
+bool gather_values(const Reduction& r, int64_t n, void* stream) {
+  constexpr int64_t kManyIndices = 8 << 20;  // bytes
   Reduction outputs = r;
   outputs.groups = repeats_as_outputs(r.groups);
+  const bool apart = r.indices && n * r.index_bytes >= kManyIndices;
+  if (apart) outputs.indices = nullptr;
   const Tuning tuning;
-  const int64_t stores = (r.indices != nullptr) + (r.values != nullptr);
+  const int64_t stores = (outputs.indices != nullptr) + (outputs.values != nullptr);
   const PlanInput in(outputs.groups, r.dtype->bytes, reinterpret_cast<int64_t>(r.input),
                      {int64_t(price::kMultiprocessors), false}, tuning, Task::kExtreme, stores);
   const Traffic traffic(in);
@@ -190,6 +193,7 @@ bool gather_values(const Reduction& r, void* stream) {
   consider(static_cast<GatherPlan*>(nullptr));
   consider(static_cast<GatherByResultsPlan*>(nullptr));
   if (!cheapest) return false;
+  if (apart) set_indices(r, n, stream);
   launch_gather(outputs, make_problem(outputs, *cheapest, nullptr), stream);
   return true;
 }
@@ -207,7 +211,7 @@ void launch_fill(const Reduction& r, void* stream) {
   const Dims dims = result_dims(r.groups);
   const bool beside = r.values && is_aligned(r.indices);
   const bool packs = beside && has_runs(dims, r.dtype->bytes) && is_aligned(r.values);
-  if (r.values && !packs && gather_values(r, stream)) return;
+  if (r.values && !packs && gather_values(r, n, stream)) return;
   if (r.indices && !beside) set_indices(r, n, stream);
   if (!r.values) return;
   auto* indices = static_cast<char*>(beside ? r.indices : nullptr);

@@ -22,20 +22,7 @@ struct GatherDim {
 
 // Results that a thread of a tile stores at once, aligned: indices fill 16 bytes.
 constexpr uint32_t kIndexRun = 2;
-constexpr uint32_t value_run(int64_t bytes) { return bytes < 4 ? 4 : 2; }
-
-// The runs of the results across a tile, of which the first may begin before these.
-struct TileRuns {
-  uint32_t count;
-  ShortDivisor by_count;
-
-  TileRuns() = default;
-  TileRuns(uint32_t run, uint32_t cross_side, uint32_t crosses) {
-    const bool aligned = crosses % run == 0 && (cross_side == crosses || cross_side % run == 0);
-    count = static_cast<uint32_t>(ceil_div(cross_side + (aligned ? 0 : run - 1), run));
-    by_count = ShortDivisor(count);
-  }
-};
+constexpr uint32_t run_of_values(int64_t bytes) { return bytes < 4 ? 4 : 2; }
 
 struct GatherProblem {
   const char* input;
@@ -52,13 +39,15 @@ struct GatherProblem {
   int64_t last_inside;  // of packs that begin anywhere: up to there, all words end in the input
   ShortDivisor by_size[kGatherDims];
   // Of tiles.
-  uint32_t inner_side, cross_side, before_cross, inner_tiles;
-  uint32_t crosses;            // positions across, of all tiles
-  uint32_t computed_cross;     // of a tile, copies apart
-  uint32_t pitch, next_cross;  // in shared memory, from a result to others
-  ShortDivisor by_before_cross, by_computed_cross, by_cross_side, by_inner_tiles;
-  bool in_runs;  // whether the results across lie side by side, and are stored so many at once:
-  TileRuns index_runs, value_runs;
+  uint32_t inner_side, cross_side, before_cross;
+  uint32_t whole_bands, last_band, band_blocks;  // tiles of the last band; blocks of a whole one
+  uint32_t crosses;                              // positions across, of all tiles
+  uint32_t pitch, next_cross;                    // in shared memory, from a result to others
+  uint32_t computed_cross;                       // of a tile, copies apart
+  ShortDivisor by_before_cross, by_computed_cross, by_cross_side, by_band_blocks, by_last_band;
+  bool in_runs;  // whether the results across lie side by side, in whole runs: so many of them
+  uint32_t index_runs, value_runs;
+  ShortDivisor by_index_runs, by_value_runs;
   uint32_t shares;
 
   GatherProblem(const Problem& p, const Groups& groups, int64_t bytes)
@@ -106,20 +95,35 @@ struct GatherProblem {
     if (!plan.tiled()) return;
     inner_side = static_cast<uint32_t>(plan.inner_side);
     cross_side = static_cast<uint32_t>(plan.cross_side);
+    const int64_t inner_tiles = ceil_div(units, inner_side);
+    const int64_t cross_tiles = ceil_div(crosses, cross_side);
+    whole_bands = static_cast<uint32_t>(inner_tiles / kGatherBand);
+    last_band = static_cast<uint32_t>(inner_tiles % kGatherBand);
+    band_blocks = static_cast<uint32_t>(std::min(inner_tiles, kGatherBand) * cross_tiles);
+    by_band_blocks = ShortDivisor(band_blocks);
+    by_last_band = ShortDivisor(std::max<int64_t>(last_band, 1));
     computed_cross = plan.copied ? 1 : cross_side;
-    inner_tiles = static_cast<uint32_t>(ceil_div(units, inner_side));
     before_cross = static_cast<uint32_t>(plan.before_cross);
     by_before_cross = ShortDivisor(before_cross);
     by_computed_cross = ShortDivisor(computed_cross);
     by_cross_side = ShortDivisor(cross_side);
-    by_inner_tiles = ShortDivisor(inner_tiles);
+    const uint32_t value_run = run_of_values(bytes);
+    in_runs &= (!out.indices || has_runs(kIndexRun)) && (!out.values || has_runs(value_run));
+    index_runs = cross_side / kIndexRun;
+    value_runs = cross_side / value_run;
+    by_index_runs = ShortDivisor(std::max(index_runs, 1u));
+    by_value_runs = ShortDivisor(std::max(value_runs, 1u));
     pitch = static_cast<uint32_t>(plan.pitch());
     next_cross = plan.copied ? 0 : 1;
-    index_runs = {kIndexRun, cross_side, crosses};
-    value_runs = {value_run(bytes), cross_side, crosses};
   }
 
  private:
+  bool has_runs(uint32_t run) const {
+    return crosses % run == 0 && (cross_side == crosses || cross_side % run == 0);
+  }
+  static bool is_aligned(const void* results) {
+    return reinterpret_cast<uintptr_t>(results) % kLoadBytes == 0;
+  }
   // Of a unit's first byte, so that the word with the last one of any row ends where the input
   // does, or before.
   int64_t last_inside_of(const Groups& groups) const {
@@ -130,9 +134,6 @@ struct GatherProblem {
       last += (groups.kept.dim[d].size - 1) * groups.kept.dim[d].stride;
     const int64_t end = last + reach + 1, behind = (reinterpret_cast<uintptr_t>(input) + end) % 4;
     return end - behind - 4 - reach;
-  }
-  static bool is_aligned(const void* results) {
-    return reinterpret_cast<uintptr_t>(results) % kLoadBytes == 0;
   }
 };
 
@@ -196,20 +197,20 @@ struct Rows {
 
 // What a unit has in a row that begins so far behind its first, as T.
 template <class T, class Key>
-__device__ T element_of(const GatherProblem& p, GatherPlace at, int64_t behind) {
-  return *reinterpret_cast<const T*>(reinterpret_cast<const Key*>(p.input) + at.from + behind);
+__device__ T element_of(const GatherProblem& p, GatherPlace at, uint32_t behind) {
+  return *reinterpret_cast<const T*>(reinterpret_cast<const Key*>(p.input) + (at.from + behind));
 }
 // The same of a pack of bytes that begins anywhere, of the one or two words that have them.
-__device__ inline uint32_t realigned_of(const GatherProblem& p, GatherPlace at, int64_t behind) {
-  const auto first = reinterpret_cast<uintptr_t>(p.input) + at.from + behind;
+__device__ inline uint32_t realigned_of(const GatherProblem& p, GatherPlace at, uint32_t behind) {
+  const auto first = reinterpret_cast<uintptr_t>(p.input) + (at.from + behind);
   const auto word = [](uintptr_t byte) {
     return *reinterpret_cast<const uint32_t*>(byte & ~uintptr_t(3));
   };
   return __funnelshift_r(word(first), word(first + 3), 8 * static_cast<uint32_t>(first));
 }
 // The same, byte by byte.
-__device__ inline uint32_t bytes_of(const GatherProblem& p, GatherPlace at, int64_t behind) {
-  const auto* bytes = reinterpret_cast<const uint8_t*>(p.input) + at.from + behind;
+__device__ inline uint32_t bytes_of(const GatherProblem& p, GatherPlace at, uint32_t behind) {
+  const auto* bytes = reinterpret_cast<const uint8_t*>(p.input) + (at.from + behind);
   return bytes[0] | bytes[1] << 8 | bytes[2] << 16 | uint32_t(bytes[3]) << 24;
 }
 
@@ -222,11 +223,12 @@ __device__ void with_slots(const GatherProblem& p, const GatherPlace (&at)[kUnit
 #pragma unroll
       for (int i = 0; i < kUnits; ++i) inside &= at[i].from <= p.last_inside;
       return inside
-                 ? load([&](GatherPlace at, int64_t behind) { return realigned_of(p, at, behind); })
-                 : load([&](GatherPlace at, int64_t behind) { return bytes_of(p, at, behind); });
+                 ? load(
+                       [&](GatherPlace at, uint32_t behind) { return realigned_of(p, at, behind); })
+                 : load([&](GatherPlace at, uint32_t behind) { return bytes_of(p, at, behind); });
     }
   }
-  load([&](GatherPlace at, int64_t behind) { return element_of<Slot, Key>(p, at, behind); });
+  load([&](GatherPlace at, uint32_t behind) { return element_of<Slot, Key>(p, at, behind); });
 }
 
 // Loads the slots of rows from number `first` on, kSome at a time as long as there are any: past
@@ -246,7 +248,7 @@ __device__ void load_rows(const GatherProblem& p, Rows rows, uint32_t first,
   };
   with_slots<Slot, Key>(p, at, [&](auto slot) {
     if (rows.even) {
-      load([&](uint32_t row) { return int64_t(row) * rows.stride; }, slot);
+      load([&](uint32_t row) { return row * rows.stride; }, slot);
     } else {
       load([&](uint32_t row) { return p.row_from[row]; }, slot);
     }
@@ -287,6 +289,15 @@ __device__ void load_all_rows(const GatherProblem& p, const GatherPlace (&at)[kU
 template <class Key, class Slot>
 __device__ Key element_in(Slot slot, int e) {
   return static_cast<Key>(slot >> (8 * int(sizeof(Key)) * e));
+}
+
+// Word number i of the slots of units: a slot, or the elements of so many units, side by side.
+template <int kOfWord, int kUnits, class Slot>
+__device__ uint32_t word_of(const Slot (&slots)[kUnits], int i) {
+  uint32_t word = 0;
+#pragma unroll
+  for (int e = 0; e < kOfWord; ++e) word |= uint32_t(slots[i * kOfWord + e]) << (32 / kOfWord * e);
+  return word;
 }
 
 // The value of an element with this key, which lies there.
@@ -500,15 +511,17 @@ class Bests<true, kUnits, kAnyRows, Element> {
   int32_t bests_[kUnits][kWidth];
 };
 
-// Of 16-bit floats, the two of a pack at once, or one. Which row the smallest is of is found
-// where positions are asked for; else a value that does not follow from its order (a zero, a NaN)
-// is looked for in the end.
+// Of 16-bit floats, those of a pack or of two units at once, or one. Which row the smallest is of
+// is found where positions are asked for; else a value that does not follow from its order (a zero,
+// a NaN) is looked for in the end.
 template <bool kPacked, int kUnits, class Element>
-  requires(kIsHalf<Element> && (kPacked || kUnits == 1))
+  requires(kIsHalf<Element> && (kPacked || kUnits == 1 || kUnits % 2 == 0))
 class Bests<kPacked, kUnits, kAnyRows, Element> {
   using Key = typename Element::Key;
   using Format = typename Element::Format;
   using Slot = std::conditional_t<kPacked, uint32_t, uint16_t>;
+  static constexpr bool kPaired = !kPacked && kUnits > 1;
+  static constexpr int kPairs = kPaired ? kUnits / 2 : kUnits;
 
  public:
   static constexpr int kWidth = kPacked ? 2 : 1;
@@ -552,13 +565,12 @@ class Bests<kPacked, kUnits, kAnyRows, Element> {
   }
 
  private:
-  static constexpr Key kSign = std::numeric_limits<Key>::min();
-
   __device__ Key bits(int unit, int e, uint32_t row) const {
     return reinterpret_cast<const Key*>(p_.input)[at_[unit].from + e + rows_.from(p_, row)];
   }
   // The first row that has a zero, or a NaN, as `best` is.
   __device__ uint32_t row_like(Key best, int unit, int e) const {
+    constexpr Key kSign = std::numeric_limits<Key>::min();
     const bool is_zero = (best & ~kSign) == 0;
     uint32_t row = 0;
     REDUCEOPS_ROLLED
@@ -570,20 +582,20 @@ class Bests<kPacked, kUnits, kAnyRows, Element> {
   }
   template <class Pairs>
   static __device__ uint32_t half_of(const Pairs& pairs, int unit, int e) {
-    return pairs[unit] >> (16 * e);
+    return kPaired ? pairs[unit / 2] >> (16 * (unit % 2)) : pairs[unit] >> (16 * e);
   }
   // Some rows, of which number `row` is the first.
   template <bool kFirst, int kSome>
   __device__ void take(const Slot (&slots)[kSome][kUnits], uint32_t row) {
-    uint32_t x[kSome][kUnits];
+    uint32_t x[kSome][kPairs];
 #pragma unroll
     for (int r = 0; r < kSome; ++r) {
 #pragma unroll
-      for (int i = 0; i < kUnits; ++i) x[r][i] = slots[r][i];
+      for (int i = 0; i < kPairs; ++i) x[r][i] = word_of<kPaired ? 2 : 1>(slots[r], i);
       scale_pairs(element_, x[r]);
     }
 #pragma unroll
-    for (int i = 0; i < kUnits; ++i) {
+    for (int i = 0; i < kPairs; ++i) {
       uint32_t pairs[kSome];
 #pragma unroll
       for (int r = 0; r < kSome; ++r) pairs[r] = ordered_pair(of_values(element_), x[r][i]);
@@ -608,18 +620,19 @@ class Bests<kPacked, kUnits, kAnyRows, Element> {
   const Rows rows_;
   const GatherPlace (&at_)[kUnits];
   const bool positions_;
-  uint32_t best_[kUnits], found_[kUnits] = {};  // rows
+  uint32_t best_[kPairs], found_[kPairs] = {};  // rows
 };
 
-// Of packs of bytes, which are compared two at once.
-template <int kUnits, class Element>
-  requires(sizeof(typename Element::Key) == 1)
-class Bests<true, kUnits, kAnyRows, Element> {
-  using S = Slots<Element>;
-  using Key = typename S::Key;
+// Of bytes, those of a pack, or of four units, which are compared two at once.
+template <bool kPacked, int kUnits, class Element>
+  requires(sizeof(typename Element::Key) == 1 && (kPacked || kUnits % 4 == 0))
+class Bests<kPacked, kUnits, kAnyRows, Element> {
+  using Key = typename Element::Key;
+  using Slot = std::conditional_t<kPacked, uint32_t, uint8_t>;
+  static constexpr int kUnitsOfWord = kPacked ? 1 : 4, kWords = kUnits / kUnitsOfWord;
 
  public:
-  static constexpr int kWidth = S::kElements;
+  static constexpr int kWidth = kPacked ? 4 : 1;
 
   __device__ Bests(const GatherProblem& p, Element element, Rows rows,
                    const GatherPlace (&at)[kUnits], bool)
@@ -627,15 +640,16 @@ class Bests<true, kUnits, kAnyRows, Element> {
     constexpr int kAtOnce = kRowsAtOnce<Key, kUnits>, kCompared = std::min(kAtOnce, 4);
     for (uint32_t row = 0; row < rows.count; row += kAtOnce) {
       // Past the end there is the last row again, which changes nothing.
-      typename S::Slot slots[kAtOnce][kUnits];
+      Slot slots[kAtOnce][kUnits];
       load_rows<Key, kCompared>(p, rows, row, at, slots);
 #pragma unroll
       for (int r = 0; r < kAtOnce; r += kCompared) {
-        typename S::Slot compared[kUnits][kCompared];
+        uint32_t compared[kWords][kCompared];
 #pragma unroll
-        for (int i = 0; i < kUnits; ++i) {
+        for (int i = 0; i < kWords; ++i) {
 #pragma unroll
-          for (int c = 0; c < kCompared; ++c) compared[i][c] = slots[r + c][i];
+          for (int c = 0; c < kCompared; ++c)
+            compared[i][c] = word_of<kUnitsOfWord>(slots[r + c], i);
         }
         if (r == 0 || row + r < rows.count) tracker_.take(element, compared, row + r);
       }
@@ -644,9 +658,11 @@ class Bests<true, kUnits, kAnyRows, Element> {
   }
   // Should somebody have written to the last row while it was read twice, it is that one.
   __device__ uint32_t position(int unit, int e) const {
-    return std::min(tracker_.turn(unit, e), rows_.count - 1);
+    return std::min(tracker_.turn(unit / kUnitsOfWord, e + unit % kUnitsOfWord), rows_.count - 1);
   }
-  __device__ Key key(int unit, int e) const { return tracker_.key(element_, unit, e); }
+  __device__ Key key(int unit, int e) const {
+    return tracker_.key(element_, unit / kUnitsOfWord, e + unit % kUnitsOfWord);
+  }
   __device__ Key value(int unit, int e) const {
     return value_at(p_, element_, key(unit, e),
                     at_[unit].from + e + rows_.from(p_, position(unit, e)));
@@ -657,14 +673,14 @@ class Bests<true, kUnits, kAnyRows, Element> {
   const Element element_;
   const Rows rows_;
   const GatherPlace (&at_)[kUnits];
-  Tracker<Element, kUnits> tracker_;
+  Tracker<Element, kWords> tracker_;
 };
 
 template <bool kPacked, int kRows, class Element>
 __global__ void __launch_bounds__(kThreads)
     gather(const __grid_constant__ GatherProblem p, const Element element) {
   using Key = typename Element::Key;
-  constexpr int kUnits = gather_units(kRows, kPacked);
+  constexpr int kUnits = gather_units(kRows, kPacked, sizeof(Key));
   using Of = Bests<kPacked, kUnits, kRows, Element>;
   const uint32_t first = blockIdx.x * uint32_t(kUnits * kThreads) + threadIdx.x;
   GatherPlace at[kUnits];
@@ -715,8 +731,12 @@ struct GatherTile {
         to(from + p.inner_side + p.cross_side),
         values(reinterpret_cast<Key*>(to + p.inner_side + p.cross_side)),
         positions(reinterpret_cast<uint8_t*>(values + (p.inner_side + 1) * kWidth * p.pitch)) {
-    const uint32_t cross_tile = p.by_inner_tiles.quotient(blockIdx.x);
-    const uint32_t first = (blockIdx.x - cross_tile * p.inner_tiles) * p.inner_side;
+    const uint32_t band = p.by_band_blocks.quotient(blockIdx.x);
+    const uint32_t in_band = blockIdx.x - band * p.band_blocks;
+    const bool is_whole = band < p.whole_bands;
+    const uint32_t tiles = is_whole ? uint32_t(kGatherBand) : p.last_band;
+    const uint32_t cross_tile = is_whole ? in_band / kGatherBand : p.by_last_band.quotient(in_band);
+    const uint32_t first = (band * kGatherBand + in_band - cross_tile * tiles) * p.inner_side;
     inners = std::min(p.inner_side, p.units - first);
     first_cross = cross_tile * p.cross_side;
     crosses = std::min(p.cross_side, p.crosses - first_cross);
@@ -733,6 +753,24 @@ struct GatherTile {
     __syncthreads();
   }
 
+  // Threads lie over the results in their order.
+  __device__ void store() const {
+    if (p.in_runs) {
+      if (p.out.indices) store_indices();
+      if (p.out.values) store_values();
+    } else if (p.out.index_bytes != 8 || p.out.pairs.words) {
+      each([&](uint32_t to, uint32_t slot) { p.out.put(to, index(slot), value_in(slot)); });
+    } else if (p.out.values) {
+      each([&](uint32_t to, uint32_t slot) {
+        static_cast<Key*>(p.out.values)[to] = values[slot];
+        if (p.out.indices) put_index(to, slot);
+      });
+    } else {
+      each([&](uint32_t to, uint32_t slot) { put_index(to, slot); });
+    }
+  }
+
+ private:
   // Where the results of a row go, and where they lie in shared memory.
   __device__ uint32_t result_of_row(uint32_t row) const {
     return to[row / kWidth] + row % kWidth * p.neighbour_step;
@@ -741,60 +779,52 @@ struct GatherTile {
     return row * p.pitch + cross * p.next_cross;
   }
   __device__ uint32_t index(uint32_t slot) const { return positions[slot] * p.index_step; }
+  __device__ auto value_in(uint32_t slot) const {
+    return [this, slot] { return values[slot]; };
+  }
+  __device__ void put_index(uint32_t to, uint32_t slot) const {
+    reinterpret_cast<int64_t*>(p.out.indices)[to] = index(slot);
+  }
 
-  // Calls put(slot, cross, to) of each run of results side by side, which begins in front of these
-  // by less than a run. Threads lie over runs in the order of the results.
-  template <uint32_t kRun, class Put>
-  __device__ void each_run(const TileRuns& runs, Put put) const {
-    for (uint32_t number = threadIdx.x; number < inners * kWidth * runs.count; number += kThreads) {
-      const uint32_t row = runs.by_count.quotient(number);
-      const uint32_t first = result_of_row(row) + first_cross;
-      const uint32_t cross = (number - row * runs.count) * kRun - first % kRun;
-      put(slot(row, cross), cross, first + cross);
+  // Calls put(to, slot) of each result, which a thread finds from its last one without a division.
+  template <class Put>
+  __device__ void each(Put put) const {
+    const uint32_t rows_on = p.by_cross_side.quotient(kThreads);
+    const uint32_t cross_on = kThreads - rows_on * p.cross_side;
+    uint32_t row = p.by_cross_side.quotient(threadIdx.x);
+    uint32_t cross = threadIdx.x - row * p.cross_side;
+    REDUCEOPS_ROLLED
+    while (row < inners * kWidth) {
+      if (cross < crosses) put(result_of_row(row) + to[p.inner_side + cross], slot(row, cross));
+      row += rows_on;
+      cross += cross_on;
+      if (cross < p.cross_side) continue;
+      cross -= p.cross_side;
+      ++row;
     }
   }
-  template <uint32_t kRun>
-  __device__ bool is_whole(uint32_t cross) const {
-    return cross < crosses && crosses - cross >= kRun;
+  // Calls put(to, slot) of the first result of each run.
+  template <uint32_t kRun, class Put>
+  __device__ void each_run(uint32_t runs, ShortDivisor by_runs, Put put) const {
+    for (uint32_t number = threadIdx.x; number < inners * kWidth * runs; number += kThreads) {
+      const uint32_t row = by_runs.quotient(number), cross = (number - row * runs) * kRun;
+      if (cross < crosses) put(result_of_row(row) + first_cross + cross, slot(row, cross));
+    }
   }
-
   __device__ void store_indices() const {
-    each_run<kIndexRun>(p.index_runs, [&](uint32_t slot, uint32_t cross, uint32_t to) {
-      if (is_whole<kIndexRun>(cross)) {
-        uint32_t indices[kIndexRun];
+    each_run<kIndexRun>(p.index_runs, p.by_index_runs, [&](uint32_t to, uint32_t slot) {
+      uint32_t indices[kIndexRun];
 #pragma unroll
-        for (uint32_t i = 0; i < kIndexRun; ++i) indices[i] = index(slot + i * p.next_cross);
-        p.out.put_indices(to, indices);
-        return;
-      }
-#pragma unroll
-      for (uint32_t i = 0; i < kIndexRun; ++i) {
-        if (cross + i < crosses) p.out.put_index(to + i, index(slot + i * p.next_cross));
-      }
+      for (uint32_t i = 0; i < kIndexRun; ++i) indices[i] = index(slot + i * p.next_cross);
+      p.out.put_indices(to, indices);
     });
   }
   __device__ void store_values() const {
-    constexpr uint32_t kRun = value_run(sizeof(Key));
-    each_run<kRun>(p.value_runs, [&](uint32_t slot, uint32_t cross, uint32_t to) {
-      const auto value = [&](uint32_t i) { return values[slot + i * p.next_cross]; };
-      if (is_whole<kRun>(cross)) return p.out.template put_values<Key, kRun>(to, value);
-#pragma unroll
-      for (uint32_t i = 0; i < kRun; ++i) {
-        if (cross + i < crosses) static_cast<Key*>(p.out.values)[to + i] = value(i);
-      }
+    constexpr uint32_t kRun = run_of_values(sizeof(Key));
+    each_run<kRun>(p.value_runs, p.by_value_runs, [&](uint32_t to, uint32_t slot) {
+      p.out.template put_values<Key, kRun>(
+          to, [&](uint32_t i) { return values[slot + i * p.next_cross]; });
     });
-  }
-  // Wherever they go, pairs, too.
-  __device__ void store_apart() const {
-    REDUCEOPS_ROLLED
-    for (uint32_t number = threadIdx.x; number < inners * kWidth * p.cross_side;
-         number += kThreads) {
-      const uint32_t row = p.by_cross_side.quotient(number), cross = number - row * p.cross_side;
-      if (cross >= crosses) continue;
-      const uint32_t of = slot(row, cross);
-      p.out.put(result_of_row(row) + to[p.inner_side + cross], index(of),
-                [&] { return values[of]; });
-    }
   }
 };
 
@@ -838,9 +868,7 @@ __global__ void __launch_bounds__(kThreads, tile_blocks<kPacked, typename Elemen
     }
   }
   __syncthreads();
-  if (!p.in_runs) return tile.store_apart();
-  if (p.out.indices) tile.store_indices();
-  if (p.out.values) tile.store_values();
+  tile.store();
 }
 
 // Threads of a block lie over units, and shares of them.

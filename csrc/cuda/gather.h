@@ -41,15 +41,17 @@ struct Gather {
 };
 
 // How many dims of the results, the first of them, a tile goes across: of those before the
-// innermost of memory, as many as it takes for some results side by side. It goes along all others
-// in the order of memory; where little lies side by side there, those across follow each other in
+// innermost of memory, as many as it takes for some results side by side; more where their runs end
+// within sectors, the rest of which other tiles would store much later. It goes along all others in
+// the order of memory; where little lies side by side there, those across follow each other in
 // memory.
 inline int dims_across(const Groups& groups) {
-  constexpr int64_t kSide = 32;
+  constexpr int64_t kSide = 32, kMostSide = 1024;
   const Dims dims = by_step(groups.kept);
   const Dim inner = groups.kept.dim[0];
   int across = 0;
-  for (int64_t side = 1; dims.dim[across].step < inner.step && side < kSide; ++across) {
+  for (int64_t side = 1; dims.dim[across].step < inner.step; ++across) {
+    if (side >= kSide && (side % kSide == 0 || side >= kMostSide)) break;
     const Dim& dim = dims.dim[across];
     const int64_t before = across > 0 ? dims.dim[across - 1].stride : -1;
     const bool joins = dim.stride > before || (dim.stride > 0 && inner.size >= kSide);

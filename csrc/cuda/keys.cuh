@@ -463,9 +463,62 @@ __device__ Key value_of_ordered(const Element& element, Key ordered) {
   return of_values(element).value(static_cast<Key>(ordered ^ (element.order.flip & kSign)));
 }
 
-// The smallest key of some vectors.
+// What rows are compared by: a float of 32 or 64 bits as such (`ordered`), which spares it a key;
+// of other types, the key.
+template <class Element, class Key = typename Element::Key>
+__device__ auto comparable(Element element, Key bits) {
+  if constexpr (kIsFloat<Element>) {
+    return ordered_float(element, bits);
+  } else {
+    return element.key(bits);
+  }
+}
+template <class Element>
+using Comparable = decltype(comparable(std::declval<Element>(), typename Element::Key()));
+
+// After which no other comes.
+template <class T>
+constexpr T kLast = std::is_floating_point_v<T> ? std::numeric_limits<T>::infinity()
+                                                : std::numeric_limits<T>::max();
+
+// Whether two are the same in order: any two NaNs are.
+template <class T>
+__device__ bool same(T a, T b) {
+  if constexpr (std::is_floating_point_v<T>) return a == b || (a != a && b != b);
+  return a == b;
+}
+template <class T>
+__device__ T lesser(T a, T b) {
+  if constexpr (std::is_same_v<T, float>) return min_or_nan(a, b);
+  return wins(b, a) ? b : a;
+}
+
+template <class Element, class Key = typename Element::Key>
+__device__ Key key_of_comparable(Element element, Comparable<Element> x) {
+  if constexpr (kIsFloat<Element>) {
+    return key_of_ordered(element, bits_as<Key>(x));
+  } else {
+    return x;
+  }
+}
+
+// The least of `lanes` neighbouring lanes, a power of two: each of them gets it.
+template <class T>
+__device__ T least_of_lanes(T x, uint32_t lanes) {
+  if constexpr (std::is_floating_point_v<T>) {
+#pragma unroll
+    for (uint32_t d = 16; d > 0; d /= 2) {
+      if (d < lanes) x = lesser(x, static_cast<T>(__shfl_xor_sync(~0u, x, d)));
+    }
+    return x;
+  } else {
+    return warp_min(x, lanes);
+  }
+}
+
+// The least of some vectors.
 template <int kVectors, class Element, class Key = typename Element::Key>
-__device__ Key smallest_of(Element element, const Vector<Key> (&vectors)[kVectors]) {
+__device__ Comparable<Element> least_of(Element element, const Vector<Key> (&vectors)[kVectors]) {
   constexpr int kWords = kLoadBytes / 4, kWidth = Vector<Key>::kWidth;
   if constexpr (sizeof(Key) <= 2) {
     uint32_t smallest = 0x7fff7fffu;
@@ -492,8 +545,7 @@ __device__ Key smallest_of(Element element, const Vector<Key> (&vectors)[kVector
     const int32_t both = std::min(int32_t(smallest << 16), int32_t(smallest & 0xffff0000u));
     return static_cast<Key>(both >> 24);
   } else if constexpr (kIsFloat<Element>) {
-    // Any of the smallest will do: equal floats have equal keys.
-    auto smallest = ordered_float(element, vectors[0].at[0]);
+    auto least = ordered_float(element, vectors[0].at[0]);
     bool is_number = true;
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
@@ -501,15 +553,14 @@ __device__ Key smallest_of(Element element, const Vector<Key> (&vectors)[kVector
       for (int i = 0; i < kWidth; ++i) {
         const auto x = ordered_float(element, vectors[v].at[i]);
         if constexpr (sizeof(Key) == 4) {
-          smallest = min_or_nan(smallest, x);
+          least = min_or_nan(least, x);
         } else {
           is_number &= x == x;
-          smallest = x < smallest ? x : smallest;
+          least = x < least ? x : least;
         }
       }
     }
-    if (!is_number) smallest = std::numeric_limits<decltype(smallest)>::quiet_NaN();
-    return key_of_ordered(element, bits_as<Key>(smallest));
+    return is_number ? least : std::numeric_limits<decltype(least)>::quiet_NaN();
   } else {
     Key key = element.key(vectors[0].at[0]);
 #pragma unroll
@@ -628,21 +679,39 @@ __device__ uint32_t first_with_bits(const Vector<Key> (&vectors)[kVectors], Key 
   return first;
 }
 
-// The same of the first element with this key.
+// The number of the first element that is the same as the least of them.
 template <int kVectors, class Element, class Key = typename Element::Key>
-__device__ uint32_t first_of(Element element, const Vector<Key> (&vectors)[kVectors], Key key) {
-  if (has_own_bits(element)) {
-    Key bits;
-    const bool known = element.value_of_key(key, bits);
-    const Key magnitude = std::numeric_limits<Key>::max();
-    // Zeros have either sign; a NaN, any of many bits.
-    const bool is_zero = !known && (bits & magnitude) == 0;
-    if (known || is_zero) return first_with_bits(vectors, bits, is_zero ? magnitude : Key(-1));
-  }
-  Vector<Key> keys[kVectors];
+__device__ uint32_t first_of(Element element, const Vector<Key> (&vectors)[kVectors],
+                             Comparable<Element> least) {
+  if constexpr (kIsFloat<Element>) {
+    constexpr int kWidth = Vector<Key>::kWidth;
+    uint32_t first = kNowhere;
+    const auto find = [&](auto is_it) {
 #pragma unroll
-  for (int v = 0; v < kVectors; ++v) keys[v] = keys_of(element, vectors[v]);
-  return first_with_bits(keys, key, Key(-1));
+      for (int i = kVectors * kWidth - 1; i >= 0; --i) {
+        if (is_it(ordered_float(element, vectors[i / kWidth].at[i % kWidth]))) first = i;
+      }
+    };
+    if (least == least) {
+      find([&](auto x) { return x == least; });
+    } else {
+      find([](auto x) { return x != x; });
+    }
+    return first;
+  } else {
+    if (has_own_bits(element)) {
+      Key bits;
+      const bool known = element.value_of_key(least, bits);
+      const Key magnitude = std::numeric_limits<Key>::max();
+      // Zeros have either sign; a NaN, any of many bits.
+      const bool is_zero = !known && (bits & magnitude) == 0;
+      if (known || is_zero) return first_with_bits(vectors, bits, is_zero ? magnitude : Key(-1));
+    }
+    Vector<Key> keys[kVectors];
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) keys[v] = keys_of(element, vectors[v]);
+    return first_with_bits(keys, least, Key(-1));
+  }
 }
 
 }  // namespace reduceops::cuda

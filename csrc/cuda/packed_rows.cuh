@@ -25,7 +25,9 @@ __device__ Near<typename Source::Key> scan_packs(const Problem& p, const Source&
   const uint32_t packs = (size + kWidth - 1) / kWidth;  // of a run
   const uint32_t first = static_cast<uint32_t>(j) / size * packs;
   const uint32_t n = static_cast<uint32_t>(stop) / size * packs - first;
-  Near<Key> best;
+  using Best = Comparable<typename Source::Element>;
+  Best best = kLast<Best>;
+  uint32_t found = kNowhere;
   REDUCEOPS_ROLLED
   for (uint32_t i = lane; i < n; i += kRunLoads * lanes) {
     typename Source::At at[kRunLoads];
@@ -54,20 +56,24 @@ __device__ Near<typename Source::Key> scan_packs(const Problem& p, const Source&
     typename Source::Pack held[kRunLoads];
 #pragma unroll
     for (int u = 0; u < kRunLoads; ++u) held[u] = source.pack(at[u], inner);
-    Key keys[kRunLoads], least = std::numeric_limits<Key>::max();
+    Best leasts[kRunLoads], least = kLast<Best>;
 #pragma unroll
     for (int u = 0; u < kRunLoads; ++u) {
-      keys[u] = smallest_of(source.element, {source.bits(held[u])});
-      least = std::min(least, keys[u]);
+      leasts[u] = least_of(source.element, {source.bits(held[u])});
+      least = lesser(least, leasts[u]);
     }
-    if (least > best.key) continue;
+    if (wins(best, least)) continue;
+    if (!same(best, least)) found = kNowhere;
+    best = least;
 #pragma unroll
     for (int u = 0; u < kRunLoads; ++u) {
-      if (keys[u] == least)
-        best.take(least, index[u] + first_of(source.element, {source.bits(held[u])}, least) * step);
+      if (!same(leasts[u], least)) continue;
+      const uint32_t at = first_of(source.element, {source.bits(held[u])}, least);
+      found = std::min(found, index[u] + at * step);
     }
   }
-  return best;
+  if (found == kNowhere) return {};
+  return {key_of_comparable(source.element, best), found};
 }
 
 template <class Source>

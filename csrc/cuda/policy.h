@@ -50,6 +50,9 @@ constexpr int kSharedGatherBlocks = 4;
 constexpr int64_t kSharedGatherLanes = 8;
 constexpr int64_t kSharedGatherRows = 64;
 constexpr int64_t kGatherTile = 1024;  // units of a tile
+// Tiles side by side in memory that come before the next ones across: what these load and store of
+// the same sectors is still in L2 then.
+constexpr int64_t kGatherBand = 16;
 constexpr int64_t kRealignedSide = 8;  // outputs in a row of packs that begin anywhere, at least
 constexpr int64_t kGatherCopies = 64;  // of a result that a tile stores, at most
 constexpr int kAnyRows = 0;
@@ -61,10 +64,13 @@ constexpr int loads_at_once(int64_t bytes) { return bytes == 8 ? 4 : 8; }
 constexpr bool may_load_rows(int64_t rows, int64_t bytes) {
   return (rows == 2 || rows == 4) && rows * bytes <= kLoadBytes;
 }
-// Units of a thread, by the elements of a group; of units of several outputs half as many.
-constexpr int gather_units(int64_t rows, bool packed) {
-  const int units = rows == kAnyRows || rows > kKnownRows ? 1 : rows > 2 ? 2 : 4;
-  return packed && units > 1 ? units / 2 : units;
+// Units of a thread, by the elements of a group and their bytes; of units of several outputs half
+// as many. (Small elements are compared as words of several outputs.)
+constexpr int gather_units(int64_t rows, bool packed, int64_t bytes) {
+  const auto elements = static_cast<int>(bytes < 4 ? 4 / bytes : 1);  // of a word
+  if (rows == kAnyRows || rows > kKnownRows) return packed ? 1 : elements;
+  const int units = rows > 2 ? 2 : 4;
+  return packed ? units / 2 : units;
 }
 
 // whole_rows.cu and whole_columns.cu: what is held as a whole.

@@ -65,6 +65,7 @@ struct Extreme {
   template <class Source>
   class Row {
     using Key = typename Source::Key;
+    using Best = Comparable<typename Source::Element>;
     using Pack = typename Source::Pack;
     static constexpr int kWidth = Vector<Key>::kWidth;
 
@@ -72,7 +73,7 @@ struct Extreme {
     // `first`: a pack of the run.
     __device__ Row(const Source& source, uint32_t first) : pack_(first) {
       if constexpr (Source::kMasked) {
-        smallest_ = source.element.key(source.absent());
+        least_ = comparable(source.element, source.absent());
         pack_ = kNowhere;
       }
     }
@@ -81,17 +82,17 @@ struct Extreme {
     __device__ void take(const Source& source, const Pack (&packs)[kPacks], Number number) {
 #pragma unroll
       for (int i = 0; i < kPacks; ++i) {
-        const Key key = smallest_of(source.element, {source.bits(packs[i])});
-        bool wins = key < smallest_;
+        const Best least = least_of(source.element, {source.bits(packs[i])});
+        bool is_best = wins(least, least_);
         // A present element wins against absent ones, even if it equals them.
-        if constexpr (Source::kMasked) wins |= pack_ == kNowhere && source.any_present(packs[i]);
-        if (wins) {
-          smallest_ = key;
+        if constexpr (Source::kMasked) is_best |= pack_ == kNowhere && source.any_present(packs[i]);
+        if (is_best) {
+          least_ = least;
           pack_ = number(i);
         }
       }
     }
-    __device__ Key smallest() const { return smallest_; }
+    __device__ Best least() const { return least_; }
     // `again(number)` loads a pack once more. Should somebody have written to it meanwhile, the
     // element is its last one.
     template <class Again>
@@ -100,30 +101,32 @@ struct Extreme {
       const Pack pack = again(pack_);
       uint32_t at;
       if constexpr (Source::kMasked) {
-        at = smallest_ == source.element.key(source.absent())
+        at = same(least_, comparable(source.element, source.absent()))
                  ? source.first_present(pack)
-                 : first_of(source.element, {source.bits(pack)}, smallest_);
+                 : first_of(source.element, {source.bits(pack)}, least_);
       } else {
-        at = first_of(source.element, {source.bits(pack)}, smallest_);
+        at = first_of(source.element, {source.bits(pack)}, least_);
       }
-      return {smallest_, pack_ * kWidth + std::min<uint32_t>(at, kWidth - 1)};
+      return {key_of_comparable(source.element, least_),
+              pack_ * kWidth + std::min<uint32_t>(at, kWidth - 1)};
     }
 
    private:
-    Key smallest_ = std::numeric_limits<Key>::max();
-    uint32_t pack_;  // if nothing is below the largest key, the first holds it too
+    Best least_ = kLast<Best>;
+    uint32_t pack_;  // if nothing comes before the last of all, the first holds it too
   };
 
   // The same of all packs of a batch at once.
   template <class Source>
   class Batches {
     using Key = typename Source::Key;
+    using Best = Comparable<typename Source::Element>;
     using Pack = typename Source::Pack;
 
    public:
     explicit __device__ Batches(const Source& source) {
       if constexpr (Source::kMasked) {
-        smallest_ = source.element.key(source.absent());
+        least_ = comparable(source.element, source.absent());
         batch_ = kNowhere;
       }
     }
@@ -133,21 +136,21 @@ struct Extreme {
       Vector<Key> bits[kPacks];
 #pragma unroll
       for (int i = 0; i < kPacks; ++i) bits[i] = source.bits(packs[i]);
-      const Key key = smallest_of(source.element, bits);
-      bool wins = key < smallest_;
+      const Best least = least_of(source.element, bits);
+      bool is_best = wins(least, least_);
       // A present element wins against absent ones, even if it equals them.
       if constexpr (Source::kMasked) {
-        if (batch_ == kNowhere && !wins) {
+        if (batch_ == kNowhere && !is_best) {
 #pragma unroll
-          for (int i = 0; i < kPacks; ++i) wins |= source.any_present(packs[i]);
+          for (int i = 0; i < kPacks; ++i) is_best |= source.any_present(packs[i]);
         }
       }
-      if (wins) {
-        smallest_ = key;
+      if (is_best) {
+        least_ = least;
         batch_ = batch;
       }
     }
-    __device__ Key smallest() const { return smallest_; }
+    __device__ Best least() const { return least_; }
     // The state of `lanes` neighbouring lanes, with what each found `beside` its batches. What
     // `again(batch, find)` does is to hold a batch, and to make of the place in it that
     // `find(packs)` gives one in the row. Should somebody have written to it meanwhile, the element
@@ -156,12 +159,14 @@ struct Extreme {
     __device__ Near<Key> state(const Source& source, Near<Key> beside, uint32_t lanes,
                                Again again) const {
       Key smallest = beside.key;
-      if (batch_ != kNowhere) smallest = std::min(smallest, smallest_);
+      if (batch_ != kNowhere)
+        smallest = std::min(smallest, key_of_comparable(source.element, least_));
       const Key key = warp_min(smallest, lanes);
       uint32_t index = beside.key == key ? beside.index : kNowhere;
-      if (batch_ != kNowhere && smallest_ == key) {
-        index = std::min(
-            index, again(batch_, [&](const auto& packs) { return place_of(source, packs, key); }));
+      if (batch_ != kNowhere && key_of_comparable(source.element, least_) == key) {
+        index = std::min(index, again(batch_, [&](const auto& packs) {
+                           return place_of(source, packs, least_);
+                         }));
       }
       return {key, warp_min(index, lanes)};
     }
@@ -169,11 +174,11 @@ struct Extreme {
    private:
     template <int kPacks>
     static __device__ uint32_t place_of(const Source& source, const Pack (&packs)[kPacks],
-                                        Key key) {
+                                        Best least) {
       constexpr int kWidth = Vector<Key>::kWidth;
       uint32_t first = kNowhere;
       if constexpr (Source::kMasked) {
-        if (key == source.element.key(source.absent())) {
+        if (same(least, comparable(source.element, source.absent()))) {
 #pragma unroll
           for (int i = kPacks - 1; i >= 0; --i) {
             const uint32_t here = source.first_present(packs[i]);
@@ -185,11 +190,11 @@ struct Extreme {
       Vector<Key> bits[kPacks];
 #pragma unroll
       for (int i = 0; i < kPacks; ++i) bits[i] = source.bits(packs[i]);
-      return std::min<uint32_t>(first_of(source.element, bits, key), kPacks * kWidth - 1);
+      return std::min<uint32_t>(first_of(source.element, bits, least), kPacks * kWidth - 1);
     }
 
-    Key smallest_ = std::numeric_limits<Key>::max();
-    uint32_t batch_ = 0;  // if nothing is below the largest key, the first holds it too
+    Best least_ = kLast<Best>;
+    uint32_t batch_ = 0;  // if nothing comes before the last of all, the first holds it too
   };
 
   template <class Source, int kSlots>
@@ -376,6 +381,16 @@ __device__ typename Format::Compute number_of(Key key) {
   return Format::decode(bits);
 }
 
+// The same of what rows are compared by.
+template <class Format, class T>
+__device__ typename Format::Compute number_of_best(T best) {
+  if constexpr (std::is_floating_point_v<T>) {
+    return -best;
+  } else {
+    return number_of<Format>(best);
+  }
+}
+
 // The elements of a pack. (Those of 16 bits out of words, lest each be held in a register.)
 template <class Format, int kWidth, class Key = typename Format::Key>
 __device__ void numbers_of(Vector<Key> vector, typename Format::Compute (&x)[kWidth]) {
@@ -556,9 +571,9 @@ struct SoftmaxMax {
     __device__ Row(const Source& source, uint32_t first) : best_(source, first) {}
     template <int kPacks, class Number>
     __device__ void take(const Source& source, const Pack (&packs)[kPacks], Number number) {
-      const auto before = best_.smallest();
+      const auto before = best_.least();
       best_.take(source, packs, number);
-      if (best_.smallest() != before) sum_.raise(number_of<F>(best_.smallest()));
+      if (!same(best_.least(), before)) sum_.raise(number_of_best<F>(best_.least()));
       add_packs(source, packs, sum_);
     }
     template <class Again>
@@ -589,16 +604,17 @@ struct SoftmaxMax {
     __device__ void take(const Source&, const Pack (&packs)[kPacks], uint32_t batch) {
       // Its order being known costs an instruction less for each element.
       const Source source{typename Source::Element{kDescending<F>}};
-      const auto before = best_.smallest();
+      const auto before = best_.least();
       best_.take(source, packs, batch);
-      if (best_.smallest() != before) sum_.raise(number_of<F>(best_.smallest()));
+      if (!same(best_.least(), before)) sum_.raise(number_of_best<F>(best_.least()));
       add_packs(source, packs, sum_);
     }
     template <class Again>
     __device__ Summed<F, uint32_t> state(const Source& source, Summed<F, uint32_t> beside,
                                          uint32_t lanes, Again again) const {
       const auto best = best_.state(source, beside, lanes, again);
-      return with_sum(best, sum_.sum() * ratio<F>(best_.smallest(), best.key), beside, lanes);
+      const auto key = key_of_comparable(source.element, best_.least());
+      return with_sum(best, sum_.sum() * ratio<F>(key, best.key), beside, lanes);
     }
 
    private:

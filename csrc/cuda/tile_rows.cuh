@@ -26,8 +26,8 @@ __device__ Near<Key> hold_row(Element element, const char* tile, uint32_t row, u
   }
   Vector<Key> held[kVectors];
   memcpy(held, slot, sizeof(held));
-  const Key key = smallest_of(element, held);
-  return {key, first_of(element, held, key)};
+  const auto least = least_of(element, held);
+  return {key_of_comparable(element, least), first_of(element, held, least)};
 }
 
 // The same; of a row of few small elements word by word.

@@ -170,10 +170,11 @@ __global__ void __launch_bounds__(kWholeThreads, whole_blocks(sizeof(typename El
     if constexpr (Rows::kMapped) return p.index_of(static_cast<uint32_t>(begin) + position);
     return position;
   };
-  // Of mapped rows, the least index of all elements held that have a key.
-  const auto least_of = [&](uint32_t from, Key key) {
+  // Of mapped rows, the least index of all elements held that are the same as the best of them.
+  const auto least_index_of = [&](uint32_t from, Comparable<Element> best) {
     uint32_t least = kNowhere;
     if constexpr (Rows::kMapped) {
+      const Key key = key_of_comparable(element, best);
       std::conditional_t<(kLoads * kWidth > 32), uint64_t, uint32_t> ties = 0;
 #pragma unroll
       for (int l = 0; l < kLoads; ++l)
@@ -187,23 +188,24 @@ __global__ void __launch_bounds__(kWholeThreads, whole_blocks(sizeof(typename El
     }
     return least;
   };
-  Key smallest = std::numeric_limits<Key>::max();
-  uint32_t from = 0;  // the vector of the thread with which the batch of the smallest begins
-  uint32_t least = kNowhere;  // of mapped rows, its least index
+  using Best = Comparable<Element>;
+  Best best = kLast<Best>;
+  uint32_t from = 0;  // the vector of the thread with which the batch of the best begins
+  uint32_t least_index = kNowhere;  // of mapped rows, that of the best
   if (kBatches) {
 #pragma unroll 1
     for (uint32_t v = 0; v * threads < vectors; v += kLoads) {
       hold(v);
-      const Key key = smallest_of(element, held);
+      const Best least = least_of(element, held);
       if constexpr (Rows::kMapped) {
-        // That of the warp, lest lanes be asked whose smallest is none of it.
-        const Key of_warp = warp_min(key);
-        if (of_warp > smallest) continue;
-        if (of_warp < smallest) least = kNowhere;
-        smallest = of_warp;
-        if (key == of_warp) least = std::min(least, least_of(v, key));
-      } else if (key < smallest) {
-        smallest = key;
+        // That of the warp, lest lanes be asked whose best is none of it.
+        const Best of_warp = least_of_lanes(least, 32);
+        if (wins(best, of_warp)) continue;
+        if (!same(best, of_warp)) least_index = kNowhere;
+        best = of_warp;
+        if (same(least, of_warp)) least_index = std::min(least_index, least_index_of(v, least));
+      } else if (wins(least, best)) {
+        best = least;
         from = v;
       }
     }
@@ -211,29 +213,40 @@ __global__ void __launch_bounds__(kWholeThreads, whole_blocks(sizeof(typename El
     hold(0);
   }
 
-  Near<Key> best;
+  Best at_edges = kLast<Best>;
+  uint32_t edge_index = kNowhere;
   if (!kAligned) {
-    if (thread < edges) best.take(element.key(at_edge), index_of(edge(thread)));
+    const auto take = [&](Key bits, uint32_t i) {
+      const Best here = comparable(element, bits);
+      const uint32_t index = index_of(edge(i));
+      if (wins(here, at_edges)) {
+        at_edges = here;
+        edge_index = index;
+      } else if (same(here, at_edges)) {
+        edge_index = std::min(edge_index, index);
+      }
+    };
+    if (thread < edges) take(at_edge, thread);
     REDUCEOPS_ROLLED
-    for (uint32_t i = thread + threads; i < edges; i += threads)
-      best.take(element.key(first[edge(i)]), index_of(edge(i)));
+    for (uint32_t i = thread + threads; i < edges; i += threads) take(first[edge(i)], i);
   }
-  if (!kBatches) smallest = smallest_of(element, held);
+  if (!kBatches) best = least_of(element, held);
   const uint32_t lanes = std::min(threads, 32u);
-  const Key key = warp_min(std::min(smallest, best.key), lanes);
-  uint32_t index = best.key == key ? best.index : kNowhere;
-  if (smallest == key && (!kBatches || vectors > 0)) {
+  const Best least = least_of_lanes(kAligned ? best : lesser(best, at_edges), lanes);
+  uint32_t index = !kAligned && same(at_edges, least) ? edge_index : kNowhere;
+  if (same(best, least) && (!kBatches || vectors > 0)) {
     if constexpr (Rows::kMapped) {
-      index = std::min(index, kBatches ? least : least_of(0, key));
+      index = std::min(index, kBatches ? least_index : least_index_of(0, least));
     } else {
       if (kBatches) hold(from);
-      const uint32_t at = first_of(element, held, key);
+      const uint32_t at = first_of(element, held, least);
       index = std::min(index, head + vector(from + at / kWidth) * kWidth + at % kWidth);
     }
   }
   __shared__ Near<Key> warps[kWholeThreads / 32];
-  best = combine_warps(Near<Key>{key, warp_min(index, lanes)}, thread, threads, warps);
-  Far<Key> result{best.key, Rows::kMapped ? best.index : begin + best.index};
+  const Near<Key> found = combine_warps(
+      Near<Key>{key_of_comparable(element, least), warp_min(index, lanes)}, thread, threads, warps);
+  Far<Key> result{found.key, Rows::kMapped ? found.index : begin + found.index};
   if constexpr (kBatches) {
     if (p.hand_in.words) {
       if (part + 1 < p.parts) {

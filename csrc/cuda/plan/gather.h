@@ -219,7 +219,7 @@ struct GatherPlan {
     gather.packed &= !gather.realigned && has_neighbours_first(in.groups.kept);
     gather.realigned = false;
     gather.row_loads = !gather.packed && in.walk <= kKnownRows && has_row_loads(in);
-    gather.units = gather_units(in.walk, gather.packed);
+    gather.units = gather_units(in.walk, gather.packed, in.bytes);
     plan.blocks = ceil_div(units_of(gather, in.groups, in.bytes), gather.units * kThreads);
   }
 
@@ -264,7 +264,12 @@ struct GatherPlan {
     int64_t crosses = 1;
     for (int d = 0; d < across; ++d) crosses *= by_result.dim[d].size;
     int64_t run = gather.cross_side, pitch = crosses;
-    int64_t between = run < crosses ? in.groups.outputs / crosses * run : 0;
+    int64_t between = 0;
+    if (run < crosses) {
+      const auto band = static_cast<int64_t>(static_cast<double>(kGatherBand * gather.inner_side) *
+                                             outputs_of_unit(in, gather));
+      between = std::min(in.groups.outputs / crosses, band) * run;
+    }
     for (int i = across; i < dims.count && between == 0; ++i) {
       const Dim& dim = by_result.dim[i];
       int64_t before = 1;

@@ -22,9 +22,9 @@ inline double measured(const PlanInput& in, const Plan& plan) {
   constexpr PerBytes kBulkColumns = {0.88, 0.91, 1.04, 1.02},
                      kWholeColumns = {0.79, 0.73, 0.82, 0.87};
   constexpr PerBytes kSmall = {0.87, 1.07, 0.96, 1.02}, kTiles = {1.07, 1.15, 1.35, 1.09};
-  constexpr PerBytes kGather = {0.92, 0.72, 0.84, 0.78},
+  constexpr PerBytes kGather = {0.82, 0.72, 0.84, 0.78},
                      kRealignedGather = {1.03, 1.00, 1.00, 1.00};
-  constexpr PerBytes kGatherRows = {1.05, 1.03, 0.73, 0.81};
+  constexpr PerBytes kGatherRows = {0.87, 1.03, 0.73, 0.81};
   constexpr PerBytes kSharedGather = {1.24, 0.95, 0.93, 0.92},
                      kRealignedSharedGather = {1.59, 1.00, 1.00, 1.00};
   const auto of = [&](const PerBytes& values) { return of_bytes(values, in.bytes); };
