@@ -343,80 +343,6 @@ class Bests {
   Winner<Element> bests_[kUnits][kWidth];
 };
 
-// Of rows of four 16-bit floats, which may come in one load: two of them at once, then.
-template <int kUnits, int kRows, class Element>
-  requires(kIsHalf<Element> && kRows == 4)
-class Bests<false, kUnits, kRows, Element> {
-  using Key = typename Element::Key;
-  using Format = typename Element::Format;
-
- public:
-  static constexpr int kWidth = 1;
-
-  __device__ Bests(const GatherProblem& p, Element element, Rows, const GatherPlace (&at)[kUnits],
-                   bool positions)
-      : element_(element) {
-    if (!p.row_loads) {
-      apart(p, at);
-      return;
-    }
-    struct alignas(kRows * sizeof(Key)) Row {
-      uint32_t pairs[kRows / 2];
-    } rows[kUnits];
-#pragma unroll
-    for (int i = 0; i < kUnits; ++i) rows[i] = element_of<Row, Key>(p, at[i], 0);
-#pragma unroll
-    for (int i = 0; i < kUnits; ++i) along(rows[i].pairs, positions, i);
-  }
-  __device__ uint32_t position(int unit, int) const { return found_[unit]; }
-  __device__ Key value(int unit, int) const {
-    const Key best = best_[unit];
-    return is_ambiguous<Element>(best) ? element_.value(bits_[unit])
-                                       : value_of_ordered(element_, best);
-  }
-
- private:
-  __device__ void apart(const GatherProblem& p, const GatherPlace (&at)[kUnits]) {
-    uint16_t elements[kRows][kUnits];
-    load_all_rows<Key>(p, at, elements);
-#pragma unroll
-    for (int i = 0; i < kUnits; ++i) {
-      Winner<Element> winner;
-#pragma unroll
-      for (int r = 0; r < kRows; ++r)
-        winner.take(element_, static_cast<Key>(elements[r][i]), r, r == 0);
-      found_[i] = winner.row();
-      bits_[i] = winner.bits();
-      best_[i] = 0;  // as if the value did not follow from its order
-    }
-  }
-  __device__ void along(const uint32_t (&elements)[kRows / 2], bool positions, int unit) {
-    uint32_t pairs[kRows / 2];
-#pragma unroll
-    for (int i = 0; i < kRows / 2; ++i) pairs[i] = elements[i];
-    scale_pairs(element_, pairs);
-#pragma unroll
-    for (uint32_t& pair : pairs) pair = ordered_pair(of_values(element_), pair);
-    uint32_t smallest = pairs[0];
-#pragma unroll
-    for (int i = 1; i < kRows / 2; ++i) smallest = smaller_pair<Element>(smallest, pairs[i]);
-    smallest = smaller_pair<Element>(smallest, __funnelshift_r(smallest, smallest, 16));
-    best_[unit] = static_cast<Key>(smallest);
-    if (!positions && !is_ambiguous<Element>(smallest)) return;
-#pragma unroll
-    for (int r = kRows - 1; r >= 0; --r) {
-      const uint32_t same = like<Format>(pairs[r / 2], smallest) >> (r % 2 * 16) & 1;
-      if (r < kRows - 1 && !same) continue;
-      found_[unit] = r;
-      bits_[unit] = static_cast<Key>(elements[r / 2] >> (r % 2 * 16));
-    }
-  }
-
-  const Element element_;
-  uint32_t found_[kUnits] = {};  // rows
-  Key bits_[kUnits], best_[kUnits];
-};
-
 // The number of a row that a thread has finds room in 16 bits.
 static_assert(std::max(kGatherRows, kSharedGatherRows) < 1 << 16);
 
@@ -463,34 +389,34 @@ class Bests<kPacked, kUnits, kAnyRows, Element> {
   Winner<Element> bests_[kUnits][kWidth];
 };
 
-// Of packs of 16-bit integers: a key above the row that it is of, in one integer, of which the
-// smallest is the best of any.
-template <int kUnits, class Element>
-  requires(sizeof(typename Element::Key) == 2 && !kIsHalf<Element>)
-class Bests<true, kUnits, kAnyRows, Element> {
+// Of 16-bit integers: a key above the row that it is of, in one integer, of which the smallest is
+// the best of any.
+template <bool kPacked, int kUnits, int kRows, class Element>
+class BestsOfShorts {
   using Key = typename Element::Key;
+  using Slot = std::conditional_t<kPacked, uint32_t, uint16_t>;
 
  public:
-  static constexpr int kWidth = 2;
+  static constexpr int kWidth = kPacked ? 2 : 1;
 
-  __device__ Bests(const GatherProblem& p, Element element, Rows rows,
-                   const GatherPlace (&at)[kUnits], bool)
+  __device__ BestsOfShorts(const GatherProblem& p, Element element, Rows rows,
+                           const GatherPlace (&at)[kUnits], bool)
       : element_(element) {
 #pragma unroll
-    for (auto& bests : bests_) bests[0] = bests[1] = std::numeric_limits<int32_t>::max();
-    constexpr int kAtOnce = kRowsAtOnce<Key, kUnits>;
-    for (uint32_t row = 0; row < rows.count; row += kAtOnce) {
-      uint32_t words[kAtOnce][kUnits];
-      load_rows<Key>(p, rows, row, at, words);
+    for (auto& bests : bests_) {
 #pragma unroll
-      for (int r = 0; r < kAtOnce; ++r) {
-        if (r > 0 && row + r >= rows.count) break;
-#pragma unroll
-        for (int i = 0; i < kUnits; ++i) {
-          const uint32_t keys = pair_of_keys(element, words[r][i]);
-          take(bests_[i][0], __byte_perm(keys, row + r, 0x1054));
-          take(bests_[i][1], __byte_perm(keys, row + r, 0x3254));
-        }
+      for (int32_t& best : bests) best = std::numeric_limits<int32_t>::max();
+    }
+    if constexpr (kRows != kAnyRows) {
+      Slot slots[kRows][kUnits];
+      load_all_rows<Key>(p, at, slots);
+      take(slots, 0, kRows);
+    } else {
+      constexpr int kAtOnce = kRowsAtOnce<Key, kUnits>;
+      for (uint32_t row = 0; row < rows.count; row += kAtOnce) {
+        Slot slots[kAtOnce][kUnits];
+        load_rows<Key>(p, rows, row, at, slots);
+        take(slots, row, rows.count);
       }
     }
   }
@@ -503,6 +429,20 @@ class Bests<true, kUnits, kAnyRows, Element> {
   }
 
  private:
+  // Rows from number `row` on, as far as they are before `end`.
+  template <int kSome>
+  __device__ void take(const Slot (&slots)[kSome][kUnits], uint32_t row, uint32_t end) {
+#pragma unroll
+    for (int r = 0; r < kSome; ++r) {
+      if (r > 0 && row + r >= end) break;
+#pragma unroll
+      for (int i = 0; i < kUnits; ++i) {
+        const uint32_t keys = pair_of_keys(element_, uint32_t(slots[r][i]));
+        take(bests_[i][0], __byte_perm(keys, row + r, 0x1054));
+        if constexpr (kPacked) take(bests_[i][1], __byte_perm(keys, row + r, 0x3254));
+      }
+    }
+  }
   static __device__ void take(int32_t& best, uint32_t other) {
     best = std::min(best, static_cast<int32_t>(other));
   }
@@ -511,44 +451,49 @@ class Bests<true, kUnits, kAnyRows, Element> {
   int32_t bests_[kUnits][kWidth];
 };
 
-// Of 16-bit floats, those of a pack or of two units at once, or one. Which row the smallest is of
-// is found where positions are asked for; else a value that does not follow from its order (a zero,
-// a NaN) is looked for in the end.
+template <bool kPacked, int kUnits, int kRows, class Element>
+  requires(kIsShort<Element> && kRows != kAnyRows)
+class Bests<kPacked, kUnits, kRows, Element>
+    : public BestsOfShorts<kPacked, kUnits, kRows, Element> {
+  using BestsOfShorts<kPacked, kUnits, kRows, Element>::BestsOfShorts;
+};
 template <bool kPacked, int kUnits, class Element>
-  requires(kIsHalf<Element> && (kPacked || kUnits == 1 || kUnits % 2 == 0))
-class Bests<kPacked, kUnits, kAnyRows, Element> {
+  requires(kIsShort<Element>)
+class Bests<kPacked, kUnits, kAnyRows, Element>
+    : public BestsOfShorts<kPacked, kUnits, kAnyRows, Element> {
+  using BestsOfShorts<kPacked, kUnits, kAnyRows, Element>::BestsOfShorts;
+};
+
+// Of more than two 16-bit floats, those of a pack or of two units at once, or one. Which row the
+// smallest is of is found where positions are asked for; else a value that does not follow from its
+// order (a zero, a NaN) is looked for in the end.
+template <bool kPacked, int kUnits, int kRows, class Element>
+class BestsOfHalves {
+  static_assert(kPacked || kUnits == 1 || kUnits % 2 == 0);
   using Key = typename Element::Key;
   using Format = typename Element::Format;
   using Slot = std::conditional_t<kPacked, uint32_t, uint16_t>;
   static constexpr bool kPaired = !kPacked && kUnits > 1;
   static constexpr int kPairs = kPaired ? kUnits / 2 : kUnits;
+  static constexpr int kCompared = 2;  // rows at once
 
  public:
   static constexpr int kWidth = kPacked ? 2 : 1;
 
-  __device__ Bests(const GatherProblem& p, Element element, Rows rows,
-                   const GatherPlace (&at)[kUnits], bool positions)
+  __device__ BestsOfHalves(const GatherProblem& p, Element element, Rows rows,
+                           const GatherPlace (&at)[kUnits], bool positions)
       : p_(p), element_(element), rows_(rows), at_(at), positions_(positions) {
-    constexpr int kAtOnce = kRowsAtOnce<Key, kUnits>, kCompared = 2;
+    if constexpr (kRows != kAnyRows) {
+      Slot slots[kRows][kUnits];
+      load_all_rows<Key>(p, at, slots);
+      take_some<true>(slots, 0, kRows);
+      return;
+    }
+    constexpr int kAtOnce = kRowsAtOnce<Key, kUnits>;
     for (uint32_t row = 0; row < rows.count; row += kAtOnce) {
-      // Past the end there is the last row again, which changes nothing.
       Slot slots[kAtOnce][kUnits];
       load_rows<Key, kCompared>(p, rows, row, at, slots);
-#pragma unroll
-      for (int r = 0; r < kAtOnce; r += kCompared) {
-        if (r > 0 && row + r >= rows.count) break;
-        Slot compared[kCompared][kUnits];
-#pragma unroll
-        for (int c = 0; c < kCompared; ++c) {
-#pragma unroll
-          for (int i = 0; i < kUnits; ++i) compared[c][i] = slots[r + c][i];
-        }
-        if (r > 0) {
-          take<false>(compared, row + r);
-        } else {
-          row > 0 ? take<false>(compared, row) : take<true>(compared, row);
-        }
-      }
+      row > 0 ? take_some<false>(slots, row, rows.count) : take_some<true>(slots, 0, rows.count);
     }
   }
   // Should somebody have written to the last row while it was read twice, it is that one.
@@ -584,35 +529,44 @@ class Bests<kPacked, kUnits, kAnyRows, Element> {
   static __device__ uint32_t half_of(const Pairs& pairs, int unit, int e) {
     return kPaired ? pairs[unit / 2] >> (16 * (unit % 2)) : pairs[unit] >> (16 * e);
   }
-  // Some rows, of which number `row` is the first.
+  // Rows from number `row` on, as far as they are before `end`; at the end of an odd number of
+  // them, the last one twice.
   template <bool kFirst, int kSome>
-  __device__ void take(const Slot (&slots)[kSome][kUnits], uint32_t row) {
-    uint32_t x[kSome][kPairs];
+  __device__ void take_some(const Slot (&slots)[kSome][kUnits], uint32_t row, uint32_t end) {
 #pragma unroll
-    for (int r = 0; r < kSome; ++r) {
+    for (int r = 0; r < kSome; r += kCompared) {
+      if (r > 0 && row + r >= end) break;
+      uint32_t pairs[kCompared][kPairs];
 #pragma unroll
-      for (int i = 0; i < kPairs; ++i) x[r][i] = word_of<kPaired ? 2 : 1>(slots[r], i);
-      scale_pairs(element_, x[r]);
-    }
+      for (int c = 0; c < kCompared; ++c) {
 #pragma unroll
-    for (int i = 0; i < kPairs; ++i) {
-      uint32_t pairs[kSome];
+        for (int i = 0; i < kPairs; ++i)
+          pairs[c][i] = word_of<kPaired ? 2 : 1>(slots[std::min(r + c, kSome - 1)], i);
+        scale_pairs(element_, pairs[c]);
 #pragma unroll
-      for (int r = 0; r < kSome; ++r) pairs[r] = ordered_pair(of_values(element_), x[r][i]);
-      uint32_t smallest = pairs[0];
-      if constexpr (!kFirst) smallest = smaller_pair<Element>(best_[i], smallest);
-#pragma unroll
-      for (int r = 1; r < kSome; ++r) smallest = smaller_pair<Element>(smallest, pairs[r]);
-      if (positions_) find<kFirst>(pairs, smallest, row, best_[i], found_[i]);
-      best_[i] = smallest;
+        for (uint32_t& pair : pairs[c]) pair = ordered_pair(of_values(element_), pair);
+      }
+      const bool first = kFirst && r == 0;
+      positions_ ? take<true>(pairs, row + r, first) : take<false>(pairs, row + r, first);
     }
   }
-  // The rows of the first that are equal to the smallest, where those before are not.
-  template <bool kFirst, int kSome>
-  static __device__ void find(const uint32_t (&pairs)[kSome], uint32_t smallest, uint32_t row,
-                              uint32_t best, uint32_t& found) {
-    const uint32_t first = first_like<Format>(pairs, smallest) + row * kBoth;
-    found = kFirst ? first : choose_halves(like<Format>(best, smallest), found, first);
+  template <bool kPositions>
+  __device__ void take(const uint32_t (&pairs)[kCompared][kPairs], uint32_t row, bool first) {
+#pragma unroll
+    for (int i = 0; i < kPairs; ++i) {
+#pragma unroll
+      for (int c = 0; c < kCompared; ++c) {
+        const uint32_t here = pairs[c][i];
+        if (first && c == 0) {
+          best_[i] = here;
+          continue;
+        }
+        if (kPositions)
+          found_[i] =
+              choose_halves(winning_halves<Format>(here, best_[i]), (row + c) * kBoth, found_[i]);
+        best_[i] = smaller_pair<Element>(best_[i], here);
+      }
+    }
   }
 
   const GatherProblem& p_;
@@ -621,6 +575,82 @@ class Bests<kPacked, kUnits, kAnyRows, Element> {
   const GatherPlace (&at_)[kUnits];
   const bool positions_;
   uint32_t best_[kPairs], found_[kPairs] = {};  // rows
+};
+
+template <bool kPacked, int kUnits, int kRows, class Element>
+  requires(kIsHalf<Element> && kRows > 2)
+class Bests<kPacked, kUnits, kRows, Element>
+    : public BestsOfHalves<kPacked, kUnits, kRows, Element> {
+  using BestsOfHalves<kPacked, kUnits, kRows, Element>::BestsOfHalves;
+};
+template <bool kPacked, int kUnits, class Element>
+  requires(kIsHalf<Element>)
+class Bests<kPacked, kUnits, kAnyRows, Element>
+    : public BestsOfHalves<kPacked, kUnits, kAnyRows, Element> {
+  using BestsOfHalves<kPacked, kUnits, kAnyRows, Element>::BestsOfHalves;
+};
+
+// Of rows of four 16-bit floats, which may come in one load: two of them at once, then.
+template <int kUnits, int kRows, class Element>
+  requires(kIsHalf<Element> && kRows == 4)
+class Bests<false, kUnits, kRows, Element> {
+  using Key = typename Element::Key;
+  using Format = typename Element::Format;
+
+ public:
+  static constexpr int kWidth = BestsOfHalves<false, kUnits, kRows, Element>::kWidth;
+
+  __device__ Bests(const GatherProblem& p, Element element, Rows of,
+                   const GatherPlace (&at)[kUnits], bool positions) {
+    if (!p.row_loads) {
+      const BestsOfHalves<false, kUnits, kRows, Element> apart(p, element, of, at, positions);
+#pragma unroll
+      for (int i = 0; i < kUnits; ++i) {
+        found_[i] = apart.position(i, 0);
+        if (p.out.values) values_[i] = apart.value(i, 0);
+      }
+      return;
+    }
+    struct alignas(kRows * sizeof(Key)) Row {
+      uint32_t pairs[kRows / 2];
+    } rows[kUnits];
+#pragma unroll
+    for (int i = 0; i < kUnits; ++i) rows[i] = element_of<Row, Key>(p, at[i], 0);
+#pragma unroll
+    for (int i = 0; i < kUnits; ++i) along(element, rows[i].pairs, positions, i);
+  }
+  __device__ uint32_t position(int unit, int) const { return found_[unit]; }
+  __device__ Key value(int unit, int) const { return values_[unit]; }
+
+ private:
+  __device__ void along(Element element, const uint32_t (&elements)[kRows / 2], bool positions,
+                        int unit) {
+    uint32_t pairs[kRows / 2];
+#pragma unroll
+    for (int i = 0; i < kRows / 2; ++i) pairs[i] = elements[i];
+    scale_pairs(element, pairs);
+#pragma unroll
+    for (uint32_t& pair : pairs) pair = ordered_pair(of_values(element), pair);
+    uint32_t smallest = pairs[0];
+#pragma unroll
+    for (int i = 1; i < kRows / 2; ++i) smallest = smaller_pair<Element>(smallest, pairs[i]);
+    smallest = smaller_pair<Element>(smallest, __funnelshift_r(smallest, smallest, 16));
+    const bool is_ambiguous = cuda::is_ambiguous<Element>(smallest);
+    if (!is_ambiguous) values_[unit] = value_of_ordered(element, static_cast<Key>(smallest));
+    if (!positions && !is_ambiguous) return;
+    Key bits;
+#pragma unroll
+    for (int r = kRows - 1; r >= 0; --r) {
+      const uint32_t same = like<Format>(pairs[r / 2], smallest) >> (r % 2 * 16) & 1;
+      if (r < kRows - 1 && !same) continue;
+      found_[unit] = r;
+      bits = static_cast<Key>(elements[r / 2] >> (r % 2 * 16));
+    }
+    if (is_ambiguous) values_[unit] = element.value(bits);
+  }
+
+  uint32_t found_[kUnits] = {};  // rows
+  Key values_[kUnits];
 };
 
 // Of bytes, those of a pack, or of four units, which are compared two at once.
@@ -676,11 +706,10 @@ class Bests<kPacked, kUnits, kAnyRows, Element> {
   Tracker<Element, kWords> tracker_;
 };
 
-template <bool kPacked, int kRows, class Element>
+template <bool kPacked, int kUnits, int kRows, class Element>
 __global__ void __launch_bounds__(kThreads)
     gather(const __grid_constant__ GatherProblem p, const Element element) {
   using Key = typename Element::Key;
-  constexpr int kUnits = gather_units(kRows, kPacked, sizeof(Key));
   using Of = Bests<kPacked, kUnits, kRows, Element>;
   const uint32_t first = blockIdx.x * uint32_t(kUnits * kThreads) + threadIdx.x;
   GatherPlace at[kUnits];
@@ -943,7 +972,12 @@ void launch_gather(const Reduction& r, const Problem& problem, void* stream) {
         });
       } else {
         visit_rows<kKnownRows>(problem.walk, [&](auto rows) {
-          launch(gather<kPacked, rows.value, Element>, plan, p, element, stream);
+          constexpr int kRows = rows.value, kUnits = gather_units(kRows, kPacked, kBytes);
+          auto kernel = gather<kPacked, kUnits, kRows, Element>;
+          if constexpr (kRows == kAnyRows && kUnits > 1) {
+            if (plan.gather.units == 1) kernel = gather<kPacked, 1, kRows, Element>;
+          }
+          launch(kernel, plan, p, element, stream);
         });
       }
     };

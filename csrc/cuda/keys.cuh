@@ -48,10 +48,19 @@ __device__ inline uint32_t equal_halves(Float16, uint32_t a, uint32_t b) {
 __device__ inline uint32_t equal_halves(BFloat16, uint32_t a, uint32_t b) {
   return __heq2_mask(bits_as<__nv_bfloat162>(a), bits_as<__nv_bfloat162>(b));
 }
+// The same of those in which a is not greater than or equal to b: less, or one is NaN.
+__device__ inline uint32_t not_ge_halves(Float16, uint32_t a, uint32_t b) {
+  return __hltu2_mask(bits_as<__half2>(a), bits_as<__half2>(b));
+}
+__device__ inline uint32_t not_ge_halves(BFloat16, uint32_t a, uint32_t b) {
+  return __hltu2_mask(bits_as<__nv_bfloat162>(a), bits_as<__nv_bfloat162>(b));
+}
 #else
 uint32_t signs_of_halves(uint32_t x);
 template <class Format>
 uint32_t equal_halves(Format, uint32_t a, uint32_t b);
+template <class Format>
+uint32_t not_ge_halves(Format, uint32_t a, uint32_t b);
 template <uint32_t kBytes>
 uint32_t signs_of_bytes(uint32_t x) {
   uint32_t signs = 0;
@@ -350,6 +359,9 @@ template <class Element>
 constexpr bool kIsHalf =
     requires { typename Element::Format; } && sizeof(typename Element::Key) == 2;
 
+template <class Element>
+constexpr bool kIsShort = sizeof(typename Element::Key) == 2 && !kIsHalf<Element>;
+
 template <class Format>
 __device__ uint32_t ordered_pair(Half<Format> element, uint32_t bits) {
   return bits ^ (halves(element.order.flip) & 0x80008000u);
@@ -391,6 +403,12 @@ __device__ uint32_t like(uint32_t pair, uint32_t smallest) {
   const uint32_t same = equal_halves(Format(), pair, smallest);
   const bool is_number = equal_halves(Format(), smallest, smallest) == ~0u;
   return is_number ? same : same | ~equal_halves(Format(), pair, pair);
+}
+
+// All bits of the halves that come before the best of those before them.
+template <class Format>
+__device__ uint32_t winning_halves(uint32_t pair, uint32_t best) {
+  return not_ge_halves(Format(), pair, best) & equal_halves(Format(), best, best);
 }
 
 // In each half, the number of the first of some pairs that is so; the last where none is.

@@ -447,7 +447,8 @@ class PlanCheck {
                   ceil_div(units / crosses, own.inner_side) * ceil_div(crosses, own.cross_side),
               "the blocks cover the outputs once");
     } else {
-      require(own.units == gather_units(walk_, own.packed, bytes_),
+      require(own.units == gather_units(walk_, own.packed, bytes_) ||
+                  (own.units == 1 && walk_ > kKnownRows),
               "there is a kernel for so many units");
       require_cover(plan_.blocks, own.units * kThreads, units, "the blocks cover the outputs once");
     }

@@ -44,6 +44,13 @@ uint32_t equal_halves(Format, uint32_t a, uint32_t b) {
   return of_halves<int16_t>(
       a, b, [](int16_t x, int16_t y) { return Format::decode(x) == Format::decode(y) ? -1 : 0; });
 }
+template <class Format>
+uint32_t not_ge_halves(Format, uint32_t a, uint32_t b) {
+  return of_halves<int16_t>(
+      a, b, [](int16_t x, int16_t y) { return Format::decode(x) >= Format::decode(y) ? 0 : -1; });
+}
+template uint32_t not_ge_halves(Float16, uint32_t, uint32_t);
+template uint32_t not_ge_halves(BFloat16, uint32_t, uint32_t);
 template uint32_t equal_halves(Float16, uint32_t, uint32_t);
 template uint32_t equal_halves(BFloat16, uint32_t, uint32_t);
 

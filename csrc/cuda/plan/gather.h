@@ -220,6 +220,8 @@ struct GatherPlan {
     gather.realigned = false;
     gather.row_loads = !gather.packed && in.walk <= kKnownRows && has_row_loads(in);
     gather.units = gather_units(in.walk, gather.packed, in.bytes);
+    if (in.walk > kKnownRows && in.groups.outputs <= in.multiprocessors * kGatherFew)
+      gather.units = 1;
     plan.blocks = ceil_div(units_of(gather, in.groups, in.bytes), gather.units * kThreads);
   }
 
