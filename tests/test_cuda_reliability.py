@@ -157,6 +157,41 @@ def test_values_of_one_element_each_in_another_order(sizes, strides, dim, dtype)
         assert torch.equal(ops.scale_min(x, -3.0, dim, False), x.squeeze(dim) * -3.0)
 
 
+@pytest.mark.parametrize(
+    "dtype",
+    (torch.float16, torch.bfloat16, torch.int16, torch.int8, torch.uint8, torch.bool),
+)
+@pytest.mark.parametrize("rows", (3, 4, 6, 7, 25))
+def test_small_elements_of_many_outputs(rows, dtype):
+    """Unaligned, so that words are made of the elements of several outputs."""
+    x = torch.randint(-3, 4, (1201, rows, 501), device="cuda").to(dtype)
+    if x.is_floating_point():
+        x[::7, 0] = -0.0
+        x[::11, rows - 1, ::3] = math.nan
+    cpu = x.cpu()
+    for op in (ops.min, ops.max):
+        for result, expected in zip(op(x, 1), op(cpu, 1), strict=True):
+            assert torch.equal(result.cpu().nan_to_num(99.0), expected.nan_to_num(99.0))
+    assert torch.equal(ops.argmin(x, 1).cpu(), ops.argmin(cpu, 1))
+    if x.is_floating_point():
+        for scale in (0.5, -1.7):
+            result, expected = ops.scale_max(x, scale, 1), ops.scale_max(cpu, scale, 1)
+            assert torch.equal(result.cpu().nan_to_num(99.0), expected.nan_to_num(99.0))
+
+
+@pytest.mark.parametrize("index_dtype", (torch.int64, torch.int32, torch.uint8))
+@pytest.mark.parametrize("columns", (1100, 1101))
+def test_tiles_of_results_in_another_order_than_memory(columns, index_dtype):
+    """More tiles than a band has, and a rest of them, along memory and across."""
+    x = torch.randint(-50, 50, (3, columns, 601), device="cuda", dtype=torch.int16)
+    y = x.transpose(1, 2)
+    expected = torch.from_numpy(y.cpu().numpy().argmin(0))
+    assert torch.equal(ops.argmin(y, 0, index_dtype=index_dtype).cpu(), expected.to(index_dtype))
+    values, indices = ops.min(y, 0, index_dtype=index_dtype)
+    assert torch.equal(indices.cpu(), expected.to(index_dtype))
+    assert torch.equal(values.cpu(), y.cpu().amin(0))
+
+
 @each_walk
 def test_inputs_that_somebody_writes_to(shape):
     """An index is in range, and a value such as were written: NaN, or an integer to 101."""

@@ -168,7 +168,8 @@ bool has_runs(const Dims& dims, int64_t bytes) {
 }
 
 // Values that lie apart, and the indices: whether that can be done as groups of a few elements are
-// gathered, by tiles or in the order of the results. Many indices are set apart, all sectors whole.
+// gathered, by tiles or in the order of the results. Where there are many indices, another kernel
+// sets them, which fills whole sectors.
 bool gather_values(const Reduction& r, int64_t n, void* stream) {
   constexpr int64_t kManyIndices = 8 << 20;  // bytes
   Reduction outputs = r;

@@ -464,9 +464,9 @@ class Bests<kPacked, kUnits, kAnyRows, Element>
   using BestsOfShorts<kPacked, kUnits, kAnyRows, Element>::BestsOfShorts;
 };
 
-// Of more than two 16-bit floats, those of a pack or of two units at once, or one. Which row the
-// smallest is of is found where positions are asked for; else a value that does not follow from its
-// order (a zero, a NaN) is looked for in the end.
+// Groups of more than two 16-bit floats. A word holds a pack, the elements of two units, or one
+// element. Which row the best is of is found where positions are asked for; else a value that does
+// not follow from its order (a zero, a NaN) is looked for in the end.
 template <bool kPacked, int kUnits, int kRows, class Element>
 class BestsOfHalves {
   static_assert(kPacked || kUnits == 1 || kUnits % 2 == 0);
@@ -475,7 +475,9 @@ class BestsOfHalves {
   using Slot = std::conditional_t<kPacked, uint32_t, uint16_t>;
   static constexpr bool kPaired = !kPacked && kUnits > 1;
   static constexpr int kPairs = kPaired ? kUnits / 2 : kUnits;
-  static constexpr int kCompared = 2;  // rows at once
+  // Rows that are taken together. Two at least: a NaN gets the bits that `is_ambiguous` knows where
+  // it is compared, if with itself.
+  static constexpr int kCompared = 2;
 
  public:
   static constexpr int kWidth = kPacked ? 2 : 1;
@@ -487,13 +489,14 @@ class BestsOfHalves {
       Slot slots[kRows][kUnits];
       load_all_rows<Key>(p, at, slots);
       take_some<true>(slots, 0, kRows);
-      return;
-    }
-    constexpr int kAtOnce = kRowsAtOnce<Key, kUnits>;
-    for (uint32_t row = 0; row < rows.count; row += kAtOnce) {
-      Slot slots[kAtOnce][kUnits];
-      load_rows<Key, kCompared>(p, rows, row, at, slots);
-      row > 0 ? take_some<false>(slots, row, rows.count) : take_some<true>(slots, 0, rows.count);
+    } else {
+      constexpr int kAtOnce = kRowsAtOnce<Key, kUnits>;
+      for (uint32_t row = 0; row < rows.count; row += kAtOnce) {
+        // Past the end there is the last row again, which changes nothing.
+        Slot slots[kAtOnce][kUnits];
+        load_rows<Key, kCompared>(p, rows, row, at, slots);
+        row > 0 ? take_some<false>(slots, row, rows.count) : take_some<true>(slots, 0, rows.count);
+      }
     }
   }
   // Should somebody have written to the last row while it was read twice, it is that one.
@@ -600,10 +603,10 @@ class Bests<false, kUnits, kRows, Element> {
  public:
   static constexpr int kWidth = BestsOfHalves<false, kUnits, kRows, Element>::kWidth;
 
-  __device__ Bests(const GatherProblem& p, Element element, Rows of,
+  __device__ Bests(const GatherProblem& p, Element element, Rows all,
                    const GatherPlace (&at)[kUnits], bool positions) {
     if (!p.row_loads) {
-      const BestsOfHalves<false, kUnits, kRows, Element> apart(p, element, of, at, positions);
+      const BestsOfHalves<false, kUnits, kRows, Element> apart(p, element, all, at, positions);
 #pragma unroll
       for (int i = 0; i < kUnits; ++i) {
         found_[i] = apart.position(i, 0);

@@ -41,10 +41,10 @@ struct Gather {
 };
 
 // How many dims of the results, the first of them, a tile goes across: of those before the
-// innermost of memory, as many as it takes for some results side by side; more where their runs end
-// within sectors, the rest of which other tiles would store much later. It goes along all others in
-// the order of memory; where little lies side by side there, those across follow each other in
-// memory.
+// innermost of memory, as many as it takes for some results side by side; more where these are no
+// multiple of a tile's side, for the runs of tiles would end within sectors. It goes along all
+// others in the order of memory; where little lies side by side there, those across follow each
+// other in memory.
 inline int dims_across(const Groups& groups) {
   constexpr int64_t kSide = 32, kMostSide = 1024;
   const Dims dims = by_step(groups.kept);

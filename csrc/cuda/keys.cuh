@@ -405,7 +405,7 @@ __device__ uint32_t like(uint32_t pair, uint32_t smallest) {
   return is_number ? same : same | ~equal_halves(Format(), pair, pair);
 }
 
-// All bits of the halves that come before the best of those before them.
+// All bits of the halves of a pair that win against those of the best (`wins`).
 template <class Format>
 __device__ uint32_t winning_halves(uint32_t pair, uint32_t best) {
   return not_ge_halves(Format(), pair, best) & equal_halves(Format(), best, best);
@@ -481,8 +481,8 @@ __device__ Key value_of_ordered(const Element& element, Key ordered) {
   return of_values(element).value(static_cast<Key>(ordered ^ (element.order.flip & kSign)));
 }
 
-// What rows are compared by: a float of 32 or 64 bits as such (`ordered`), which spares it a key;
-// of other types, the key.
+// What rows are compared by: a float of 32 or 64 bits as such, which spares it a key; of other
+// types, the key.
 template <class Element, class Key = typename Element::Key>
 __device__ auto comparable(Element element, Key bits) {
   if constexpr (kIsFloat<Element>) {
@@ -494,7 +494,7 @@ __device__ auto comparable(Element element, Key bits) {
 template <class Element>
 using Comparable = decltype(comparable(std::declval<Element>(), typename Element::Key()));
 
-// After which no other comes.
+// What nothing comes after: an infinity, or the largest key.
 template <class T>
 constexpr T kLast = std::is_floating_point_v<T> ? std::numeric_limits<T>::infinity()
                                                 : std::numeric_limits<T>::max();
@@ -598,7 +598,7 @@ __device__ Vector<Key> keys_of(Element element, Vector<Key> vector) {
     memcpy(words, &vector, kLoadBytes);
 #pragma unroll
     for (uint32_t& word : words) {
-      asm("" : "+r"(word));  // lest the compiler keep the keys of smallest_of in local memory
+      asm("" : "+r"(word));  // lest the compiler keep the keys of least_of in local memory
       if constexpr (kHasWordKeys<Element>) {
         word = keys_of_word(element, word);
         continue;

@@ -65,15 +65,17 @@ constexpr bool may_load_rows(int64_t rows, int64_t bytes) {
   return (rows == 2 || rows == 4) && rows * bytes <= kLoadBytes;
 }
 // Units of a thread, by the elements of a group and their bytes; of units of several outputs half
-// as many. Small elements of longer groups are compared as words of several outputs, but not where
-// a multiprocessor has so few outputs that its threads wait for memory more than they compute.
-constexpr int64_t kGatherFew = 4096;
+// as many. Small elements of longer groups are compared as words of several outputs.
 constexpr int gather_units(int64_t rows, bool packed, int64_t bytes) {
   const auto elements = static_cast<int>(bytes < 4 ? 4 / bytes : 1);  // of a word
   if (rows == kAnyRows || rows > kKnownRows) return packed ? 1 : elements;
   const int units = rows > 2 ? 2 : 4;
   return packed ? units / 2 : units;
 }
+
+// Outputs of a multiprocessor up to which a thread has one: it waits for memory more than it
+// computes.
+constexpr int64_t kGatherFew = 4096;
 
 // whole_rows.cu and whole_columns.cu: what is held as a whole.
 constexpr int64_t kWholeThreads = 512;  // of a block of rows, at most

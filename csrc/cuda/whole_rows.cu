@@ -1,6 +1,6 @@
 // Rows that their threads hold as a whole: all 16-byte loads of a row are in flight at once, up to
-// four of a thread, by a power of two of threads. Those agree on the smallest key first and look
-// for its place then, among what they hold. Of a longer row, or a part of one, a block holds
+// four of a thread, by a power of two of threads. Those agree on the best first and look for its
+// place then, among what they hold. Of a longer row, or a part of one, a block holds
 // batches of as many loads, one after the other, and the winning one once more.
 //
 // Mapped rows are several reduced dims that lie side by side in another order than the index counts

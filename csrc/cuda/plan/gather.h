@@ -104,7 +104,7 @@ struct GatherPlan {
     const bool known_size = in.walk <= (gather.tiled() ? kTileRows : kKnownRows);
     const Apart apart = stored_apart(in, gather, traffic);
     const double at_once =
-        known_size ? rows : std::min(rows, loads_at_once(in.bytes) / (gather.tiled() ? 2. : 1.));
+        known_size ? rows : std::min(rows, loads_at_once(in.bytes) / (gather.units > 1 ? 2. : 1.));
     const double in_flight_of_thread = sectors / rows * width * at_once * gather.units * used;
     const double of_row = gather.row_loads               ? 5
                           : in.bytes == 1                ? 7
