@@ -343,6 +343,80 @@ class Bests {
   Winner<Element> bests_[kUnits][kWidth];
 };
 
+// Of rows of four 16-bit floats, which may come in one load: two of them at once, then.
+template <int kUnits, int kRows, class Element>
+  requires(kIsHalf<Element> && kRows == 4)
+class Bests<false, kUnits, kRows, Element> {
+  using Key = typename Element::Key;
+  using Format = typename Element::Format;
+
+ public:
+  static constexpr int kWidth = 1;
+
+  __device__ Bests(const GatherProblem& p, Element element, Rows, const GatherPlace (&at)[kUnits],
+                   bool positions)
+      : element_(element) {
+    if (!p.row_loads) {
+      apart(p, at);
+      return;
+    }
+    struct alignas(kRows * sizeof(Key)) Row {
+      uint32_t pairs[kRows / 2];
+    } rows[kUnits];
+#pragma unroll
+    for (int i = 0; i < kUnits; ++i) rows[i] = element_of<Row, Key>(p, at[i], 0);
+#pragma unroll
+    for (int i = 0; i < kUnits; ++i) along(rows[i].pairs, positions, i);
+  }
+  __device__ uint32_t position(int unit, int) const { return found_[unit]; }
+  __device__ Key value(int unit, int) const {
+    const Key best = best_[unit];
+    return is_ambiguous<Element>(best) ? element_.value(bits_[unit])
+                                       : value_of_ordered(element_, best);
+  }
+
+ private:
+  __device__ void apart(const GatherProblem& p, const GatherPlace (&at)[kUnits]) {
+    uint16_t elements[kRows][kUnits];
+    load_all_rows<Key>(p, at, elements);
+#pragma unroll
+    for (int i = 0; i < kUnits; ++i) {
+      Winner<Element> winner;
+#pragma unroll
+      for (int r = 0; r < kRows; ++r)
+        winner.take(element_, static_cast<Key>(elements[r][i]), r, r == 0);
+      found_[i] = winner.row();
+      bits_[i] = winner.bits();
+      best_[i] = 0;  // as if the value did not follow from its order
+    }
+  }
+  __device__ void along(const uint32_t (&elements)[kRows / 2], bool positions, int unit) {
+    uint32_t pairs[kRows / 2];
+#pragma unroll
+    for (int i = 0; i < kRows / 2; ++i) pairs[i] = elements[i];
+    scale_pairs(element_, pairs);
+#pragma unroll
+    for (uint32_t& pair : pairs) pair = ordered_pair(of_values(element_), pair);
+    uint32_t smallest = pairs[0];
+#pragma unroll
+    for (int i = 1; i < kRows / 2; ++i) smallest = smaller_pair<Element>(smallest, pairs[i]);
+    smallest = smaller_pair<Element>(smallest, __funnelshift_r(smallest, smallest, 16));
+    best_[unit] = static_cast<Key>(smallest);
+    if (!positions && !is_ambiguous<Element>(smallest)) return;
+#pragma unroll
+    for (int r = kRows - 1; r >= 0; --r) {
+      const uint32_t same = like<Format>(pairs[r / 2], smallest) >> (r % 2 * 16) & 1;
+      if (r < kRows - 1 && !same) continue;
+      found_[unit] = r;
+      bits_[unit] = static_cast<Key>(elements[r / 2] >> (r % 2 * 16));
+    }
+  }
+
+  const Element element_;
+  uint32_t found_[kUnits] = {};  // rows
+  Key bits_[kUnits], best_[kUnits];
+};
+
 // The number of a row that a thread has finds room in 16 bits.
 static_assert(std::max(kGatherRows, kSharedGatherRows) < 1 << 16);
 
@@ -464,11 +538,12 @@ class Bests<kPacked, kUnits, kAnyRows, Element>
   using BestsOfShorts<kPacked, kUnits, kAnyRows, Element>::BestsOfShorts;
 };
 
-// Groups of more than two 16-bit floats. A word holds a pack, the elements of two units, or one
+// 16-bit floats. A word holds a pack, the elements of two units, or one
 // element. Which row the best is of is found where positions are asked for; else a value that does
 // not follow from its order (a zero, a NaN) is looked for in the end.
-template <bool kPacked, int kUnits, int kRows, class Element>
-class BestsOfHalves {
+template <bool kPacked, int kUnits, class Element>
+  requires(kIsHalf<Element>)
+class Bests<kPacked, kUnits, kAnyRows, Element> {
   static_assert(kPacked || kUnits == 1 || kUnits % 2 == 0);
   using Key = typename Element::Key;
   using Format = typename Element::Format;
@@ -482,21 +557,15 @@ class BestsOfHalves {
  public:
   static constexpr int kWidth = kPacked ? 2 : 1;
 
-  __device__ BestsOfHalves(const GatherProblem& p, Element element, Rows rows,
-                           const GatherPlace (&at)[kUnits], bool positions)
+  __device__ Bests(const GatherProblem& p, Element element, Rows rows,
+                   const GatherPlace (&at)[kUnits], bool positions)
       : p_(p), element_(element), rows_(rows), at_(at), positions_(positions) {
-    if constexpr (kRows != kAnyRows) {
-      Slot slots[kRows][kUnits];
-      load_all_rows<Key>(p, at, slots);
-      take_some<true>(slots, 0, kRows);
-    } else {
-      constexpr int kAtOnce = kRowsAtOnce<Key, kUnits>;
-      for (uint32_t row = 0; row < rows.count; row += kAtOnce) {
-        // Past the end there is the last row again, which changes nothing.
-        Slot slots[kAtOnce][kUnits];
-        load_rows<Key, kCompared>(p, rows, row, at, slots);
-        row > 0 ? take_some<false>(slots, row, rows.count) : take_some<true>(slots, 0, rows.count);
-      }
+    constexpr int kAtOnce = kRowsAtOnce<Key, kUnits>;
+    for (uint32_t row = 0; row < rows.count; row += kAtOnce) {
+      // Past the end there is the last row again, which changes nothing.
+      Slot slots[kAtOnce][kUnits];
+      load_rows<Key, kCompared>(p, rows, row, at, slots);
+      row > 0 ? take_some<false>(slots, row) : take_some<true>(slots, 0);
     }
   }
   // Should somebody have written to the last row while it was read twice, it is that one.
@@ -535,16 +604,15 @@ class BestsOfHalves {
   // Rows from number `row` on, as far as they are before `end`; at the end of an odd number of
   // them, the last one twice.
   template <bool kFirst, int kSome>
-  __device__ void take_some(const Slot (&slots)[kSome][kUnits], uint32_t row, uint32_t end) {
+  __device__ void take_some(const Slot (&slots)[kSome][kUnits], uint32_t row) {
 #pragma unroll
     for (int r = 0; r < kSome; r += kCompared) {
-      if (r > 0 && row + r >= end) break;
+      if (r > 0 && row + r >= rows_.count) break;
       uint32_t pairs[kCompared][kPairs];
 #pragma unroll
       for (int c = 0; c < kCompared; ++c) {
 #pragma unroll
-        for (int i = 0; i < kPairs; ++i)
-          pairs[c][i] = word_of<kPaired ? 2 : 1>(slots[std::min(r + c, kSome - 1)], i);
+        for (int i = 0; i < kPairs; ++i) pairs[c][i] = word_of<kPaired ? 2 : 1>(slots[r + c], i);
         scale_pairs(element_, pairs[c]);
 #pragma unroll
         for (uint32_t& pair : pairs[c]) pair = ordered_pair(of_values(element_), pair);
@@ -578,82 +646,6 @@ class BestsOfHalves {
   const GatherPlace (&at_)[kUnits];
   const bool positions_;
   uint32_t best_[kPairs], found_[kPairs] = {};  // rows
-};
-
-template <bool kPacked, int kUnits, int kRows, class Element>
-  requires(kIsHalf<Element> && kRows > 2)
-class Bests<kPacked, kUnits, kRows, Element>
-    : public BestsOfHalves<kPacked, kUnits, kRows, Element> {
-  using BestsOfHalves<kPacked, kUnits, kRows, Element>::BestsOfHalves;
-};
-template <bool kPacked, int kUnits, class Element>
-  requires(kIsHalf<Element>)
-class Bests<kPacked, kUnits, kAnyRows, Element>
-    : public BestsOfHalves<kPacked, kUnits, kAnyRows, Element> {
-  using BestsOfHalves<kPacked, kUnits, kAnyRows, Element>::BestsOfHalves;
-};
-
-// Of rows of four 16-bit floats, which may come in one load: two of them at once, then.
-template <int kUnits, int kRows, class Element>
-  requires(kIsHalf<Element> && kRows == 4)
-class Bests<false, kUnits, kRows, Element> {
-  using Key = typename Element::Key;
-  using Format = typename Element::Format;
-
- public:
-  static constexpr int kWidth = BestsOfHalves<false, kUnits, kRows, Element>::kWidth;
-
-  __device__ Bests(const GatherProblem& p, Element element, Rows all,
-                   const GatherPlace (&at)[kUnits], bool positions) {
-    if (!p.row_loads) {
-      const BestsOfHalves<false, kUnits, kRows, Element> apart(p, element, all, at, positions);
-#pragma unroll
-      for (int i = 0; i < kUnits; ++i) {
-        found_[i] = apart.position(i, 0);
-        if (p.out.values) values_[i] = apart.value(i, 0);
-      }
-      return;
-    }
-    struct alignas(kRows * sizeof(Key)) Row {
-      uint32_t pairs[kRows / 2];
-    } rows[kUnits];
-#pragma unroll
-    for (int i = 0; i < kUnits; ++i) rows[i] = element_of<Row, Key>(p, at[i], 0);
-#pragma unroll
-    for (int i = 0; i < kUnits; ++i) along(element, rows[i].pairs, positions, i);
-  }
-  __device__ uint32_t position(int unit, int) const { return found_[unit]; }
-  __device__ Key value(int unit, int) const { return values_[unit]; }
-
- private:
-  __device__ void along(Element element, const uint32_t (&elements)[kRows / 2], bool positions,
-                        int unit) {
-    uint32_t pairs[kRows / 2];
-#pragma unroll
-    for (int i = 0; i < kRows / 2; ++i) pairs[i] = elements[i];
-    scale_pairs(element, pairs);
-#pragma unroll
-    for (uint32_t& pair : pairs) pair = ordered_pair(of_values(element), pair);
-    uint32_t smallest = pairs[0];
-#pragma unroll
-    for (int i = 1; i < kRows / 2; ++i) smallest = smaller_pair<Element>(smallest, pairs[i]);
-    smallest = smaller_pair<Element>(smallest, __funnelshift_r(smallest, smallest, 16));
-    const bool is_ambiguous = cuda::is_ambiguous<Element>(smallest);
-    if (!is_ambiguous) values_[unit] = value_of_ordered(element, static_cast<Key>(smallest));
-    if (!positions && !is_ambiguous) return;
-    Key bits;
-#pragma unroll
-    for (int r = kRows - 1; r >= 0; --r) {
-      const uint32_t same = like<Format>(pairs[r / 2], smallest) >> (r % 2 * 16) & 1;
-      if (r < kRows - 1 && !same) continue;
-      found_[unit] = r;
-      bits = static_cast<Key>(elements[r / 2] >> (r % 2 * 16));
-    }
-    if (is_ambiguous) values_[unit] = element.value(bits);
-  }
-
-  uint32_t found_[kUnits] = {};  // rows
-  Key values_[kUnits];
 };
 
 // Of bytes, those of a pack, or of four units, which are compared two at once.
