@@ -179,6 +179,21 @@ def test_small_elements_of_many_outputs(rows, dtype):
             assert torch.equal(result.cpu().nan_to_num(99.0), expected.nan_to_num(99.0))
 
 
+@pytest.mark.parametrize("columns", (500, 501, 2001))
+@pytest.mark.parametrize("dtype", (torch.float16, torch.bfloat16))
+def test_the_sign_of_the_first_zero(columns, dtype):
+    signs = torch.randint(0, 2, (301, 9, columns), device="cuda") * 2 - 1
+    x = (signs * 0.0).to(dtype)  # zeros of either sign, and a few others
+    x[:, 5, ::3] = 2
+    x[:, 4, ::5] = -2
+    for scale in (1.0, -1.0, 0.5, 1.7):
+        for op in (ops.scale_min, ops.scale_max):
+            result, expected = op(x, scale, 1), op(x.cpu(), scale, 1)
+            assert torch.equal(result.cpu().view(torch.int16), expected.view(torch.int16))
+    for op in (ops.min, ops.max):
+        assert torch.equal(op(x, 1)[0].cpu().view(torch.int16), op(x.cpu(), 1)[0].view(torch.int16))
+
+
 @pytest.mark.parametrize("index_dtype", (torch.int64, torch.int32, torch.uint8))
 @pytest.mark.parametrize("columns", (1100, 1101))
 def test_tiles_of_results_in_another_order_than_memory(columns, index_dtype):

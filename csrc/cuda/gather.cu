@@ -577,7 +577,8 @@ class Bests<kPacked, kUnits, kAnyRows, Element> {
   }
   __device__ Key value(int unit, int e) const {
     const auto best = static_cast<Key>(half_of(best_, unit, e));
-    if (!is_ambiguous<Element>(best)) return value_of_ordered(element_, best);
+    // Of zeros the smaller is the negative one, so where that is +0 there is no other.
+    if (!is_ambiguous<Element>(best) || best == 0) return value_of_ordered(element_, best);
     return element_.value(bits(unit, e, positions_ ? position(unit, e) : row_like(best, unit, e)));
   }
 
