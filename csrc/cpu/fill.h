@@ -12,13 +12,19 @@
 namespace reduceops::cpu {
 namespace {
 
+// Whether the value of an element is its bits.
+template <class Element>
+constexpr bool kHasOwnValues = false;
+template <class Key, bool kFloat>
+constexpr bool kHasOwnValues<Plain<Key, kFloat>> = true;
+
 template <class Element, bool kMasked>
 struct Fill : Walk<Element> {
   using Base = Walk<Element>;
   using Base::element, Base::input, Base::job, Base::r;
   using typename Base::Key;
 
-  static constexpr int64_t kTogether = 512;
+  static constexpr int64_t kTogether = 512, kMade = 16 * kFillBlock;
 
   Fill(const Job& job, Element element) : Base(job, element) {}
 
@@ -77,8 +83,7 @@ struct Fill : Walk<Element> {
         m = least(kFillBlock, stop - i);
         const Key* rows = from + i * along.stride;
         if (m >= Square<Key>::kSide && n >= Square<Key>::kSide && across.stride == 1) {
-          transpose(rows, m, along.stride, n, to + i, across.step);
-          for (int64_t k = 0; k < n; ++k) to_values(to + i + k * across.step, m);
+          transpose_values(rows, m, along.stride, n, to + i, across.step);
           continue;
         }
         for (int64_t u = 0; u < m; ++u)
@@ -91,6 +96,25 @@ struct Fill : Walk<Element> {
       if (++block == count) {
         block = 0;
         outer.next();
+      }
+    }
+  }
+
+  // Values of m rows of n neighbours become columns. They are made of some columns at a time
+  // before, for the loops over rows are long.
+  void transpose_values(const Key* from, int64_t m, int64_t pitch, int64_t n, Key* to,
+                        int64_t to_pitch) const {
+    if constexpr (kHasOwnValues<Element>) {
+      transpose(from, m, pitch, n, to, to_pitch);
+    } else {
+      Key made[kMade];
+      const int64_t some = least(kMade / m, n);
+      for (int64_t next = 0; next < n; next += some) {
+        const int64_t k = least(next, n - some);
+        for (int64_t u = 0; u < m; ++u)
+          for (int64_t i = 0; i < some; ++i)
+            made[u * some + i] = element.value(get<Key>(from + u * pitch + k + i));
+        transpose(made, m, some, some, to + k * to_pitch, to_pitch);
       }
     }
   }
