@@ -124,6 +124,26 @@ def test_rows_that_follow_each_other_in_the_results_alone(spec, dtype):
         check(spec, y, 2)
 
 
+@pytest.mark.parametrize(
+    "dtype", (torch.bool, torch.int8, torch.float16, torch.bfloat16, torch.float32, torch.float64)
+)
+@pytest.mark.parametrize("across", (3, 4, 5, 16, 63, 64, 65, 130))
+@pytest.mark.parametrize("along", (4, 17, 1025, 4099))
+def test_values_of_one_element_each_in_another_order(along, across, dtype):
+    generator = torch.Generator().manual_seed(along * across)
+    raw = torch.randint(-9, 9, (2, across, along + 1), generator=generator)
+    x = raw.to(dtype)[..., 1:].permute(0, 2, 1).unsqueeze(1)  # results across, memory along
+    expected = x.squeeze(1).contiguous()
+    for op in (torch.ops.reduceops.min, torch.ops.reduceops.max):
+        values, indices = op(x, 1)
+        assert torch.equal(values, expected) and not indices.any()
+    if dtype.is_floating_point:
+        product = (expected.double() * 1.7).to(dtype)
+        if dtype.itemsize < 8:
+            product = (expected.float() * torch.tensor(1.7)).to(dtype)
+        assert torch.equal(torch.ops.reduceops.scale_min(x, 1.7, 1, False), product)
+
+
 @pytest.mark.parametrize("op", ("argmin", "argmax"))
 @pytest.mark.parametrize("positions", (4099, 4200))
 def test_rows_whose_runs_lie_in_turns(op, positions):
