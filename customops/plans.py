@@ -160,7 +160,8 @@ def cuda_plan(
 
     Raises:
         TypeError: An argument is of another type.
-        ValueError: The tensor is empty; a number is out of range, or a constant not known.
+        ValueError: The tensor is empty; a number is out of range, or a constant not known; the
+            plan is for `softmax_max`, and of several dims.
         IndexError: A dim is out of range.
         RuntimeError: The dtype or layout is not supported; `mask` does not fit.
         BrokenPlan: The kernel could not rely on the plan, which is a bug.
@@ -176,6 +177,8 @@ def cuda_plan(
     for name, value in {**(tuning or {}), "address": address}.items():
         _check_number(name, value, 0, 63)
     _check_number("multiprocessors", multiprocessors, 1, 31)
+    if softmax and not isinstance(dim, int) and input.dim() > 1 and (dim is None or len(dim) != 1):
+        raise ValueError("softmax_max reduces one dim")
     numbers = list((constants | dict(tuning or {})).values())
     array = (ctypes.c_int64 * len(numbers))(*numbers)
     layout, mask_strides = _layout(input, dim), _mask_strides(input, mask)

@@ -81,7 +81,8 @@ HUGE = {
     "whole rows": (Shape((300_000, 7159), (1,), torch.int8), Walk.WHOLE_ROWS),
     "short whole rows": (Shape((67_200_000, 32), (1,), torch.int8), Walk.WHOLE_ROWS),
     "rows with a step": (Shape((1 << 14, 140_001), (1,), torch.int8, step=2), Walk.ROWS),
-    "rows over two dims": (Shape((7, 3, 102_261_127), (0, 2), torch.int8), Walk.ROWS),
+    "rows over two dims": (Shape((7, 3, 102_261_127), (0, 2), torch.int8), Walk.WHOLE_ROWS),
+    "many runs of rows": (Shape((480_000, 3, 1501), (0, 2), torch.int8), Walk.ROWS),
     "rows of two dims, swapped": (
         Shape((3000, 10, 71_583), (0, 1), torch.int8, order=(2, 1, 0)),
         Walk.WHOLE_ROWS,
@@ -126,6 +127,8 @@ def constants(tuning: str) -> dict[str, int]:
 # Under one of TUNINGS, or none, each branch is reached by one of these.
 SMALL = (
     Shape((33,), (0,)),
+    Shape((3, 5, 1100), (0, 2)),
+    Shape((3, 5, 50, 100), (0, 2, 3), order=(0, 1, 3, 2)),
     Shape((5, 3), (1,), torch.float64),
     Shape((3, 64), (1,), torch.int8),
     Shape((7, 100), (1,), torch.bfloat16),
@@ -229,13 +232,13 @@ def branches(shape: Shape, plan: CudaPlan) -> set[tuple]:
             found.add((walk, f"{plan.loads} loads"))
         if plan.mapped:
             found.add((walk, "mapped batches" if plan.batches else "mapped"))
+        if plan.folded > 1:
+            found.add((walk, "mapped and folded" if plan.mapped else "folded"))
     elif walk == Walk.ROWS:
         lanes = {1: "a lane", 32: "a warp", plan.threads: "a block"}
         found.add((walk, lanes.get(plan.lanes, "lanes") + " to a row"))
         if plan.flat and plan.vector:
             found.add((walk, "packs anywhere" if plan.realigned else "packs"))
-        elif plan.vector:
-            found.add((walk, f"{plan.loads} loads"))
         found.add((walk, "a run" if plan.runs == 1 else "runs"))
     elif walk == Walk.WHOLE_COLUMNS:
         extent = shape.empty().size(shape.dims[0])
@@ -282,10 +285,10 @@ def branches(shape: Shape, plan: CudaPlan) -> set[tuple]:
 BRANCHES = {
     Walk.SMALL: ("a lane", "lanes", "a warp", "warps", "a block"),
     Walk.ROWS: ("vector", "no vector", "a lane to a row", "lanes to a row", "a warp to a row")
-    + ("a block to a row", "8 loads", "16 loads", "a run", "runs", "packs", "packs anywhere"),
+    + ("a block to a row", "a run", "runs", "packs", "packs anywhere"),
     Walk.WHOLE_ROWS: ("vector", "no vector", "a lane to a row", "lanes to a row", "a warp to a row")
     + ("warps to a row", "1 loads", "2 loads", "3 loads", "4 loads", "a batch", "batches")
-    + ("mapped", "mapped batches"),
+    + ("mapped", "mapped batches", "folded", "mapped and folded"),
     Walk.WHOLE_COLUMNS: ("2 rows", "3 rows", "4 rows", "6 rows", "8 rows"),
     Walk.COLUMNS: ("vector", "no vector", "alone", "shared"),
     Walk.BOXES: (

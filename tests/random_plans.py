@@ -126,4 +126,6 @@ def random_case(seed: int) -> Case:
     task = rng.random()
     if task < 0.2:
         return replace(case, mask=tuple(random_mask_strides(rng, case)))
-    return replace(case, softmax=task < 0.3)
+    if task < 0.3:
+        return replace(case, softmax=True, dims=tuple(dims or (0,))[:1] if sizes else ())
+    return case

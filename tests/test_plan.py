@@ -297,9 +297,8 @@ def test_what_is_fast_already_is_not_folded():
             assert cuda_plan(empty(*shape), [dim]).folded == 1
     x, forced = empty(1000, 1631, 74), {"fold": 1 << 20}
     assert cuda_plan(x, [0, 2], tuning=forced).folded > 1
-    mask = empty(1000, 1631, 74, dtype=torch.bool)  # of what is no extreme there is no such kernel
+    mask = empty(1000, 1631, 74, dtype=torch.bool)  # under which there is no such kernel
     assert cuda_plan(x, [0, 2], tuning=forced, mask=mask).folded == 1
-    assert cuda_plan(x, [0, 2], tuning=forced, softmax=True).folded == 1
     # So many columns that their candidates do not fit the workspace.
     assert cuda_plan(empty(1000, 1800, 74), [0, 2], tuning=forced).folded == 1
 
@@ -359,6 +358,12 @@ def test_cuda_plan_of_masks_and_of_softmax_max(shape, strides, dim, walk):
         mask = torch.empty_strided(shape, strides, device="meta", dtype=torch.bool)
     assert cuda_plan(x, dim, mask=mask).walk == walk
     assert cuda_plan(x, dim, softmax=True).walk == walk
+
+
+@pytest.mark.parametrize("dims", [None, (0, 1), ()])
+def test_cuda_plan_of_softmax_max_is_of_one_dim(dims):
+    with pytest.raises(ValueError, match="softmax_max reduces one dim"):
+        cuda_plan(empty(3, 4), dims, softmax=True)
 
 
 @pytest.mark.parametrize(
@@ -661,7 +666,7 @@ def test_another_walk_than_the_usual_one_must_be_cheaper_by_the_margin():
         if plan.folded == 1:
             assert taken.usual or taken.microseconds < usual.microseconds * 0.9801
             changed += not taken.usual
-    assert 0 < changed < 45
+    assert 0 < changed < 60
 
 
 def test_the_table_of_candidates_says_which_is_taken():

@@ -43,39 +43,65 @@ __device__ TileOfColumns tile_of_columns(const Problem& p, int64_t tile) {
   return {outer, across};
 }
 
-// Where reduced positions are, by divisors that the host knows. The next one is mostly in the run
-// of the innermost dim in which the last was: then it takes no division.
+// Where the reduced positions of a part are, by their distance from its begin, which has 32 bits.
+// The next one is mostly in the same run of the innermost dim as the last: then it takes no
+// division.
 template <class Source>
-class FlatPositions {
+class Positions {
  public:
   using At = typename Source::At;
-  __device__ FlatPositions(const Problem& p, const Source& source, At base)
-      : p_(p), source_(source), base_(base), run_(base) {}
+  __device__ Positions(const Problem& p, const Source& source, At base, int64_t begin)
+      : p_(p), source_(source), base_(base), begin_(begin), run_(base) {
+    if (p.reduced_count > 1) return;
+    run_ = source.along(base, p.reduced()[0], begin);
+    left_ = ~0u;
+  }
 
-  __device__ At operator()(uint32_t position) {
-    const Dim inner = p_.reduced()[0];
-    const auto size = static_cast<uint32_t>(inner.size);
-    if (position - begin_ >= size) {
-      uint32_t number = p_.by_size[0].quotient(position);
-      begin_ = number * size;
-      run_ = base_;
-      REDUCEOPS_ROLLED
-      for (int d = 1; d < p_.reduced_count; ++d) {
-        const Dim dim = p_.reduced()[d];
-        const uint32_t over = p_.by_size[d].quotient(number);
-        run_ = source_.along(run_, dim, number - over * static_cast<uint32_t>(dim.size));
-        number = over;
-      }
-    }
-    return source_.along(run_, inner, position - begin_);
+  __device__ At operator()(uint32_t distance) {
+    if (distance - from_ >= left_) enter_run(distance);
+    return source_.along(run_, p_.reduced()[0], distance - from_);
   }
 
  private:
+  __device__ void enter_run(uint32_t distance) {
+    from_ = distance;
+    if (!p_.plan.columns.flat) {
+      const Run far = far_run(p_, source_, base_, begin_ + distance);
+      run_ = far.at;
+      left_ = far.left;
+      return;
+    }
+    auto number = static_cast<uint32_t>(begin_ + distance);
+    run_ = base_;
+    REDUCEOPS_ROLLED
+    for (int d = 0; d < p_.reduced_count; ++d) {
+      const Dim dim = p_.reduced()[d];
+      const auto size = static_cast<uint32_t>(dim.size);
+      const uint32_t over = p_.by_size[d].quotient(number), digit = number - over * size;
+      if (d == 0) left_ = size - digit;
+      run_ = source_.along(run_, dim, digit);
+      number = over;
+    }
+  }
+  struct Run {
+    At at;
+    uint32_t left;
+  };
+  // Of more positions than 32 bits have: so seldom that its code must not be in the way.
+  static __device__ __noinline__ Run far_run(const Problem& p, const Source& source, At base,
+                                             int64_t position) {
+    const int64_t size = p.reduced()[0].size, left = size - position % size;
+    return {source.move(base, p.reduced(), p.reduced_count, position).at,
+            static_cast<uint32_t>(std::min<int64_t>(left, ~0u))};
+  }
+
   const Problem& p_;
   const Source& source_;
   const At base_;
-  At run_;              // where the run begins
-  uint32_t begin_ = 0;  // its first position
+  const int64_t begin_;  // of the part
+  At run_;               // the place of the position that is this far from it
+  uint32_t from_ = 0;
+  uint32_t left_ = 0;  // positions of the run from there on
 };
 
 // The results of a block's groups from the states of their threads, of which there are
@@ -200,130 +226,131 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
     const auto base = source.along(
         source.move(source.begin(p), p.axes() + 1, p.axis_count - 1, inside ? outer : 0).at, inner,
         inside ? column : 0);
-    // The column's elements, by their turn.
-    const auto with_turns = [&](auto&& f) {
-      if (p.reduced_count == 1) {
-        const Dim along = p.reduced()[0];
-        const Dim turn_dim{0, shares * along.stride, 0, shares * along.mask_stride};
-        const auto first = source.along(base, along, begin + share);
-        f([&](uint32_t turn) { return source.along(first, turn_dim, turn); });
-      } else {
-        FlatPositions<Source> at_position(p, source, base);
-        f([&](uint32_t turn) {
-          const int64_t position = begin + share + int64_t(turn) * shares;
-          if (p.plan.columns.flat) return at_position(static_cast<uint32_t>(position));
-          return source.move(base, p.reduced(), p.reduced_count, position).at;
-        });
-      }
-    };
     typename Source::Seen seen;
     // Past the end there is the last turn again, which must not count twice.
-    if (inside) {
-      with_turns([&](auto at) {
-        using Load = std::conditional_t<kVector, typename Source::Pack, typename Source::Item>;
-        const auto fill_past_end = [&]<int kTaken>(Load(&loads)[kTaken], uint32_t turn) {
-          if constexpr (!Reducer::kRepeats) {
-#pragma unroll
-            for (int r = 0; r < kTaken; ++r) {
-              if (turn + r >= turns) source.fill(loads[r], reducer.absent());
-            }
-          }
-        };
-        const auto load = [&]<int kTaken, bool kWhole>(Load(&loads)[kTaken], uint32_t turn,
-                                                       std::bool_constant<kWhole>) {
+    // `at(turn)`: where it is. kMost: loads at once, which are fewer in the end, if kFew are
+    // wanted.
+    const auto walk = [&]<int kMost, int kFew>(auto at, std::integral_constant<int, kMost>,
+                                               std::integral_constant<int, kFew>) {
+      using Load = std::conditional_t<kVector, typename Source::Pack, typename Source::Item>;
+      const auto fill_past_end = [&]<int kTaken>(Load(&loads)[kTaken], uint32_t turn) {
+        if constexpr (!Reducer::kRepeats) {
 #pragma unroll
           for (int r = 0; r < kTaken; ++r) {
-            const auto from = at(kWhole ? turn + r : std::min(turn + r, turns - 1));
-            if constexpr (kVector) {
-              loads[r] = source.pack(from, inner);
-            } else {
-              loads[r] = source.item(from);
-            }
-          }
-          if (!kWhole) fill_past_end(loads, turn);
-        };
-        const auto use = [&]<int kTaken>(const Load(&loads)[kTaken], uint32_t turn) {
-          constexpr int kRows = std::min<int>(kTaken, rows_at_once(sizeof(Key)));
-#pragma unroll
-          for (int r = 0; r < kTaken; ++r) source.see(loads[r], seen);
-#pragma unroll
-          for (int from = 0; from < kTaken; from += kRows) {
-            typename S::Slot slots[kSlots][kRows];
-#pragma unroll
-            for (int r = 0; r < kRows; ++r) {
-              const auto bits = source.bits(loads[from + r]);
-              if constexpr (kVector) {
-                typename S::Slot row[kSlots];
-                memcpy(row, &bits, kLoadBytes);
-#pragma unroll
-                for (int u = 0; u < kSlots; ++u) slots[u][r] = row[u];
-              } else {
-                slots[0][r] = slot_of<Element>(bits);
-              }
-            }
-            tracker.take(source, slots, turn + from);
-          }
-        };
-        uint32_t turn = 0;
-        const auto take = [&]<int kTaken, bool kWhole>(std::integral_constant<int, kTaken>,
-                                                       std::bool_constant<kWhole> whole) {
-          Load loads[kTaken];
-          load(loads, turn, whole);
-          use(loads, turn);
-          turn += kTaken;
-        };
-        if constexpr (kStages > 0) {
-          // Each thread reads what it has copied itself: there is nothing to wait for but that.
-          constexpr uint32_t kRow = kLoadBytes * kThreads;
-          const auto row = [&](uint32_t stage, int r) {
-            return dynamic_shared() + (stage * kLoads + r) * kRow;
-          };
-          const auto row_of = [&](uint32_t turn) { return at(std::min(turn, turns - 1)); };
-          uint32_t asked = 0, next = 0, stage = 0;
-          const auto ask = [&] {
-            if (asked < turns) {
-#pragma unroll
-              for (int r = 0; r < kLoads; ++r) source.copy(row_of(asked + r), row(next, r));
-            }
-            commit_copies();
-            asked += kLoads;
-            next = next + 1 < kStages ? next + 1 : 0;
-          };
-          typename Source::Ahead ahead[kLoads];
-          const auto load_ahead = [&](uint32_t turn) {
-            typename Source::At from[kLoads];
-#pragma unroll
-            for (int r = 0; r < kLoads; ++r) from[r] = row_of(turn + r);
-            source.load_ahead(from, inner, ahead);
-          };
-#pragma unroll
-          for (int i = 1; i < kStages; ++i) ask();
-          if (turns > 0) load_ahead(0);
-#pragma unroll 1
-          for (; turn < turns; turn += kLoads) {
-            Load loads[kLoads];
-            ask();
-            wait_for_copies<kStages - 1>();
-#pragma unroll
-            for (int r = 0; r < kLoads; ++r) loads[r] = source.copied(row(stage, r), ahead[r]);
-            load_ahead(turn + kLoads);
-            if (turn + kLoads > turns) fill_past_end(loads, turn);
-            use(loads, turn);
-            stage = stage + 1 < kStages ? stage + 1 : 0;
-          }
-        } else {
-          using All = std::integral_constant<int, kLoads>;
-          if constexpr (!Reducer::kRepeats) {
-            while (turn + kLoads <= turns) take(All(), std::true_type());
-          }
-          while (turn + kLoads / 2 < turns) take(All(), std::false_type());
-          if (turn + kLoads / 4 < turns) {
-            take(std::integral_constant<int, kLoads / 2>(), std::false_type());
-          } else if (turn < turns) {
-            take(std::integral_constant<int, std::max(kLoads / 4, 1)>(), std::false_type());
+            if (turn + r >= turns) source.fill(loads[r], reducer.absent());
           }
         }
-      });
+      };
+      const auto load = [&]<int kTaken, bool kWhole>(Load(&loads)[kTaken], uint32_t turn,
+                                                     std::bool_constant<kWhole>) {
+#pragma unroll
+        for (int r = 0; r < kTaken; ++r) {
+          const auto from = at(kWhole ? turn + r : std::min(turn + r, turns - 1));
+          if constexpr (kVector) {
+            loads[r] = source.pack(from, inner);
+          } else {
+            loads[r] = source.item(from);
+          }
+        }
+        if (!kWhole) fill_past_end(loads, turn);
+      };
+      const auto use = [&]<int kTaken>(const Load(&loads)[kTaken], uint32_t turn) {
+        constexpr int kRows = std::min<int>(kTaken, rows_at_once(sizeof(Key)));
+#pragma unroll
+        for (int r = 0; r < kTaken; ++r) source.see(loads[r], seen);
+#pragma unroll
+        for (int from = 0; from < kTaken; from += kRows) {
+          typename S::Slot slots[kSlots][kRows];
+#pragma unroll
+          for (int r = 0; r < kRows; ++r) {
+            const auto bits = source.bits(loads[from + r]);
+            if constexpr (kVector) {
+              typename S::Slot row[kSlots];
+              memcpy(row, &bits, kLoadBytes);
+#pragma unroll
+              for (int u = 0; u < kSlots; ++u) slots[u][r] = row[u];
+            } else {
+              slots[0][r] = slot_of<Element>(bits);
+            }
+          }
+          tracker.take(source, slots, turn + from);
+        }
+      };
+      uint32_t turn = 0;
+      const auto take = [&]<int kTaken, bool kWhole>(std::integral_constant<int, kTaken>,
+                                                     std::bool_constant<kWhole> whole) {
+        Load loads[kTaken];
+        load(loads, turn, whole);
+        use(loads, turn);
+        turn += kTaken;
+      };
+      if constexpr (kStages > 0) {
+        // Each thread reads what it has copied itself: there is nothing to wait for but that.
+        constexpr uint32_t kRow = kLoadBytes * kThreads;
+        const auto row = [&](uint32_t stage, int r) {
+          return dynamic_shared() + (stage * kLoads + r) * kRow;
+        };
+        const auto row_of = [&](uint32_t turn) { return at(std::min(turn, turns - 1)); };
+        uint32_t asked = 0, next = 0, stage = 0;
+        const auto ask = [&] {
+          if (asked < turns) {
+#pragma unroll
+            for (int r = 0; r < kLoads; ++r) source.copy(row_of(asked + r), row(next, r));
+          }
+          commit_copies();
+          asked += kLoads;
+          next = next + 1 < kStages ? next + 1 : 0;
+        };
+        typename Source::Ahead ahead[kLoads];
+        const auto load_ahead = [&](uint32_t turn) {
+          typename Source::At from[kLoads];
+#pragma unroll
+          for (int r = 0; r < kLoads; ++r) from[r] = row_of(turn + r);
+          source.load_ahead(from, inner, ahead);
+        };
+#pragma unroll
+        for (int i = 1; i < kStages; ++i) ask();
+        if (turns > 0) load_ahead(0);
+#pragma unroll 1
+        for (; turn < turns; turn += kLoads) {
+          Load loads[kLoads];
+          ask();
+          wait_for_copies<kStages - 1>();
+#pragma unroll
+          for (int r = 0; r < kLoads; ++r) loads[r] = source.copied(row(stage, r), ahead[r]);
+          load_ahead(turn + kLoads);
+          if (turn + kLoads > turns) fill_past_end(loads, turn);
+          use(loads, turn);
+          stage = stage + 1 < kStages ? stage + 1 : 0;
+        }
+      } else {
+        using Most = std::integral_constant<int, kMost>;
+        if constexpr (!Reducer::kRepeats) {
+          while (turn + kMost <= turns) take(Most(), std::true_type());
+        }
+        while (turn + (kFew < kMost ? kMost / 2 : 0) < turns) take(Most(), std::false_type());
+        while (turn < turns) take(std::integral_constant<int, kFew>(), std::false_type());
+      }
+    };
+    const auto walk_positions = [&]<int kMost, int kFew>(std::integral_constant<int, kMost> most,
+                                                         std::integral_constant<int, kFew> few) {
+      Positions<Source> positions(p, source, base, begin);
+      walk([&](uint32_t turn) { return positions(share + turn * shares); }, most, few);
+    };
+    using All = std::integral_constant<int, kLoads>;
+    using Few = std::integral_constant<int, kLoads / 4>;
+    // Packs of the input alone, for which there is little to do, do not wait for where they are.
+    if constexpr (kVector && kStages == 0 && !Source::kMasked) {
+      if (inside) walk_positions(All(), Few());
+    } else if (inside && (Reducer::kOneDim || p.reduced_count == 1)) {
+      const Dim along = p.reduced()[0];
+      const Dim turn_dim{0, shares * along.stride, 0, shares * along.mask_stride};
+      const auto first = source.along(base, along, begin + share);
+      walk([&](uint32_t turn) { return source.along(first, turn_dim, turn); }, All(), Few());
+    } else if constexpr (!Reducer::kOneDim) {  // seldom, so there is less code for it
+      constexpr int kSome = kStages == 0 ? kLoads / 2 : kLoads;
+      using Some = std::integral_constant<int, kSome>;
+      if (inside) walk_positions(Some(), Some());
     }
     tracker.finish();
     // As if each thread had a column; those that have none do not use it.

@@ -1,6 +1,7 @@
-// Folding: some reduced positions are taken as further columns. Columns that are narrow, or have
-// reduced dims on either side of them, come to be wide, contiguous ones so. Each leaves a
-// candidate, and what combines the candidates of parts combines these, too (combine.cuh).
+// Folding: some reduced positions are taken as further columns, or further rows. Columns that are
+// narrow, or have reduced dims on either side of them, come to be wide, contiguous ones so, and
+// rows of several runs of memory one run each. Each leaves a candidate, and what combines the
+// candidates of parts combines these, too (combine.cuh).
 #pragma once
 
 #include "cuda/plan.h"
@@ -98,6 +99,7 @@ struct Folded {
       number *= dim.size;
     }
     merge_kept(groups);
+    if (is_rows(groups)) groups.reduced = by_stride(groups.reduced);
   }
 };
 

@@ -118,23 +118,31 @@ class FittingWalks {
     const double reading =
         least_measured_of_columns(in_) * (traffic.start + traffic.read / price::kMemory);
     if (reading + price::kWorkspace + kColumns > least) return;
-    Folds::each(in_, [&](const Fold& fold, const Folded& folded) {
-      const PlanInput columns(in_, folded.groups);
-      const Traffic of_columns(columns);
-      const auto consider = [&]<class WalkPlan>(WalkPlan*) {
+    const auto consider = [&]<class... WalkPlans>(const Fold& fold, const Folded& folded,
+                                                  double factor, WalkPlans*...) {
+      const PlanInput groups(in_, folded.groups);
+      const Traffic of_groups(groups);
+      const auto consider_walk = [&]<class WalkPlan>(WalkPlan*) {
         FoldedPlan plan;
-        if (!WalkPlan::fits(columns) || !WalkPlan::make(columns, plan)) return;
+        if (!WalkPlan::fits(groups) || !WalkPlan::make(groups, plan)) return false;
         plan.fold = fold;
-        const Work work = WalkPlan::work(columns, plan, of_columns);
-        const double price = measured(in_, plan) * microseconds(columns, plan, of_columns, work) +
-                             Folds::combining(in_, columns, plan);
-        if (price >= least) return;
+        const Work work = WalkPlan::work(groups, plan, of_groups);
+        const double price =
+            factor * measured(in_, plan) * microseconds(groups, plan, of_groups, work) +
+            Folds::combining(in_, groups, plan);
+        if (price >= least) return false;
         least = price;
         walks_[folded_ = count_] = {plan, price};
+        return true;
       };
-      consider(static_cast<BulkColumnsPlan*>(nullptr));
-      consider(static_cast<ColumnsPlan*>(nullptr));
-      return folded_ >= 0;
+      return (consider_walk(static_cast<WalkPlans*>(nullptr)) | ...);
+    };
+    Folds::to_rows(in_, [&](const Fold& fold, const Folded& folded, double factor) {
+      consider(fold, folded, factor, static_cast<WholeRowsPlan*>(nullptr));
+    });
+    Folds::to_columns(in_, [&](const Fold& fold, const Folded& folded) {
+      return consider(fold, folded, 1, static_cast<BulkColumnsPlan*>(nullptr),
+                      static_cast<ColumnsPlan*>(nullptr));
     });
     count_ += folded_ >= 0;
   }

@@ -53,7 +53,6 @@ struct RowsCut {
                    // rows go run by run of the innermost
   bool realigned;  // flat: these 16 bytes begin anywhere
   int lanes;       // threads to a row
-  int loads;       // in flight of a thread
   int runs;        // of the innermost reduced dim, that the lanes take side by side
 };
 

@@ -95,6 +95,7 @@ class PlanCheck {
     require(1 <= p.threads && p.threads <= 1024 && p.threads % 32 == 0,
             "a block is of whole warps, at most 1024 threads");
     require(p.blocks >= 1, "there is a block");
+    require(task_ != Task::kSoftmax || groups_.reduced.count <= 1, "a sum is over one dim");
     require(1 <= p.cluster && p.cluster <= kCluster, "a cluster is one that every GPU takes");
     require(p.cluster == 1 || limits_.bulk, "only GPUs that have clusters get them");
     require(p.cluster == 1 || p.blocks % p.cluster == 0, "clusters are whole");
@@ -107,7 +108,10 @@ class PlanCheck {
     if (p.split() || p.is_folded()) {
       require(groups_.outputs * p.candidates() * p.candidate_bytes <= kWorkspaceBytes,
               "the candidates fit the workspace");
-      const bool handed_in = p.walk == Walk::kWholeRows && task_ == Task::kExtreme;
+      const bool handed_in =
+          p.walk == Walk::kWholeRows && task_ == Task::kExtreme && !p.is_folded();
+      require(!p.is_folded() || p.walk != Walk::kWholeRows || p.whole_rows.batches > 0,
+              "there is a kernel that leaves candidates of rows");
       require(handed_in == (p.candidate_bytes == kHandInBytes), "what a part hands in has room");
       require(p.candidate_bytes >= 16 || (bytes_ <= 4 && groups_.extent >> 32 == 0),
               "a candidate has room for key and index");
@@ -189,7 +193,6 @@ class PlanCheck {
               "packs are blocks of 16 bytes");
     }
     require(!own.realigned || (own.flat && own.vector), "only packs of several runs are realigned");
-    require(own.loads == kManyLoads || own.loads == kFewLoads, "loads that there is a kernel for");
   }
 
   void whole_rows() {
@@ -636,8 +639,9 @@ class PlanCheck {
 inline const char* broken_fold(const FoldedPlan& plan, const Groups& groups, Task task) {
   const Fold& fold = plan.fold;
   const Dims& reduced = groups.reduced;
-  if (task != Task::kExtreme || (plan.walk != Walk::kColumns && plan.walk != Walk::kBulkColumns))
-    return "there is a kernel that leaves candidates of columns";
+  if (task != Task::kExtreme || (plan.walk != Walk::kColumns && plan.walk != Walk::kBulkColumns &&
+                                 plan.walk != Walk::kWholeRows))
+    return "there is a kernel that leaves candidates";
   if (fold.count > kMostFolds || reduced.count > kFlatDims) return "there is room for the dims";
   for (int i = 0; i < fold.count; ++i) {
     const auto [dim, size] = fold.pieces[i];

@@ -18,10 +18,9 @@ constexpr int64_t kMaxPartExtent = int64_t(1) << 30;  // positions in a part fit
 // Blocks of plain loads: rows, columns, whole columns, fill.
 constexpr int64_t kThreads = 256;
 
-// rows.cu: 16-byte loads that a multiprocessor has in flight; of a thread among them, many where it
-// has several rounds of them to do, else so few that more blocks find room.
+// rows.cu: 16-byte loads that a multiprocessor has in flight, and a thread among them.
 constexpr int64_t kRowLoads = 8192;
-constexpr int64_t kManyLoads = 16, kFewLoads = 8;
+constexpr int64_t kLaneLoads = 8;
 constexpr int kFlatDims = 8;  // reduced ones whose positions are found one by one
 
 // columns.cu: loads in flight of a thread, of 16 bytes (`vector`) or of an element; blocks that

@@ -2,6 +2,7 @@
 //
 //   State<Key, Index>  of some elements, with an index in a run or part (32 bits) or in the whole
 //                      group (64); combine.cuh merges them. State() is that of no element
+//   kOneDim            whether there is at most one reduced dim
 //   kRepeats           whether an element may be taken twice, as a tail without branches does. If
 //                      not, `absent()` are the bits that a walk puts in place of such
 //
@@ -32,6 +33,7 @@ struct Extreme {
   static constexpr bool kRepeats = true;
   // The value is the element at the index, which results.cuh may also make of its key.
   static constexpr bool kTakesElement = true;
+  static constexpr bool kOneDim = false;
   template <class Key, class Index>
   using State = Found<Key, Index>;
   template <class Key>
@@ -280,8 +282,8 @@ struct Extreme {
 
   // What finds room in a multiprocessor, as far as it is up to the Reducer.
   template <class Source>
-  static constexpr Room row_room(bool many) {
-    return Source::row_room(many);
+  static constexpr Room row_room() {
+    return Source::row_room();
   }
   template <class Source>
   static constexpr Room column_room(bool vector) {
@@ -518,6 +520,7 @@ template <class F>
 struct SoftmaxMax {
   static constexpr bool kRepeats = false;
   static constexpr bool kTakesElement = false;
+  static constexpr bool kOneDim = true;
   using Sum = typename F::Compute;
   template <class Key, class Index>
   using State = Summed<F, Index>;
@@ -681,10 +684,9 @@ struct SoftmaxMax {
 
   // Sums take registers, and those of 64 bits, whose exponential is long, twice as many.
   template <class Source>
-  static constexpr Room row_room(bool many) {
+  static constexpr Room row_room() {
     if (sizeof(Sum) == 8) return {4, 3};
-    if (sizeof(typename F::Key) == 2) return {8, 2};
-    return many ? Room{16, 2} : Room{8, 3};
+    return {8, sizeof(typename F::Key) == 2 ? 2 : 3};
   }
   template <class Source>
   static constexpr Room column_room(bool vector) {

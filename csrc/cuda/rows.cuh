@@ -2,9 +2,9 @@
 // rows (their loads lie side by side in memory), a warp, or a block; few long rows are cut into
 // parts, which a cluster of blocks combines if there are not more than it has blocks.
 //
-// Bound by reading memory, in rows of 16 KiB and more: 16 loads in flight of 512 threads to a
-// multiprocessor reach all of its bandwidth, 8 of 1024 threads 0.88. For shorter rows it is the
-// other way round.
+// Bound by reading memory: 8 loads in flight of 1024 threads to a multiprocessor reach 0.88 of its
+// bandwidth. (16 of 512 threads reach all of it in rows of 16 KiB and more, and less in shorter
+// ones; such rows are mostly read by whole_rows.cu.)
 #pragma once
 
 #include "cuda/reducer.cuh"
@@ -86,15 +86,15 @@ template <class Source, class Reducer>
 __device__ auto scan_apart(const Source& source, const Reducer& reducer, typename Source::At from,
                            const Dim& dim, uint32_t n, uint32_t lane, uint32_t lanes) {
   typename Reducer::template Items<Source> items;
-  for (uint32_t i = lane; i < n; i += kFewLoads * lanes) {
+  for (uint32_t i = lane; i < n; i += kLaneLoads * lanes) {
     // Past the end there is the last element again, which must not count twice.
     const auto at = [&](int u) { return std::min(i + u * lanes, n - 1); };
-    typename Source::Item some[kFewLoads];
+    typename Source::Item some[kLaneLoads];
 #pragma unroll
-    for (int u = 0; u < kFewLoads; ++u) some[u] = source.item(source.along(from, dim, at(u)));
+    for (int u = 0; u < kLaneLoads; ++u) some[u] = source.item(source.along(from, dim, at(u)));
     if constexpr (!Reducer::kRepeats) {
 #pragma unroll
-      for (int u = 0; u < kFewLoads; ++u) {
+      for (int u = 0; u < kLaneLoads; ++u) {
         if (i + u * lanes >= n) source.fill(some[u], reducer.absent());
       }
     }
@@ -111,11 +111,11 @@ __device__ auto scan_flat(const Problem& p, const Source& source, const Reducer&
                           typename Source::At base, uint32_t begin, uint32_t n, uint32_t lane,
                           uint32_t lanes) {
   typename Reducer::template Items<Source> items;
-  for (uint32_t i = lane; i < n; i += kFewLoads * lanes) {
-    typename Source::At at[kFewLoads];
-    uint32_t rest[kFewLoads], index[kFewLoads];
+  for (uint32_t i = lane; i < n; i += kLaneLoads * lanes) {
+    typename Source::At at[kLaneLoads];
+    uint32_t rest[kLaneLoads], index[kLaneLoads];
 #pragma unroll
-    for (int u = 0; u < kFewLoads; ++u) {
+    for (int u = 0; u < kLaneLoads; ++u) {
       at[u] = base;
       index[u] = 0;
       rest[u] = begin + std::min<uint32_t>(i + u * lanes, n - 1);
@@ -125,19 +125,19 @@ __device__ auto scan_flat(const Problem& p, const Source& source, const Reducer&
       const Dim dim = p.reduced()[d];
       const auto size = static_cast<uint32_t>(dim.size), step = static_cast<uint32_t>(dim.step);
 #pragma unroll
-      for (int u = 0; u < kFewLoads; ++u) {
+      for (int u = 0; u < kLaneLoads; ++u) {
         const uint32_t over = p.by_size[d].quotient(rest[u]), digit = rest[u] - over * size;
         at[u] = source.along(at[u], dim, digit);
         index[u] += digit * step;
         rest[u] = over;
       }
     }
-    typename Source::Item some[kFewLoads];
+    typename Source::Item some[kLaneLoads];
 #pragma unroll
-    for (int u = 0; u < kFewLoads; ++u) some[u] = source.item(at[u]);
+    for (int u = 0; u < kLaneLoads; ++u) some[u] = source.item(at[u]);
     if constexpr (!Reducer::kRepeats) {
 #pragma unroll
-      for (int u = 0; u < kFewLoads; ++u) {
+      for (int u = 0; u < kLaneLoads; ++u) {
         if (i + u * lanes >= n) source.fill(some[u], reducer.absent());
       }
     }
@@ -207,7 +207,7 @@ __device__ void take_rows(const Problem& p, const Source& source, const Reducer&
   }
 }
 
-// With kLoads 16-byte loads in flight, or without any.
+// With kLoads 16-byte loads in flight of a thread, or element by element.
 template <int kLoads, int kBlocks, class Source, class Reducer>
 __global__ void __launch_bounds__(kThreads, kBlocks)
     rows(const __grid_constant__ Problem p, const Source source, const Reducer reducer) {
@@ -216,16 +216,11 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   });
 }
 
-// kVector: in 16-byte loads, of which the plan may want many.
 template <bool kVector, class Source, class Reducer>
 void launch_rows_of(const Problem& p, const Source& source, const Reducer& reducer, void* stream) {
-  constexpr Room kScalar{0, Stored<typename Source::Element>::row_room(false).blocks};
-  constexpr Room kFew = kVector ? Reducer::template row_room<Source>(false) : kScalar;
-  constexpr Room kMany = kVector ? Reducer::template row_room<Source>(true) : kScalar;
-  const auto kernel = p.plan.rows.loads == kManyLoads
-                          ? rows<kMany.loads, kMany.blocks, Source, Reducer>
-                          : rows<kFew.loads, kFew.blocks, Source, Reducer>;
-  enqueue(kernel, p.plan, stream, 0, p, source, reducer);
+  constexpr Room kScalar{0, Stored<typename Source::Element>::row_room().blocks};
+  constexpr Room kRoom = kVector ? Reducer::template row_room<Source>() : kScalar;
+  enqueue(rows<kRoom.loads, kRoom.blocks, Source, Reducer>, p.plan, stream, 0, p, source, reducer);
 }
 
 }  // namespace reduceops::cuda

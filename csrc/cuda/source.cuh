@@ -115,11 +115,7 @@ struct Stored {
   }
   static __device__ void fill(Item& item, Key bits) { item = bits; }
 
-  // Of rows, where the plan may want many loads, and of columns.
-  static constexpr Room row_room(bool many) {
-    const int64_t loads = many ? kManyLoads : kFewLoads;
-    return {int(loads), int(kRowLoads / kThreads / loads)};
-  }
+  static constexpr Room row_room() { return {kLaneLoads, kRowLoads / kThreads / kLaneLoads}; }
   static constexpr Room column_room(bool vector) {
     return {column_loads(sizeof(Key), vector), column_blocks(sizeof(Key), vector)};
   }
@@ -239,7 +235,7 @@ struct Spaced : Stored<E> {
     return vector;
   }
 
-  static constexpr Room row_room(bool many) { return {many ? 8 : 4, many ? 2 : 3}; }
+  static constexpr Room row_room() { return {4, 3}; }
 };
 
 // A load from memory, which a pointer that comes with others is not known to point to.
@@ -435,7 +431,7 @@ struct Masked {
   }
 
   // Fewer than of Stored, for there is more to each of them.
-  static constexpr Room row_room(bool) {
+  static constexpr Room row_room() {
     if (kMask == MaskOf::kApart) return {sizeof(Key) == 1 ? 4 : 8, 2};
     return {4, 3};
   }

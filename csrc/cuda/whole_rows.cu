@@ -29,7 +29,8 @@ struct WholeRows {
   int axis_count, kept_count;
   bool in_order;  // the results follow each other as the rows do
   int64_t walk;
-  HandIn hand_in;  // where a row has more parts than a cluster has blocks
+  HandIn hand_in;         // where a row has more parts than a cluster has blocks
+  Candidates candidates;  // of rows that are folded
   Dim axes[kWholeDims], kept[kWholeDims];
 
   WholeRows(const Problem& p, const Groups& groups)
@@ -49,10 +50,13 @@ struct WholeRows {
         kept_count(p.kept_count),
         in_order(p.in_order),
         walk(p.walk),
-        hand_in(p.candidates.workspace) {
+        hand_in(hands_in(p) ? p.candidates.workspace : nullptr),
+        candidates(hands_in(p) ? Candidates{} : p.candidates) {
     std::copy_n(groups.axes.dim, axis_count, axes);
     std::copy_n(p.dims, kept_count, kept);
   }
+
+  static bool hands_in(const Problem& p) { return p.plan.candidate_bytes == kHandInBytes; }
 
   // Where a row begins in the input, and where its result goes.
   __device__ int64_t offset_of_row(uint32_t row) const {
@@ -134,6 +138,7 @@ __global__ void __launch_bounds__(kWholeThreads, whole_blocks(sizeof(typename El
     whole_rows(const Element element, const __grid_constant__ Rows p) {
   using Key = typename Element::Key;
   constexpr uint32_t kWidth = Vector<Key>::kWidth;
+  if (kBatches && p.candidates) let_next_launch();
   if (kBatches && p.cluster > 1) cluster_arrive();
   const uint32_t threads = p.threads;
   const uint32_t thread = kBatches ? threadIdx.x : threadIdx.x & (threads - 1);
@@ -263,6 +268,12 @@ __global__ void __launch_bounds__(kWholeThreads, whole_blocks(sizeof(typename El
     if (p.cluster > 1 && !cluster_combine(result, part, p.cluster, parts)) return;
   }
   if (thread > 0 || row >= p.rows) return;
+  if constexpr (kBatches) {
+    if (p.candidates) {
+      result.index *= p.step;
+      return put(p.candidates, p.cluster > 1 ? row : blockIdx.x, result);
+    }
+  }
   p.out.put(p.result_of_row(row), result.index * p.step, [&] {
     int64_t at = result.index;
     if constexpr (Rows::kMapped) at = p.position_of(static_cast<uint32_t>(at));

@@ -20,6 +20,7 @@
 #include "context.h"
 
 #define __device__
+#define __noinline__
 #define __global__
 #define __host__
 #define __grid_constant__

@@ -571,6 +571,7 @@ Case random_task(Case c, bool masked) {
   constexpr int kFormats[] = {5, 6, 8, 10};
   c.dtype = kDTypes[kFormats[below(4)]];
   c.softmax = c.largest = c.values = c.indices = true;
+  c.reduced &= -c.reduced;  // of one dim
   if (below(3)) c.fill = Fill::kNumbers;
   return c;
 }

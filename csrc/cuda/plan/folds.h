@@ -1,5 +1,5 @@
 // Ways of folding (cuda/fold.h): which reduced positions columns.cu and bulk_columns.cu could take
-// as further columns.
+// as further columns, and whole_rows.cu as further rows.
 #pragma once
 
 #include <numeric>
@@ -15,15 +15,39 @@ class Folds {
   static bool fits(const PlanInput& in) {
     const int count = in.groups.reduced.count;
     return in.task == Task::kExtreme && in.tuning.fold > 0 && in.total >= in.tuning.fold_bytes &&
-           in.groups.axes.count > 0 && 0 < count && count <= kMostFolds &&
-           !has_repeats_as_outputs(in.groups, in.task);
+           0 < count && count <= kMostFolds && !has_repeats_as_outputs(in.groups, in.task);
   }
 
-  // Calls visit(fold, folded) for a few of them, those that are the best most often first, until it
-  // returns true.
+  // Calls visit(fold, folded, factor of the price) for all reduced dims but those that are one run
+  // of memory, if there are both.
   template <class Visit>
-  static void each(const PlanInput& in, Visit visit) {
+  static void to_rows(const PlanInput& in, Visit visit) {
+    const Dims in_memory = by_stride(in.groups.reduced);
+    int64_t run = 1;
+    Fold fold{};
+    for (int m = 0; m < in_memory.count; ++m) {
+      const Dim& dim = in_memory.dim[m];
+      if (dim.stride == run) {
+        run *= dim.size;
+        continue;
+      }
+      for (int d = 0; d < in_memory.count; ++d) {
+        if (in.groups.reduced.dim[d].step == dim.step) fold.add(d, dim.size);
+      }
+    }
+    const int64_t most = kWorkspaceBytes / in.bytes_of_candidate();
+    if (fold.count == 0 || in.groups.outputs * fold.columns() > most) return;
+    const Folded folded(in.groups, fold);
+    const bool mapped = folded.groups.reduced.count > 1;
+    if (run * in.bytes >= (mapped ? kMappedRow : kRow)) visit(fold, folded, mapped ? kMapping : 1);
+  }
+
+  // Calls visit(fold, folded) for a few ways to fold to columns, those that are the best most often
+  // first, until it returns true.
+  template <class Visit>
+  static void to_columns(const PlanInput& in, Visit visit) {
     const Dims& reduced = in.groups.reduced;
+    if (in.groups.axes.count == 0) return;
     // Columns are wide only if they take in what lies between them.
     Fold between{};
     int longest = -1;
@@ -68,6 +92,10 @@ class Folds {
  private:
   static constexpr double kSeveralDims = 1.25, kSeveralDimsOfRows = 1.57;
   static constexpr int64_t kFewOutputs = 16;
+  // Bytes of a row that is worth a block of its own; what a mapped one takes longer than its price
+  // says (100 layouts, the same).
+  static constexpr int64_t kRow = 4096, kMappedRow = 16384;
+  static constexpr double kMapping = 1.1;
   static constexpr double kRound = 0.3;   // microseconds, of the threads that combine an output
   static constexpr int64_t kWide = 4096;  // bytes of a row of columns
 

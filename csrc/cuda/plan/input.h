@@ -11,28 +11,31 @@ namespace reduceops::cuda {
 struct PlanInput {
   // `bytes` per element; `address` of the input (its alignment is what counts).
   PlanInput(const Groups& groups, int64_t bytes, int64_t address, Limits limits,
-            const Tuning& tuning, Task task = Task::kExtreme, int64_t stores = 1)
+            const Tuning& tuning, Task task = Task::kExtreme, int64_t stores = 1,
+            bool folded = false)
       : groups(groups),
         tuning(tuning),
         multiprocessors(limits.multiprocessors),
         task(task),
         stores(stores),
+        folded(folded),
         bulk(limits.bulk && tuning.bulk != 0),
         rows(is_rows(groups)),
         bytes(bytes),
         address(address),
         walk(walk_extent(groups.reduced)),
         total(groups.outputs * walk * bytes) {}
-  // Of columns that are folded, each of which leaves a candidate.
+  // Of what is folded of groups.
   PlanInput(const PlanInput& whole, const Groups& columns)
       : PlanInput(columns, whole.bytes, whole.address, {whole.multiprocessors, whole.bulk},
-                  whole.tuning, whole.task) {}
+                  whole.tuning, whole.task, 1, true) {}
 
   const Groups& groups;
   const Tuning& tuning;
   const int64_t multiprocessors;
   const Task task;
   const int64_t stores;  // of a result: of its index, its value or both
+  const bool folded;     // every group leaves a candidate
   const bool bulk;       // there are bulk copies and clusters
   const bool rows;       // the innermost dim is a reduced one
   const int64_t bytes, address;

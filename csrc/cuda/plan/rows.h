@@ -29,9 +29,10 @@ struct RowsPlan {
     // A warp to a row or a block, whichever has fewer rounds of loads to wait for. Of small
     // elements that are loaded one by one, a block takes about half a round to combine its warps.
     const auto rounds = [&](int64_t lanes) {
-      const int64_t rows_at_once = in.multiprocessors * kRowLoads / (kFewLoads * lanes);
+      const int64_t rows_at_once = in.multiprocessors * kRowLoads / (kLaneLoads * lanes);
       const int64_t combining = !plan.rows.vector && in.bytes <= 2 && lanes > 32;
-      return ceil_div(outputs, rows_at_once) * (2 * ceil_div(loads, lanes * kFewLoads) + combining);
+      return ceil_div(outputs, rows_at_once) *
+             (2 * ceil_div(loads, lanes * kLaneLoads) + combining);
     };
     // Neighbouring threads read a mask that lies across the rows in neighbouring rows.
     const bool across = is_mask_across(in) && in.walk <= kMaxPartExtent;
@@ -49,7 +50,7 @@ struct RowsPlan {
       int64_t parts = ceil_div(full, units);
       // Of loads of an element as many in flight as find room.
       if (!plan.rows.vector && in.task == Task::kExtreme)
-        parts = std::max(parts, in.multiprocessors * kRowLoads / (kThreads * kFewLoads) / units);
+        parts = std::max(parts, in.multiprocessors * kRowLoads / (kThreads * kLaneLoads) / units);
       wanted = std::min(parts, loads / (plan.rows.lanes * in.tuning.part_loads));
       // A cluster combines its parts without a second kernel.
       if (in.bulk && whole_block && plan.rows.vector && units * kCluster * 2 > in.multiprocessors)
@@ -60,20 +61,15 @@ struct RowsPlan {
       plan.cluster = static_cast<int>(plan.parts);
     // Runs that are shorter than what the lanes load at once would leave them waiting.
     plan.rows.flat = packed || (!plan.rows.vector && in.has_flat_positions() &&
-                                in.along().size < plan.rows.lanes * kFewLoads);
+                                in.along().size < plan.rows.lanes * kLaneLoads);
     plan.rows.realigned = packed && !runs_aligned(in);
-    bool short_runs = false;  // of which a lane has all loads in flight at once
     if (reduced.count > 1 && !plan.rows.flat) {
       const int64_t of_run = plan.rows.vector ? ceil_div(in.along().size, width) : in.along().size;
       const int64_t most =
-          of_run > 32 * kManyLoads ? plan.rows.lanes : std::min(plan.rows.lanes, 32);
+          of_run > 64 * kLaneLoads ? plan.rows.lanes : std::min(plan.rows.lanes, 32);
       const int64_t lanes = std::min(most, ceil_pow2(ceil_div(of_run, in.tuning.run_loads)));
       plan.rows.runs = static_cast<int>(plan.rows.lanes / lanes);
-      short_runs = of_run < kFewLoads * lanes;
     }
-    const int64_t loads_of_part = plan.rows.vector ? ceil_div(plan.part_extent, width) : 0;
-    const bool many = loads_of_part >= 2 * kManyLoads * plan.rows.lanes && !short_runs;
-    plan.rows.loads = many ? kManyLoads : kFewLoads;
     plan.blocks = units * plan.parts;
     return true;
   }
@@ -103,7 +99,7 @@ struct RowsPlan {
     const double threads = traffic.outputs * static_cast<double>(plan.rows.lanes * plan.parts);
     const Dim run = in.groups.reduced.count > 0 ? in.along() : Dim{1, 0, 0, 0};
     const double runs = traffic.elements / static_cast<double>(run.size);
-    const double resident = static_cast<double>(kRowLoads) / (kThreads * plan.rows.loads);
+    const double resident = static_cast<double>(kRowLoads) / (kThreads * kLaneLoads);
     const double overhead =
         200 * threads + (plan.rows.flat ? 0 : 60 * runs * plan.rows.lanes / plan.rows.runs);
     if (plan.rows.vector && plan.rows.flat) {
@@ -121,12 +117,12 @@ struct RowsPlan {
               .sectors = traffic.bytes * (plan.rows.spaced ? 2 : 1) + runs * kSectorBytes,
               .instructions = of_bytes(price::kLoopedRow, in.bytes) * traffic.elements +
                               (runs_aligned(in) ? 0 : edges_of_row(in)) * runs + overhead,
-              .in_flight = in_flight(in, plan, resident, plan.rows.loads * kLoadBytes),
+              .in_flight = in_flight(in, plan, resident, kLaneLoads * kLoadBytes),
               .extra = 0.6,
               .share = plan.rows.lanes < 32 ? 1.15 : 1};  // as measured, of short rows
     // A thread's elements lie side by side with those of its neighbours, or of its next loads.
     const double count = static_cast<double>(
-        std::min(std::max<int64_t>(plan.rows.lanes / plan.rows.runs, kFewLoads), run.size));
+        std::min(std::max<int64_t>(plan.rows.lanes / plan.rows.runs, kLaneLoads), run.size));
     const double sector = sectors_of(count, static_cast<double>(run.stride * in.bytes), in.bytes);
     return {.read = traffic.read,
             .sectors = traffic.elements * sector,
@@ -134,7 +130,7 @@ struct RowsPlan {
                              price::kFlatDim * (in.groups.reduced.count - 1) * plan.rows.flat) *
                                 traffic.elements +
                             overhead,
-            .in_flight = in_flight(in, plan, resident, kFewLoads * sector),
+            .in_flight = in_flight(in, plan, resident, kLaneLoads * sector),
             .extra = 0.6};
   }
 };

@@ -46,9 +46,12 @@ struct WholeRowsPlan {
     int64_t wanted = std::min(full / outputs, ceil_div(vectors, batch(in)));
     // A cluster combines its parts without a second kernel.
     if (in.bulk && wanted > kCluster && outputs * kCluster > in.multiprocessors) wanted = kCluster;
-    if (in.task == Task::kExtreme) plan.candidate_bytes = kHandInBytes;
+    // Of what is folded that kernel comes in any case, so rounds of blocks may be evened out.
+    if (in.folded) wanted = std::min(ceil_div(kRounds * full, outputs), vectors / (2 * batch(in)));
+    if (in.task == Task::kExtreme && !in.folded) plan.candidate_bytes = kHandInBytes;
     cut(plan, in, wanted, kLineBytes / in.bytes);
-    if (in.bulk && plan.parts <= kCluster) plan.cluster = static_cast<int>(plan.parts);
+    if (in.bulk && !in.folded && plan.parts <= kCluster)
+      plan.cluster = static_cast<int>(plan.parts);
     if (is_held(in)) {
       plan.whole_rows.lanes = static_cast<int>(threads_of_row(in));
       // Where a row need not begin with a vector, there may be two.
@@ -93,6 +96,8 @@ struct WholeRowsPlan {
   }
 
  private:
+  static constexpr int64_t kRounds = 4;
+
   // Of mapped rows there are no kernels for aligned ones alone.
   static bool by_vectors(const PlanInput& in) { return in.rows_aligned() && !is_mapped(in); }
 
@@ -114,8 +119,9 @@ struct WholeRowsPlan {
     const bool few = in.task == Task::kExtreme && is_short(in) && by_vectors(in);
     return ceil_pow2(few ? ceil_div(vectors, 2) : ceil_div(vectors, loads(in)));
   }
-  // At once.
+  // At once; only batches leave candidates.
   static bool is_held(const PlanInput& in) {
+    if (in.folded) return false;
     const int64_t most = in.task == Task::kExtreme ? kBatch : kThreads * loads(in);
     return vectors_of_row(in) <= std::min(in.tuning.whole_vectors, most);
   }
