@@ -54,7 +54,7 @@ class CudaPlan:
     parts: int
     part_extent: int
     candidate_bytes: int
-    folded: int  # columns to an output, whose results are combined like those of parts
+    folded: int  # columns or rows to an output, whose results are combined like those of parts
     # What some walks decide for themselves; 0 or False where this one does not.
     vector: bool
     realigned: bool
@@ -177,11 +177,11 @@ def cuda_plan(
     for name, value in {**(tuning or {}), "address": address}.items():
         _check_number(name, value, 0, 63)
     _check_number("multiprocessors", multiprocessors, 1, 31)
-    if softmax and not isinstance(dim, int) and input.dim() > 1 and (dim is None or len(dim) != 1):
-        raise ValueError("softmax_max reduces one dim")
     numbers = list((constants | dict(tuning or {})).values())
     array = (ctypes.c_int64 * len(numbers))(*numbers)
     layout, mask_strides = _layout(input, dim), _mask_strides(input, mask)
+    if softmax and layout[3].value.bit_count() > 1:
+        raise ValueError("softmax_max reduces one dim")
     kind = (bool(softmax), 1 + bool(values))
     limits = (address, multiprocessors, bool(bulk), mask_strides, *kind, array)
     fields = len(_fields("cuda"))

@@ -135,6 +135,16 @@ def test_every_set_of_dims(spec, dtype, device):
 
 
 @pytest.mark.parametrize("name", ["argmin", "argmax"])
+def test_over_ten_dims_of_which_none_are_one_in_memory(name, device):
+    """A GPU has divisors for the positions of eight dims at most."""
+    columns, rows = 2048, [2**d + d * d for d in range(10)]
+    x = torch.randint(-99, 99, ((sum(rows) + 1) * columns,), dtype=torch.int8, device=device)
+    x = x.as_strided((2,) * 10 + (columns,), [columns * row for row in rows] + [1])
+    expected = getattr(x.reshape(1024, columns).cpu(), name)(0)
+    assert_same(getattr(ops, name)(x, list(range(10))).cpu(), expected)
+
+
+@pytest.mark.parametrize("name", ["argmin", "argmax"])
 def test_index_over_dims_is_that_of_unravel_index(name, device):
     x = data.make((3, 4, 5, 6), torch.float32, "random").to(device)
     index = getattr(ops, name)(x, [3, 1])

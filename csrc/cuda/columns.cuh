@@ -43,9 +43,9 @@ __device__ TileOfColumns tile_of_columns(const Problem& p, int64_t tile) {
   return {outer, across};
 }
 
-// Where the reduced positions of a part are, by their distance from its begin, which has 32 bits.
-// The next one is mostly in the same run of the innermost dim as the last: then it takes no
-// division.
+// Where the reduced positions of a part are, by their distance from its begin, which is at most
+// kMaxPartExtent. The next one is mostly behind the last in the same run of the innermost dim: then
+// it takes no division. One before the last does, whatever the run.
 template <class Source>
 class Positions {
  public:
@@ -87,12 +87,13 @@ class Positions {
     At at;
     uint32_t left;
   };
-  // Of more positions than 32 bits have: so seldom that its code must not be in the way.
+  // Of more dims, or more positions than 32 bits have: so seldom that its code must not be in the
+  // way.
   static __device__ __noinline__ Run far_run(const Problem& p, const Source& source, At base,
                                              int64_t position) {
-    const int64_t size = p.reduced()[0].size, left = size - position % size;
+    const int64_t size = p.reduced()[0].size, left = size - position % size, most = kMaxPartExtent;
     return {source.move(base, p.reduced(), p.reduced_count, position).at,
-            static_cast<uint32_t>(std::min<int64_t>(left, ~0u))};
+            static_cast<uint32_t>(std::min(left, most))};
   }
 
   const Problem& p_;
@@ -228,8 +229,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
         inside ? column : 0);
     typename Source::Seen seen;
     // Past the end there is the last turn again, which must not count twice.
-    // `at(turn)`: where it is. kMost: loads at once, which are fewer in the end, if kFew are
-    // wanted.
+    // `at(turn)`: where it is. Without stages, kMost loads are in flight, kFew of the last turns.
     const auto walk = [&]<int kMost, int kFew>(auto at, std::integral_constant<int, kMost>,
                                                std::integral_constant<int, kFew>) {
       using Load = std::conditional_t<kVector, typename Source::Pack, typename Source::Item>;
@@ -328,7 +328,9 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
         if constexpr (!Reducer::kRepeats) {
           while (turn + kMost <= turns) take(Most(), std::true_type());
         }
-        while (turn + (kFew < kMost ? kMost / 2 : 0) < turns) take(Most(), std::false_type());
+        if constexpr (kFew < kMost) {
+          while (turn + kMost / 2 < turns) take(Most(), std::false_type());
+        }
         while (turn < turns) take(std::integral_constant<int, kFew>(), std::false_type());
       }
     };
@@ -339,7 +341,8 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
     };
     using All = std::integral_constant<int, kLoads>;
     using Few = std::integral_constant<int, kLoads / 4>;
-    // Packs of the input alone, for which there is little to do, do not wait for where they are.
+    // To find positions is as fast as to add a stride for packs of the input alone, each of which
+    // is one load of many bytes. For others there is a loop of its own where they are of one dim.
     if constexpr (kVector && kStages == 0 && !Source::kMasked) {
       if (inside) walk_positions(All(), Few());
     } else if (inside && (Reducer::kOneDim || p.reduced_count == 1)) {
@@ -347,7 +350,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
       const Dim turn_dim{0, shares * along.stride, 0, shares * along.mask_stride};
       const auto first = source.along(base, along, begin + share);
       walk([&](uint32_t turn) { return source.along(first, turn_dim, turn); }, All(), Few());
-    } else if constexpr (!Reducer::kOneDim) {  // seldom, so there is less code for it
+    } else if constexpr (!Reducer::kOneDim) {  // a loop of less code, for few inputs need it
       constexpr int kSome = kStages == 0 ? kLoads / 2 : kLoads;
       using Some = std::integral_constant<int, kSome>;
       if (inside) walk_positions(Some(), Some());

@@ -1,7 +1,8 @@
 // Folding: some reduced positions are taken as further columns, or further rows. Columns that are
 // narrow, or have reduced dims on either side of them, come to be wide, contiguous ones so, and
 // rows of several runs of memory one run each. Each leaves a candidate, and what combines the
-// candidates of parts combines these, too (combine.cuh).
+// candidates of parts combines these, too (combine.cuh). Below, such a row is called a column as
+// well.
 #pragma once
 
 #include "cuda/plan.h"

@@ -108,42 +108,42 @@ class FittingWalks {
     return true;
   }
 
+  // Takes a walk over what is folded if its price, times `factor`, is below the least so far.
+  template <class WalkPlan>
+  bool consider(const Fold& fold, const PlanInput& folded, double factor, double& least) {
+    FoldedPlan plan;
+    if (!WalkPlan::fits(folded) || !WalkPlan::make(folded, plan)) return false;
+    plan.fold = fold;
+    const Traffic traffic(folded);
+    const Work work = WalkPlan::work(folded, plan, traffic);
+    const double price = factor * measured(in_, plan) * microseconds(folded, plan, traffic, work) +
+                         Folds::combining(in_, folded, plan);
+    if (price >= least) return false;
+    least = price;
+    walks_[folded_ = count_] = {plan, price};
+    return true;
+  }
+
   // A way of folding that is cheaper by a margin than what would be taken without, if one is found.
   void add_folded(const Traffic& traffic) {
     if (is_clear() || !Folds::fits(in_)) return;
     const Priced& otherwise = walks_[cheapest()];
     double least = Folds::price_without(in_, otherwise.plan, otherwise.price) *
                    static_cast<double>(in_.tuning.fold) / 100;
-    constexpr double kColumns = 1;  // that they take at least beside reading
     const double reading =
         least_measured_of_columns(in_) * (traffic.start + traffic.read / price::kMemory);
-    if (reading + price::kWorkspace + kColumns > least) return;
-    const auto consider = [&]<class... WalkPlans>(const Fold& fold, const Folded& folded,
-                                                  double factor, WalkPlans*...) {
-      const PlanInput groups(in_, folded.groups);
-      const Traffic of_groups(groups);
-      const auto consider_walk = [&]<class WalkPlan>(WalkPlan*) {
-        FoldedPlan plan;
-        if (!WalkPlan::fits(groups) || !WalkPlan::make(groups, plan)) return false;
-        plan.fold = fold;
-        const Work work = WalkPlan::work(groups, plan, of_groups);
-        const double price =
-            factor * measured(in_, plan) * microseconds(groups, plan, of_groups, work) +
-            Folds::combining(in_, groups, plan);
-        if (price >= least) return false;
-        least = price;
-        walks_[folded_ = count_] = {plan, price};
-        return true;
-      };
-      return (consider_walk(static_cast<WalkPlans*>(nullptr)) | ...);
-    };
+    if (reading + price::kWorkspace > least) return;
     Folds::to_rows(in_, [&](const Fold& fold, const Folded& folded, double factor) {
-      consider(fold, folded, factor, static_cast<WholeRowsPlan*>(nullptr));
+      consider<WholeRowsPlan>(fold, PlanInput(in_, folded.groups), factor, least);
     });
-    Folds::to_columns(in_, [&](const Fold& fold, const Folded& folded) {
-      return consider(fold, folded, 1, static_cast<BulkColumnsPlan*>(nullptr),
-                      static_cast<ColumnsPlan*>(nullptr));
-    });
+    constexpr double kColumns = 1;  // microseconds that they take at least beside reading
+    if (reading + price::kWorkspace + kColumns <= least) {
+      Folds::to_columns(in_, [&](const Fold& fold, const Folded& folded) {
+        const PlanInput columns(in_, folded.groups);
+        const bool bulk = consider<BulkColumnsPlan>(fold, columns, 1, least);
+        return consider<ColumnsPlan>(fold, columns, 1, least) || bulk;
+      });
+    }
     count_ += folded_ >= 0;
   }
 

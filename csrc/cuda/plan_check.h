@@ -110,7 +110,8 @@ class PlanCheck {
               "the candidates fit the workspace");
       const bool handed_in =
           p.walk == Walk::kWholeRows && task_ == Task::kExtreme && !p.is_folded();
-      require(!p.is_folded() || p.walk != Walk::kWholeRows || p.whole_rows.batches > 0,
+      require(!p.is_folded() || p.walk != Walk::kWholeRows ||
+                  (p.whole_rows.batches > 0 && p.cluster == 1),
               "there is a kernel that leaves candidates of rows");
       require(handed_in == (p.candidate_bytes == kHandInBytes), "what a part hands in has room");
       require(p.candidate_bytes >= 16 || (bytes_ <= 4 && groups_.extent >> 32 == 0),

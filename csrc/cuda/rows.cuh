@@ -4,7 +4,7 @@
 //
 // Bound by reading memory: 8 loads in flight of 1024 threads to a multiprocessor reach 0.88 of its
 // bandwidth. (16 of 512 threads reach all of it in rows of 16 KiB and more, and less in shorter
-// ones; such rows are mostly read by whole_rows.cu.)
+// ones. Most such rows are read by whole_rows.cu; those of every second element take as long.)
 #pragma once
 
 #include "cuda/reducer.cuh"

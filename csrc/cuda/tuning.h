@@ -10,7 +10,7 @@ namespace reduceops::cuda {
 struct Tuning {
   int64_t margin = 98;  // percent of the usual walk's price below which another is taken; 0: never
   int64_t walk = 0;     // that is taken wherever it fits: a Walk and 1 more; 0: none
-  int64_t fold = 85;    // percent of the least price below which columns are folded; 0: never
+  int64_t fold = 85;    // percent of the least price below which is folded; 0: never
   int64_t fold_bytes = 4 << 20;  // least input of which they are
   // Walks by bulk copies, and clusters.
   int64_t bulk = 1;                       // 0: keep to what GPUs before Hopper can do

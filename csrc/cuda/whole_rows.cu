@@ -8,6 +8,8 @@
 // the least index, so each thread maps all it has to their indices, those of a batch as long as it
 // holds it. Without them, such a row would be read in runs of its innermost dim.
 //
+// Rows that are folded (fold.h) leave candidates for combine.cu, of each part where they have some.
+//
 // Bound by reading memory: the registers are so few that a multiprocessor is full of threads, and
 // the chain of instructions before the loads and after them is short.
 #include "cuda/combine.cuh"
@@ -271,7 +273,7 @@ __global__ void __launch_bounds__(kWholeThreads, whole_blocks(sizeof(typename El
   if constexpr (kBatches) {
     if (p.candidates) {
       result.index *= p.step;
-      return put(p.candidates, p.cluster > 1 ? row : blockIdx.x, result);
+      return put(p.candidates, blockIdx.x, result);  // of a row, or of each of its parts
     }
   }
   p.out.put(p.result_of_row(row), result.index * p.step, [&] {

@@ -9,7 +9,7 @@ from dataclasses import astuple, dataclass
 import torch
 from torch import Tensor
 
-from .cases import DTYPES, OPS, SOFTMAX, Case
+from .cases import DTYPES, OPS, SOFTMAX, Case, tolerance_of
 
 GRAIN_BYTES = {"cuda": 32, "cpu": 64}  # that memory moves at once: a sector, a cache line
 
@@ -104,7 +104,7 @@ class Strided:
     @property
     def tolerance(self) -> float:
         """As of a cases.Case."""
-        return 4 * torch.finfo(DTYPES[self.dtype]).eps if self.op == SOFTMAX else 0.0
+        return tolerance_of(self.op, self.dtype)
 
     @property
     def span_bytes(self) -> int:

@@ -141,7 +141,8 @@ int taken[10], in_batches, in_parts, in_clusters, in_subtiles, mapped, mapped_ba
     pairs_written;
 int mapped_columns, scattered, staged, groups_hidden, repeated, repeated_packed, short_lasts;
 int wrong;
-int folds, folds_in_parts, folds_of_several, folds_bulk;
+int folds, folds_in_parts, folds_of_several, folds_bulk, rows_folded, rows_folded_in_parts,
+    mapped_folded;
 struct Counts {
   int taken[10], in_parts, in_clusters;
 } with_mask, of_softmax;
@@ -340,6 +341,11 @@ void run(const Case& c) {
     folds_in_parts += plan.parts > 1;
     folds_of_several += plan.fold.count > 1;
     folds_bulk += plan.walk == Walk::kBulkColumns;
+    if (plan.walk == Walk::kWholeRows) {
+      ++rows_folded;
+      rows_folded_in_parts += plan.parts > 1;
+      mapped_folded += plan.whole_rows.mapped;
+    }
   }
   if (plan.walk == Walk::kWholeRows && plan.parts > 1) {
     const int64_t last = walk_extent(once.groups.reduced) - (plan.parts - 1) * plan.part_extent;
@@ -626,6 +632,29 @@ Case folded_case() {
   return c;
 }
 
+// Rows of several runs of memory, each of which is a row of its own, in parts where they are long.
+Case folded_rows(bool mapped) {
+  Case c = random_case();
+  const int64_t bytes = below(2) ? 64 << 10 : mapped ? 16 << 10 : 4 << 10;
+  c.sizes[0] = 2 + below(3);
+  c.sizes[1] = 2 + below(2);
+  c.sizes[2] = mapped ? 2 + below(5) : 1;
+  c.sizes[3] = (bytes + below(64 << 10)) / c.dtype.bytes / c.sizes[2] + 1;
+  c.reduced = 13;
+  c.gap = c.repeated = 0;
+  c.step = 1;
+  c.index_bytes = 8;
+  c.multiprocessors = 132;
+  c.fill = below(2) ? Fill::kFew : Fill::kNumbers;
+  std::iota(c.order, c.order + kDims, 0);
+  std::reverse(c.order, c.order + kDims);
+  if (mapped) std::swap(c.order[0], c.order[1]);
+  c.tuning = Tuning{};
+  c.tuning.small_elements = c.tuning.fold_bytes = 0;
+  c.tuning.fold = 1 << 20;
+  return c;
+}
+
 // One row in parts, the last of which is shorter than a vector, that begin between vectors.
 Case short_last_part() {
   Case c{kDTypes[7], {1, 1, 1, 263 * 8320 + 1}, 0, 1, 8, false, false, true, true, Fill::kFew, {}};
@@ -863,10 +892,13 @@ int main(int count, char** arguments) {
   }
   // Few folds are in parts; after the others, so that the random inputs of these stay the same.
   for (int i = 0; i < cases / 2; ++i) run(folded_case());
+  for (int i = 0; i < cases / 10; ++i) run(folded_rows(i % 2));
   for (int count : taken) std::printf("%d ", count);
-  for (int count : {in_batches, in_parts, in_clusters, mapped, mapped_batches, scattered,
-                    mapped_columns, pairs_written, staged, groups_hidden, folds, folds_in_parts,
-                    folds_of_several, folds_bulk, repeated, repeated_packed, in_subtiles})
+  for (int count : {in_batches,       in_parts,      in_clusters,     mapped,
+                    mapped_batches,   scattered,     mapped_columns,  pairs_written,
+                    staged,           groups_hidden, folds,           folds_in_parts,
+                    folds_of_several, folds_bulk,    rows_folded,     rows_folded_in_parts,
+                    mapped_folded,    repeated,      repeated_packed, in_subtiles})
     std::printf("%d ", count);
   std::puts("");
   for (const Counts& counts : {with_mask, of_softmax}) {

@@ -15,11 +15,12 @@ class Folds {
   static bool fits(const PlanInput& in) {
     const int count = in.groups.reduced.count;
     return in.task == Task::kExtreme && in.tuning.fold > 0 && in.total >= in.tuning.fold_bytes &&
-           0 < count && count <= kMostFolds && !has_repeats_as_outputs(in.groups, in.task);
+           count <= kMostFolds && (count > 1 || (count > 0 && in.groups.axes.count > 0)) &&
+           !has_repeats_as_outputs(in.groups, in.task);
   }
 
-  // Calls visit(fold, folded, factor of the price) for all reduced dims but those that are one run
-  // of memory, if there are both.
+  // Calls visit(fold, folded, factor of the price) for the fold of all reduced dims but those that
+  // are one run of memory together, if there are both.
   template <class Visit>
   static void to_rows(const PlanInput& in, Visit visit) {
     const Dims in_memory = by_stride(in.groups.reduced);
@@ -93,7 +94,7 @@ class Folds {
   static constexpr double kSeveralDims = 1.25, kSeveralDimsOfRows = 1.57;
   static constexpr int64_t kFewOutputs = 16;
   // Bytes of a row that is worth a block of its own; what a mapped one takes longer than its price
-  // says (100 layouts, the same).
+  // says (100 random layouts on an H200).
   static constexpr int64_t kRow = 4096, kMappedRow = 16384;
   static constexpr double kMapping = 1.1;
   static constexpr double kRound = 0.3;   // microseconds, of the threads that combine an output

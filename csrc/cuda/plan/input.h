@@ -25,9 +25,9 @@ struct PlanInput {
         address(address),
         walk(walk_extent(groups.reduced)),
         total(groups.outputs * walk * bytes) {}
-  // Of what is folded of groups.
-  PlanInput(const PlanInput& whole, const Groups& columns)
-      : PlanInput(columns, whole.bytes, whole.address, {whole.multiprocessors, whole.bulk},
+  // Of the groups that folding makes of those of `whole`.
+  PlanInput(const PlanInput& whole, const Groups& folded)
+      : PlanInput(folded, whole.bytes, whole.address, {whole.multiprocessors, whole.bulk},
                   whole.tuning, whole.task, 1, true) {}
 
   const Groups& groups;

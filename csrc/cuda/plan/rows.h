@@ -65,14 +65,15 @@ struct RowsPlan {
     plan.rows.realigned = packed && !runs_aligned(in);
     if (reduced.count > 1 && !plan.rows.flat) {
       const int64_t of_run = plan.rows.vector ? ceil_div(in.along().size, width) : in.along().size;
-      const int64_t most =
-          of_run > 64 * kLaneLoads ? plan.rows.lanes : std::min(plan.rows.lanes, 32);
+      const int64_t most = of_run > kLongRun ? plan.rows.lanes : std::min(plan.rows.lanes, 32);
       const int64_t lanes = std::min(most, ceil_pow2(ceil_div(of_run, in.tuning.run_loads)));
       plan.rows.runs = static_cast<int>(plan.rows.lanes / lanes);
     }
     plan.blocks = units * plan.parts;
     return true;
   }
+
+  static constexpr int64_t kLongRun = 512;  // loads of a run that more lanes than a warp's share
 
   static bool is_mask_across(const PlanInput& in) {
     return in.groups.axes.count > 0 && in.groups.reduced.count > 0 && in.task == Task::kMasked &&

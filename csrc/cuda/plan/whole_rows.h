@@ -46,9 +46,15 @@ struct WholeRowsPlan {
     int64_t wanted = std::min(full / outputs, ceil_div(vectors, batch(in)));
     // A cluster combines its parts without a second kernel.
     if (in.bulk && wanted > kCluster && outputs * kCluster > in.multiprocessors) wanted = kCluster;
-    // Of what is folded that kernel comes in any case, so rounds of blocks may be evened out.
-    if (in.folded) wanted = std::min(ceil_div(kRounds * full, outputs), vectors / (2 * batch(in)));
-    if (in.task == Task::kExtreme && !in.folded) plan.candidate_bytes = kHandInBytes;
+    // What is folded has that kernel in any case. So there are more parts, which even out what
+    // multiprocessors do: of two batches, or of one where blocks would not fill the GPU.
+    if (in.folded) {
+      wanted = vectors / (2 * batch(in));
+      if (outputs * wanted < full) wanted = vectors / batch(in);
+      wanted = std::min(wanted, ceil_div(kRounds * full, outputs));
+    } else if (in.task == Task::kExtreme) {
+      plan.candidate_bytes = kHandInBytes;
+    }
     cut(plan, in, wanted, kLineBytes / in.bytes);
     if (in.bulk && !in.folded && plan.parts <= kCluster)
       plan.cluster = static_cast<int>(plan.parts);
@@ -96,7 +102,7 @@ struct WholeRowsPlan {
   }
 
  private:
-  static constexpr int64_t kRounds = 4;
+  static constexpr int64_t kRounds = 4;  // of blocks, at most, of what is folded
 
   // Of mapped rows there are no kernels for aligned ones alone.
   static bool by_vectors(const PlanInput& in) { return in.rows_aligned() && !is_mapped(in); }
