@@ -413,7 +413,7 @@ class AnyPython(bdist_wheel):
         try:  # what `make dist` installs: a slow search, for smaller archives of the same format
             from zopfli import ZipFile
 
-            options = {"block_splitting_max": 0}  # as many blocks as pay
+            options = {"block_splitting_max": 0, "iterations": 60}  # as many blocks as pay
         except ImportError:
             from zipfile import ZipFile
 

@@ -160,8 +160,8 @@ def cuda_plan(
 
     Raises:
         TypeError: An argument is of another type.
-        ValueError: The tensor is empty; a number is out of range, or a constant not known; the
-            plan is for `softmax_max`, and of several dims.
+        ValueError: The tensor is empty; a number is out of range, or a constant not known; several
+            dims of `softmax_max`.
         IndexError: A dim is out of range.
         RuntimeError: The dtype or layout is not supported; `mask` does not fit.
         BrokenPlan: The kernel could not rely on the plan, which is a bug.
