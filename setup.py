@@ -413,7 +413,8 @@ class AnyPython(bdist_wheel):
         try:  # what `make dist` installs: a slow search, for smaller archives of the same format
             from zopfli import ZipFile
 
-            options = {"block_splitting_max": 0, "iterations": 60}  # as many blocks as pay
+            # As many blocks as pay, and a search long enough for the CPU wheel's megabyte.
+            options = {"block_splitting_max": 0, "iterations": 60}
         except ImportError:
             from zipfile import ZipFile
 

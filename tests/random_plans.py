@@ -19,7 +19,7 @@ SILLY = (0, 1, 2, 3, 5, 16, 100, 255, 1 << 10, 1 << 16, 1 << 20, 1 << 31, 1 << 4
 class Case:
     sizes: tuple[int, ...]
     strides: tuple[int, ...]
-    dims: tuple[int, ...]  # that are reduced
+    dims: tuple[int, ...]  # that are reduced; of a softmax the first of them alone is
     dtype: torch.dtype
     address: int  # of the first element, in bytes
     multiprocessors: int
@@ -36,7 +36,7 @@ class Case:
             mask = torch.empty_strided(self.sizes, self.mask, dtype=torch.bool, device="meta")
         return cuda_plan(
             x,
-            self.dims,
+            (self.dims or (0,))[:1] if self.softmax and self.sizes else self.dims,
             multiprocessors=self.multiprocessors,
             address=self.address,
             bulk=self.bulk,
@@ -126,6 +126,4 @@ def random_case(seed: int) -> Case:
     task = rng.random()
     if task < 0.2:
         return replace(case, mask=tuple(random_mask_strides(rng, case)))
-    if task < 0.3:
-        return replace(case, softmax=True, dims=tuple(dims or (0,))[:1] if sizes else ())
-    return case
+    return replace(case, softmax=task < 0.3)

@@ -30,7 +30,7 @@ INDEX_DTYPES = ("int64", "int32", "uint16", "uint8")
 
 
 def tolerance_of(op: str, dtype: str) -> float:
-    """Of a right result, relative: it is rounded, of float64 its differences are, too."""
+    """Of a right result, relative: it is rounded; in float64, so are its differences."""
     if op != SOFTMAX:
         return 0.0
     return (8 if dtype == "float64" else 4) * torch.finfo(DTYPES[dtype]).eps
