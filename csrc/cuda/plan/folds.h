@@ -36,8 +36,7 @@ class Folds {
         if (in.groups.reduced.dim[d].step == dim.step) fold.add(d, dim.size);
       }
     }
-    const int64_t most = kWorkspaceBytes / in.bytes_of_candidate();
-    if (fold.count == 0 || in.groups.outputs * fold.columns() > most) return;
+    if (!has_room(in, fold)) return;
     const Folded folded(in.groups, fold);
     const bool mapped = folded.groups.reduced.count > 1;
     if (run * in.bytes >= (mapped ? kMappedRow : kRow)) visit(fold, folded, mapped ? kMapping : 1);
@@ -100,10 +99,15 @@ class Folds {
   static constexpr double kRound = 0.3;   // microseconds, of the threads that combine an output
   static constexpr int64_t kWide = 4096;  // bytes of a row of columns
 
+  // Whether something is folded, and the workspace has room for its candidates.
+  static bool has_room(const PlanInput& in, const Fold& fold) {
+    const int64_t most = kWorkspaceBytes / in.bytes_of_candidate();
+    return fold.count > 0 && in.groups.outputs * fold.columns() <= most;
+  }
+
   template <class Visit>
   static bool take(const PlanInput& in, const Fold& fold, Visit visit) {
-    const int64_t most = kWorkspaceBytes / in.bytes_of_candidate();
-    if (fold.count == 0 || in.groups.outputs * fold.columns() > most) return false;
+    if (!has_room(in, fold)) return false;
     const Folded folded(in.groups, fold);
     return is_of_columns(folded.groups) && visit(fold, folded);
   }
