@@ -178,11 +178,16 @@ class FittingWalks {
   Priced walks_[kMostPlans];
 };
 
-inline FoldedPlan make_plan(const Groups& groups, int64_t bytes, int64_t address, Limits limits,
-                            const Tuning& tuning = {}, Task task = Task::kExtreme,
-                            int64_t stores = 1) {
-  const PlanInput in(groups, bytes, address, limits, tuning, task, stores);
-  if (tuning.walk == 0 && SmallPlan::is_tiny(in) && SmallPlan::fits(in) && SmallPlan::usual(in)) {
+// What is taken, and its price even where it does not take that to know.
+inline Priced make_priced_plan(const PlanInput& in) {
+  FittingWalks walks(in);
+  walks.set_prices();
+  return walks[walks.chosen()];
+}
+
+inline FoldedPlan make_plan(const PlanInput& in) {
+  if (in.tuning.walk == 0 && SmallPlan::is_tiny(in) && SmallPlan::fits(in) &&
+      SmallPlan::usual(in)) {
     FoldedPlan plan;  // launched as fast as it is planned, so no time for others
     SmallPlan::make(in, plan);
     return plan;

@@ -495,16 +495,14 @@ class PlanCheck {
                 e.inner_rows <= reduced.count,
             "there are dims that the kernel takes");
     // Each output is in one tile.
-    int64_t inner_columns = 1, groups = 1, run = bytes_, aligned = address_, outer_rows = 1;
+    const int64_t groups = walk_extent(other_dims(groups_, e.column_dims));
+    int64_t inner_columns = 1, run = bytes_, aligned = address_, outer_rows = 1;
     bool side_by_side = true;
     int64_t next = 1;
     for (int d = 0; d < kept.count; ++d) {
       const Dim& dim = kept.dim[d];
       if (d + 1 < e.column_dims) inner_columns *= dim.size;
-      if (d >= e.column_dims) {
-        groups *= dim.size;
-        aligned |= dim.stride * bytes_;
-      }
+      if (d >= e.column_dims) aligned |= dim.stride * bytes_;
     }
     require(e.inner_columns == inner_columns && e.columns % inner_columns == 0,
             "of the column dims but the last a tile has all");

@@ -86,7 +86,7 @@ constexpr int kHandInBytes =
 constexpr int64_t kBatch = kWholeThreads * kWholeLoads;  // loads of a block at once, at most
 // Columns of a thread, and elements of each at most.
 constexpr int64_t whole_columns_of_thread(int64_t bytes) { return bytes == 8 ? 2 : 4; }
-constexpr int64_t whole_column_rows(int64_t bytes) { return bytes == 4 ? 8 : 4; }
+constexpr int64_t whole_column_rows(int64_t bytes) { return bytes < 4 ? 16 : 8; }
 
 // boxes.cu
 constexpr int kBoxDims = 6;             // kept ones, at most

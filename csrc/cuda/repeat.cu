@@ -14,9 +14,14 @@ template <bool kShort>
 struct Sources {
   using Position = std::conditional_t<kShort, uint32_t, int64_t>;
   struct Repeat {
-    int64_t step, span;  // results from one copy to the next, and those of all copies
-    int64_t apart;       // sources of one span and of the next
+    Position step, span;  // results from one copy to the next, and those of all copies
+    Position apart;       // sources of one span and of the next
     Divisor by_step, by_span;
+  };
+  // The source of a result, and the place of the result in a copy and in a span of the first
+  // repeat.
+  struct Place {
+    Position source, in_step, in_span;
   };
   int count;
   Repeat repeats[kMaxDims];
@@ -25,25 +30,49 @@ struct Sources {
     for (int d = 0; d < count; ++d) {
       const Dim& dim = dims.dim[d];
       const int64_t span = dim.step * dim.size;
-      repeats[d] = {dim.step, span, packed ? dim.step : span};
+      repeats[d].step = static_cast<Position>(dim.step);
+      repeats[d].span = static_cast<Position>(span);
+      repeats[d].apart = packed ? repeats[d].step : repeats[d].span;
       if constexpr (kShort) {
         repeats[d].by_step = Divisor(dim.step);
         repeats[d].by_span = Divisor(span);
       }
     }
   }
-  __device__ Position operator()(Position i) const {
+  __device__ Place of(Position i) const {
+    Place place{};
     REDUCEOPS_ROLLED
     for (int d = count - 1; d >= 0; --d) {
       const Repeat& repeat = repeats[d];
-      if constexpr (kShort) {
-        const uint32_t in_step = i - repeat.by_step.quotient(i) * uint32_t(repeat.step);
-        i = repeat.by_span.quotient(i) * uint32_t(repeat.apart) + in_step;
-      } else {
-        i = split(i, repeat.span).quotient * repeat.apart + split(i, repeat.step).remainder;
-      }
+      const Position over = quotient(i, repeat.span, repeat.by_span);
+      place.in_span = i - over * repeat.span;
+      place.in_step =
+          place.in_span - quotient(place.in_span, repeat.step, repeat.by_step) * repeat.step;
+      i = over * repeat.apart + place.in_step;
     }
-    return i;
+    place.source = i;
+    return place;
+  }
+  // Of result `i`, from that of the one before: copies of other repeats end where spans of the
+  // first one do.
+  __device__ void go_on(Place& place, Position i) const {
+    const Repeat& first = repeats[0];
+    ++place.source;
+    if (++place.in_step == first.step) {
+      place.in_step = 0;
+      place.source -= first.step;
+    }
+    if (++place.in_span == first.span) place = of_next_span(i);
+  }
+
+ private:
+  __device__ __noinline__ Place of_next_span(Position i) const { return of(i); }
+  static __device__ Position quotient(Position i, Position by, const Divisor& divisor) {
+    if constexpr (kShort) {
+      return divisor.quotient(i);
+    } else {
+      return split(i, by).quotient;
+    }
   }
 };
 
@@ -54,24 +83,48 @@ struct Results {
   Second* second = nullptr;
 };
 
+// Of results side by side, of which `inside(r)` says whether they are wanted, all of them: `whole`.
+template <int kCount, class T, class Inside>
+__device__ void store(T* to, const T (&results)[kCount], bool whole, Inside inside) {
+  struct alignas(sizeof(results)) Pack {
+    T at[kCount];
+  };
+  if (whole && reinterpret_cast<uintptr_t>(to) % sizeof(Pack) == 0) {
+    *reinterpret_cast<Pack*>(to) = *reinterpret_cast<const Pack*>(&results);
+    return;
+  }
+#pragma unroll
+  for (int r = 0; r < kCount; ++r) {
+    if (inside(r)) to[r] = results[r];
+  }
+}
+
+// A thread has as many neighbouring results as fill 16 bytes.
+template <class First>
+constexpr int kPack = kLoadBytes / sizeof(First);
+
 template <class First, class Second, class Sources>
 __global__ void __launch_bounds__(kThreads)
     repeat(const Results<First, Second> from, const Results<First, Second> to, int64_t begin,
            int64_t end, const __grid_constant__ Sources sources) {
-  struct Copy {
-    First first;
-    Second second;
-  };
-  each(
-      end - begin,
-      [&](int64_t i) -> Copy {
-        const auto at = sources(static_cast<typename Sources::Position>(begin + i));
-        return {from.first[at], to.second ? from.second[at] : Second()};
-      },
-      [&](int64_t i, const Copy& copy) {
-        to.first[begin + i] = copy.first;
-        if (to.second) to.second[begin + i] = copy.second;
-      });
+  constexpr int kCount = kPack<First>;
+  const int64_t pack = begin / kCount + blockIdx.x * int64_t(kThreads) + threadIdx.x;
+  const int64_t i = pack * kCount;
+  if (i >= end) return;
+  const auto inside = [&](int r) { return i + r >= begin && i + r < end; };
+  const bool whole = i >= begin && i + kCount <= end;
+  First first[kCount];
+  Second second[kCount];
+  auto place = sources.of(static_cast<typename Sources::Position>(i));
+#pragma unroll
+  for (int r = 0; r < kCount; ++r) {
+    if (r > 0) sources.go_on(place, static_cast<typename Sources::Position>(i + r));
+    if (!whole && !inside(r)) continue;
+    first[r] = from.first[place.source];
+    if (to.second) second[r] = from.second[place.source];
+  }
+  store(to.first + i, first, whole, inside);
+  if (to.second) store(to.second + i, second, whole, inside);
 }
 
 // Calls f with an integer of so many bytes.
@@ -94,7 +147,12 @@ void repeat_as(const Groups& groups, bool packed, Results<First, Second> from,
                Results<First, Second> to, int64_t begin, int64_t end, void* stream) {
   const auto launch = [&](const auto& sources) {
     using Of = std::decay_t<decltype(sources)>;
-    launch_over(end - begin, stream, repeat<First, Second, Of>, from, to, begin, end, sources);
+    cudaLaunchConfig_t config{};
+    const int64_t packs = ceil_div(end, kPack<First>) - begin / kPack<First>;
+    config.gridDim = static_cast<unsigned>(ceil_div(packs, kThreads));
+    config.blockDim = kThreads;
+    config.stream = static_cast<cudaStream_t>(stream);
+    check(cudaLaunchKernelEx(&config, repeat<First, Second, Of>, from, to, begin, end, sources));
   };
   groups.outputs* groups.copies >> 32 == 0 ? launch(Sources<true>(groups.repeats, packed))
                                            : launch(Sources<false>(groups.repeats, packed));

@@ -1,5 +1,5 @@
 // Kept dims of stride 0, along which results repeat: they are computed once, and copied to their
-// other positions; or, where that takes no longer, they are computed for each (steps.h). Few are
+// other positions; or, where that costs less, they are computed for each (steps.h). Few are
 // computed where the first of their copies goes. Many are packed, one behind the other, for a
 // sector of memory is written as a whole, and copied in several steps.
 #pragma once

@@ -17,24 +17,34 @@ struct Steps {
   bool hides;    // whether the walk goes without the mask, for it hides whole groups or nothing
 };
 
-// Whether threads that gather groups of a few elements store the copies of a result, which spares a
-// kernel: of those side by side a tile computes one; others are computed once more, which pays for
-// few elements, or of small inputs.
-inline bool gathers_repeats(const Groups& outputs, int64_t bytes, int64_t address, Limits limits,
-                            const Tuning& tuning, int64_t stores) {
-  constexpr int64_t kFewElements = 4, kSmallBytes = 64 << 20;
-  const bool may = tuning.walk == 0 || tuning.walk == static_cast<int>(Walk::kGather) + 1;
-  const PlanInput in(outputs, bytes, address, limits, tuning, Task::kExtreme, stores);
-  const Dim innermost = by_step(outputs.kept).dim[0];
-  const int64_t computed = in.total / (innermost.stride == 0 ? innermost.size : 1);
-  const int64_t most = computed <= kSmallBytes ? kGatherRows : kFewElements;
-  return may && in.walk <= most && GatherPlan::fits(in);
+// Whether threads that gather groups of a few elements could store the copies of a result, which
+// spares a kernel: of those side by side a tile computes one; others are computed once more.
+inline bool may_gather_repeats(const PlanInput& outputs) {
+  const int64_t walk = outputs.tuning.walk;
+  return (walk == 0 || walk == static_cast<int64_t>(Walk::kGather) + 1) &&
+         outputs.walk <= kGatherRows && GatherPlan::fits(outputs);
+}
+
+// Microseconds to copy results to their other positions, fitted to 220 random layouts on an H200.
+inline double price_of_copying(const Groups& repeated, int64_t bytes, int64_t stores) {
+  constexpr double kLaunch = 3.5, kShare = 1.2;
+  constexpr double kPack = 30, kResult = 12;  // instructions of a lane
+  const auto copies = static_cast<double>(repeated.copies);
+  const double results = static_cast<double>(repeated.outputs) * copies * 1e-6;
+  const double of_result = price::kIndexBytes + static_cast<double>((stores - 1) * bytes);
+  const double moved = results * (1 + 1 / copies) * of_result / price::kMemory;
+  const double of_pack = kLoadBytes / price::kIndexBytes;
+  const double computed = results * (kPack / of_pack + kResult) / price::kInstructions;
+  return kLaunch + kShare * std::max(moved, computed);
 }
 
 inline Steps steps_of(const Groups& asked, int64_t bytes, int64_t address, Limits limits,
                       const Tuning& tuning, Task task, int64_t stores,
                       int64_t few_repeats = kFewRepeats) {
   Steps steps;
+  const auto input_of = [&](const Groups& groups) {
+    return PlanInput(groups, bytes, address, limits, tuning, steps.task, stores);
+  };
   const auto plan = [&](const Groups& all, Task task) {
     steps.task = task;
     steps.repeats = has_repeats(all, task);
@@ -43,14 +53,22 @@ inline Steps steps_of(const Groups& asked, int64_t bytes, int64_t address, Limit
     if (steps.packed) steps.groups = without_repeats(all);
     arrange(steps.groups, bytes);
     order_by_mask(steps.groups);
-    if (steps.repeats && task == Task::kExtreme) {
-      const Groups outputs = repeats_as_outputs(all);
-      if (gathers_repeats(outputs, bytes, address, limits, tuning, stores)) {
-        steps.groups = outputs;
-        steps.repeats = steps.packed = false;
-      }
+    const PlanInput once = input_of(steps.groups);
+    if (!steps.repeats || task != Task::kExtreme) {
+      steps.plan = make_plan(once);
+      return;
     }
-    steps.plan = make_plan(steps.groups, bytes, address, limits, tuning, task, stores);
+    const Priced copied = make_priced_plan(once);
+    steps.plan = copied.plan;
+    const Groups outputs = repeats_as_outputs(all);
+    const PlanInput repeated = input_of(outputs);
+    if (!may_gather_repeats(repeated)) return;
+    const Priced gathered = make_priced_plan(repeated);
+    if (tuning.walk == 0 && gathered.price > copied.price + price_of_copying(all, bytes, stores))
+      return;
+    steps.groups = outputs;
+    steps.plan = gathered.plan;
+    steps.repeats = steps.packed = false;
   };
   plan(asked, task);
   // On small inputs one kernel is faster than two.

@@ -71,9 +71,9 @@ inline int64_t shared_bytes(const Tiles& plan) { return plan.table_bytes + plan.
 
 // All kept dims but the columns', in the order of the results.
 inline Dims other_dims(const Groups& groups, int column_dims) {
+  const Dims kept = by_stride(groups.kept);
   Dims outer;
-  for (int d = column_dims; d < groups.kept.count; ++d)
-    insert(outer, groups.kept.dim[d], &Dim::step);
+  for (int d = column_dims; d < kept.count; ++d) insert(outer, kept.dim[d], &Dim::step);
   merge(outer);
   return outer;
 }

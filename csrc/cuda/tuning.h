@@ -49,7 +49,7 @@ struct Tuning {
   int64_t whole_blocks = 2;                // per multiprocessor that few rows are cut into
   int64_t held_batches = 16;               // most rounds of loads of a multiprocessor that has one
                                            // block of rows under a mask, or of softmax_max
-  int64_t whole_column = 8;                // elements of the longest column that is held so
+  int64_t whole_column = 16;               // elements of the longest column that is held so
   int64_t blocks_per_multiprocessor = 3;   // that fill it
   int64_t lane_loads = 4;                  // loads of a lane that shares a short row of a small
                                            // input, or under a mask, or of softmax_max

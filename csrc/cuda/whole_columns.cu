@@ -253,9 +253,11 @@ void launch_whole_columns(const Reduction& r, const Problem& problem, void* stre
     if (rows == 2) return launch_for(std::integral_constant<uint32_t, 2>());
     if (rows == 3) return launch_for(std::integral_constant<uint32_t, 3>());
     if (rows == 4) return launch_for(std::integral_constant<uint32_t, 4>());
-    if constexpr (whole_column_rows(sizeof(typename Element::Key)) > 4) {
-      if (rows <= 6) return launch_for(std::integral_constant<uint32_t, 6>());
-      return launch_for(std::integral_constant<uint32_t, 8>());
+    if (rows <= 6) return launch_for(std::integral_constant<uint32_t, 6>());
+    if (rows <= 8) return launch_for(std::integral_constant<uint32_t, 8>());
+    if constexpr (whole_column_rows(sizeof(typename Element::Key)) > 8) {
+      if (rows <= 12) return launch_for(std::integral_constant<uint32_t, 12>());
+      return launch_for(std::integral_constant<uint32_t, 16>());
     }
   });
 }

@@ -98,9 +98,12 @@ struct GatherPlan {
         std::min(static_cast<double>(plan.blocks) / static_cast<double>(in.multiprocessors), 8.) *
         kThreads * gather.units * width;
     const double sectors = sectors_read(in, gather, resident);
+    // Millions of outputs, but of copies across a tile only one.
+    const double computed =
+        traffic.outputs / (gather.copied ? static_cast<double>(gather.cross_side) : 1);
     // Threads of tiles that are not whole have nothing to do.
-    const double used = traffic.outputs * 1e6 /
-                        static_cast<double>(plan.blocks * plan.threads * gather.units) / width;
+    const double used =
+        computed * 1e6 / static_cast<double>(plan.blocks * plan.threads * gather.units) / width;
     const bool known_size = in.walk <= (gather.tiled() ? kTileRows : kKnownRows);
     const Apart apart = stored_apart(in, gather, traffic);
     const double at_once =
@@ -113,16 +116,17 @@ struct GatherPlan {
     const double of_rows = (of_row + (gather.realigned ? kRealigned : 0)) * rows;
     // Of groups of which a kernel knows the size, fewer.
     const double known = !known_size ? 1 : gather.tiled() ? kKnownSizeTiled : kKnownSize;
-    const double of_unit =
-        gather.tiled() ? (40 + kTiledRow * of_rows + (20 + 10 * stores(in)) * width) * known / used
-                       : (30 + 12 * dims + of_rows + 15 * width) * known;
+    const double of_unit = gather.tiled() ? (40 + kTiledRow * of_rows) * known / used
+                                          : (30 + 12 * dims + of_rows + 15 * width) * known;
+    const double of_result = gather.copied    ? kCopied * stores(in)
+                             : gather.tiled() ? (20 + 10 * stores(in)) * known / used
+                                              : 0;
     const bool read_once = gather.tiled() || stays_in_cache(in);
-    const double read =
-        read_once ? traffic.read : std::max(traffic.read, sectors * traffic.outputs);
+    const double read = read_once ? traffic.read : std::max(traffic.read, sectors * computed);
     return {.read = read + apart.memory,
-            .sectors = sectors * traffic.outputs,
+            .sectors = sectors * computed,
             .stores = apart.l2,
-            .instructions = of_unit * traffic.outputs / width,
+            .instructions = of_unit * computed / width + of_result * traffic.outputs,
             .in_flight = in_flight(in, plan, 8, in_flight_of_thread),
             .in_order = true,
             .extra = -1,
@@ -233,6 +237,7 @@ struct GatherPlan {
   static constexpr double kLongRow = 1.25;
   static constexpr int64_t kShortRow = 16;
   // Of the instructions: where a kernel knows the size of groups; of an element of a tile.
+  static constexpr double kCopied = 8;  // of a copy of a result
   static constexpr double kKnownSize = 0.6, kKnownSizeTiled = 0.75, kTiledRow = 1.3;
   static constexpr int64_t kEvenSide = 4;  // so that runs of results are aligned where they can be
   static constexpr double kRealigned = 7;  // of a row of a pack that begins anywhere

@@ -131,10 +131,14 @@ struct Traffic {
     const Dims &kept = in.groups.axes, &reduced = in.groups.reduced;
     const auto bytes = static_cast<double>(in.bytes);
     double run = bytes, elements = 1;
+    for (int k = 0; k < kept.count; ++k) {  // copies, wherever they are among the dims
+      if (kept.dim[k].stride == 0) elements *= static_cast<double>(kept.dim[k].size);
+    }
     for (int k = 0, r = 0; k < kept.count || r < reduced.count;) {
       const bool is_kept =
           r == reduced.count || (k < kept.count && kept.dim[k].stride < reduced.dim[r].stride);
       const Dim& dim = is_kept ? kept.dim[k++] : reduced.dim[r++];
+      if (dim.stride == 0) continue;
       const double pitch = static_cast<double>(dim.stride) * bytes;
       if (pitch > run + kSectorBytes)
         return std::min(pitch, run + price::kBurst - bytes) / elements;

@@ -45,19 +45,21 @@ struct RowsPlan {
       plan.rows.lanes = static_cast<int>(std::min<int64_t>(plan.rows.lanes, lanes));
     }
     const int64_t units = ceil_div(outputs, kThreads / plan.rows.lanes);
-    int64_t wanted = 1;
+    int64_t wanted = 1, at_once = full;  // blocks
+    // Of loads of an element as many in flight as find room.
+    if (!plan.rows.vector && in.task == Task::kExtreme)
+      at_once = std::max(full, in.multiprocessors * kRowLoads / (kThreads * kLaneLoads));
     if (units < full && (whole_block || across)) {
-      int64_t parts = ceil_div(full, units);
-      // Of loads of an element as many in flight as find room.
-      if (!plan.rows.vector && in.task == Task::kExtreme)
-        parts = std::max(parts, in.multiprocessors * kRowLoads / (kThreads * kLaneLoads) / units);
+      const int64_t parts = std::max(ceil_div(full, units), at_once / units);
       wanted = std::min(parts, loads / (plan.rows.lanes * in.tuning.part_loads));
-      // A cluster combines its parts without a second kernel.
-      if (in.bulk && whole_block && plan.rows.vector && units * kCluster * 2 > in.multiprocessors)
+      // A cluster combines its parts without a second kernel; but too few blocks take up to 2.6
+      // times as long.
+      if (in.bulk && whole_block && plan.rows.vector && units * kCluster > in.multiprocessors)
         wanted = std::min(wanted, kCluster);
     }
     cut(plan, in, wanted, packed ? in.along().size : plan.rows.vector ? 2048 / in.bytes : 1);
-    if (in.bulk && whole_block && plan.parts <= kCluster)
+    // Where more blocks than find room would wait for all others of a cluster, it has none.
+    if (in.bulk && whole_block && plan.parts <= kCluster && units * plan.parts <= at_once)
       plan.cluster = static_cast<int>(plan.parts);
     // Runs that are shorter than what the lanes load at once would leave them waiting.
     plan.rows.flat = packed || (!plan.rows.vector && in.has_flat_positions() &&
