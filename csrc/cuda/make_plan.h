@@ -178,23 +178,17 @@ class FittingWalks {
   Priced walks_[kMostPlans];
 };
 
-// What is taken, and its price even where it does not take that to know.
-inline Priced make_priced_plan(const PlanInput& in) {
-  FittingWalks walks(in);
-  walks.set_prices();
-  return walks[walks.chosen()];
-}
-
-inline FoldedPlan make_plan(const PlanInput& in) {
-  if (in.tuning.walk == 0 && SmallPlan::is_tiny(in) && SmallPlan::fits(in) &&
+// What is taken. Its price is there if it is asked for, or if it takes that to know.
+inline Priced make_plan(const PlanInput& in, bool priced = false) {
+  if (!priced && in.tuning.walk == 0 && SmallPlan::is_tiny(in) && SmallPlan::fits(in) &&
       SmallPlan::usual(in)) {
-    FoldedPlan plan;  // launched as fast as it is planned, so no time for others
-    SmallPlan::make(in, plan);
-    return plan;
+    Priced small{};  // launched as fast as it is planned, so no time for others
+    SmallPlan::make(in, small.plan);
+    return small;
   }
   FittingWalks walks(in);
-  if (!walks.is_clear()) walks.set_prices();
-  return walks[walks.chosen()].plan;
+  if (priced || !walks.is_clear()) walks.set_prices();
+  return walks[walks.chosen()];
 }
 
 }  // namespace reduceops::cuda

@@ -53,17 +53,14 @@ inline Steps steps_of(const Groups& asked, int64_t bytes, int64_t address, Limit
     if (steps.packed) steps.groups = without_repeats(all);
     arrange(steps.groups, bytes);
     order_by_mask(steps.groups);
-    const PlanInput once = input_of(steps.groups);
-    if (!steps.repeats || task != Task::kExtreme) {
-      steps.plan = make_plan(once);
-      return;
-    }
-    const Priced copied = make_priced_plan(once);
+    const bool copies = steps.repeats && task == Task::kExtreme;
+    const Priced copied = make_plan(input_of(steps.groups), copies);
     steps.plan = copied.plan;
+    if (!copies) return;
     const Groups outputs = repeats_as_outputs(all);
     const PlanInput repeated = input_of(outputs);
     if (!may_gather_repeats(repeated)) return;
-    const Priced gathered = make_priced_plan(repeated);
+    const Priced gathered = make_plan(repeated, true);
     if (tuning.walk == 0 && gathered.price > copied.price + price_of_copying(all, bytes, stores))
       return;
     steps.groups = outputs;

@@ -131,6 +131,10 @@ constexpr int whole_blocks(size_t bytes, bool aligned) {
   return room_for(bytes == 4 && aligned ? 4 : 3, kWholeThreads);
 }
 
+// Elements whose value alone is worth a branch: what is scaled, but for the longest.
+template <class Element>
+constexpr bool kMayBeAlone = kIsHalf<Element> || std::is_same_v<Element, Product<Float32>>;
+
 // kAligned: rows are whole vectors, at their addresses. kBatches: a block to a part of a row, which
 // may have more loads. (What is asked for last of the parameters must not lie far from the others,
 // for constants come from memory in lines; the dims at the end are rarely asked for.)
@@ -240,6 +244,18 @@ __global__ void __launch_bounds__(kWholeThreads, whole_blocks(sizeof(typename El
   if (!kBatches) best = least_of(element, held);
   const uint32_t lanes = std::min(threads, 32u);
   const Best least = least_of_lanes(kAligned ? best : lesser(best, at_edges), lanes);
+  if constexpr (!kBatches && kMayBeAlone<Element>) {
+    // A value alone needs no place, but for zeros and NaNs, of which the bits are looked up.
+    if (!p.out.indices && !p.out.pairs.words && threads <= 32) {
+      Key value;
+      const bool known = element.value_of_key(key_of_comparable(element, least), value);
+      if (__all_sync(~0u, known)) {
+        if (thread == 0 && row < p.rows)
+          static_cast<Key*>(p.out.values)[p.result_of_row(row)] = value;
+        return;
+      }
+    }
+  }
   uint32_t index = !kAligned && same(at_edges, least) ? edge_index : kNowhere;
   if (same(best, least) && (!kBatches || vectors > 0)) {
     if constexpr (Rows::kMapped) {

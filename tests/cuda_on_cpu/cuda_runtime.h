@@ -321,6 +321,7 @@ T __reduce_min_sync(uint32_t, T x) {
     return smallest;
   });
 }
+inline bool __all_sync(uint32_t mask, bool x) { return __reduce_min_sync(mask, uint32_t(x)) != 0; }
 
 template <class T>
 T __reduce_add_sync(uint32_t, T x) {
