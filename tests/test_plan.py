@@ -113,7 +113,7 @@ def test_cuda_plans_keep_what_they_promise():
             *(empty(20, 40, 203), 1), {"share_loads": 1, "small_elements": 0}, id="many shares"
         ),
         pytest.param(
-            empty(5702, 22, 8, dtype=torch.float64).T[..., None].expand(8, 22, 5702, 3),
+            empty(5702, 22, 8, 1, dtype=torch.float64).permute(2, 1, 0, 3).expand(-1, -1, -1, 3),
             *(0, {"walk": 9}),
             id="tiles where results repeat",
         ),
