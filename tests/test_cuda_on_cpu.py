@@ -10,7 +10,7 @@ from conftest import needs_compiler
 from customops.plans import Walk
 
 ROOT = Path(__file__).parent.parent
-CASES, SEED = os.environ.get("REDUCEOPS_TEST_EXAMPLES", "400"), "1"
+CASES, SEED = os.environ.get("REDUCEOPS_TEST_EXAMPLES", "260"), "1"
 MASKED = ("", "_columns", "_columns_apart", "_columns_realigned", "_columns_words", "_whole_rows")
 FLAGS = ["-std=c++20", "-O0", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover"]
 # The kernels rely on wrapping around, as a GPU does.

@@ -238,8 +238,10 @@ def test_ten_million_elements(dtype, threads, device, number_of_threads):
     n = 10_000_000
     for x in (smooth((1, n), dtype, 6, 2.0), torch.rand((1, n), dtype=dtype)):
         check(x.to(device), 1)
-        check(x.to(device).view(n, 1).expand(n, 1), 0)
         check(x.to(device).view(n // 4, 4), 0)
+        if dtype == torch.float64:  # of which the reference takes seconds
+            continue
+        check(x.to(device).view(n, 1), 0)
         check(x.to(device).view(n // 40, 40), 0)
         check(x.to(device).view(n // 4000, 4000), 0)
 

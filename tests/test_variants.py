@@ -14,16 +14,13 @@ OTHERS = [isa for isa in libraries.cpu.ask("reduceops_cpu_isas").split(",") if i
 
 # Files and parts of them, so that workers of pytest-xdist share them.
 PARTS = {
-    "layouts and parts": (
+    "eager": (
         "test_eager.py",
         "layouts and (float32 or uint8 or bfloat16) or "
-        "split and (float32 or int8 or int64) and not columns",
+        "split and (float32 or int8 or int64) and not columns or "
+        "extents and (float32 or int8 or float16 or uint16 or float64 or int64) or "
+        "(winner or first_nan or zeros) and not float8 and not uint",
     ),
-    "extents": (
-        "test_eager.py",
-        "extents and (float32 or int8 or float16 or uint16 or float64 or int64)",
-    ),
-    "winners": ("test_eager.py", "(winner or first_nan or zeros) and not float8 and not uint"),
     # What is multiplied at the end is so outside the kernels; masks are below; the two float8 are
     # one kernel.
     "walks": ("test_cpu_walks.py", "not multiplied_at_the_end and not under_a_mask and not e4m3"),

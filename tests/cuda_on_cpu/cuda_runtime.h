@@ -17,10 +17,6 @@
 #include <thread>
 #include <vector>
 
-// What switches between threads runs most of the time, and there is little of it.
-#pragma GCC push_options
-#pragma GCC optimize("O1")
-
 #include "context.h"
 
 #define __device__
@@ -321,9 +317,7 @@ template <class T>
 T __reduce_min_sync(uint32_t, T x) {
   return Block::exchange(x, [&](auto of) {
     T smallest = x;
-    for (uint32_t lane = 0; lane < 32; ++lane) {
-      if (const T there = of(lane); there < smallest) smallest = there;
-    }
+    for (uint32_t lane = 0; lane < 32; ++lane) smallest = std::min(smallest, of(lane));
     return smallest;
   });
 }
@@ -447,5 +441,3 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, Kernel kernel,
   }
   return cudaSuccess;
 }
-
-#pragma GCC pop_options
