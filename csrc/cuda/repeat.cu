@@ -83,7 +83,7 @@ struct Results {
   Second* second = nullptr;
 };
 
-// Of results side by side, of which `inside(r)` says whether they are wanted, all of them: `whole`.
+// Stores results side by side, those of which `inside(r)` is true; `whole`: of all of them.
 template <int kCount, class T, class Inside>
 __device__ void store(T* to, const T (&results)[kCount], bool whole, Inside inside) {
   struct alignas(sizeof(results)) Pack {

@@ -237,7 +237,7 @@ struct GatherPlan {
   static constexpr double kLongRow = 1.25;
   static constexpr int64_t kShortRow = 16;
   // Of the instructions: where a kernel knows the size of groups; of an element of a tile.
-  static constexpr double kCopied = 8;  // of a copy of a result
+  static constexpr double kCopied = 8;  // of a copy that a tile stores, of an index or a value
   static constexpr double kKnownSize = 0.6, kKnownSizeTiled = 0.75, kTiledRow = 1.3;
   static constexpr int64_t kEvenSide = 4;  // so that runs of results are aligned where they can be
   static constexpr double kRealigned = 7;  // of a row of a pack that begins anywhere

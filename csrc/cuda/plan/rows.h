@@ -58,7 +58,7 @@ struct RowsPlan {
         wanted = std::min(wanted, kCluster);
     }
     cut(plan, in, wanted, packed ? in.along().size : plan.rows.vector ? 2048 / in.bytes : 1);
-    // Where more blocks than find room would wait for all others of a cluster, it has none.
+    // The blocks of a cluster begin together, which takes longer where not all find room at once.
     if (in.bulk && whole_block && plan.parts <= kCluster && units * plan.parts <= at_once)
       plan.cluster = static_cast<int>(plan.parts);
     // Runs that are shorter than what the lanes load at once would leave them waiting.
