@@ -45,7 +45,7 @@ class _Finder(importlib.abc.MetaPathFinder):
             execute(module)
             # A loader may have other modules too.
             if module.__name__ == self.name and self in sys.meta_path:
-                sys.meta_path.remove(self)
                 self.then()
+                sys.meta_path.remove(self)  # not before: if `then` fails, the next import runs it
 
         spec.loader.exec_module = execute_and_then  # type: ignore[method-assign]

@@ -203,11 +203,12 @@ def _pad(
         )
     for of, tensor in (("input", input), ("weight", weight)):
         arguments.check_input(name, tensor, of)
-    if weight.dim() != 4:
+    recorded = isinstance(weight, torch.fx.Proxy)  # whose sizes are not known yet
+    if not recorded and weight.dim() != 4:
         raise RuntimeError(f"reduceops::{name}: weight must be 4-d, got shape {list(weight.shape)}")
     factors = register.pair(name, "dilation", dilation, 1)
-    total = [d * (size - 1) for d, size in zip(factors, weight.shape[2:], strict=True)]
+    total = [d * (weight.shape[n] - 1) for d, n in zip(factors, (2, 3), strict=True)]
     height, width = (size % 2 for size in total)
-    if height or width:
+    if recorded or height or width:
         input = torch.nn.functional.pad(input, (0, width, 0, height))
     return (input, weight, bias), [size // 2 for size in total]

@@ -66,9 +66,8 @@ class DimsOptions(DimsNames, total=False):
 
 # Calls on tiny tensors are to cost no more than torch's own. So the functions call what calling an
 # overload calls, which saves a Python frame, pass no default, which would have to be parsed, and
-# look at types that are not the usual ones apart, as at keywords and errors. The binding looks an
-# int up for __torch_function__, which takes a quarter of a call: the only dim is as well not named.
-# torch.compile knows the overloads only.
+# look at types that are not the usual ones apart, as at keywords and errors. torch.compile knows
+# the overloads only.
 _traced = torch.compiler.is_dynamo_compiling
 _new_tuple = tuple.__new__
 
@@ -128,8 +127,6 @@ def argmin(
         if (keepdim is FALSE or keepdim is False) and not options:
             op = _argmin if _traced() else _direct_argmin
             if type(dim) is int:
-                if (dim == 0 or dim == -1) and getattr(input, "ndim", 0) == 1:
-                    return op(input)
                 return op(input, dim)
             if dim is None or isinstance(dim, Default):
                 return op(input)
@@ -168,8 +165,6 @@ def argmax(
         if (keepdim is FALSE or keepdim is False) and not options:
             op = _argmax if _traced() else _direct_argmax
             if type(dim) is int:
-                if (dim == 0 or dim == -1) and getattr(input, "ndim", 0) == 1:
-                    return op(input)
                 return op(input, dim)
             if dim is None or isinstance(dim, Default):
                 return op(input)

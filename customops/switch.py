@@ -135,8 +135,8 @@ def _hand_back(device: str) -> None:
         call.argtypes = [ctypes.c_int, ctypes.c_char_p]
         hand_back_to = functools.partial(call, operation)
         ours = f"_former_{device}_{name.partition('.')[0]}"
-        _library.define(ours + schema)
         former = _former(name, key, hand_back_to)
+        _library.define(ours + schema)
         _library.impl(ours, former, key, with_keyset=True)
         hand_back_to(_kept(f"reduceops::{ours}"))
 

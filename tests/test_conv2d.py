@@ -531,6 +531,18 @@ def test_vmap(name, device):
 
 
 @each_name
+def test_symbolic_trace_of_same_padding(name, device):
+    x, w, b = make((2, 4, 7, 6), (6, 4, 3, 2), device, torch.float64)
+
+    def call(x, w, b):
+        return getattr(customops, name)(x, w, b, SCALE, padding="same")
+
+    recorded = torch.fx.symbolic_trace(call)
+    for weight in (w, w[:, :, :2]):
+        torch.testing.assert_close(recorded(x, weight, b), call(x, weight, b))
+
+
+@each_name
 def test_autocast_is_that_of_conv2d(name, device):
     x, w, b = make((2, 4, 7, 6), (6, 4, 3, 2), device)
     with torch.autocast(device, torch.bfloat16):

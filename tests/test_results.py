@@ -6,6 +6,7 @@ import pickle
 import pytest
 import torch
 from opspec import OPS
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
 import customops
@@ -80,3 +81,17 @@ def test_symbolic_trace(spec):
         assert type(found) is type(right)
         for one, other in zip(found, right, strict=True):
             assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("function", [customops.argmin, customops.argmax])
+@pytest.mark.parametrize("dim", [0, -1])
+def test_a_recorded_dim_stays(function, dim):
+    """Of a call that is recorded with one row and made with several."""
+    call, row, rows = lambda x: function(x, dim), torch.randn(3), torch.randn(2, 3)
+    for recorded in (
+        torch.jit.trace(call, row),
+        torch.fx.symbolic_trace(call),
+        make_fx(call)(row),
+    ):
+        assert torch.equal(recorded(row), call(row))
+        assert torch.equal(recorded(rows), call(rows))

@@ -266,7 +266,8 @@ def test_rules_come_with_dtensor():
 
 
 def test_after_import(tmp_path, monkeypatch):
-    """Neither who asks where a module is nor an import that fails is its import."""
+    """Neither who asks where a module is nor an import that fails is its import; what fails runs
+    again."""
     (tmp_path / "imported_later.py").write_text("import imported_before_it")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
@@ -280,6 +281,19 @@ def test_after_import(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "imported_before_it", SimpleNamespace())
     importlib.import_module("imported_later")
     assert sorted(ran) == [1, 2] and sys.meta_path == before
+    del sys.modules["imported_later"]
+
+    tries = iter([ZeroDivisionError("not yet"), None])
+
+    def fail_once():
+        if error := next(tries):
+            raise error
+
+    after_import("imported_later", fail_once)
+    with pytest.raises(ZeroDivisionError):
+        importlib.import_module("imported_later")
+    importlib.import_module("imported_later")
+    assert next(tries, "none") == "none" and sys.meta_path == before
     del sys.modules["imported_later"]
 
 

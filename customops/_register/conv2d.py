@@ -332,6 +332,9 @@ def _register_vmap(op: str) -> None:
         shape, dim = check(op, *one, *rest[:-1]), dim % len(sample)
         if size == 0:
             return x.new_empty((0, *checks.reduced_shape(shape, [dim], keepdim))), 0
+        if of_others == [None, None]:  # one larger batch, of which each sample's is reduced
+            convolved = torch.nn.functional.conv2d(x.flatten(0, 1), weight, bias, *how, groups)
+            return reduce(convolved.unflatten(0, x.shape[:2]), scale, dim + 1, keepdim), 0
         if len(sample) == 3:
             x = x.unsqueeze(1)
         if of_input is None and groups == 1:  # all of one input

@@ -9,6 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from .. import _torch_private
+from .._register.autograd import scatter
 from . import symmetric
 from .links import Link, link_of
 
@@ -177,14 +178,11 @@ class _Select(torch.autograd.Function):
         local, mine = ctx.saved_tensors
         if ctx.scale is not None:
             grad = grad * ctx.scale
-        zeros = grad.new_zeros(ctx.shape)
         if ctx.is_empty:
-            return zeros, *[None] * 6
+            return grad.new_zeros(ctx.shape), *[None] * 6
         grad = torch.where(mine, grad, torch.zeros_like(grad))
         local = torch.where(mine, local, torch.zeros_like(local))
-        if not ctx.keepdim and ctx.shape:
-            grad, local = grad.unsqueeze(ctx.dim), local.unsqueeze(ctx.dim)
-        return zeros.scatter(ctx.dim, local, grad), *[None] * 6
+        return scatter(grad, local, ctx.shape, ctx.dim, ctx.keepdim, False), *[None] * 6
 
 
 def softmax_max_of_shard(
