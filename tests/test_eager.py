@@ -322,7 +322,10 @@ def test_work_that_is_split(spec, dtype, case, device):
     n = x.size(dim)
     loser, winner = (v.to(device) for v in loser_and_winner(spec, dtype))
     whole = bits(x)
-    for position in (n - 1, n // 2, n // 2 - 1, n // 3, 1, 0):
+    positions = (n - 1, n // 2, n // 2 - 1, n // 3, 1, 0)
+    if spec.name == "softmax_max" and dtype == torch.float64:  # whose reference takes a second
+        positions = positions[1::2]
+    for position in positions:
         # Every second group has its winner here; those of the others stay where they were.
         whole.select(dim, position)[::2] = bits(winner)
         check(spec, x, dim, context=(case, position))

@@ -53,7 +53,8 @@ each_strictness = pytest.mark.parametrize("strict", [False, True], ids=["", "str
     "kind, strict", [("DYNAMIC", False), ("DYNAMIC", True), ("AUTO", False), ("named", True)]
 )
 def test_dynamic_sizes_survive_saving(spec, kind, strict, tmp_path, device):
-    for dim in (-1, *([2, 0], None)[: 2 * spec.dims]):
+    dims = (-1, *([2, 0], None)[: 2 * spec.dims])
+    for dim in dims if kind == "DYNAMIC" else dims[-1:]:
         module = Module(spec, dim, True)
         x = data.make((3, 4, 5), torch.float32, "ties").to(device)
         program = export(module, (x,), dynamic_shapes=(SIZES[kind](),), strict=strict)

@@ -232,10 +232,10 @@ def test_threads_and_parts(dtype, shape, threads, device, number_of_threads):
 @pytest.mark.parametrize(
     "dtype, threads", [(torch.float32, 1), (torch.float32, 2), (torch.float64, 2)], ids=str
 )
-def test_ten_million_elements(dtype, threads, device, number_of_threads):
+def test_millions_of_elements(dtype, threads, device, number_of_threads):
     """Rounding does not add up, however many elements there are."""
     torch.set_num_threads(threads)
-    n = 10_000_000
+    n = 10_000_000 if dtype == torch.float32 else 2_000_000
     for x in (smooth((1, n), dtype, 6, 2.0), torch.rand((1, n), dtype=dtype)):
         check(x.to(device), 1)
         check(x.to(device).view(n // 4, 4), 0)
