@@ -137,10 +137,13 @@ def test_repeated_results(sizes, strides, dim, dtype):
         assert torch.equal(ops.argmin(x, dim).cpu(), expected)
 
 
-@pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float32, torch.int8))
+@pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float32, torch.int8, torch.float64))
 @pytest.mark.parametrize(
     "sizes, strides, dim",
     [
+        ((63, 65, 1, 64), (1, 64 * 63, 7, 63), 2),  # about a tile
+        ((10, 1, 98, 300), (1, 5, 10, 980), 1),  # a run of memory over two dims
+        ((3, 77, 1, 5, 70), (0, 1, 9, 77, 400), 2),  # copies, and gaps
         ((1, 8111, 4, 5, 35), (1, 1, 8113, 32452, 162260), 0),  # across several dims
         ((9001, 1, 455), (1, 3, 9001), 1),  # longer runs than a tile has, which end within sectors
         ((13, 90_001, 1), (1, 13, 7), 2),

@@ -113,8 +113,8 @@ __global__ void __launch_bounds__(kThreads)
   if (i >= end) return;
   const auto inside = [&](int r) { return i + r >= begin && i + r < end; };
   const bool whole = i >= begin && i + kCount <= end;
-  First first[kCount];
-  Second second[kCount];
+  alignas(sizeof(First) * kCount) First first[kCount];
+  alignas(sizeof(Second) * kCount) Second second[kCount];
   auto place = sources.of(static_cast<typename Sources::Position>(i));
 #pragma unroll
   for (int r = 0; r < kCount; ++r) {

@@ -26,25 +26,23 @@ inline bool may_gather_repeats(const PlanInput& outputs) {
 }
 
 // Microseconds to copy results to their other positions, fitted to 220 random layouts on an H200.
-inline double price_of_copying(const Groups& repeated, int64_t bytes, int64_t stores) {
+inline double price_of_copying(const Groups& repeated, const PlanInput& in) {
   constexpr double kLaunch = 3.5, kShare = 1.2;
   constexpr double kPack = 30, kResult = 12;  // instructions of a lane
   const auto copies = static_cast<double>(repeated.copies);
   const double results = static_cast<double>(repeated.outputs) * copies * 1e-6;
-  const double of_result = price::kIndexBytes + static_cast<double>((stores - 1) * bytes);
+  const double of_result = price::kIndexBytes + static_cast<double>((in.stores - 1) * in.bytes);
   const double moved = results * (1 + 1 / copies) * of_result / price::kMemory;
   const double of_pack = kLoadBytes / price::kIndexBytes;
   const double computed = results * (kPack / of_pack + kResult) / price::kInstructions;
-  return kLaunch + kShare * std::max(moved, computed);
+  const double share = price::kMultiprocessors / static_cast<double>(in.multiprocessors);
+  return kLaunch + kShare * std::max(moved, computed) * share;
 }
 
 inline Steps steps_of(const Groups& asked, int64_t bytes, int64_t address, Limits limits,
                       const Tuning& tuning, Task task, int64_t stores,
                       int64_t few_repeats = kFewRepeats) {
   Steps steps;
-  const auto input_of = [&](const Groups& groups) {
-    return PlanInput(groups, bytes, address, limits, tuning, steps.task, stores);
-  };
   const auto plan = [&](const Groups& all, Task task) {
     steps.task = task;
     steps.repeats = has_repeats(all, task);
@@ -53,16 +51,21 @@ inline Steps steps_of(const Groups& asked, int64_t bytes, int64_t address, Limit
     if (steps.packed) steps.groups = without_repeats(all);
     arrange(steps.groups, bytes);
     order_by_mask(steps.groups);
-    const bool copies = steps.repeats && task == Task::kExtreme;
-    const Priced copied = make_plan(input_of(steps.groups), copies);
+    const auto input_of = [&](const Groups& groups) {
+      return PlanInput(groups, bytes, address, limits, tuning, task, stores);
+    };
+    Groups outputs;
+    bool may_gather = steps.repeats && task == Task::kExtreme;
+    if (may_gather) {
+      outputs = repeats_as_outputs(all);
+      may_gather = may_gather_repeats(input_of(outputs));
+    }
+    const Priced copied = make_plan(input_of(steps.groups), may_gather);
     steps.plan = copied.plan;
-    if (!copies) return;
-    const Groups outputs = repeats_as_outputs(all);
+    if (!may_gather) return;
     const PlanInput repeated = input_of(outputs);
-    if (!may_gather_repeats(repeated)) return;
     const Priced gathered = make_plan(repeated, true);
-    if (tuning.walk == 0 && gathered.price > copied.price + price_of_copying(all, bytes, stores))
-      return;
+    if (tuning.walk == 0 && gathered.price > copied.price + price_of_copying(all, repeated)) return;
     steps.groups = outputs;
     steps.plan = gathered.plan;
     steps.repeats = steps.packed = false;

@@ -210,8 +210,10 @@ struct GatherPlan {
   static bool stays_in_cache(const PlanInput& in) {
     const Dims& kept = in.groups.kept;
     int64_t between = kept.dim[0].step;
-    for (int d = 1; d < kept.count && kept.dim[d].stride * in.bytes < kSectorBytes; ++d)
-      between = std::max(between, kept.dim[d].step);
+    for (int d = 1; d < kept.count; ++d) {  // copies come last
+      if (kept.dim[d].stride * in.bytes < kSectorBytes)
+        between = std::max(between, kept.dim[d].step);
+    }
     const int64_t of_output = in.walk * in.bytes + static_cast<int64_t>(price::kIndexBytes);
     return static_cast<double>(between * of_output) * 1e-6 <= price::kOpen;
   }

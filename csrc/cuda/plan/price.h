@@ -131,8 +131,10 @@ struct Traffic {
     const Dims &kept = in.groups.axes, &reduced = in.groups.reduced;
     const auto bytes = static_cast<double>(in.bytes);
     double run = bytes, elements = 1;
-    for (int k = 0; k < kept.count; ++k) {  // copies, wherever they are among the dims
-      if (kept.dim[k].stride == 0) elements *= static_cast<double>(kept.dim[k].size);
+    for (const Dims* dims : {&kept, &reduced}) {  // copies, wherever they are among the dims
+      for (int d = 0; d < dims->count; ++d) {
+        if (dims->dim[d].stride == 0) elements *= static_cast<double>(dims->dim[d].size);
+      }
     }
     for (int k = 0, r = 0; k < kept.count || r < reduced.count;) {
       const bool is_kept =

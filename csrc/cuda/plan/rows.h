@@ -59,7 +59,9 @@ struct RowsPlan {
     }
     cut(plan, in, wanted, packed ? in.along().size : plan.rows.vector ? 2048 / in.bytes : 1);
     // The blocks of a cluster begin together, which takes longer where not all find room at once.
-    if (in.bulk && whole_block && plan.parts <= kCluster && units * plan.parts <= at_once)
+    // (So many rows as that, of that extent, would leave more candidates than the workspace holds.)
+    if (in.bulk && whole_block && plan.parts <= kCluster &&
+        (units * plan.parts <= at_once || in.walk > kMaxPartExtent))
       plan.cluster = static_cast<int>(plan.parts);
     // Runs that are shorter than what the lanes load at once would leave them waiting.
     plan.rows.flat = packed || (!plan.rows.vector && in.has_flat_positions() &&
