@@ -134,10 +134,21 @@ REDUCEOPS_EXPORT const char* reduceops_cpu_plan_field(int64_t i) { return name_o
 // mask_strides: of a mask in the shape of the input; null if there is none
 // stores: of each result: of its index, its value or both
 // constants: the value of each, in that order
+// Of what is carried out in slices, those of the first.
+[[gnu::noinline]] static reduceops::cuda::Steps first_steps(
+    const reduceops::Groups& all, int64_t bytes, int64_t address, reduceops::cuda::Limits limits,
+    const reduceops::cuda::Tuning& tuning, reduceops::cuda::Task task, int64_t stores) {
+  using namespace reduceops::cuda;
+  const Steps steps = steps_of(all, bytes, address, limits, tuning, task, stores);
+  if (steps.slices == 1) return steps;
+  return first_steps(Slice(all, steps.slices, 0).groups, bytes, address, limits, tuning, task,
+                     stores);
+}
+
 // out: the fields of the plan, how many walks fit, and of each its fields, its price in nanoseconds
 // and whether it is the usual one.
 // Returns what the plan promises to its kernel and does not keep, which is a bug; null if there is
-// nothing.
+// nothing. Of what is carried out in slices, the plan is that of the first.
 REDUCEOPS_EXPORT const char* reduceops_cuda_plan(int64_t ndim, const int64_t* sizes,
                                                  const int64_t* strides, uint64_t reduced_mask,
                                                  int64_t bytes, int64_t address,
@@ -150,9 +161,9 @@ REDUCEOPS_EXPORT const char* reduceops_cuda_plan(int64_t ndim, const int64_t* si
   for (const auto& tunable : kTunables) set(tuning, tunable, *constants++);
   const Task asked = mask_strides ? Task::kMasked : softmax ? Task::kSoftmax : Task::kExtreme;
   const Limits limits{multiprocessors, bulk != 0};
-  const auto [groups, plan, task, repeats, packed, hides] =
-      steps_of(groups_of(ndim, sizes, strides, reduced_mask, mask_strides), bytes, address, limits,
-               tuning, asked, stores);
+  const Steps steps = first_steps(groups_of(ndim, sizes, strides, reduced_mask, mask_strides),
+                                  bytes, address, limits, tuning, asked, stores);
+  const auto& [groups, plan, task, repeats, packed, hides, slices] = steps;
   out = write(kCudaFields, plan, out);
   const PlanInput in(groups, bytes, address, limits, tuning, task, stores);
   FittingWalks walks(in);

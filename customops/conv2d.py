@@ -203,7 +203,9 @@ def _pad(
         )
     for of, tensor in (("input", input), ("weight", weight)):
         arguments.check_input(name, tensor, of)
-    recorded = isinstance(weight, torch.fx.Proxy)  # whose sizes are not known yet
+    # Where torch.fx records the call, the weight's sizes are not known yet: the input is padded
+    # then, be it by 0, which copies it.
+    recorded = isinstance(weight, torch.fx.Proxy)
     if not recorded and weight.dim() != 4:
         raise RuntimeError(f"reduceops::{name}: weight must be 4-d, got shape {list(weight.shape)}")
     factors = register.pair(name, "dilation", dilation, 1)

@@ -122,6 +122,7 @@ _SCHEMAS = {"argmin": _ONE, "argmax": _ONE, "min.dim": _TWO, "max.dim": _TWO}
 def _hand_back(device: str) -> None:
     """Where another extension has replaced a kernel of torch, ours go on to that one."""
     key, library = device.upper(), ctypes.CDLL(str(getattr(libraries, device).path))
+    found = []  # all of them before anything is defined, which cannot be done again after an error
     for operation, (name, schema) in enumerate(_SCHEMAS.items()):
         lines = _torch_private.dispatch_dump(f"aten::{name}").splitlines()
         if any(line.startswith(f"{key}: ") and f"Register{key}" in line for line in lines):
@@ -135,7 +136,8 @@ def _hand_back(device: str) -> None:
         call.argtypes = [ctypes.c_int, ctypes.c_char_p]
         hand_back_to = functools.partial(call, operation)
         ours = f"_former_{device}_{name.partition('.')[0]}"
-        former = _former(name, key, hand_back_to)
+        found.append((ours, schema, _former(name, key, hand_back_to), hand_back_to))
+    for ours, schema, former, hand_back_to in found:
         _library.define(ours + schema)
         _library.impl(ours, former, key, with_keyset=True)
         hand_back_to(_kept(f"reduceops::{ours}"))

@@ -143,10 +143,11 @@ def test_repeated_results(sizes, strides, dim, dtype):
     [
         ((63, 65, 1, 64), (1, 64 * 63, 7, 63), 2),  # about a tile
         ((10, 1, 98, 300), (1, 5, 10, 980), 1),  # a run of memory over two dims
-        ((3, 77, 1, 5, 70), (0, 1, 9, 77, 400), 2),  # copies, and gaps
+        ((3, 128, 1, 5, 70), (0, 1, 9, 128, 700), 2),  # copies, and gaps
         ((1, 8111, 4, 5, 35), (1, 1, 8113, 32452, 162260), 0),  # across several dims
-        ((9001, 1, 455), (1, 3, 9001), 1),  # longer runs than a tile has, which end within sectors
+        ((9001, 1, 455), (1, 3, 9001), 1),  # runs that end within sectors
         ((13, 90_001, 1), (1, 13, 7), 2),
+        ((9001, 1, 20), (1, 3, 9001), 1),  # longer runs than a tile has, that are gathered
     ],
 )
 def test_values_of_one_element_each_in_another_order(sizes, strides, dim, dtype):
@@ -158,6 +159,20 @@ def test_values_of_one_element_each_in_another_order(sizes, strides, dim, dtype)
         assert indices.shape == values.shape and not indices.any()
     if x.is_floating_point():
         assert torch.equal(ops.scale_min(x, -3.0, dim, False), x.squeeze(dim) * -3.0)
+
+
+@pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float32, torch.int8))
+@pytest.mark.parametrize("sizes", [(120, 70_001, 3), (100, 7, 10_000, 5)])
+def test_more_columns_than_candidates_find_room(sizes, dtype):
+    """They are reduced in slices, whose results lie side by side, or not."""
+    x = torch.randint(-100, 100, sizes, device="cuda").to(dtype)
+    for y in (x, x.transpose(1, -2)):
+        rows = y.cpu().float().movedim(-1, 1).flatten(0, 1).numpy()
+        for op, expected in ((ops.argmin, rows.argmin(0)), (ops.argmax, rows.argmax(0))):
+            expected = torch.from_numpy(expected)
+            assert torch.equal(op(y, [0, -1]).cpu(), expected)
+            short = op(y, [0, -1], index_dtype=torch.int32)
+            assert short.dtype == torch.int32 and torch.equal(short.cpu().long(), expected)
 
 
 @pytest.mark.parametrize(

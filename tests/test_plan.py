@@ -308,6 +308,18 @@ def test_what_is_fast_already_is_not_folded():
     assert cuda_plan(empty(1000, 1800, 74), [0, 2], tuning=forced).folded == 1
 
 
+def test_outputs_are_cut_for_the_candidates_of_their_columns_to_fit_the_workspace():
+    for sizes, strides, dims, dtype in (
+        ((922, 114_259, 2), (228_518, 2, 1), (0, 2), torch.bfloat16),
+        ((227, 1, 512, 255, 4), (522_240, 1, 1020, 4, 1), (1, 2, 4), torch.int8),
+    ):
+        x = torch.empty_strided(sizes, strides, dtype=dtype, device="meta")
+        plan = cuda_plan(x, dims)  # of a slice
+        assert plan.folded > 1 and cuda_plan(x, dims, tuning={"fold": 0}).folded == 1
+        outputs, _ = outputs_and_walk(x, dims)
+        assert outputs * plan.folded * plan.candidate_bytes > WORKSPACE
+
+
 @pytest.mark.parametrize("kind", WALKS, ids=lambda kind: f"{kind[0].name.lower()}, {kind[1]}")
 def test_shapes_of_the_reliability_tests_take_every_walk(kind):
     plan = WALKS[kind].plan()

@@ -1,5 +1,6 @@
 // What a call launches, found from its groups alone: a walk over groups whose results do not
-// repeat, then copies of those that do (repeat.h), then what a mask hides (mask_groups.h).
+// repeat, then copies of those that do (repeat.h), then what a mask hides (mask_groups.h). Or all
+// that for one slice of the outputs after the other.
 #pragma once
 
 #include "cuda/make_plan.h"
@@ -15,6 +16,41 @@ struct Steps {
   bool repeats;  // whether results are copied along kept dims of stride 0,
   bool packed;   // from where they lie one behind the other
   bool hides;    // whether the walk goes without the mask, for it hides whole groups or nothing
+  int64_t slices = 1;  // if there are several, each has steps of its own
+};
+
+// One of so many slices of the outputs, which are cut from the largest kept dim.
+struct Slice {
+  int dim;
+  int64_t size;  // of all but the last, in that dim
+  Groups groups;
+
+  Slice(const Groups& all, int64_t slices, int64_t number) : dim(largest(all)), groups(all) {
+    Dim& cut = groups.kept.dim[dim];
+    size = ceil_div(cut.size, slices);
+    groups.outputs /= cut.size;
+    cut.size = std::min(size, cut.size - number * size);
+    groups.outputs *= cut.size;
+    merge_kept(groups);
+  }
+
+  // As many as leave more than one position to the last one.
+  static int64_t most(const Groups& all) {
+    constexpr int64_t kMost = 32;
+    int64_t slices = 1;
+    while (slices < kMost && (slices + 1) * (slices + 1) <= all.kept.dim[largest(all)].size)
+      ++slices;
+    return slices;
+  }
+
+ private:
+  static int largest(const Groups& all) {
+    int dim = 0;
+    for (int d = 1; d < all.kept.count; ++d) {
+      if (all.kept.dim[d].size > all.kept.dim[dim].size) dim = d;
+    }
+    return dim;
+  }
 };
 
 // Whether threads that gather groups of a few elements could store the copies of a result, which
@@ -25,10 +61,11 @@ inline bool may_gather_repeats(const PlanInput& outputs) {
          outputs.walk <= kGatherRows && GatherPlan::fits(outputs);
 }
 
-// Microseconds to copy results to their other positions, fitted to 220 random layouts on an H200.
+// Microseconds to copy results to their other positions, fitted to 220 random layouts on an H200;
+// GPUs with fewer multiprocessors take longer by their number.
 inline double price_of_copying(const Groups& repeated, const PlanInput& in) {
-  constexpr double kLaunch = 3.5, kShare = 1.2;
-  constexpr double kPack = 30, kResult = 12;  // instructions of a lane
+  constexpr double kLaunch = 3.5, kLonger = 1.2;  // than the prices say
+  constexpr double kPack = 30, kResult = 12;      // instructions of a lane
   const auto copies = static_cast<double>(repeated.copies);
   const double results = static_cast<double>(repeated.outputs) * copies * 1e-6;
   const double of_result = price::kIndexBytes + static_cast<double>((in.stores - 1) * in.bytes);
@@ -36,7 +73,7 @@ inline double price_of_copying(const Groups& repeated, const PlanInput& in) {
   const double of_pack = kLoadBytes / price::kIndexBytes;
   const double computed = results * (kPack / of_pack + kResult) / price::kInstructions;
   const double share = price::kMultiprocessors / static_cast<double>(in.multiprocessors);
-  return kLaunch + kShare * std::max(moved, computed) * share;
+  return kLaunch + kLonger * std::max(moved, computed) * share;
 }
 
 inline Steps steps_of(const Groups& asked, int64_t bytes, int64_t address, Limits limits,
@@ -60,8 +97,23 @@ inline Steps steps_of(const Groups& asked, int64_t bytes, int64_t address, Limit
       outputs = repeats_as_outputs(all);
       may_gather = may_gather_repeats(input_of(outputs));
     }
-    const Priced copied = make_plan(input_of(steps.groups), may_gather);
+    const PlanInput walked = input_of(steps.groups);
+    const bool may_slice =
+        !steps.repeats && !steps.hides && task == Task::kExtreme && tuning.walk == 0;
+    const int64_t slices = may_slice ? Folds::slices(walked) : 1;
+    const bool sliced = slices > 1 && slices <= Slice::most(all);
+    const Priced copied = make_plan(walked, may_gather || sliced);
     steps.plan = copied.plan;
+    if (sliced) {
+      Slice slice(all, slices, 0);
+      arrange(slice.groups, bytes);
+      const Priced of_slice = make_plan(input_of(slice.groups), true);
+      // Unlike folding (plan/folds.h), this is not taken where other walks take longer than their
+      // prices say: of 42 random layouts on an H200, eight took longer in slices then.
+      if (of_slice.plan.is_folded() && !copied.plan.is_folded() &&
+          static_cast<double>(slices) * of_slice.price < copied.price)
+        steps.slices = slices;
+    }
     if (!may_gather) return;
     const PlanInput repeated = input_of(outputs);
     const Priced gathered = make_plan(repeated, true);
@@ -70,6 +122,7 @@ inline Steps steps_of(const Groups& asked, int64_t bytes, int64_t address, Limit
     steps.plan = gathered.plan;
     steps.repeats = steps.packed = false;
   };
+  steps.hides = false;
   plan(asked, task);
   // On small inputs one kernel is faster than two.
   steps.hides =

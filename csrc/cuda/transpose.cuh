@@ -12,8 +12,8 @@
 namespace reduceops::cuda {
 
 constexpr int kTransposeSide = 64;      // elements of a tile along memory, and along results
-constexpr int kTransposeDims = 4;       // most of each kind
-constexpr uint32_t kTransposeBand = 4;  // tiles
+constexpr int kTransposeDims = 4;       // most along memory, along results, and of the rest
+constexpr uint32_t kTransposeBand = 4;  // tiles along memory
 
 struct Transposition {
   struct Run {
@@ -22,11 +22,11 @@ struct Transposition {
     int count = 0;
     Dim dims[kTransposeDims];
 
-    // Takes dims that follow each other by `pitch`, until they fill a tile: the first has a pitch
-    // of 1. None of them is number `but`.
-    void take(Dims& from, int64_t Dim::* pitch, int but) {
+    // Takes dims out of `from` that follow each other by `pitch` (the first has a pitch of 1),
+    // until they fill a tile. Number `kept` stays there.
+    void take(Dims& from, int64_t Dim::* pitch, int kept) {
       for (int d = 0; d < from.count && count < kTransposeDims && size < kTransposeSide;) {
-        if (d == but || from.dim[d].*pitch != size) {
+        if (d == kept || from.dim[d].*pitch != size) {
           ++d;
           continue;
         }
@@ -49,7 +49,8 @@ struct Transposition {
   // `dims` in the order of the results. False where tiles would not be worth it: at least half of
   // their elements are to be used.
   bool make(Dims dims) {
-    memory.take(dims, &Dim::stride, 0);  // the first is of the results
+    if (dims.count == 0 || dims.dim[0].stride == 0) return false;  // a copy of what is read once
+    memory.take(dims, &Dim::stride, 0);  // the innermost of the results is left for these
     results.take(dims, &Dim::step, -1);
     if (dims.count > kTransposeDims) return false;
     for (int d = 0; d < dims.count; ++d) {
@@ -70,8 +71,8 @@ __device__ void transpose_tile(const Key* input, Key* values, const Transpositio
   constexpr int kRows = kThreads / kSide, kLoads = kSide / kRows;
   __shared__ Key tile[kSide][kSide + kPad];
   __shared__ int64_t from[kSide], to[kSide];  // of the rows of each side
-  // Blocks that begin together have neighbours in the results, lest sectors be written twice, and
-  // read a few tiles of a run of memory.
+  // Blocks that run together shall write neighbouring tiles of the results, for sectors where two
+  // tiles meet are then written once; and read a few neighbouring tiles of memory, for its bursts.
   const uint32_t tiles = t.memory.tiles * t.results.tiles, number = blockIdx.x % tiles;
   const uint32_t band = number / (kTransposeBand * t.results.tiles) * kTransposeBand;
   const uint32_t in_band = number - band * t.results.tiles;

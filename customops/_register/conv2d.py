@@ -332,7 +332,7 @@ def _register_vmap(op: str) -> None:
         shape, dim = check(op, *one, *rest[:-1]), dim % len(sample)
         if size == 0:
             return x.new_empty((0, *checks.reduced_shape(shape, [dim], keepdim))), 0
-        if of_others == [None, None]:  # one larger batch, of which each sample's is reduced
+        if of_others == [None, None]:  # one larger batch; dim 0 is that of each sample's images
             convolved = torch.nn.functional.conv2d(x.flatten(0, 1), weight, bias, *how, groups)
             return reduce(convolved.unflatten(0, x.shape[:2]), scale, dim + 1, keepdim), 0
         if len(sample) == 3:

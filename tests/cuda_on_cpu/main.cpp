@@ -504,9 +504,17 @@ Case random_case() {
     for (int d = 0; d < kDims; ++d) c.sizes[d] = d == 2 ? 1 : 1 + below(d == 3 ? 900 : 3);
     c.reduced = 4;
   }
+  const bool transposed = kind == 7 && below(2);  // groups of one element, in another order
+  if (transposed) {
+    c.sizes[0] = 1 + below(3);
+    c.sizes[1] = 33 + below(100);
+    c.sizes[2] = 1;
+    c.sizes[3] = 40 + below(100);
+    c.reduced = 4;
+  }
   c.largest = below(2);
   c.scaled = c.dtype.max_magnitude && c.dtype.bytes > 1 && below(4) == 0;
-  c.values = below(2);
+  c.values = below(2) || transposed;
   c.indices = !c.values || below(2);
   int64_t extent = 1;
   for (int d = 0; d < kDims; ++d) extent *= c.reduced >> d & 1 ? c.sizes[d] : 1;
@@ -520,6 +528,7 @@ Case random_case() {
   } else {
     if (below(3) == 0) std::shuffle(c.order, c.order + kDims, random_bits);
     if (below(4) == 0) c.step = 2 + below(3);
+    if (transposed) std::swap(c.order[0], c.order[2]);
   }
   if (below(8) == 0) c.repeated = below(1 << kDims);
   c.multiprocessors = large ? 1 : 1 + below(8);

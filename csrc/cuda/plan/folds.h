@@ -48,15 +48,11 @@ class Folds {
   static void to_columns(const PlanInput& in, Visit visit) {
     const Dims& reduced = in.groups.reduced;
     if (in.groups.axes.count == 0) return;
-    // Columns are wide only if they take in what lies between them.
-    Fold between{};
+    const Fold between = between_columns(in);
     int longest = -1;
     for (int d = 0; d < reduced.count; ++d) {
-      if (reduced.dim[d].stride < in.inner().stride) {
-        between.add(d, reduced.dim[d].size);
-      } else if (longest < 0 || reduced.dim[d].size > reduced.dim[longest].size) {
+      if (!between.has(d) && (longest < 0 || reduced.dim[d].size > reduced.dim[longest].size))
         longest = d;
-      }
     }
     if (longest < 0) return;
     // Columns over one dim are faster than those over several.
@@ -69,6 +65,15 @@ class Folds {
     if (take(in, others, visit) || (differ && take(in, between, visit))) return;
     if (with_more_rows(in, between, visit) || !differ) return;
     with_more_rows(in, others, visit);
+  }
+
+  // Into how many slices outputs would have to be cut for the workspace to hold the candidates of
+  // their columns; 1 where nothing lies between these.
+  static int64_t slices(const PlanInput& in) {
+    if (!fits(in) || in.groups.axes.count == 0) return 1;
+    const Fold between = between_columns(in);
+    if (between.count == 0 || between.count == in.groups.reduced.count) return 1;
+    return ceil_div(in.groups.outputs * between.columns(), most_candidates(in));
   }
 
   // What a plan that does not fold is compared by: rows and columns over several dims take longer
@@ -99,10 +104,22 @@ class Folds {
   static constexpr double kRound = 0.3;   // microseconds, of the threads that combine an output
   static constexpr int64_t kWide = 4096;  // bytes of a row of columns
 
+  // Columns are wide only if they take in what lies between them.
+  static Fold between_columns(const PlanInput& in) {
+    const Dims& reduced = in.groups.reduced;
+    Fold between{};
+    for (int d = 0; d < reduced.count; ++d) {
+      if (reduced.dim[d].stride < in.inner().stride) between.add(d, reduced.dim[d].size);
+    }
+    return between;
+  }
+
+  static int64_t most_candidates(const PlanInput& in) {
+    return kWorkspaceBytes / in.bytes_of_candidate();
+  }
   // Whether something is folded, and the workspace has room for its candidates.
   static bool has_room(const PlanInput& in, const Fold& fold) {
-    const int64_t most = kWorkspaceBytes / in.bytes_of_candidate();
-    return fold.count > 0 && in.groups.outputs * fold.columns() <= most;
+    return fold.count > 0 && in.groups.outputs * fold.columns() <= most_candidates(in);
   }
 
   template <class Visit>

@@ -210,7 +210,7 @@ struct GatherPlan {
   static bool stays_in_cache(const PlanInput& in) {
     const Dims& kept = in.groups.kept;
     int64_t between = kept.dim[0].step;
-    for (int d = 1; d < kept.count; ++d) {  // copies come last
+    for (int d = 1; d < kept.count; ++d) {  // all of them: copies, of stride 0, come last
       if (kept.dim[d].stride * in.bytes < kSectorBytes)
         between = std::max(between, kept.dim[d].step);
     }

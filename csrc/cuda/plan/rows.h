@@ -59,7 +59,8 @@ struct RowsPlan {
     }
     cut(plan, in, wanted, packed ? in.along().size : plan.rows.vector ? 2048 / in.bytes : 1);
     // The blocks of a cluster begin together, which takes longer where not all find room at once.
-    // (So many rows as that, of that extent, would leave more candidates than the workspace holds.)
+    // (Rows that are too long for one part have several however many rows there are, and their
+    // candidates might exceed the workspace.)
     if (in.bulk && whole_block && plan.parts <= kCluster &&
         (units * plan.parts <= at_once || in.walk > kMaxPartExtent))
       plan.cluster = static_cast<int>(plan.parts);
