@@ -161,6 +161,20 @@ def test_values_of_one_element_each_in_another_order(sizes, strides, dim, dtype)
         assert torch.equal(ops.scale_min(x, -3.0, dim, False), x.squeeze(dim) * -3.0)
 
 
+@pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float32, torch.int8, torch.bool))
+@pytest.mark.parametrize("sizes", [(3, 17, 21, 26, 88), (2, 5, 3, 4, 6, 7, 2, 90)])
+def test_many_dims_in_another_order_than_the_index(sizes, dtype):
+    base = torch.randint(-40, 40, sizes[::-1]).to(dtype)
+    x, gpu = (y.permute(*range(len(sizes) - 1, -1, -1)) for y in (base, base.cuda()))
+    whole = x.float().numpy()
+    for op, expected in ((ops.argmin, whole.argmin()), (ops.argmax, whole.argmax())):
+        assert op(gpu).item() == expected
+    rows = whole.reshape(sizes[0], -1)
+    dims = list(range(1, len(sizes)))
+    assert ops.argmin(gpu, dims).tolist() == rows.argmin(1).tolist()
+    assert ops.argmax(gpu, dims).tolist() == rows.argmax(1).tolist()
+
+
 @pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float32, torch.int8))
 @pytest.mark.parametrize("sizes", [(120, 70_001, 3), (100, 7, 10_000, 5)])
 def test_more_columns_than_candidates_find_room(sizes, dtype):
