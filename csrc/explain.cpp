@@ -131,10 +131,7 @@ REDUCEOPS_EXPORT const char* reduceops_cuda_plan_field(int64_t i) {
 }
 REDUCEOPS_EXPORT const char* reduceops_cpu_plan_field(int64_t i) { return name_of(kCpuFields, i); }
 
-// mask_strides: of a mask in the shape of the input; null if there is none
-// stores: of each result: of its index, its value or both
-// constants: the value of each, in that order
-// Of what is carried out in slices, those of the first.
+// The steps of a call; of what is carried out in slices, those of the first.
 [[gnu::noinline]] static reduceops::cuda::Steps first_steps(
     const reduceops::Groups& all, int64_t bytes, int64_t address, reduceops::cuda::Limits limits,
     const reduceops::cuda::Tuning& tuning, reduceops::cuda::Task task, int64_t stores) {
@@ -145,6 +142,9 @@ REDUCEOPS_EXPORT const char* reduceops_cpu_plan_field(int64_t i) { return name_o
                      stores);
 }
 
+// mask_strides: of a mask in the shape of the input; null if there is none
+// stores: of each result: of its index, its value or both
+// constants: the value of each, in that order
 // out: the fields of the plan, how many walks fit, and of each its fields, its price in nanoseconds
 // and whether it is the usual one.
 // Returns what the plan promises to its kernel and does not keep, which is a bug; null if there is

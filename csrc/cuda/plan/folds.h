@@ -58,8 +58,7 @@ class Folds {
     // Columns over one dim are faster than those over several.
     Fold others = between;
     for (int d = 0; d < reduced.count; ++d) {
-      if (reduced.dim[d].stride >= in.inner().stride && d != longest)
-        others.add(d, reduced.dim[d].size);
+      if (!between.has(d) && d != longest) others.add(d, reduced.dim[d].size);
     }
     const bool differ = others.count > between.count;
     if (take(in, others, visit) || (differ && take(in, between, visit))) return;
