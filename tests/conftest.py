@@ -59,6 +59,16 @@ def fresh_dynamo():
 
 
 @pytest.fixture
+def no_cached_graph(tmp_path, monkeypatch):
+    """Inductor compiles every graph. (Which instruction sets the compiler knows it still asks once
+    for all processes, which takes it many seconds.)"""
+    from torch._inductor import cpu_vec_isa
+
+    cpu_vec_isa.valid_vec_isa_list()
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+
+
+@pytest.fixture
 def number_of_threads():
     """What a test does to it ends with the test."""
     before = torch.get_num_threads()

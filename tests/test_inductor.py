@@ -23,8 +23,7 @@ DTYPES = (torch.bool, *data.INTEGERS[:5], *data.FLOATS)
 
 
 @pytest.fixture(autouse=True)
-def a_cache_and_counters_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+def counters_of_its_own(no_cached_graph):
     counters.clear()
 
 

@@ -27,7 +27,7 @@ constexpr uint32_t run_of_values(int64_t bytes) { return bytes < 4 ? 4 : 2; }
 struct GatherProblem {
   const char* input;
   Outputs out;
-  uint32_t units;  // over `dims`
+  uint32_t units;  // over `dims`; of a thread that has several, the first ones
   uint32_t rows, index_step;
   uint32_t row_stride;             // of one reduced dim
   uint32_t row_from[kGatherRows];  // where rows begin, of groups that a thread has by itself
@@ -35,6 +35,11 @@ struct GatherProblem {
   bool row_loads, even_rows, realigned;
   int count, all;               // dims of units; with those across a tile
   GatherDim dims[kGatherDims];  // as dims_of has them
+  // Of threads that have several units, that along which these lie, which dims leave out; where it
+  // is among them, and from a unit to the next one.
+  GatherDim along;
+  int along_number;
+  uint32_t spacing;
   uint32_t last_from, last_to;  // of the last pack of a row of neighbours, from the first on
   int64_t last_inside;  // of packs that begin anywhere: up to there, all words end in the input
   ShortDivisor by_size[kGatherDims];
@@ -92,6 +97,15 @@ struct GatherProblem {
       if (d >= count) in_runs &= dim.step == crosses;
       (d < count ? units : crosses) *= dims[d].size;
     }
+    if (!plan.tiled() && !plan.shared()) {
+      const UnitsAlong units_along = units_along_of(plan, groups, bytes);
+      along_number = units_along.dim;
+      spacing = static_cast<uint32_t>(units_along.spacing);
+      along = dims[along_number];
+      units = units / along.size * static_cast<uint32_t>(units_along.threads);
+      dims[along_number] = {static_cast<uint32_t>(units_along.threads), 0, 0};
+      by_size[along_number] = ShortDivisor(units_along.threads);
+    }
     if (!plan.tiled()) return;
     inner_side = static_cast<uint32_t>(plan.inner_side);
     cross_side = static_cast<uint32_t>(plan.cross_side);
@@ -145,43 +159,49 @@ struct GatherPlace {
     from += digit * dim.stride;
     to += digit * dim.step;
   }
-  // That of a unit by its number, from nowhere. Of the first dims, what it takes are constants of
-  // instructions, not loads.
+  // That of a unit by its number, from nowhere.
   template <bool kPacked>
   __device__ void add_unit(const GatherProblem& p, uint32_t unit) {
+    add_digits(p, unit, [&](int d, uint32_t) {
+      if (!kPacked || d > 0) return;
+      from = std::min(from, p.last_from);
+      to = std::min(to, p.last_to);
+    });
+  }
+  // The same, dim by dim, after each of which there is a call added(d, digit). Of the first dims,
+  // what it takes are constants of instructions, not loads.
+  template <class Added>
+  __device__ void add_digits(const GatherProblem& p, uint32_t unit, Added added) {
     constexpr int kUnrolled = 3;
 #pragma unroll
     for (int d = 0; d < kUnrolled; ++d) {
       const bool is_last = d + 1 == p.count;
-      if (is_last) {
-        add(p.dims[d], unit);
-      } else {
-        unit = add_digit(p, d, unit);
-      }
-      if (kPacked && d == 0) {
-        from = std::min(from, p.last_from);
-        to = std::min(to, p.last_to);
-      }
+      const uint32_t over = is_last ? 0 : p.by_size[d].quotient(unit);
+      const uint32_t digit = is_last ? unit : unit - over * p.dims[d].size;
+      add(p.dims[d], digit);
+      added(d, digit);
       if (is_last) return;
+      unit = over;
     }
-    add_rest(p, kUnrolled, p.count, unit);
+    add_rest(p, kUnrolled, p.count, unit, added);
   }
   // That of a position across a tile.
   __device__ void add_across(const GatherProblem& p, uint32_t cross) {
-    add_rest(p, p.count, p.all, cross);
+    add_rest(p, p.count, p.all, cross, [](int, uint32_t) {});
   }
 
  private:
-  __device__ void add_rest(const GatherProblem& p, int d, int end, uint32_t number) {
+  template <class Added>
+  __device__ void add_rest(const GatherProblem& p, int d, int end, uint32_t number, Added added) {
     REDUCEOPS_ROLLED
-    for (; d + 1 < end; ++d) number = add_digit(p, d, number);
+    for (; d + 1 < end; ++d) {
+      const uint32_t over = p.by_size[d].quotient(number), digit = number - over * p.dims[d].size;
+      add(p.dims[d], digit);
+      added(d, digit);
+      number = over;
+    }
     add(p.dims[d], number);
-  }
-  // What remains of the number for the dims after that.
-  __device__ uint32_t add_digit(const GatherProblem& p, int d, uint32_t unit) {
-    const uint32_t over = p.by_size[d].quotient(unit);
-    add(p.dims[d], unit - over * p.dims[d].size);
-    return over;
+    added(d, number);
   }
 };
 
@@ -232,16 +252,17 @@ __device__ void with_slots(const GatherProblem& p, const GatherPlace (&at)[kUnit
 }
 
 // Loads the slots of rows from number `first` on, kSome at a time as long as there are any: past
-// the last row it is that one, and where no more are loaded, slots stay as they are. (How rows lie
+// the last row it is that one, and where no more are loaded, slots stay as they are. Or all are
+// there. (How rows lie
 // is asked once, for no branch to come between loads.)
-template <class Key, int kSome = 1, int kRows, int kUnits, class Slot>
+template <class Key, int kSome = 1, bool kWhole = false, int kRows, int kUnits, class Slot>
 __device__ void load_rows(const GatherProblem& p, Rows rows, uint32_t first,
                           const GatherPlace (&at)[kUnits], Slot (&slots)[kRows][kUnits]) {
   const auto load = [&](auto from, auto slot) {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
-      if (r > 0 && r % kSome == 0 && first + r >= rows.count) break;
-      const uint32_t row = kSome > 1 ? std::min(first + r, rows.count - 1) : first + r;
+      if (!kWhole && r > 0 && r % kSome == 0 && first + r >= rows.count) break;
+      const uint32_t row = !kWhole && kSome > 1 ? std::min(first + r, rows.count - 1) : first + r;
 #pragma unroll
       for (int i = 0; i < kUnits; ++i) slots[r][i] = slot(at[i], from(row));
     }
@@ -437,28 +458,37 @@ class Bests<kPacked, kUnits, kAnyRows, Element> {
   __device__ Bests(const GatherProblem& p, Element element, Rows rows,
                    const GatherPlace (&at)[kUnits], bool)
       : element_(element) {
-    constexpr int kAtOnce = kRowsAtOnce<Key, kUnits>;
-    for (uint32_t row = 0; row < rows.count; row += kAtOnce) {
-      Slot slots[kAtOnce][kUnits];
-      load_rows<Key>(p, rows, row, at, slots);
-#pragma unroll
-      for (int r = 0; r < kAtOnce; ++r) {
-        if (r > 0 && row + r >= rows.count) break;
-#pragma unroll
-        for (int i = 0; i < kUnits; ++i) {
-#pragma unroll
-          for (int e = 0; e < kWidth; ++e)
-            bests_[i][e].take(element, element_in<Key>(slots[r][i], e), row + r,
-                              r == 0 && row == 0);
-        }
-      }
-    }
+    uint32_t row = 0;
+    REDUCEOPS_ROLLED
+    for (; row + kAtOnce <= rows.count; row += kAtOnce) take<true>(p, rows, row, at);
+    if (row < rows.count) take<false>(p, rows, row, at);
   }
   __device__ uint32_t position(int unit, int e) const { return bests_[unit][e].row(); }
   __device__ Key key(int unit, int e) const { return element_.key(bests_[unit][e].bits()); }
   __device__ Key value(int unit, int e) const { return element_.value(bests_[unit][e].bits()); }
 
  private:
+  static constexpr int kAtOnce = kRowsAtOnce<Key, kUnits>;
+
+  // Rows from number `row` on, as many as are loaded at once, or what is left of them: of whole
+  // ones, nothing is asked between loads.
+  template <bool kWhole>
+  __device__ void take(const GatherProblem& p, Rows rows, uint32_t row,
+                       const GatherPlace (&at)[kUnits]) {
+    Slot slots[kAtOnce][kUnits];
+    load_rows<Key, 1, kWhole>(p, rows, row, at, slots);
+#pragma unroll
+    for (int r = 0; r < kAtOnce; ++r) {
+      if (!kWhole && r > 0 && row + r >= rows.count) break;
+#pragma unroll
+      for (int i = 0; i < kUnits; ++i) {
+#pragma unroll
+        for (int e = 0; e < kWidth; ++e)
+          bests_[i][e].take(element_, element_in<Key>(slots[r][i], e), row + r, r == 0 && row == 0);
+      }
+    }
+  }
+
   const Element element_;
   Winner<Element> bests_[kUnits][kWidth];
 };
@@ -702,23 +732,41 @@ class Bests<kPacked, kUnits, kAnyRows, Element> {
   Tracker<Element, kWords> tracker_;
 };
 
+// Blocks that shall find room in a multiprocessor: as many as there are threads for, but words of
+// bytes, of any number of rows, take more registers.
+template <class Key>
+constexpr int gather_blocks(int rows, bool words) {
+  return rows == kAnyRows && words && sizeof(Key) == 1 ? 5 : 8;
+}
+
 template <bool kPacked, int kUnits, int kRows, class Element>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads,
+                                  gather_blocks<typename Element::Key>(kRows,
+                                                                       kPacked || kUnits > 1))
     gather(const __grid_constant__ GatherProblem p, const Element element) {
   using Key = typename Element::Key;
   using Of = Bests<kPacked, kUnits, kRows, Element>;
-  const uint32_t first = blockIdx.x * uint32_t(kUnits * kThreads) + threadIdx.x;
-  GatherPlace at[kUnits];
-#pragma unroll
-  for (int i = 0; i < kUnits; ++i)
-    at[i].template add_unit<kPacked>(p, std::min<uint32_t>(first + i * kThreads, p.units - 1));
-  const bool indices = p.out.indices || p.out.pairs.words;
-  const Of bests(p, element, {p.rows, p.row_stride, p.even_rows}, at, indices);
+  const uint32_t number = blockIdx.x * uint32_t(kThreads) + threadIdx.x;
+  GatherPlace first, at[kUnits];
+  uint32_t along = 0;
+  first.add_digits(p, std::min(number, p.units - 1),
+                   [&](int d, uint32_t digit) { along = d == p.along_number ? digit : along; });
+  along = (along & -p.spacing) * kUnits | (along & (p.spacing - 1));
 #pragma unroll
   for (int i = 0; i < kUnits; ++i) {
-    if (first + i * kThreads >= p.units) continue;
-    if constexpr (Of::kWidth > 1) {
-      if (p.neighbour_step == 1 && !p.out.pairs.words) {
+    at[i] = first;
+    at[i].add(p.along, std::min(along + i * p.spacing, p.along.size - 1));
+  }
+  const bool indices = p.out.indices || p.out.pairs.words;
+  const Of bests(p, element, {p.rows, p.row_stride, p.even_rows}, at, indices);
+  if (number >= p.units) return;
+  // There are threads beyond a dim that they do not divide.
+  const auto has = [&](int i) { return along + i * p.spacing < p.along.size; };
+  if constexpr (Of::kWidth > 1) {
+    if (p.neighbour_step == 1 && !p.out.pairs.words) {
+#pragma unroll
+      for (int i = 0; i < kUnits; ++i) {
+        if (!has(i)) continue;
         uint32_t indices[Of::kWidth];
 #pragma unroll
         for (int e = 0; e < Of::kWidth; ++e) indices[e] = bests.position(i, e) * p.index_step;
@@ -726,14 +774,21 @@ __global__ void __launch_bounds__(kThreads)
         if (p.out.values)
           p.out.template put_values<Key, Of::kWidth>(at[i].to,
                                                      [&](int e) { return bests.value(i, e); });
-        continue;
       }
+      return;
     }
-#pragma unroll
-    for (int e = 0; e < Of::kWidth; ++e)
-      p.out.put(at[i].to + e * p.neighbour_step, bests.position(i, e) * p.index_step,
-                [&] { return bests.value(i, e); });
   }
+  p.out.template put_each<Key>(
+      [&](auto put) {
+#pragma unroll
+        for (int i = 0; i < kUnits; ++i) {
+          if (!has(i)) continue;
+#pragma unroll
+          for (int e = 0; e < Of::kWidth; ++e) put(at[i].to + e * p.neighbour_step, i, e);
+        }
+      },
+      [&](int i, int e) { return bests.position(i, e) * p.index_step; },
+      [&](int i, int e) { return bests.value(i, e); });
 }
 
 // Blocks that shall find room in a multiprocessor: packs of bytes take more registers.

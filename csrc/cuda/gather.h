@@ -2,6 +2,8 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
+#include <limits>
 
 #include "cuda/policy.h"
 #include "make_groups.h"
@@ -85,6 +87,42 @@ inline Dims dims_of(const Gather& plan, const Groups& groups) {
 inline int64_t units_of(const Gather& plan, const Groups& groups, int64_t bytes) {
   const Dim inner = dims_of(plan, groups).dim[0];
   return groups.outputs / inner.size * plan.units_of(inner, bytes);
+}
+
+// How the units of threads that have several lie: along one of dims_of, `spacing` units from each
+// to the next, a power of two, which so many threads have. Those of a block are runs side by side.
+struct UnitsAlong {
+  int dim;
+  int64_t spacing, threads;
+};
+
+inline UnitsAlong units_along_of(const Gather& plan, const Groups& groups, int64_t bytes) {
+  constexpr double kFewIdle = 1.1;
+  const Dims dims = dims_of(plan, groups);
+  UnitsAlong best{0, 1, plan.units_of(dims.dim[0], bytes)};
+  double idle = std::numeric_limits<double>::infinity();
+  int64_t before = 1;
+  for (int d = 0; d < dims.count && plan.units > 1 && idle > kFewIdle; ++d) {
+    const int64_t size = d > 0 ? dims.dim[d].size : plan.units_of(dims.dim[d], bytes);
+    const auto spacing =
+        static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(ceil_div(kThreads, before))));
+    const int64_t threads = ceil_div(size, spacing * plan.units) * spacing;
+    const double idle_here = static_cast<double>(threads * plan.units) / static_cast<double>(size);
+    if (idle_here < idle) {
+      best = {d, spacing, threads};
+      idle = idle_here;
+    }
+    before *= size;
+  }
+  return best;
+}
+
+// Threads of all.
+inline int64_t threads_of(const Gather& plan, const Groups& groups, int64_t bytes) {
+  const UnitsAlong along = units_along_of(plan, groups, bytes);
+  const Dims dims = dims_of(plan, groups);
+  const int64_t size = along.dim > 0 ? dims.dim[along.dim].size : plan.units_of(dims.dim[0], bytes);
+  return units_of(plan, groups, bytes) / size * along.threads;
 }
 
 }  // namespace reduceops::cuda

@@ -100,6 +100,33 @@ struct Outputs {
     if (indices) put_index(to, index);
   }
 
+  // Several results, of which `each` calls its argument with where one goes and what index(...) and
+  // value(...) take: what there is to store is asked once.
+  template <class Key, class Each, class Index, class Value>
+  __device__ void put_each(Each each, Index index, Value value) const {
+    if (pairs.words) {
+      each([&](int64_t to, auto... of) {
+        pairs.put(to, Pair<Key>{value(of...), static_cast<int64_t>(index(of...))});
+      });
+      return;
+    }
+    if (values) each([&](int64_t to, auto... of) { static_cast<Key*>(values)[to] = value(of...); });
+    if (!indices) return;
+    const auto put = [&](auto type) {
+      using As = decltype(type);
+      each([&](int64_t to, auto... of) { put_as(to, static_cast<As>(index(of...))); });
+    };
+    if (index_bytes == 8) {
+      put(int64_t());
+    } else if (index_bytes == 4) {
+      put(int32_t());
+    } else if (index_bytes == 2) {
+      put(uint16_t());
+    } else {
+      put(uint8_t());
+    }
+  }
+
  private:
   template <class Index>
   __device__ void put_as(int64_t to, Index index) const {

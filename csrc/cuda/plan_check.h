@@ -454,7 +454,8 @@ class PlanCheck {
       require(own.units == gather_units(walk_, own.packed, bytes_) ||
                   (own.units == 1 && walk_ > kKnownRows),
               "there is a kernel for so many units");
-      require_cover(plan_.blocks, own.units * kThreads, units, "the blocks cover the outputs once");
+      require_cover(plan_.blocks, kThreads, threads_of(own, groups_, bytes_),
+                    "the blocks cover the outputs once");
     }
     if (own.row_loads) {
       int64_t strides = 0;

@@ -228,7 +228,7 @@ struct GatherPlan {
     gather.units = gather_units(in.walk, gather.packed, in.bytes);
     if (in.walk > kKnownRows && in.groups.outputs <= in.multiprocessors * kGatherFew)
       gather.units = 1;
-    plan.blocks = ceil_div(units_of(gather, in.groups, in.bytes), gather.units * kThreads);
+    plan.blocks = ceil_div(threads_of(gather, in.groups, in.bytes), kThreads);
   }
 
  private:
