@@ -364,12 +364,16 @@ class Bests {
   Winner<Element> bests_[kUnits][kWidth];
 };
 
-// Of rows of four 16-bit floats, which may come in one load: two of them at once, then.
+// Of rows of four 16-bit floats: two at once, those of two units, or where a row comes in one load,
+// two of its own. Which row the best is of is found where positions are asked for, or where its
+// value does not follow from its order (a zero, a NaN).
 template <int kUnits, int kRows, class Element>
   requires(kIsHalf<Element> && kRows == 4)
 class Bests<false, kUnits, kRows, Element> {
+  static_assert(kUnits % 2 == 0);
   using Key = typename Element::Key;
   using Format = typename Element::Format;
+  static constexpr int kPairs = kUnits / 2;
 
  public:
   static constexpr int kWidth = 1;
@@ -377,65 +381,92 @@ class Bests<false, kUnits, kRows, Element> {
   __device__ Bests(const GatherProblem& p, Element element, Rows, const GatherPlace (&at)[kUnits],
                    bool positions)
       : element_(element) {
-    if (!p.row_loads) {
-      apart(p, at);
-      return;
+    if (p.row_loads) {
+      struct alignas(kRows * sizeof(Key)) Row {
+        uint32_t pairs[kRows / 2];
+      } rows[kUnits];
+#pragma unroll
+      for (int i = 0; i < kUnits; ++i) rows[i] = element_of<Row, Key>(p, at[i], 0);
+#pragma unroll
+      for (int i = 0; i < kUnits; ++i) along(rows[i].pairs, positions, i);
+    } else {
+      uint16_t slots[kRows][kUnits];
+      load_all_rows<Key>(p, at, slots);
+#pragma unroll
+      for (int i = 0; i < kPairs; ++i) {
+        uint32_t pairs[kRows];
+#pragma unroll
+        for (int r = 0; r < kRows; ++r) pairs[r] = word_of<2>(slots[r], i);
+        across(pairs, positions, i);
+      }
     }
-    struct alignas(kRows * sizeof(Key)) Row {
-      uint32_t pairs[kRows / 2];
-    } rows[kUnits];
-#pragma unroll
-    for (int i = 0; i < kUnits; ++i) rows[i] = element_of<Row, Key>(p, at[i], 0);
-#pragma unroll
-    for (int i = 0; i < kUnits; ++i) along(rows[i].pairs, positions, i);
   }
-  __device__ uint32_t position(int unit, int) const { return found_[unit]; }
+  __device__ uint32_t position(int unit, int) const { return half_of(found_, unit) & 0xffff; }
   __device__ Key value(int unit, int) const {
-    const Key best = best_[unit];
-    return is_ambiguous<Element>(best) ? element_.value(bits_[unit])
+    const auto best = static_cast<Key>(half_of(best_, unit));
+    return is_ambiguous<Element>(best) ? element_.value(static_cast<Key>(half_of(bits_, unit)))
                                        : value_of_ordered(element_, best);
   }
 
  private:
-  __device__ void apart(const GatherProblem& p, const GatherPlace (&at)[kUnits]) {
-    uint16_t elements[kRows][kUnits];
-    load_all_rows<Key>(p, at, elements);
+  template <int kSome>
+  __device__ void order(const uint32_t (&elements)[kSome], uint32_t (&pairs)[kSome]) const {
 #pragma unroll
-    for (int i = 0; i < kUnits; ++i) {
-      Winner<Element> winner;
-#pragma unroll
-      for (int r = 0; r < kRows; ++r)
-        winner.take(element_, static_cast<Key>(elements[r][i]), r, r == 0);
-      found_[i] = winner.row();
-      bits_[i] = winner.bits();
-      best_[i] = 0;  // as if the value did not follow from its order
-    }
-  }
-  __device__ void along(const uint32_t (&elements)[kRows / 2], bool positions, int unit) {
-    uint32_t pairs[kRows / 2];
-#pragma unroll
-    for (int i = 0; i < kRows / 2; ++i) pairs[i] = elements[i];
+    for (int i = 0; i < kSome; ++i) pairs[i] = elements[i];
     scale_pairs(element_, pairs);
 #pragma unroll
     for (uint32_t& pair : pairs) pair = ordered_pair(of_values(element_), pair);
+  }
+  // Pairs of which each half is of a unit.
+  __device__ void across(const uint32_t (&elements)[kRows], bool positions, int i) {
+    uint32_t pairs[kRows];
+    order(elements, pairs);
+    uint32_t smallest = pairs[0];
+#pragma unroll
+    for (int r = 1; r < kRows; ++r) smallest = smaller_pair<Element>(smallest, pairs[r]);
+    best_[i] = smallest;
+    if (!positions && !is_ambiguous<Element>(smallest) && !is_ambiguous<Element>(smallest >> 16))
+      return;
+    found_[i] = (kRows - 1) * kBoth;
+    bits_[i] = elements[kRows - 1];
+#pragma unroll
+    for (int r = kRows - 2; r >= 0; --r) {
+      const uint32_t same = like<Format>(pairs[r], smallest);
+      found_[i] = choose_halves(same, r * kBoth, found_[i]);
+      bits_[i] = choose_halves(same, elements[r], bits_[i]);
+    }
+  }
+  // Those of a unit.
+  __device__ void along(const uint32_t (&elements)[kRows / 2], bool positions, int unit) {
+    uint32_t pairs[kRows / 2];
+    order(elements, pairs);
     uint32_t smallest = pairs[0];
 #pragma unroll
     for (int i = 1; i < kRows / 2; ++i) smallest = smaller_pair<Element>(smallest, pairs[i]);
     smallest = smaller_pair<Element>(smallest, __funnelshift_r(smallest, smallest, 16));
-    best_[unit] = static_cast<Key>(smallest);
+    put(best_, unit, smallest);
     if (!positions && !is_ambiguous<Element>(smallest)) return;
+    uint32_t found = 0, bits = 0;
 #pragma unroll
     for (int r = kRows - 1; r >= 0; --r) {
       const uint32_t same = like<Format>(pairs[r / 2], smallest) >> (r % 2 * 16) & 1;
       if (r < kRows - 1 && !same) continue;
-      found_[unit] = r;
-      bits_[unit] = static_cast<Key>(elements[r / 2] >> (r % 2 * 16));
+      found = r;
+      bits = elements[r / 2] >> (r % 2 * 16);
     }
+    put(found_, unit, found);
+    put(bits_, unit, bits);
+  }
+  static __device__ uint32_t half_of(const uint32_t (&pairs)[kPairs], int unit) {
+    return pairs[unit / 2] >> (16 * (unit % 2));
+  }
+  static __device__ void put(uint32_t (&pairs)[kPairs], int unit, uint32_t half) {
+    uint32_t& pair = pairs[unit / 2];
+    pair = __byte_perm(pair, half, unit % 2 ? 0x5410 : 0x3254);
   }
 
   const Element element_;
-  uint32_t found_[kUnits] = {};  // rows
-  Key bits_[kUnits], best_[kUnits];
+  uint32_t best_[kPairs] = {}, bits_[kPairs] = {}, found_[kPairs] = {};  // found: rows
 };
 
 // The number of a row that a thread has finds room in 16 bits.
