@@ -275,23 +275,31 @@ def write_cpu(ninja, flags: list[str], libs: list[str], sanitize: str, release: 
     # Of kernels and plans, which throw nothing: the tables that say how to unwind them would be a
     # twentieth of the bytes.
     no_unwinding = ["-fno-exceptions", "-fno-asynchronous-unwind-tables"]
-    # The linker keeps an inline function's first copy, for all users: not one that is made small,
-    # nor one for an instruction set that the machine may lack.
+    for_kernels = [
+        *flags,
+        # GCC's own headers of vector instructions make it warn of what they leave undefined on
+        # purpose.
+        *("-Wno-uninitialized", "-Wno-maybe-uninitialized"),
+        # Loads stay in the order of the source, which is that of memory: hardware prefetches no
+        # other.
+        "-fno-schedule-insns2",
+        *no_unwinding,
+        *unaligned,
+        *["-ffunction-sections"] * release,  # which csrc/link_order.py orders
+    ]
+    # What takes longest is compiled first.
+    for isa, march in reversed(ISAS.items()):
+        library.compile(kernels, [*for_kernels, f"-DREDUCEOPS_ISA={isa}", *march], f".{isa}")
+    newest_first, library.objects = library.objects, []
     small = {source for source in sources if source.stem in RARELY_RUN}
     for source in sorted(sources - small) + sorted(small):
         own = ["-Os"] if source in small else plain
         if source.stem == "explain":
             own = [*own, *no_unwinding]
         library.compile(source, flags if sanitize else [*flags, *own])
-    # GCC's own headers of vector instructions make it warn of what they leave undefined on purpose.
-    flags += ["-Wno-uninitialized", "-Wno-maybe-uninitialized"]
-    # Loads stay in the order of the source, which is that of memory: hardware prefetches no other.
-    flags += ["-fno-schedule-insns2"]
-    flags += no_unwinding
-    flags += unaligned
-    flags += ["-ffunction-sections"] * release  # which csrc/link_order.py orders
-    for isa, march in ISAS.items():  # the oldest first, for the same reason
-        library.compile(kernels, [*flags, f"-DREDUCEOPS_ISA={isa}", *march], f".{isa}")
+    # The linker keeps an inline function's first copy, for all users: not one that is made small,
+    # nor one for an instruction set that the machine may lack.
+    library.objects += reversed(newest_first)
     library.link(libs)
 
 
