@@ -322,6 +322,19 @@ def test_denormals_that_count_as_zero(spec, dtype, shape, dim, alone):
     alone(work)
 
 
+@each_op_and((torch.float32, torch.float64))
+def test_denormals_are_numbers_like_others(spec, dtype):
+    """Each of them, of either sign, beside zeros of both."""
+    tiny = torch.finfo(dtype).smallest_normal
+    x = data.make((300, 700), dtype, "smooth").mul_(tiny / 8)
+    x[::3] = data.make((100, 700), dtype, "ties").sub_(1).mul_(tiny / 4)
+    x[1::3, ::2] *= 0
+    for dim in (0, 1):
+        arguments = (2.0, dim, False) if spec.leading else (dim, False)
+        expected = spec.reference(x, *arguments)
+        assert_same(spec.op(x, *arguments), expected, spec.tolerance, context=(dim,))
+
+
 @each_op_and((torch.float16, torch.bfloat16))
 def test_denormals_of_narrow_floats(spec, dtype, alone):
     """They are compared as keys, in every mode; that decides what scales to zero."""

@@ -45,6 +45,18 @@ struct VectorOf {
 template <class T>
 using Vector = typename VectorOf<T>::type;
 
+// The same, of which the compiler does not know how it was made: of a minimum of floats whose bits
+// were integers before, GCC 12 makes a comparison and a blend.
+template <class V>
+REDUCEOPS_INLINE V opaque(V v) {
+#if defined(__x86_64__)
+  asm("" : "+v"(v));
+#elif defined(__aarch64__)
+  asm("" : "+w"(v));
+#endif
+  return v;
+}
+
 // A bit, or as many as a byte has, for each byte of a comparison: counted from the lowest, the
 // first that is set belongs to the first lane that is true.
 #if defined(__AVX512BW__)
