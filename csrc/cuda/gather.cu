@@ -252,9 +252,8 @@ __device__ void with_slots(const GatherProblem& p, const GatherPlace (&at)[kUnit
 }
 
 // Loads the slots of rows from number `first` on, kSome at a time as long as there are any: past
-// the last row it is that one, and where no more are loaded, slots stay as they are. Or all are
-// there. (How rows lie
-// is asked once, for no branch to come between loads.)
+// the last row it is that one, and where no more are loaded, slots stay as they are. kWhole: all of
+// them are there. (How rows lie is asked once, for no branch to come between loads.)
 template <class Key, int kSome = 1, bool kWhole = false, int kRows, int kUnits, class Slot>
 __device__ void load_rows(const GatherProblem& p, Rows rows, uint32_t first,
                           const GatherPlace (&at)[kUnits], Slot (&slots)[kRows][kUnits]) {
@@ -599,9 +598,9 @@ class Bests<kPacked, kUnits, kAnyRows, Element>
   using BestsOfShorts<kPacked, kUnits, kAnyRows, Element>::BestsOfShorts;
 };
 
-// 16-bit floats. A word holds a pack, the elements of two units, or one
-// element. Which row the best is of is found where positions are asked for; else a value that does
-// not follow from its order (a zero, a NaN) is looked for in the end.
+// 16-bit floats. A word holds a pack, the elements of two units, or one element. Which row the best
+// is of is found where positions are asked for; else a value that does not follow from its order (a
+// zero, a NaN) is looked for in the end.
 template <bool kPacked, int kUnits, class Element>
   requires(kIsHalf<Element>)
 class Bests<kPacked, kUnits, kAnyRows, Element> {
@@ -663,8 +662,7 @@ class Bests<kPacked, kUnits, kAnyRows, Element> {
   static __device__ uint32_t half_of(const Pairs& pairs, int unit, int e) {
     return kPaired ? pairs[unit / 2] >> (16 * (unit % 2)) : pairs[unit] >> (16 * e);
   }
-  // Rows from number `row` on, as far as they are before `end`; at the end of an odd number of
-  // them, the last one twice.
+  // Rows from number `row` on; at the end of an odd number of them, the last one twice.
   template <bool kFirst, int kSome>
   __device__ void take_some(const Slot (&slots)[kSome][kUnits], uint32_t row) {
 #pragma unroll

@@ -34,7 +34,7 @@ struct Slice {
     merge_kept(groups);
   }
 
-  // As many as leave more than one position to the last one.
+  // At most the square root of the positions, so that the last one has some, too.
   static int64_t most(const Groups& all) {
     constexpr int64_t kMost = 32;
     int64_t slices = 1;
