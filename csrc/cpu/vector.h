@@ -2,8 +2,6 @@
 // walk.h is.
 #pragma once
 
-#include <cmath>
-
 #include "cpu/marked_bool.h"
 #include "cpu/target.h"
 #include "element.h"
@@ -174,7 +172,7 @@ struct Lanes {
   REDUCEOPS_INLINE Key key(Lane lane) const {
     if constexpr (kFloats) {
       const Order<Key> ascending{0, element.order.bias, element.order.floor};
-      if (lane == 0) lane = std::copysign(Lane(0), lane);  // a denormal, where these count as zero
+      lane += 0;  // of a denormal a zero, where these count as such
       return key_of<true>(std::bit_cast<Key>(lane), ascending);
     } else {
       return lane;
