@@ -212,11 +212,14 @@ class _Raise(logging.Handler):
 def run(arguments: tuple[str, str, int]) -> tuple[int, list[str]]:
     seed, device, values = arguments
     torch.set_num_threads(1)
-    logging.getLogger("customops").handlers = [_Raise(logging.WARNING)]
+    raising = _Raise(logging.WARNING)
+    logging.getLogger("customops").addHandler(raising)
     try:
         count, wrong = Graph(seed, device).check(values)
     except Exception as error:
         count, wrong = 0, [f"{type(error).__name__}: {str(error)[:300]}"]
+    finally:
+        logging.getLogger("customops").removeHandler(raising)
     return count, [f"seed {seed}: {line}" for line in wrong]
 
 
