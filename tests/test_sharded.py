@@ -727,6 +727,42 @@ def check_dtensor_conv2d(rank, world, device):
         call(given[0], *whole[1:], 2.0)
 
 
+def check_dtensor_tensor_scale(rank, world, device):
+    """Scales that are 0-d tensors: values with their bits, and the gradients of all."""
+    x = data.make((4, 6), torch.float64, "ties").to(device)
+    x[0] = torch.tensor([1.0, 2.0, 1.0, 3.0, -0.0, 1.0])
+    images, weight, bias = (
+        data.make(shape, torch.float64, "ties").to(device)
+        for shape in ((5, 4, 6, 5), (6, 4, 3, 3), (6,))
+    )
+    mesh = mesh_of(device, (world,))
+
+    def compared(call, whole, placed, **options):
+        scale = torch.tensor(-2.0, dtype=torch.float64, device=device)
+        given = [distribute_tensor(t, mesh, [p]) for t, p in zip(whole, placed, strict=True)]
+        results = []
+        for tensors in (given, whole):
+            leaves = [t.detach().clone().requires_grad_() for t in (*tensors, scale)]
+            result = call(*leaves, **options)
+            result.square().sum().backward()
+            results.append([result.detach(), *(leaf.grad for leaf in leaves)])
+        for sharded, like in zip(*results, strict=True):
+            found = sharded.full_tensor() if isinstance(sharded, DTensor) else sharded
+            torch.testing.assert_close(found, like, equal_nan=True)
+            if like is results[1][0]:
+                assert torch.equal(torch.signbit(found), torch.signbit(like))
+
+    for end in ("min", "max"):
+        for placement in (Shard(0), Shard(1), Replicate()):
+            scale_of = getattr(customops, f"scale_{end}")
+            compared(scale_of, [x], [placement], dim=1)
+            compared(scale_of, [x], [placement], dim=1, keepdim=False)
+        convolve = getattr(customops, f"conv2d_scale_{end}")
+        for of_input, of_weight in ((Shard(0), Shard(0)), (Shard(2), Replicate())):
+            placed = [of_input, of_weight, Replicate()]
+            compared(convolve, [images, weight, bias], placed, padding=1)
+
+
 def check_dtensor_modes(rank, world, device):
     """Below autograd too, and as torch.ops."""
     x = data.make((3, 8), torch.float32, "ties").to(device)
@@ -1063,7 +1099,7 @@ def worker(rank, world, backend, names, folder):
 MORE_RANKS = (
     *("ties_and_nans", "offsets_in_another_order", "groups", "gradient", "dtensor"),
     *("dtensor_partial", "dtensor_gradient", "dtensor_options", "dtensor_softmax"),
-    *("dtensor_conv2d", "compiled_dtensor"),
+    *("dtensor_conv2d", "dtensor_tensor_scale", "compiled_dtensor"),
 )
 ON_GPUS = ("cuda_graph", "symmetric_memory")
 GROUPS = {

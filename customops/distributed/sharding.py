@@ -206,12 +206,30 @@ def _reduce_as(op, func, x, dim, keepdim, mask, index_dtype, outputs):
     return _reduce(op, x, dim, keepdim, local_op, outputs, **options)
 
 
+def _local_scale(scale, mesh: DeviceMesh, shards: Sequence[int | None]):
+    """A scale on this rank; that of a tensor has a gradient from each rank's part of the input."""
+    if not isinstance(scale, Tensor):
+        return scale
+    everywhere = [Replicate()] * mesh.ndim
+    if not isinstance(scale, DTensor):
+        scale = DTensor.from_local(scale, mesh, everywhere, run_check=False)
+    terms = [Replicate() if shard is None else Partial() for shard in shards]
+    return scale.redistribute(mesh, everywhere).to_local(grad_placements=terms)
+
+
 def _scaled(op, func, x, scale, dim=1, keepdim=True):
+    if isinstance(scale, Tensor):  # an element is taken by its position, which one rank knows
+        dims = checks.wrap_dims(op, x.dim(), dim)
+        shards = [None if shard in dims else shard for shard in _shards(x)]
+        x = _redistributed(x, [Replicate() if s is None else Shard(s) for s in shards])
+        scale = _local_scale(scale, x.device_mesh, shards)
+
     def local_op(local, _):
         return func(local, scale, dim, keepdim)
 
     outputs = _BOTH if len(func._schema.returns) == 2 else _VALUES
-    return _reduce(op, x, dim, keepdim, local_op, outputs, scale=scale)
+    number = None if isinstance(scale, Tensor) else scale
+    return _reduce(op, x, dim, keepdim, local_op, outputs, scale=number)
 
 
 def _softmax(op, func, x, dim, keepdim=False):
@@ -245,7 +263,8 @@ def _conv2d(
             **_described(op, input, weight=weight, bias=bias),
             **{name: conv2d.pair(op, name, given, 0) for name, given in pairs.items()},
             **{"groups": groups, "dim": checks.wrap_dim(op, rank, dim)},
-            **{"keepdim": bool(keepdim), "scale": str(scale)},
+            **{"keepdim": bool(keepdim)},
+            **{"scale": "a tensor" if isinstance(scale, Tensor) else str(scale)},
         }
 
     compare.dtensors(op, (input, weight, bias), describe)
@@ -265,6 +284,7 @@ def _conv2d(
     if mesh.get_coordinate() is None:  # this rank has no part in it
         result = local.new_empty((0,))
     else:
+        scale = _local_scale(scale, mesh, shards)
         result = func(local, weight, bias, scale, stride, padding, dilation, groups, dim, keepdim)
     shape = torch.Size(checks.reduced_shape(shape, dims, keepdim))
     return DTensor.from_local(
