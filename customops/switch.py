@@ -92,12 +92,10 @@ def _set(on: bool) -> None:
     """Switches every device's kernels, or none and raises."""
     if on and not _sees_names():
         raise RuntimeError("customops.enable() cannot work: it cannot see this torch's named dims")
-    for name in ("cpu", "cuda"):
-        library = getattr(libraries, name)
-        if not library.loaded:
-            continue
-        if on:
-            _hand_back(name)
+    loaded = [name for name in ("cpu", "cuda") if getattr(libraries, name).loaded]
+    for name in loaded if on else ():  # which may raise, so before any is switched
+        _hand_back(name)
+    for name in loaded:
         if problem := _switch_of(name)(on):
             _set(False)
             raise RuntimeError(f"customops.enable() cannot work on {name}: {problem.decode()}")

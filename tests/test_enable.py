@@ -4,6 +4,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import data
 import pytest
@@ -12,6 +13,7 @@ from opspec import ANY_NAN, all_dims, as_tuple, assert_same
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import customops
+from customops import switch
 
 OPERATORS = (torch.argmin, torch.argmax, torch.min, torch.max)
 EXTREMES = OPERATORS[2:]
@@ -465,3 +467,22 @@ def test_nothing_is_printed_and_other_processes_are_left_alone():
     command = [sys.executable, "-W", "error", "-c", code]
     result = subprocess.run(command, capture_output=True, text=True, check=True)
     assert (result.stdout, result.stderr) == ("1\n", "")
+
+
+def test_a_device_that_cannot_be_switched_leaves_the_others_off(monkeypatch):
+    switched = []
+
+    def hand_back(device):
+        if device == "cuda":
+            raise RuntimeError("another extension")
+
+    def switch_of(device):
+        return lambda on: switched.append((device, on))
+
+    libraries = SimpleNamespace(cpu=SimpleNamespace(loaded=True), cuda=SimpleNamespace(loaded=True))
+    monkeypatch.setattr(switch, "libraries", libraries)
+    monkeypatch.setattr(switch, "_hand_back", hand_back)
+    monkeypatch.setattr(switch, "_switch_of", switch_of)
+    with pytest.raises(RuntimeError, match="another extension"):
+        customops.enable()
+    assert not switched and not customops.enabled()
