@@ -31,7 +31,7 @@ def _reduce(
     local_op: Callable[..., Tensor | tuple[Tensor, ...]],
     outputs: slice,
     *,
-    scale: float | None = None,
+    scale: float | Tensor | None = None,
     mask: DTensor | None = None,
     index_dtype: torch.dtype | None = None,
 ) -> Tensor | tuple[Tensor, ...]:
@@ -44,14 +44,19 @@ def _reduce(
         return {
             **_described(op, x, mask=mask),
             **{"dim": list(dims), "keepdim": bool(keepdim)},
-            **{"scale": str(scale), "index_dtype": str(index_dtype)},
+            **{"scale": _described_scale(scale), "index_dtype": str(index_dtype)},
         }
 
     compare.dtensors(op, (x, mask), describe)
     dims, index_dtype = check()
     mesh = x.device_mesh
+    # What a tensor scales is taken by its position, which one rank has to know.
+    whole = dims if isinstance(scale, Tensor) else ()
+    kept = [type(p) is Shard and p.dim not in whole for p in x.placements]
+    x = _redistributed(
+        x, [p if keep else Replicate() for p, keep in zip(x.placements, kept, strict=True)]
+    )
     shards = _shards(x)
-    x = _redistributed(x, [p if type(p) is Shard else Replicate() for p in x.placements])
     if mask is not None:
         placements = [_placement_of_mask(p, mask, x) for p in x.placements]
         mask = _redistributed(mask, placements).to_local()
@@ -217,19 +222,18 @@ def _local_scale(scale, mesh: DeviceMesh, shards: Sequence[int | None]):
     return scale.redistribute(mesh, everywhere).to_local(grad_placements=terms)
 
 
+def _described_scale(scale) -> str:
+    return "a tensor" if isinstance(scale, Tensor) else str(scale)
+
+
 def _scaled(op, func, x, scale, dim=1, keepdim=True):
-    if isinstance(scale, Tensor):  # an element is taken by its position, which one rank knows
+    def local_op(local, _):
         dims = checks.wrap_dims(op, x.dim(), dim)
         shards = [None if shard in dims else shard for shard in _shards(x)]
-        x = _redistributed(x, [Replicate() if s is None else Shard(s) for s in shards])
-        scale = _local_scale(scale, x.device_mesh, shards)
-
-    def local_op(local, _):
-        return func(local, scale, dim, keepdim)
+        return func(local, _local_scale(scale, x.device_mesh, shards), dim, keepdim)
 
     outputs = _BOTH if len(func._schema.returns) == 2 else _VALUES
-    number = None if isinstance(scale, Tensor) else scale
-    return _reduce(op, x, dim, keepdim, local_op, outputs, scale=number)
+    return _reduce(op, x, dim, keepdim, local_op, outputs, scale=scale)
 
 
 def _softmax(op, func, x, dim, keepdim=False):
@@ -263,8 +267,7 @@ def _conv2d(
             **_described(op, input, weight=weight, bias=bias),
             **{name: conv2d.pair(op, name, given, 0) for name, given in pairs.items()},
             **{"groups": groups, "dim": checks.wrap_dim(op, rank, dim)},
-            **{"keepdim": bool(keepdim)},
-            **{"scale": "a tensor" if isinstance(scale, Tensor) else str(scale)},
+            **{"keepdim": bool(keepdim), "scale": _described_scale(scale)},
         }
 
     compare.dtensors(op, (input, weight, bias), describe)
