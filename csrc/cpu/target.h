@@ -45,7 +45,7 @@ struct VectorOf {
 template <class T>
 using Vector = typename VectorOf<T>::type;
 
-// The same, of which the compiler does not know how it was made: of a minimum of floats whose bits
+// The vector, but the compiler no longer knows how it was made: of a minimum of floats whose bits
 // were integers before, GCC 12 makes a comparison and a blend.
 template <class V>
 REDUCEOPS_INLINE V opaque(V v) {
