@@ -124,9 +124,11 @@ class StoredColumns {
   // An element of column `first` + c, at this position of the walk.
   Key element(const Key* element, int64_t, int64_t, int64_t) const { return get<Key>(element); }
 
-  // Corrects the indices of a tile.
+  // Corrects the indices of a tile, or of a part of it.
   template <class Lane>
   void settle(int64_t, int64_t, const Lane*, Lane, int64_t*) {}
+  template <class Lane>
+  void settle_part(int64_t, int64_t, const Lane*, Lane, int64_t*, int64_t, int64_t) {}
 
  private:
   template <class Element>
@@ -182,7 +184,7 @@ class MaskedColumns {
         marks_(static_cast<const uint8_t*>(walk.r.mask)),
         axes_(of_mask(groups_.axes)),
         reduced_(of_mask(groups_.reduced)),
-        searched_(searched(groups_.reduced)),
+        search_(groups_.reduced),
         gather_(walk.input, groups_.axes, groups_.reduced, scratch.gathered),
         mark_gather_(reinterpret_cast<const Mark*>(marks_), axes_, reduced_,
                      scratch.gathered_marks),
@@ -347,26 +349,45 @@ class MaskedColumns {
     return masking_.marked(get<Key>(element), mark);
   }
 
-  // Of columns whose best is the identity, the index is that of the first present element.
+  // Of columns whose best is the identity, the index is that of the first present element, or 0.
   template <class Lane>
   void settle(int64_t first, int64_t width, const Lane* bests, Lane identity, int64_t* indices) {
-    int64_t count = 0;
-    for (int64_t c = 0; c < width; ++c) count += scratch_.unsettled[c] = bests[c] == identity;
-    if (count) settle(first, width, count, indices);
+    if (!find_unsettled(width, bests, identity, indices)) return;
+    if (!kBools) find_present(first, width, search_, indices);
+    for (int64_t c = 0; c < width; ++c)
+      if (indices[c] == kNowhere) indices[c] = 0;
+  }
+  // The same for positions [j, stop) of the walk, where nothing may be present.
+  template <class Lane>
+  void settle_part(int64_t first, int64_t width, const Lane* bests, Lane identity, int64_t* indices,
+                   int64_t j, int64_t stop) {
+    if (!find_unsettled(width, bests, identity, indices) || kBools) return;
+    // Where all elements of a column have one mark, its first tells.
+    if (search_.dims.count == 0) stop = least(stop, j + 1);
+    find_present(first, width, Search(groups_.reduced, j, stop), indices);
   }
 
  private:
-  // The same where `count` columns are unsettled.
-  REDUCEOPS_NOINLINE void settle(int64_t first, int64_t width, int64_t count, int64_t* indices) {
+  template <class Lane>
+  bool find_unsettled(int64_t width, const Lane* bests, Lane identity, int64_t* indices) {
+    bool found = false;
+    for (int64_t c = 0; c < width; ++c) found |= scratch_.unsettled[c] = bests[c] == identity;
+    for (int64_t c = 0; found && c < width; ++c)
+      if (scratch_.unsettled[c]) indices[c] = kNowhere;
+    return found;
+  }
+
+  // The indices of unsettled columns.
+  REDUCEOPS_NOINLINE void find_present(int64_t first, int64_t width, const Search& search,
+                                       int64_t* indices) {
     uint8_t* unsettled = scratch_.unsettled;
-    int64_t from = width, to = 0;
+    int64_t from = width, to = 0, count = 0;
     for (int64_t c = 0; c < width; ++c) {
       if (!unsettled[c]) continue;
-      indices[c] = 0;
       from = least(from, c);
       to = c + 1;
+      ++count;
     }
-    if (searched_.count == 0) return;
     std::memset(unsettled + width, 0, kVectorBytes);
     // Whole vectors; those that reach beyond the columns have marks of their own.
     const auto settle_row = [&](const uint8_t* marks, int64_t c, int64_t n, int64_t index) {
@@ -375,17 +396,18 @@ class MaskedColumns {
       if (!any(found)) return;
       for (int64_t i = 0; i < n; ++i) {
         if (!unsettled[c + i] || !marks[i]) continue;
-        indices[c + i] = index;
+        indices[c + i] = least(indices[c + i], index);
+        if (!search.ordered) continue;
         unsettled[c + i] = 0;
         --count;
       }
     };
-    const int64_t walk = walk_extent(searched_), across = axes_.dim[0].stride;
+    const int64_t across = axes_.dim[0].stride;
     const uint8_t* base = marks_of(first);
     const bool one_run = first % axes_.dim[0].size + width <= axes_.dim[0].size;
-    if (!one_run) return settle_apart(first, width, indices);
-    Cursor row(searched_, 0, 0);
-    for (int64_t p = 0; p < walk && count; ++p, row.next()) {
+    if (!one_run) return find_apart(first, width, search, indices);
+    Cursor row(search.dims, 0, search.from);
+    for (int64_t p = search.from; p < search.to && count; ++p, row.next()) {
       const uint8_t* marks = base + row.place().offset;
       const int64_t index = row.place().step;
       for (int64_t c = from; c < to; c += kVectorBytes) {
@@ -411,11 +433,10 @@ class MaskedColumns {
   }
 
   // The same for columns that lie apart.
-  void settle_apart(int64_t first, int64_t width, int64_t* indices) const {
+  void find_apart(int64_t first, int64_t width, const Search& search, int64_t* indices) const {
     Cursor column(axes_, 0, first);
     for (int64_t c = 0; c < width; ++c, column.next()) {
-      if (scratch_.unsettled[c])
-        indices[c] = first_present(marks_ + column.place().offset, searched_);
+      if (scratch_.unsettled[c]) indices[c] = first_present(marks_ + column.place().offset, search);
     }
   }
 
@@ -423,7 +444,7 @@ class MaskedColumns {
   const Groups& groups_;
   const uint8_t* const marks_;
   const Dims axes_, reduced_;  // of the mask
-  const Dims searched_;
+  const Search search_;
   Gather<Key> gather_;
   Gather<Mark> mark_gather_;
   Scratch& scratch_;

@@ -275,6 +275,7 @@ struct Columns : Walk<Element> {
         }
       }
       if (job.candidates) {
+        source.settle_part(first, width, bests.lane, Kernel::kLast, indices, j, stop);
         store_candidates(first, width, part, bests, indices);
         continue;
       }

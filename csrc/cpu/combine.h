@@ -7,25 +7,21 @@
 namespace reduceops::cpu {
 namespace {
 
-template <class Element, bool kMasked>
+template <class Element>
 struct Combine : Walk<Element> {
   using Base = Walk<Element>;
   using Base::job, Base::r;
-  using typename Base::Key;
 
   Combine(const Job& job, Element element) : Base(job, element) {}
 
   REDUCEOPS_NOINLINE void operator()(int64_t begin, int64_t end) const {
-    const Dims searched = cpu::searched(r.groups.reduced);
-    const Key identity = masking_of(this->element).value();
     Cursor kept(r.groups.kept, 0, begin);
-    Marks<kMasked> marks(r, r.groups.kept, 0, begin);
     const Dims whole;
     const Dims& crossed = job.crossed ? *job.crossed : whole;
     const int64_t columns = walk_extent(crossed);
     Cursor column(crossed, 0, 0);
     const Candidate* candidate = job.candidates + begin * columns * job.plan.parts;
-    for (; begin < end; ++begin, kept.next(), marks.next()) {
+    for (; begin < end; ++begin, kept.next()) {
       Best<int64_t> best{std::numeric_limits<int64_t>::max(), std::numeric_limits<int64_t>::max()};
       for (int64_t c = 0; c < columns; ++c, column.next()) {
         const int64_t index = column.place().step;
@@ -34,9 +30,7 @@ struct Combine : Walk<Element> {
           if (better(next, best)) best = next;
         }
       }
-      if (kMasked && finish_identity(r, searched, kept.place(), marks.place(), best.key, identity))
-        continue;
-      this->finish(kept.place(), best.index);
+      finish(*this, kept.place(), best.index);
     }
   }
 };

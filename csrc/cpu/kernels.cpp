@@ -63,9 +63,8 @@ void combine(const Job& job, int64_t begin, int64_t end) {
     return visit_format(
         job.reduction, [&]<class Format>(Format) { SoftmaxWalk<Format>(job).combine(begin, end); });
   }
-  visit(job.reduction, [&]<class Element>(Element element, auto masked) {
-    Combine<Element, masked>(job, element)(begin, end);
-  });
+  visit(job.reduction,
+        [&]<class Element>(Element element, auto) { Combine<Element>(job, element)(begin, end); });
 }
 
 void fill(const Job& job, int64_t begin, int64_t end) {

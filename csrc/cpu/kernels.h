@@ -29,6 +29,9 @@ struct Candidate {
   int64_t key, index;
 };
 
+// The index where a mask lets nothing through; sums of this and an index are larger.
+constexpr int64_t kNowhere = int64_t{1} << 62;
+
 struct Job {
   const Reduction& reduction;
   const Plan& plan;

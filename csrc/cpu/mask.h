@@ -2,9 +2,9 @@
 // copied into a small buffer with those that are absent replaced by the identity, which wins
 // against no element. Bound by reading both once; a store to L1 and a load from it come on top.
 //
-// An absent element ties with a present one that equals the identity. So a group whose best is the
-// identity is asked again; all present elements of it are equal then, and the first is the answer,
-// which is found in the mask alone.
+// An absent element ties with a present one that equals the identity. So a group, or a part of one,
+// whose best is the identity is asked again; all present elements of it are equal then, and the
+// first is the answer, which is found in the mask alone.
 #pragma once
 
 #include "cpu/walk.h"
@@ -22,16 +22,26 @@ REDUCEOPS_NOINLINE inline Dims of_mask(const Dims& dims) {
   return mask;
 }
 
-// The reduced dims along which the mask varies, in the order of the index: along the others, the
-// first position is as good as any.
-REDUCEOPS_NOINLINE inline Dims searched(const Dims& reduced) {
+// Where the first present element of a group, or of a part, is looked for: its positions [from, to)
+// of reduced dims, with the strides of the mask.
+struct Search {
   Dims dims;
-  for (int d = 0; d < reduced.count; ++d) {
-    const Dim& dim = reduced.dim[d];
-    if (dim.mask_stride) insert(dims, {dim.size, dim.mask_stride, dim.step}, &Dim::step);
+  bool ordered;  // like the index
+  int64_t from, to;
+
+  // Of a group: the dims along which the mask varies, in the order of the index; along the others,
+  // the first position is as good as any.
+  REDUCEOPS_NOINLINE explicit Search(const Dims& reduced) : ordered(true), from(0) {
+    for (int d = 0; d < reduced.count; ++d) {
+      const Dim& dim = reduced.dim[d];
+      if (dim.mask_stride) insert(dims, {dim.size, dim.mask_stride, dim.step}, &Dim::step);
+    }
+    to = walk_extent(dims);
   }
-  return dims;
-}
+  // Of positions [j, stop) of the walk.
+  REDUCEOPS_NOINLINE Search(const Dims& reduced, int64_t j, int64_t stop)
+      : dims(of_mask(reduced)), ordered(is_ordered(reduced)), from(j), to(stop) {}
+};
 
 // Where the marks of groups, or those of runs in a group, are, as a Cursor steps through them;
 // nowhere, if there is no mask.
@@ -65,6 +75,7 @@ class Marks<false> {
 // The first of n marks, `stride` apart, that is set; n if none is.
 inline int64_t first_set(const uint8_t* marks, int64_t n, int64_t stride) {
   int64_t i = 0;
+  if (stride == 0) return *marks ? 0 : n;
   if (stride == 1) {
     for (; i + kVectorBytes <= n; i += kVectorBytes) {
       const auto set = get<Vector<uint8_t>>(marks + i) != 0;
@@ -75,18 +86,21 @@ inline int64_t first_set(const uint8_t* marks, int64_t n, int64_t stride) {
   return i;
 }
 
-// The index of the first present element of a group whose marks begin at `marks`; 0 if there is
-// none.
-REDUCEOPS_NOINLINE inline int64_t first_present(const uint8_t* marks, const Dims& searched) {
-  if (searched.count == 0) return 0;
-  const Dim inner = searched.dim[0];
-  const int64_t runs = walk_extent(searched) / inner.size;
-  Cursor outer(searched, 1, 0);
-  for (int64_t i = 0; i < runs; ++i, outer.next()) {
-    const int64_t at = first_set(marks + outer.place().offset, inner.size, inner.stride);
-    if (at < inner.size) return outer.place().step + at * inner.step;
+// The index of the first present element, of a group whose marks begin at `marks`; kNowhere if
+// there is none.
+REDUCEOPS_NOINLINE inline int64_t first_present(const uint8_t* marks, const Search& search) {
+  const Dim inner = search.dims.count ? search.dims.dim[0] : Dim{1, 0, 0};
+  Cursor outer(search.dims, 1, search.from / inner.size);
+  int64_t start = search.from % inner.size, found = kNowhere;
+  for (int64_t j = search.from, n; j < search.to; j += n, start = 0, outer.next()) {
+    n = least(inner.size - start, search.to - j);
+    const uint8_t* run = marks + outer.place().offset + start * inner.stride;
+    const int64_t at = first_set(run, n, inner.stride);
+    if (at == n) continue;
+    found = least(found, outer.place().step + (start + at) * inner.step);
+    if (search.ordered) break;
   }
-  return 0;
+  return found;
 }
 
 // `kBools`: elements are those of MarkedBool.
@@ -165,14 +179,12 @@ MaskingOf<Element> masking_of(const Element& element) {
   return {bits};
 }
 
-// The rare answers of a masked reduction: writes the result of the group that lies `at` and has its
-// marks there, if the identity is its best; `value` is that. `searched`: see there.
-template <class Key>
-bool finish_identity(const Reduction& r, const Dims& searched, Place at, const uint8_t* marks,
-                     int64_t best, Key value) {
-  if (best != std::numeric_limits<Key>::max()) return false;
-  write_result(r, at.step, first_present(marks, searched), value);
-  return true;
+// Writes the result of the group that lies `at`.
+template <class Element>
+void finish(const Walk<Element>& walk, Place at, int64_t index) {
+  if (index >= kNowhere) return write_result(walk.r, at.step, 0, masking_of(walk.element).value());
+  write_result(walk.r, at.step, index,
+               walk.r.values ? walk.element.value(walk.read(at, index)) : typename Element::Key{});
 }
 
 }  // namespace

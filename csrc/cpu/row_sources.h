@@ -95,8 +95,9 @@ class StoredRows {
     for (int i = 0; i < count; ++i) row[i] = copied_ + i * pitch;
   }
 
-  // Whether a group with this best is written otherwise.
-  bool finished(Place, const uint8_t*, int64_t) const { return false; }
+  // Corrects the best of a group with these marks, or of positions [j, stop) of its walk.
+  void settle(Best<int64_t>&, const uint8_t*) const {}
+  void settle_part(Best<int64_t>&, const uint8_t*, int64_t, int64_t) const {}
 
  private:
   const Key* const input_;
@@ -120,8 +121,7 @@ class MaskedRows {
   template <class Element>
   explicit MaskedRows(const Walk<Element>& walk)
       : masking_(masking_of(walk.element)),
-        searched_(searched(walk.r.groups.reduced)),
-        reduction_(walk.r),
+        search_(walk.r.groups.reduced),
         input_(walk.input),
         groups_(walk.r.groups),
         scratch_(in_scratch<Scratch>()) {
@@ -183,12 +183,19 @@ class MaskedRows {
     }
   }
 
-  bool finished(Place at, const uint8_t* marks, int64_t key) const {
-    return finish_identity(reduction_, searched_, at, marks, key, masking_.value());
+  void settle(Best<int64_t>& best, const uint8_t* marks) const {
+    if (best.key == kLast) best.index = kBools ? kNowhere : first_present(marks, search_);
+  }
+  void settle_part(Best<int64_t>& best, const uint8_t* marks, int64_t j, int64_t stop) const {
+    if (best.key != kLast) return;
+    // Where all elements of a group have one mark, its first tells.
+    if (search_.dims.count == 0) stop = least(stop, j + 1);
+    best.index = kBools ? kNowhere : first_present(marks, Search(groups_.reduced, j, stop));
   }
 
  private:
   static constexpr bool kPlain = !kBools;  // present ones stay the same
+  static constexpr int64_t kLast = std::numeric_limits<Key>::max();
 
   struct Scratch {
     alignas(kVectorBytes) Key copied[kBuffer + kLanes * kLanes];  // a vector for each short row
@@ -219,8 +226,7 @@ class MaskedRows {
   }
 
   const Masking<Key, kBools> masking_;
-  const Dims searched_;
-  const Reduction& reduction_;
+  const Search search_;
   const Key* const input_;
   const Groups& groups_;
   Scratch& scratch_;

@@ -200,11 +200,12 @@ struct Rows : Walk<Element> {
     GroupMarks kept_marks(r, r.groups.kept, 0, item.unit);
     for (; begin < end; ++begin) {
       const int64_t part = item.part;
-      int64_t j = part * job.plan.part_extent;
-      const int64_t stop = least(walk, j + job.plan.part_extent);
+      const int64_t first = part * job.plan.part_extent;
+      const int64_t stop = least(walk, first + job.plan.part_extent);
+      int64_t j = first;
       const Place at = kept.place();
       const uint8_t* const marks = kept_marks.place();
-      Best<int64_t> best{std::numeric_limits<int64_t>::max(), std::numeric_limits<int64_t>::max()};
+      Best<int64_t> best{std::numeric_limits<int64_t>::max(), kNowhere};
       if (job.plan.copies) {
         best = joined(source, at, marks, j, stop);
         j = stop;
@@ -230,10 +231,12 @@ struct Rows : Walk<Element> {
       }
       if (job.decided && best.key == element.order.floor) decide(part);
       if (job.candidates) {
+        source.settle_part(best, marks, first, stop);
         const int64_t number = job.crossed ? at.step : item.unit;  // steps count candidates there
         job.candidates[number * job.plan.parts + part] = {best.key, best.index};
-      } else if (!source.finished(at, marks, best.key)) {
-        this->finish(at, best.index);
+      } else {
+        source.settle(best, marks);
+        finish(*this, at, best.index);
       }
       if (item.next()) {
         kept.next();

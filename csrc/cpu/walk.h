@@ -188,11 +188,6 @@ struct Walk {
     if constexpr (requires { Element::stored(bits); }) return Element::stored(bits);
     return bits;
   }
-
-  // Writes the result of the group that lies `at`.
-  void finish(Place at, int64_t index) const {
-    write_result(r, at.step, index, r.values ? element.value(read(at, index)) : Key{});
-  }
 };
 
 }  // namespace
