@@ -58,12 +58,12 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 def microseconds(contender: dict | None) -> str:
-    """Three digits; † for wrong indices, – where there is no figure."""
+    """Three digits; † for a wrong result, ‡ for one that says less, – where there is no figure."""
     if not contender or contender.get("seconds") is None:
         return "–"
     value = contender["seconds"] * 1e6
     text = f"{value:.0f}" if value >= 99.5 else f"{value:.3g}"
-    return text + ("" if contender.get("right", True) else "†")
+    return text + {True: "", False: "†", None: "‡"}[contender.get("right", True)]
 
 
 def share(contender: dict) -> str:
@@ -77,7 +77,8 @@ def conditions(file: str) -> str:
     versions = {name: version for name, version in run["versions"].items() if version}
     of = ", ".join(f"{name} {version}" for name, version in versions.items())
     machine = run["machine"]
-    machine = machine.get("gpu") or f"{machine['cpu']}, {machine['cores']} cores"
+    cores = f"{machine['cores']} core{'s' * (machine['cores'] > 1)}"
+    machine = machine.get("gpu") or f"{machine['cpu']}, {cores}"
     if "ranks" in run:
         machine = f"{run['ranks']} × {machine}, {run['backend']}, {run['dtype']}"
     bandwidth = run.get("read_bytes_per_second")

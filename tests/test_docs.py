@@ -154,6 +154,24 @@ def test_figures_are_those_of_the_data():
 
 
 IN_A_BLOCK = re.compile(r"<!-- data: .*?<!-- end -->", re.S)
+
+
+def test_the_marks_of_results_are_those_of_the_benchmark():
+    """A result that says less (null in JSON) is not a wrong one."""
+    microseconds = runpy.run_path(str(ROOT / ".ci/docs_data.py"))["microseconds"]
+    shown = {
+        right: microseconds({"seconds": 1e-6, "right": right}) for right in (True, False, None)
+    }
+    assert shown == {True: "1", False: "1†", None: "1‡"}
+
+
+@each_document
+def test_every_mark_in_a_table_is_explained(path):
+    tables = "".join(IN_A_BLOCK.findall(path.read_text()))
+    text = IN_A_BLOCK.sub("", path.read_text())
+    assert not [mark for mark in "†‡" if mark in tables and mark not in text]
+
+
 NUMBER = r"(?:\d|\b(?:half|twice|two|three|four|five|several times|a \w+(?:th|third|quarter)))"
 MEASURED = re.compile(
     r"\b\d[\d.,]* ?(?:µs|us|ms|ns|s|TB/s|GB/s)\b|\d ?× (?:as|faster|slower)|\b\d+\.\d ×"
