@@ -12,9 +12,12 @@ COMPAT_PYTEST ?= -n auto
 EXAMPLES ?= 20000
 
 BIN := .venv/bin
-# What a wheel with the CUDA library needs to fuse convolutions, unless REDUCEOPS_CUDNN says otherwise.
-NVCC := $(shell command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null)
-CUDNN := $(if $(REDUCEOPS_CUDNN)$(filter 0,$(REDUCEOPS_CUDA)),,$(if $(NVCC),build/cudnn))
+# What setup.py calls a wheel: its version ends in +cpu or, with the CUDA library, as in +cu130.
+VERSION = $(shell REDUCEOPS_CUDA='$(REDUCEOPS_CUDA)' CUDA_HOME='$(CUDA_HOME)' \
+	$(BIN)/python setup.py --version bdist_wheel)
+# What that library needs to fuse convolutions, unless REDUCEOPS_CUDNN says otherwise. (Asked once,
+# and not before the tools are there.)
+CUDNN = $(eval CUDNN := $(if $(REDUCEOPS_CUDNN),,$(if $(findstring +cu,$(VERSION)),build/cudnn)))$(CUDNN)
 CSRC = find csrc tests compile_examples -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh'
 SANITIZED := build/sanitize-address-undefined/lib
 THREAD_SANITIZED := build/sanitize-thread/lib
@@ -55,9 +58,10 @@ build: libraries .venv/develop
 libraries: .venv/build
 	$(BIN)/python setup.py --quiet build_ext --inplace
 
-wheel: .venv/build | $(CUDNN)
+wheel: .venv/build
 	rm -rf build/lib*
-	REDUCEOPS_CUDNN='$(or $(REDUCEOPS_CUDNN),$(abspath $(CUDNN)))' \
+	$(if $(CUDNN),$(MAKE) $(CUDNN))
+	$(if $(CUDNN),REDUCEOPS_CUDNN='$(abspath $(CUDNN))') \
 		$(BIN)/pip wheel --no-build-isolation --no-deps --wheel-dir dist .
 
 # The headers of cuDNN, out of a package of some 370 MB.

@@ -41,6 +41,7 @@ VERSION = runpy.run_path(str(ROOT / "customops/version.py"))
 MIN_TORCH = VERSION["MIN_TORCH"]
 RELEASE_ARCHITECTURES = "8.0;9.0a;10.0;12.0+PTX"
 RELEASE_GLIBC = (2, 28)  # that a wheel asks for
+MIN_CUDA = (12, 8)  # the first whose nvcc knows --compress-mode
 SOURCE = "https://github.com/reduceops/reduceops"
 ISAS = {
     "baseline": ["-march=x86-64", "-Os"],  # for few machines by now: small, not fast
@@ -112,16 +113,25 @@ def find_nvcc() -> str | None:
         raise SetupError(
             "REDUCEOPS_CUDA=1, and there is no nvcc in CUDA_HOME, on the PATH or in /usr/local/cuda"
         )
+    if nvcc is not None and cuda_version(nvcc) < MIN_CUDA:
+        needed, version = (".".join(map(str, of)) for of in (MIN_CUDA, cuda_version(nvcc)))
+        raise SetupError(
+            f"building the CUDA library needs nvcc >= {needed}, and {nvcc} is {version}: install a "
+            "newer CUDA, or set REDUCEOPS_CUDA=0"
+        )
     return nvcc
+
+
+def cuda_version(nvcc: str) -> tuple[int, int]:
+    text = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=True).stdout
+    major, minor = re.search(r"release (\d+)\.(\d+)", text).groups()
+    return int(major), int(minor)
 
 
 def variant() -> str:
     """The local version of a wheel, as torch has it: cpu, or cu130 for CUDA 13.0."""
     nvcc = find_nvcc()
-    if nvcc is None:
-        return "cpu"
-    text = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=True).stdout
-    return "cu" + "".join(re.search(r"release (\d+)\.(\d+)", text).groups())
+    return "cpu" if nvcc is None else "cu{}{}".format(*cuda_version(nvcc))
 
 
 def older_symbols() -> str:

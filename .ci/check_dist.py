@@ -50,7 +50,6 @@ def audit(wheel: Path) -> list[str]:
 def faults(wheel: Path) -> list[str]:
     found = []
     kind = "cuda" if "+cu" in wheel.name else "cpu"
-    kind = "cpu" if "+cpu" in wheel.name else kind
     if wheel.stat().st_size > MOST_BYTES[kind]:
         found.append(f"{wheel.stat().st_size} bytes; at most {MOST_BYTES[kind]} are allowed")
     found += audit(wheel)

@@ -1,4 +1,5 @@
-"""The environment variables that the CPU library reads, and what it says of other values."""
+"""The environment variables that the CPU library and the build read, and what they say of other
+values."""
 
 import os
 import platform
@@ -105,3 +106,28 @@ def test_kernels_run_where_the_cpu_has_all_they_may_use():
     flags = set(re.search(r"^flags\s*:(.*)", Path("/proc/cpuinfo").read_text(), re.M)[1].split())
     runnable = [isa for isa, needs in (("avx512", V4), ("avx2", V3)) if needs <= flags]
     assert libraries.cpu.ask("reduceops_cpu_isas").split(",") == [*runnable, "baseline"]
+
+
+# (The version of a source distribution is that of PKG-INFO, whatever is built.)
+@pytest.mark.skipif(
+    not (ROOT / "setup.py").exists() or (ROOT / "PKG-INFO").exists(), reason="this is no checkout"
+)
+@pytest.mark.parametrize(
+    "release, said",
+    [
+        ("12.4", "error: building the CUDA library needs nvcc >= 12.8, and {} is 12.4: install"),
+        ("12.8", f"{customops.__version__}+cu128"),
+        ("13.0", f"{customops.__version__}+cu130"),
+    ],
+)
+def test_the_build_names_the_oldest_nvcc(release, said, tmp_path):
+    """By the version of a wheel, which is not built."""
+    nvcc = tmp_path / "bin/nvcc"
+    nvcc.parent.mkdir()
+    nvcc.write_text(f'#!/bin/sh\necho "Cuda compilation tools, release {release}, V{release}.61"\n')
+    nvcc.chmod(0o755)
+    environment = {**os.environ, "CUDA_HOME": str(tmp_path), "REDUCEOPS_CUDA": "1"}
+    command = [sys.executable, "setup.py", "--version", "bdist_wheel"]
+    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True)
+    last = (done.stdout + done.stderr).strip().splitlines()[-1]
+    assert last.startswith(said.format(nvcc)), done.stdout + done.stderr
