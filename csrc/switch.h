@@ -99,16 +99,28 @@ class Switch {
     return mask;
   }
 
+  // Whether a call is ours, which is done then. Where memory is not enough it is torch's, whose
+  // error has a type of its own.
+  static bool runs(const char* name, StableIValue* stack, const Input& self,
+                   std::optional<uint64_t> mask, bool keepdim, bool largest, Outputs outputs) {
+    if (!mask) return false;
+    try {
+      reduce(run, name, stack, self, dtype_of(self.dtype), *mask, keepdim, largest, outputs);
+      return true;
+    } catch (const AllocationError&) {
+      return false;
+    }
+  }
+
   // (self, dim?, keepdim) -> indices
   template <bool largest>
   static void arg(StableIValue* stack, uint64_t, uint64_t) {
     const Input self(stack[0]);
     const auto dim = argument<std::optional<int64_t>>(stack[1]);
     const bool keepdim = argument<bool>(stack[2]);
-    if (const auto mask = mask_of(self, dim, true)) {
-      reduce(run, largest ? "argmax" : "argmin", stack, self, dtype_of(self.dtype), *mask, keepdim,
-             largest, {false, true});
-    } else if (!hand_back(largest, stack, self, dim)) {
+    const char* name = largest ? "argmax" : "argmin";
+    if (runs(name, stack, self, mask_of(self, dim, true), keepdim, largest, {false, true})) return;
+    if (!hand_back(largest, stack, self, dim)) {
       stack[0] = to_stack(
           new torch_private::Returned(torch_.arg[largest](self.tensor.borrow(), dim, keepdim)));
     }
@@ -120,10 +132,9 @@ class Switch {
     const Input self(stack[0]);
     const auto dim = argument<int64_t>(stack[1]);
     const bool keepdim = argument<bool>(stack[2]);
-    if (const auto mask = mask_of(self, dim, false)) {
-      reduce(run, largest ? "max" : "min", stack, self, dtype_of(self.dtype), *mask, keepdim,
-             largest, {true, true});
-    } else if (!hand_back(2 + largest, stack, self, dim)) {
+    const char* name = largest ? "max" : "min";
+    if (runs(name, stack, self, mask_of(self, dim, false), keepdim, largest, {true, true})) return;
+    if (!hand_back(2 + largest, stack, self, dim)) {
       auto [values, indices] = torch_.extreme[largest](self.tensor.borrow(), dim, keepdim);
       stack[0] = to_stack(new torch_private::Returned(std::move(values)));
       stack[1] = to_stack(new torch_private::Returned(std::move(indices)));

@@ -14,6 +14,10 @@
 
 namespace reduceops {
 
+struct AllocationError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
 class Tensor {
  public:
   explicit Tensor(AtenTensorHandle handle) : handle_(handle) {}
@@ -58,7 +62,7 @@ class Tensor {
     text << "reduceops: cannot allocate a tensor of shape [";
     for (int64_t d = 0; d < ndim; ++d) text << (d ? ", " : "") << sizes[d];
     text << "] (out of memory?): " << (cause ? cause : "the cause is in the log above");
-    throw std::runtime_error(text.str());
+    throw AllocationError(text.str());
   }
 
   template <class T>

@@ -127,6 +127,8 @@ def fit(numbers: Any) -> bool:
 def _as_int(op: str, number: Any, takes: str, name: str = "dim") -> Any:
     if isinstance(number, (int, torch.SymInt)) and not isinstance(number, bool):
         return number
+    if isinstance(number, torch.fx.Proxy):  # of a graph's input
+        return number
     of_bool = str(getattr(number, "dtype", "")).removeprefix("torch.") == "bool"
     if not isinstance(number, bool) and not of_bool:
         try:
@@ -169,6 +171,6 @@ def _is_sequence(numbers: Any) -> bool:
 
 
 def as_keepdim(op: str, keepdim: Any) -> bool:
-    if not isinstance(keepdim, bool):
+    if not isinstance(keepdim, (bool, torch.fx.Proxy)):
         _refuse(op, "keepdim", "a bool", keepdim)
     return keepdim

@@ -77,8 +77,8 @@ def _count(switches: int = 0, blocks: int = 0) -> None:
     on = _switches + switches + _blocks + blocks > 0
     if on != enabled():
         _set(on)
+    _blocks += blocks  # before _switches: enabled(), which takes no lock, is to miss none
     _switches += switches
-    _blocks += blocks
 
 
 @functools.cache

@@ -83,6 +83,16 @@ def test_symbolic_trace(spec):
             assert torch.equal(one, other)
 
 
+@each_pair
+def test_symbolic_trace_of_a_dim(spec):
+    """Of a graph whose inputs dim and keepdim are, too."""
+    recorded = torch.fx.symbolic_trace(lambda x, dim, keepdim: spec.function(x, dim, keepdim))
+    x = torch.randn(3, 4)
+    for given in ((x, 0, False), (x, -1, True)):
+        for one, other in zip(recorded(*given), spec.function(*given), strict=True):
+            assert torch.equal(one, other)
+
+
 @pytest.mark.parametrize("function", [customops.argmin, customops.argmax])
 @pytest.mark.parametrize("dim", [0, -1])
 def test_a_recorded_dim_stays(function, dim):

@@ -64,8 +64,8 @@ def _scaled_by(end: str, self: Tensor, scale, dim: int, keepdim: bool):
         checks.check_not_empty(op, self.shape, dims)
     if isinstance(scale, Tensor):
         scale = checks.as_scale(op, scale, self)
-        if of_subclass := autograd.of_subclass.get((op, type(self))):
-            return of_subclass(self, scale, dim, keepdim)
+    if of_subclass := autograd.of_subclass.get((op, type(self))):
+        return of_subclass(self, scale, dim, keepdim)
     with torch.no_grad():
         argument = getattr(torch.ops.reduceops, f"arg{end}").default
         index = argument(self.detach() * _constant(scale), dim, True)

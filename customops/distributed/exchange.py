@@ -19,7 +19,7 @@ _PLAIN = (Tensor, torch.nn.Parameter)
 
 def is_traced(x: Tensor) -> bool:
     """Whether a call with it becomes a part of a graph, or Python sees it in another way."""
-    if _is_compiling() or _modes() > 0:
+    if _is_compiling() or _modes() > 0 or torch.jit.is_tracing():
         return True
     return type(x) not in _PLAIN and isinstance(x, Tensor)
 
@@ -142,6 +142,11 @@ def _gathered(words: Tensor, groups: Sequence[dist.ProcessGroup], traced: bool) 
         ranks = group.size()
         if ranks == 1:
             continue
+        if torch.jit.is_tracing():  # a trace would keep this call's words
+            raise RuntimeError(
+                "customops.distributed: torch.jit.trace cannot record what ranks exchange; "
+                "torch.export and torch.compile can"
+            )
         if traced and not _is_checked(words, group):
             words = _torch_private.functional_all_gather(words, group)
             continue
@@ -196,8 +201,8 @@ def softmax_max_of_shard(
     traced = is_traced(x)
     local = x.detach()
     if local.size(dim) > 0:
-        # In float16 the probability within a shard may round to a denormal number, or to zero.
-        wide = local.float() if local.dtype == torch.float16 else local
+        # In 16 bits the probability within a shard would be rounded, and again that of all.
+        wide = local.float() if local.dtype.itemsize == 2 else local
         probability, index = _ops.softmax_max.default(wide, dim, True)
         largest, index = local.gather(dim, index), index + start
     else:  # it loses against all others

@@ -31,12 +31,13 @@ def version() -> tuple[str | None, ...]:
     return tuple(_why_not_fused(*sizes, width) for width in (2, 4))
 
 
-def rewrite(graph: Graph) -> list[str]:
-    """Puts the operators into a graph; a line for each, what it was and what it is."""
-    return [line for node in list(graph.nodes) if (line := _rewrite(node))]
+def rewrite(graph: Graph, min_elements: int) -> list[str]:
+    """Puts the operators into a graph; a line for each, what it was and what it is. Convolutions
+    whose result has fewer elements are left alone."""
+    return [line for node in list(graph.nodes) if (line := _rewrite(node, min_elements))]
 
 
-def _rewrite(node: Node) -> str | None:
+def _rewrite(node: Node, min_elements: int) -> str | None:
     end = _ENDS.get(node.target) if node.op == "call_function" else None
     if end is None or not node.users or node.kwargs or len(node.args) < 2:
         return None
@@ -60,6 +61,8 @@ def _rewrite(node: Node) -> str | None:
     if [d % 4 for d in ([dim] if isinstance(dim, int) else dim)] != [1] or kind.dim() != 4:
         return None
     if product.meta["val"].dtype != kind.dtype or not _is_faster(x):
+        return None
+    if math.prod(map(_hint, kind.shape)) < min_elements:
         return None
     input, weight, bias, stride, padding, dilation, _, _, groups = x.args
     target = getattr(ops, f"conv2d_scale_{end}").default

@@ -115,7 +115,7 @@ class RewriteReductions(_Aware or custom_graph_pass.CustomGraphPass):
     then: tuple[Callable, ...]
 
     def __call__(self, graph: Graph, is_inference: bool = False) -> None:
-        for line in convolution.rewrite(graph):
+        for line in convolution.rewrite(graph, self.min_elements):
             report.record(report.REWRITTEN, line)
         for node in list(graph.nodes):
             reduction = _match(node)
