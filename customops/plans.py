@@ -7,8 +7,10 @@ import argparse
 import ctypes
 import enum
 import functools
+import inspect
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +19,7 @@ import torch
 from . import arguments, checks, libraries
 
 __all__ = [
+    "BrokenPlan",
     "Candidate",
     "CpuPlan",
     "CudaPlan",
@@ -45,7 +48,16 @@ class Walk(enum.IntEnum):
 
 @dataclass(frozen=True)
 class CudaPlan:
-    """How the GPU kernels cut a reduction (see csrc/cuda/plan.h)."""
+    """How the GPU kernels cut a reduction (see csrc/cuda/plan.h, which has the other fields, too).
+
+    Attributes:
+        walk: Which kernel.
+        blocks: How many of its blocks are launched.
+        threads: How many a block has.
+        parts: Into how many the reduced extent is cut.
+        cluster: How many blocks combine their parts in the same launch.
+        candidates: The walks that fit, of which this is one.
+    """
 
     walk: Walk
     threads: int
@@ -87,7 +99,7 @@ class CudaPlan:
     stage_bytes: int
     stages: int
     scratch_bytes: int
-    # The walks that fit, of which this is one; none in a candidate's plan.
+    # None in a candidate's plan.
     candidates: "tuple[Candidate, ...]" = field(default=(), compare=False, repr=False)
 
     @property
@@ -98,11 +110,17 @@ class CudaPlan:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A walk that fits, and what it would cost."""
+    """A walk that fits, and what it would cost.
+
+    Attributes:
+        plan: How it would cut the reduction.
+        microseconds: Predicted for an H200, to compare walks with (csrc/cuda/plan/price.h).
+        usual: Whether it was measured best for such inputs; another has to win by a margin.
+    """
 
     plan: CudaPlan
-    microseconds: float  # predicted for an H200, to compare walks with (csrc/cuda/plan/price.h)
-    usual: bool  # what measurements found best for such inputs; another must win by a margin
+    microseconds: float
+    usual: bool
 
 
 class BrokenPlan(Exception):
@@ -111,7 +129,14 @@ class BrokenPlan(Exception):
 
 @dataclass(frozen=True)
 class CpuPlan:
-    """How the CPU kernels cut a reduction (see csrc/cpu/plan.h)."""
+    """How the CPU kernels cut a reduction (see csrc/cpu/plan.h, which has the other fields, too).
+
+    Attributes:
+        rows: Whether the walk is that of rows.
+        gathers: Whether it is that of gather; if neither, it is that of columns.
+        tile: How many columns are taken at once; 1 of rows.
+        parts: Into how many the reduced extent is cut.
+    """
 
     rows: bool
     tile: int
@@ -128,6 +153,19 @@ class CpuPlan:
     folds: bool
 
 
+@contextmanager
+def _named(function: str) -> Iterator[None]:
+    """Of the checks of operators, whose errors name one: they name this function instead."""
+    try:
+        yield
+    except (IndexError, RuntimeError, TypeError) as error:
+        text = str(error)
+        for name in ("reduceops::explain:", "customops.plans.cuda_plan:"):
+            text = text.replace(name, f"{function}:")
+        raise type(error)(text) from None
+
+
+@_named("customops.plans.cuda_plan")
 def cuda_plan(
     input: torch.Tensor,
     dim: int | Sequence[int] | None = None,
@@ -173,7 +211,10 @@ def cuda_plan(
     """
     constants = cuda_constants()
     if unknown := set(tuning or ()) - set(constants):
-        raise ValueError(f"no constants of the plan: {', '.join(sorted(unknown))}")
+        raise ValueError(
+            f"no constants of the plan: {', '.join(sorted(unknown))}; there are "
+            f"{', '.join(sorted(constants))}"
+        )
     for name, value in {**(tuning or {}), "address": address}.items():
         _check_number(name, value, 0, 63)
     _check_number("multiprocessors", multiprocessors, 1, 31)
@@ -214,6 +255,7 @@ def _fields(device: str) -> tuple[str, ...]:
     return tuple(name.decode().rpartition(".")[2] for name in names)
 
 
+@_named("customops.explain")
 def explain(input: torch.Tensor, dim: int | Sequence[int] | None = None, **limits: Any) -> str:
     """The walks that a GPU could take to reduce `dim` of a tensor, and what each would cost.
 
@@ -223,8 +265,8 @@ def explain(input: torch.Tensor, dim: int | Sequence[int] | None = None, **limit
         limits: As of `cuda_plan`.
 
     Returns:
-        A table as text, whatever device `input` is on: the time predicted for an H200, blocks,
-        threads and parts of each walk, which is taken, and which is the usual one: that which was
+        A table as text, whatever device `input` is on. It has the time predicted for an H200,
+        blocks, threads and parts of each walk, which is taken, and which is the usual one. That was
         measured to be best for such inputs, and is kept unless another is clearly cheaper.
 
     Raises:
@@ -238,6 +280,12 @@ def explain(input: torch.Tensor, dim: int | Sequence[int] | None = None, **limit
         >>> table.splitlines()[1]
         'walk          predicted  blocks  threads  parts  cluster'
     """
+    known = list(inspect.signature(cuda_plan).parameters)[2:]
+    if unknown := sorted(set(limits) - set(known)):
+        raise TypeError(
+            f"customops.explain: there is no argument {unknown[0]!r} "
+            f"(by keyword: dim, {', '.join(known)})"
+        )
     plan = cuda_plan(input, dim, **limits)
     cheaper = 100 - cuda_constants()["margin"]
     legend = (
@@ -269,7 +317,7 @@ def cuda_constants() -> dict[str, int]:
     """The constants of the GPU's plans (csrc/cuda/tuning.h).
 
     Returns:
-        Each with its default: what REDUCEOPS_CUDA_TUNING takes.
+        Each with its default. REDUCEOPS_CUDA_TUNING takes them.
 
     Example:
         >>> "walk" in customops.plans.cuda_constants()
@@ -283,6 +331,7 @@ def cuda_constants() -> dict[str, int]:
     return constants
 
 
+@_named("customops.plans.cpu_plan")
 def cpu_plan(
     input: torch.Tensor,
     dim: int | Sequence[int] | None = None,

@@ -102,7 +102,9 @@ def test_what_is_no_case(text, capsys):
     "text, why",
     [
         ("conv2d_scale_min (2, 3)", "it is not like 'conv2d_scale_min (8, 64, 56, 56) dim=1"),
-        ("argmax (2, 3)", "it is not like 'argmax (64, 1000) dim=-1 float32'"),
+        ("argmax (2, 3)", "it is not like 'argmax (64, 1000) dim=-1 float32': dim= is missing"),
+        ("argmax (2, 3, 4) dim=0,1 float32", "float32': a case takes one dim, or dim=None"),
+        ("argmax (2, 3, 4) dim=(0, 1)", "float32': a case takes one dim, or dim=None"),
         (
             "sum (3,) dim=0",
             "there are argmin, argmax, min, max, scale_min, scale_max, softmax_max,",

@@ -693,13 +693,30 @@ def test_the_table_of_candidates_says_which_is_taken():
     assert first.startswith("bulk_columns") and first.endswith("taken, usual") and len(rest) == 1
 
 
-@pytest.mark.parametrize("plan", [explain, cuda_plan, cpu_plan])
+NAMES = {
+    explain: "customops.explain",
+    cuda_plan: "customops.plans.cuda_plan",
+    cpu_plan: "customops.plans.cpu_plan",
+}
+
+
+@pytest.mark.parametrize("plan", NAMES)
 def test_arguments_of_a_wrong_type(plan):
-    with pytest.raises(TypeError, match="^reduceops::explain: input must be a Tensor, got tuple"):
+    with pytest.raises(TypeError, match=f"^{NAMES[plan]}: input must be a Tensor, got tuple"):
         plan((3, 4), 1)
     for dim in ("1", 1.5, True):
-        with pytest.raises(TypeError, match="^reduceops::explain: dim must be an int, a sequence"):
+        with pytest.raises(TypeError, match=f"^{NAMES[plan]}: dim must be an int, a sequence"):
             plan(empty(3, 4), dim)
+    with pytest.raises(IndexError, match=f"^{NAMES[plan]}: dim 2 is out of range"):
+        plan(empty(3, 4), 2)
+
+
+def test_arguments_that_are_not_known():
+    known = r"\(by keyword: dim, multiprocessors, address, .*, values\)"
+    with pytest.raises(TypeError, match=f"^customops.explain: there is no argument 'axis' {known}"):
+        explain(empty(3, 4), axis=1)
+    with pytest.raises(ValueError, match="no constants of the plan: foo; there are .*, walk,"):
+        cuda_plan(empty(3, 4), tuning={"foo": 1})
 
 
 MASK = torch.ones(4, dtype=torch.bool)

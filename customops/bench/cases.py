@@ -67,13 +67,21 @@ class Case:
         but the operator, the shape and the dim has a default. Raises ValueError, which says why."""
         return cls.read(text).checked()
 
+    @staticmethod
+    def _lacks(text: str) -> str:
+        if "dim=" not in text:
+            return ": dim= is missing, as in dim=1 or dim=None"
+        if re.search(r"dim=[(\[]?-?\d+ *,", text):
+            return ": a case takes one dim, or dim=None"
+        return ""
+
     @classmethod
     def read(cls, text: str) -> "Case":
         """The same, whether the operator takes it or not."""
         shape = r"\((\d+(?: *, *\d+)* *,?)\)"
         head = re.fullmatch(rf"(\w+) {shape} dim=(-?\d+|None)((?: [\w=]+)*)", text.strip())
         if not head:
-            raise ValueError(f"it is not like {cls.EXAMPLE!r}")
+            raise ValueError(f"it is not like {cls.EXAMPLE!r}{cls._lacks(text)}")
         if head[1] not in cls.OPERATORS:
             known = ", ".join((*OPS, SOFTMAX, *CONVOLUTIONS))
             raise ValueError(f"there is no operator {head[1]!r}; there are {known}")
