@@ -1,8 +1,10 @@
 """Fast arg-reductions for PyTorch: eager's answers, the lowest index on ties.
 
 Importing this package loads the compiled libraries and registers the operators as
-``torch.ops.reduceops.*``; the functions exported here are thin, typed wrappers over them. (``min``
-and ``max`` are not in ``__all__``: a star-import would hide Python's.)
+``torch.ops.reduceops.*``; the functions exported here are thin, typed wrappers over them.
+
+See ``help(customops.min)`` and ``help(customops.max)`` for these two. They are not in ``__all__``,
+because a star-import would hide Python's.
 """
 
 import importlib

@@ -7,18 +7,16 @@ of torch, on a CPU over slices that stay in cache, and `customops.scale_min`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
+from typing_extensions import Unpack  # which torch requires
 
 from . import arguments
 from ._register import conv2d as register
 from .arguments import ONE, TRUE, Default
 from .ops import Names, _traced, _with_direct
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 Numbers = int | Sequence[int]
 
@@ -37,7 +35,7 @@ def conv2d_scale_min(
     groups: int = 1,
     dim: int = ONE,
     keepdim: bool = TRUE,
-    **names: "Unpack[Names]",
+    **names: Unpack[Names],
 ) -> Tensor:
     """``torch.min(torch.nn.functional.conv2d(...) * scale, dim, keepdim)[0]``, NaN included.
 
@@ -60,7 +58,8 @@ def conv2d_scale_min(
 
     Returns:
         The smallest products, of the dtype of `input`, in the precision that torch's settings give
-        a convolution (TF32 included).
+        a convolution (TF32 included): ``(batch, 1, height, width)`` of the convolution's result for
+        ``dim=1, keepdim=True``, without that dim where `keepdim` is False.
 
     Raises:
         TypeError: An argument is of another type.
@@ -87,9 +86,11 @@ def conv2d_scale_max(
     groups: int = 1,
     dim: int = ONE,
     keepdim: bool = TRUE,
-    **names: "Unpack[Names]",
+    **names: Unpack[Names],
 ) -> Tensor:
     """``torch.max(torch.nn.functional.conv2d(...) * scale, dim, keepdim)[0]``, NaN included.
+
+    In all else as `conv2d_scale_min`, gradients too.
 
     Args:
         input: This and the others as of `conv2d_scale_min`.
@@ -104,7 +105,7 @@ def conv2d_scale_max(
         keepdim: Whether the result has `dim`, with size 1; also `keepdims`.
 
     Returns:
-        The largest products, of the dtype of `input`.
+        The largest products, of the dtype of `input`, in the shape that `conv2d_scale_min` gives.
 
     Raises:
         TypeError: An argument is of another type.

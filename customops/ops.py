@@ -23,17 +23,15 @@ Errors, of which each names the operator, what was given and what is taken:
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, TypedDict
+from typing import Any, NoReturn, TypedDict
 
 import torch
 from torch import Tensor
+from typing_extensions import Unpack  # which torch requires
 
 from . import arguments, checks
 from .arguments import FALSE, NONE, ONE, TRUE, Default
 from .results import ProbabilityIndex, ValuesIndices
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 Dims = int | Sequence[int] | None
 
@@ -88,7 +86,7 @@ _scale_max, _direct_scale_max = _with_direct(_ops.scale_max)
 
 
 def argmin(
-    input: Tensor, dim: Dims = NONE, keepdim: bool = FALSE, **options: "Unpack[DimsOptions]"
+    input: Tensor, dim: Dims = NONE, keepdim: bool = FALSE, **options: Unpack[DimsOptions]
 ) -> Tensor:
     """The index of the smallest element of `input` over `dim`.
 
@@ -106,7 +104,8 @@ def argmin(
             elements that are reduced to one may be as many as it has non-negative values.
 
     Returns:
-        The indices, of `index_dtype`, in the shape of `input` without `dim`.
+        The indices, of `index_dtype`, in the shape of `input` without `dim` (size 1 there with
+        `keepdim`).
 
     Raises:
         TypeError: An argument is of another type.
@@ -136,7 +135,7 @@ def argmin(
 
 
 def argmax(
-    input: Tensor, dim: Dims = NONE, keepdim: bool = FALSE, **options: "Unpack[DimsOptions]"
+    input: Tensor, dim: Dims = NONE, keepdim: bool = FALSE, **options: Unpack[DimsOptions]
 ) -> Tensor:
     """The index of the largest element of `input` over `dim`.
 
@@ -148,7 +147,8 @@ def argmax(
         index_dtype: As of `argmin`.
 
     Returns:
-        The indices, of `index_dtype`, in the shape of `input` without `dim`.
+        The indices, of `index_dtype`, in the shape of `input` without `dim` (size 1 there with
+        `keepdim`).
 
     Raises:
         TypeError: An argument is of another type.
@@ -174,7 +174,7 @@ def argmax(
 
 
 def min(
-    input: Tensor, dim: int | None = NONE, keepdim: bool = FALSE, **options: "Unpack[Options]"
+    input: Tensor, dim: int | None = NONE, keepdim: bool = FALSE, **options: Unpack[Options]
 ) -> ValuesIndices:
     """The smallest elements of `input` over `dim`, and their indices.
 
@@ -191,8 +191,9 @@ def min(
         index_dtype: The dtype of the indices: int64 (the default), int32, uint16 or uint8.
 
     Returns:
-        A named tuple ``(values, indices)``: the values are elements of `input`, a NaN's bits
-        included, the indices are of `index_dtype`; both in the shape of `input` without `dim`.
+        A named tuple ``(values, indices)``. The values are elements of `input`, a NaN's bits
+        included, the indices are of `index_dtype`; both in the shape of `input` without `dim`
+        (size 1 there with `keepdim`).
 
     Raises:
         TypeError: An argument is of another type.
@@ -221,7 +222,7 @@ def min(
 
 
 def max(
-    input: Tensor, dim: int | None = NONE, keepdim: bool = FALSE, **options: "Unpack[Options]"
+    input: Tensor, dim: int | None = NONE, keepdim: bool = FALSE, **options: Unpack[Options]
 ) -> ValuesIndices:
     """The largest elements of `input` over `dim`, and their indices; gradients as of `min`.
 
@@ -260,7 +261,7 @@ def max(
 
 
 def softmax_max(
-    input: Tensor, dim: int | None = NONE, keepdim: bool = FALSE, **names: "Unpack[Names]"
+    input: Tensor, dim: int | None = NONE, keepdim: bool = FALSE, **names: Unpack[Names]
 ) -> ProbabilityIndex:
     """``torch.softmax(input, dim).max(dim, keepdim)`` in one pass. The gradient is torch's.
 
@@ -270,11 +271,11 @@ def softmax_max(
         keepdim: Whether the results have `dim`, with size 1.
 
     Returns:
-        A named tuple ``(probability, index)`` in the shape of `input` without `dim`. The index,
-        int64, is that of the largest element: the lowest of several, the first NaN. The
-        probability, ``1 / sum(exp(input - largest))``, is accumulated in float32 (float64 for
-        float64) and has the dtype of `input`. It is NaN where an element is NaN or the largest one
-        is infinite.
+        A named tuple ``(probability, index)`` in the shape of `input` without `dim` (size 1 there
+        with `keepdim`). The index, int64, is that of the largest element: the lowest of several,
+        the first NaN. The probability, ``1 / sum(exp(input - largest))``, is accumulated in float32
+        (float64 for float64) and has the dtype of `input`. It is NaN where an element is NaN or the
+        largest one is infinite.
 
     Raises:
         TypeError: An argument is of another type.
@@ -304,7 +305,7 @@ def scale_min(
     scale: float | Tensor,
     dim: int = ONE,
     keepdim: bool = TRUE,
-    **names: "Unpack[Names]",
+    **names: Unpack[Names],
 ) -> Tensor:
     """``torch.min(input * scale, dim, keepdim)[0]``, bit for bit, without the product in memory.
 
@@ -319,7 +320,8 @@ def scale_min(
         keepdim: Whether the result has `dim`, with size 1.
 
     Returns:
-        The values, of the dtype of `input`, in its shape with size 1 at `dim`.
+        The values, of the dtype of `input`, in its shape with size 1 at `dim` (without `dim` where
+        `keepdim` is False).
 
     Raises:
         TypeError: An argument is of another type.
@@ -348,7 +350,7 @@ def scale_max(
     scale: float | Tensor,
     dim: int = ONE,
     keepdim: bool = TRUE,
-    **names: "Unpack[Names]",
+    **names: Unpack[Names],
 ) -> Tensor:
     """``torch.max(input * scale, dim, keepdim)[0]``; in all else as `scale_min`.
 
@@ -361,7 +363,8 @@ def scale_max(
         keepdim: Whether the result has `dim`, with size 1.
 
     Returns:
-        The values, of the dtype of `input`, in its shape with size 1 at `dim`.
+        The values, of the dtype of `input`, in its shape with size 1 at `dim` (without `dim` where
+        `keepdim` is False).
 
     Raises:
         TypeError: An argument is of another type.

@@ -11,6 +11,7 @@ import runpy
 import shlex
 import subprocess
 import sys
+import typing
 from pathlib import Path
 
 import pytest
@@ -219,6 +220,8 @@ def test_docstrings(name, request):
         parts += ["Args:", "Raises:"]
     assert not [part for part in parts if f"\n{part}\n" not in text]
     arguments = text.partition("Args:\n")[2].partition("\n\n")[0]
+    returned = text.partition("Returns:\n")[2].splitlines()[0]
+    assert ":" not in returned, "mkdocstrings takes what is before it for a type"
     missing = [n for n in inspect.signature(function).parameters if f"    {n}: " not in arguments]
     assert not set(missing) - {"options", "names"}, missing
     if "torch.compile(" in text and NEEDS["COMPILER"]:
@@ -231,6 +234,11 @@ def test_docstrings(name, request):
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
     runner.run(test, clear_globs=False)  # torch.compile keeps them
     assert runner.failures == 0
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_annotations_name_what_exists(name):
+    assert "return" in typing.get_type_hints(PUBLIC[name])
 
 
 def test_the_api_page_has_what_is_public():

@@ -44,8 +44,8 @@ def argmin(
             each other in the order of ranks.
 
     Returns:
-        The indices into the whole, as int64, in the shape of `input` without `dim`; the same on all
-        ranks.
+        The indices into the whole, as int64, in the shape of `input` without `dim` (size 1 there
+        with `keepdim`); the same on all ranks.
 
     Raises:
         TypeError: An argument is of another type; `input`, for one, is no tensor.
@@ -116,8 +116,9 @@ def min(
         offset: The index at which the shard begins, on all ranks or on none.
 
     Returns:
-        A named tuple ``(values, indices)``, the same on all ranks: the values have the dtype of
-        `input` and are its elements, a NaN's bits included; the indices are as of `argmin`.
+        A named tuple ``(values, indices)``, the same on all ranks. The values have the dtype of
+        `input` and are its elements, a NaN's bits included; the indices are as of `argmin`, and
+        both have its shape.
 
     Raises:
         TypeError, IndexError, RuntimeError: As `argmin`.
@@ -181,7 +182,7 @@ def enable_symmetric_memory(group: Group = None, *, timeout: float = 600.0) -> b
         timeout: After so many seconds a kernel stops waiting for another rank, with an error.
 
     Returns:
-        Whether it can: a bool, the same on all ranks.
+        Whether it can, which is the same on all ranks.
 
     Raises:
         TypeError: `group` is no process group.
