@@ -172,17 +172,13 @@ def ranks(file: str) -> str:
 
 
 def quantiles(file: str) -> str:
-    """How the best peer's time, the limit and the time of another version stand to ours."""
+    """How the best peer's time and the limit stand to ours."""
     summary = load(file)["summary"]
     shown = ("0", "0.01", "0.05", "0.1", "0.5", "0.9")
-    names = {
-        "best_peer_ratio": "the best peer / ours",
-        "limit_ratio": "limit / ours",
-        "before_ratio": "before / now",
-    }
+    names = {"best_peer_ratio": "the best peer / ours", "limit_ratio": "limit / ours"}
     rows = []
-    for key in filter(summary.__contains__, names):
-        name, of = names[key], summary[key]
+    for key, name in names.items():
+        of = summary[key]
         figures = (f"{of['quantiles'][q]:.2f}" for q in shown)
         rows.append([name, str(of["cases"]), *figures, str(of["below"]["0.9"])])
     return table(["", "cases", "least", "1 %", "5 %", "10 %", "median", "90 %", "below 0.9"], rows)
