@@ -134,7 +134,7 @@ class Case:
         return storage, x
 
     def check(self):
-        """Raises Mismatch unless the call does what the SPEC asks for."""
+        """Raises Mismatch unless the call does what is promised."""
         storage, x = self.input()
         storage = storage.to(self.device)
         before = bits(storage).clone()

@@ -33,7 +33,7 @@ class OpSpec:
     name: str
     op: Callable  # torch.ops.reduceops.<name>
     function: Callable  # customops.<name>
-    reference: Callable  # what the SPEC asks for, by numpy; see reference.py
+    reference: Callable  # what is promised, by numpy; see reference.py
     torch: Callable | None  # the torch operator it is the same as, where there is one
     dtypes: tuple
     leading: tuple = ()  # arguments between self and dim

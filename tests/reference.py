@@ -1,6 +1,6 @@
 """What the operators must answer, by numpy: independent of our code and of torch's kernels.
 
-numpy's argmin and argmax have the order the SPEC asks for (first NaN, else the first extreme,
+numpy's argmin and argmax have the order that is promised (first NaN, else the first extreme,
 -0.0 == 0.0) and compare every integer dtype exactly; torch's own lack uint16, uint32, uint64,
 float8 and argmin of bool. test_reference.py compares the two where torch can.
 """

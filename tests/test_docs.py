@@ -124,6 +124,18 @@ def test_every_file_of_tests_is_named():
     assert named - {"all", "with"} <= files <= named | {*re.findall(r"`(\w+)`", text)}
 
 
+def test_the_defaults_of_long_tests_are_those_of_the_tests():
+    text = (ROOT / "docs/testing.md").read_text()
+    for variable, files in {
+        "REDUCEOPS_TEST_EXAMPLES": ("plan", "guard_pages", "cuda_on_cpu"),
+        "REDUCEOPS_TEST_SECONDS": ("threads",),
+    }.items():
+        said = re.search(rf"^\| `{variable}` \| ([^|]+) \|", text, re.M)[1].replace(" ", "")
+        sources = (Path(__file__).with_name(f"test_{file}.py").read_text() for file in files)
+        defaults = [re.search(rf'"{variable}", "?([\d._]+)', source)[1] for source in sources]
+        assert said == ";".join(defaults).replace("_", "")
+
+
 def test_versions_are_those_of_the_package():
     """The lowest that it requires, and its own."""
     torch = "{}.{}".format(*customops.version.MIN_TORCH)

@@ -1,4 +1,4 @@
-"""Bad input: the SPEC's table. The same text from eager, meta tensors and tracing."""
+"""Bad input. The same text from eager, meta tensors and tracing."""
 
 import os
 import shutil

@@ -12,7 +12,7 @@ NAMES = [
 ]
 
 
-# As the SPEC has them.
+# Models that were saved have them, so they stay as they are.
 SCHEMAS = {
     "argmin(Tensor self, int? dim=None, bool keepdim=False) -> Tensor",
     "argmax(Tensor self, int? dim=None, bool keepdim=False) -> Tensor",
