@@ -153,6 +153,13 @@ def test_versions_are_those_of_the_package():
         assert not [text for text in texts if text not in (ROOT / path).read_text()], path
 
 
+def test_the_classifiers_are_the_pythons_of_ci():
+    ci = (ROOT / ".github/workflows/ci.yml").read_text()
+    project = (ROOT / "pyproject.toml").read_text()
+    named = re.findall(r'"Programming Language :: Python :: (3\.\d+)"', project)
+    assert set(named) == set(re.findall(r'"(3\.\d+)"', ci))
+
+
 def test_the_sizes_of_wheels_are_those_that_are_checked():
     said = re.findall(r"^\| `\+(c[pu])\w+` \|.*\| (\d+) kB \|$", INSTALL.read_text(), re.M)
     allowed = runpy.run_path(str(ROOT / ".ci/check_dist.py"))["MOST_BYTES"]
