@@ -39,9 +39,9 @@ struct IndexOf {
 };
 
 // Neighbouring columns of a tile that are walked where they lie: `fold` narrow rows, of `inner`
-// columns each, count as one of `columns`, the gaps between them included.
+// columns each and `pitch` apart, count as one of `columns`, the gaps between them included.
 struct Shape {
-  int64_t fold, inner, columns;
+  int64_t fold, inner, pitch, columns;
 };
 
 template <class K>
@@ -51,7 +51,6 @@ class StoredColumns {
   using Limits = ColumnLimits<Key>;
   static constexpr int64_t kLanes = kVectorBytes / sizeof(Key);
   static constexpr bool kTakesNarrow = true;           // columns in place may be fewer than lanes
-  static constexpr bool kTakesGaps = true;             // between rows that are folded
   static constexpr int kLastRows = 2 * Limits::kRows;  // more than are handed over at once
   struct Scratch {
     typename Gather<Key>::Scratch gathered;
@@ -157,7 +156,7 @@ class MaskedColumns {
  public:
   using Key = K;
   using Limits = ColumnLimits<Key>;
-  static constexpr bool kTakesNarrow = false, kTakesGaps = false;
+  static constexpr bool kTakesNarrow = false;
   using Mark = int8_t;  // as elements of a byte have, whose copying is there already
   static constexpr int64_t kLanes = kVectorBytes / sizeof(Key);
   static constexpr int64_t kSegment = 2048 / sizeof(Key);  // of each row of a pass
@@ -190,8 +189,10 @@ class MaskedColumns {
                      scratch.gathered_marks),
         scratch_(scratch) {
     // One mark decides a whole row only where it is that of all columns.
-    if (axes_.dim[0].stride == 0)
-      std::fill_n(scratch_.absent, walk.job.plan.tile + kLanes, masking_.absent);
+    if (axes_.dim[0].stride != 0) return;
+    const auto& plan = walk.job.plan;
+    const int64_t widest = plan.folds ? Limits::kTile : plan.tile;
+    std::fill_n(scratch_.absent, widest + kLanes, masking_.absent);
   }
   MaskedColumns(const MaskedColumns&) = delete;
 
@@ -226,7 +227,8 @@ class MaskedColumns {
       Row row{base_ + cursor_.place().offset, marks_ + mark_cursor_.place().offset};
       cursor_.next();
       mark_cursor_.next();
-      if (across_ == 0 && shape_.fold == 1) return {*row.marks ? row.elements : nullptr, nullptr};
+      if (across_ == 0 && (shape_.fold == 1 || down_ == 0))
+        return {*row.marks ? row.elements : nullptr, nullptr};
       return row;
     }
     static auto results(int64_t start) { return PositionOf{start - 1}; }
@@ -274,7 +276,7 @@ class MaskedColumns {
       const uint8_t* marks_ahead = marks;
       if (!row.marks) {
         std::memset(source_.scratch_.marks(), 1, width);
-      } else if (across_ == 1 && (shape_.fold == 1 || down_ == shape_.inner)) {
+      } else if (across_ == 1 && (shape_.fold == 1 || down_ == shape_.pitch)) {
         marks = row.marks + c;
         marks_ahead = ahead.marks;
       } else {
@@ -284,22 +286,23 @@ class MaskedColumns {
       return to;
     }
 
-    // The marks of columns [c, c + width) of a folded row, or of ones whose marks have gaps.
+    // The marks of columns [c, c + width) of a folded row, or of ones whose marks have gaps. Those
+    // of gaps may be anything: nobody asks for the results.
     void spread(const uint8_t* marks, int64_t c, int64_t width) {
       uint8_t* to = source_.scratch_.marks();
       uint8_t* const end = to + width;
-      int64_t i = c % shape_.inner;
-      marks += c / shape_.inner * down_;
-      if (across_ == 0 && shape_.inner <= kSplat) {
+      int64_t i = c % shape_.pitch;
+      marks += c / shape_.pitch * down_;
+      if (across_ == 0 && shape_.pitch <= kSplat) {
         typedef uint8_t Splat __attribute__((vector_size(kSplat)));
         // What is written behind the end of a row is written again with the one that follows.
-        for (to -= i; to < end; to += shape_.inner, marks += down_) put(to, Splat{} + *marks);
+        for (to -= i; to < end; to += shape_.pitch, marks += down_) put(to, Splat{} + *marks);
         return;
       }
       for (; to < end; i = 0, marks += down_) {
         const int64_t n = least(shape_.inner - i, end - to);
-        copy_run(to, marks + i * across_, n, across_);
-        to += n;
+        if (n > 0) copy_run(to, marks + i * across_, n, across_);
+        to += shape_.pitch - i;
       }
     }
 

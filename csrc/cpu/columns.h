@@ -117,8 +117,7 @@ struct Columns : Walk<Element> {
   int64_t fold(int64_t walk) const {
     if (!price::is_dense(r.groups, walk, sizeof(Key))) return 1;
     const int64_t pitch = r.groups.reduced.dim[0].stride;
-    const bool takes_gaps = Source::kTakesGaps && !r.softmax;
-    if (pitch > r.groups.axes.dim[0].size && !takes_gaps) return 1;
+    if (pitch > r.groups.axes.dim[0].size && r.softmax) return 1;
     return folded_rows(pitch, walk, sizeof(Key), kLanes);
   }
 
@@ -134,7 +133,7 @@ struct Columns : Walk<Element> {
     Dims dims;
     dims.count = 1;
     dims.dim[0] = {wide, fold * pitch, 1, fold * mark_stride};
-    typename Source::InPlace in_place(source, rows, dims, 0, first, {fold, width, columns},
+    typename Source::InPlace in_place(source, rows, dims, 0, first, {fold, width, pitch, columns},
                                       j * mark_stride);
     kernel.tile(in_place, columns, 0, wide, bests, wide_positions);
     for (int64_t c = 0; c < width; ++c) {
@@ -259,7 +258,8 @@ struct Columns : Walk<Element> {
         if (folds) {
           folded(source, first, base, width, rows, j, stop, bests, local, indices);
         } else {
-          typename Source::InPlace neighbours(source, base, reduced, j, first, {1, width, width});
+          typename Source::InPlace neighbours(source, base, reduced, j, first,
+                                              {1, width, width, width});
           const int64_t pitch = reduced.dim[0].stride;
           if (Kernel::kKeepsBlock && reduced.count == 1 && width >= kLanes &&
               neighbours.most(stop - j) == stop - j)

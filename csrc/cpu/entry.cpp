@@ -244,6 +244,7 @@ Reduction of_results(const Reduction& reduction) {
   Groups& groups = results.groups;
   groups.kept = result_dims(groups);
   for (int d = 0; d < groups.kept.count; ++d) groups.kept.dim[d].stride = groups.kept.dim[d].step;
+  merge(groups.kept);
   groups.repeats.count = 0;
   groups.outputs *= groups.copies;
   groups.copies = 1;
@@ -370,6 +371,7 @@ void run(Reduction& reduction) {
   const bool streams = indices != Memory::kFresh && values != Memory::kFresh &&
                        (indices == Memory::kTouched || values == Memory::kTouched);
   if (is_single(groups)) return fill(reduction, kernels, indices);
+  if (reduction.mask) put_unread_outermost(reduction.groups);
   reduce_groups(reduction, kernels, streams);
   if (groups.copies == 1) return;
   repeat(reduction.indices, reduction.index_bytes, groups.repeats, results);

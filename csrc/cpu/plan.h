@@ -61,6 +61,18 @@ inline Groups crossed_groups(const Groups& groups, int count) {
   return crossed;
 }
 
+// Kept dims along which nothing is read, but a mask differs, are the outermost where the others are
+// columns then. (As the innermost they make rows, of which each is read once for all of them.)
+inline void put_unread_outermost(Groups& groups) {
+  Dims& kept = groups.kept;
+  if (kept.count < 2 || kept.dim[0].stride != 0) return;
+  Groups moved = groups;
+  std::stable_partition(moved.kept.dim, moved.kept.dim + kept.count,
+                        [](const Dim& dim) { return dim.stride != 0; });
+  merge_kept(moved);
+  if (!is_rows(moved)) groups = moved;
+}
+
 // How groups are to be walked, and what that would take.
 struct Choice {
   Walks walk;
@@ -340,8 +352,8 @@ inline Plan make_plan(const Groups& groups, const Choice& choice, int64_t walk, 
 }
 
 // The plan of a call, or of the first of the slices in which it is carried out.
-inline Plan plan_of(const Groups& groups, int64_t bytes, int64_t threads, bool bools,
-                    bool softmax) {
+inline Plan plan_of(Groups groups, int64_t bytes, int64_t threads, bool bools, bool softmax) {
+  put_unread_outermost(groups);
   const int64_t walk = walk_extent(groups.reduced);
   const Choice choice = choose(groups, walk, bytes, softmax);
   const int count = crossed_dims(groups, bytes, bools, choice.price);

@@ -23,6 +23,14 @@ struct Run {
   }
 };
 
+// The last of all elements of groups, or of their marks.
+template <class T>
+const T* last_of(const T* first, const Groups& groups, int64_t Dim::* stride) {
+  for (const Dims* dims : {&groups.kept, &groups.reduced})
+    for (int d = 0; d < dims->count; ++d) first += (dims->dim[d].size - 1) * dims->dim[d].*stride;
+  return first;
+}
+
 // Rows as they lie in memory, copied where a vector would not fit or elements have gaps.
 template <class K>
 class StoredRows {
@@ -35,10 +43,8 @@ class StoredRows {
   static constexpr int64_t kFew = 16 / sizeof(Key);
 
   template <class Element>
-  explicit StoredRows(const Walk<Element>& walk) : input_(walk.input), last_(walk.input) {
-    const Groups& groups = walk.r.groups;
-    for (const Dims* dims : {&groups.kept, &groups.reduced})
-      for (int d = 0; d < dims->count; ++d) last_ += (dims->dim[d].size - 1) * dims->dim[d].stride;
+  explicit StoredRows(const Walk<Element>& walk)
+      : input_(walk.input), last_(last_of(walk.input, walk.r.groups, &Dim::stride)) {
     std::memset(copied_, 0, kLanes * sizeof(Key));
   }
   StoredRows(const StoredRows&) = delete;
@@ -101,7 +107,7 @@ class StoredRows {
 
  private:
   const Key* const input_;
-  const Key* last_;  // of all elements
+  const Key* const last_;  // of all elements
   alignas(kVectorBytes) Key copied_[kChunk + kSlack];
 };
 
@@ -124,7 +130,9 @@ class MaskedRows {
         search_(walk.r.groups.reduced),
         input_(walk.input),
         groups_(walk.r.groups),
-        scratch_(in_scratch<Scratch>()) {
+        scratch_(in_scratch<Scratch>()),
+        last_(last_of(input_, groups_, &Dim::stride)),
+        last_mark_(last_of(static_cast<const uint8_t*>(walk.r.mask), groups_, &Dim::mask_stride)) {
     const Dims& reduced = groups_.reduced;
     mark_stride_ = walk.job.plan.copies ? 1 : reduced.count ? reduced.dim[0].mask_stride : 0;
     if (mark_stride_ || reduced.count != 1) return;
@@ -213,10 +221,13 @@ class MaskedRows {
       copy_run(to, from, n, run.stride);
       from = to;
     }
-    if (run.mark_stride != 1) {
+    const auto ends = [](const auto* last, const auto* p) { return last - p < kLanes - 1; };
+    const bool narrow = n < kLanes;
+    if (run.mark_stride != 1 || (narrow && ends(last_mark_, marks))) {
       copy_run(scratch_.marks, marks, n, run.mark_stride);
       marks = scratch_.marks;
     }
+    if (narrow && (from == to || !ends(last_, from))) n = kLanes;  // a whole vector
     if (from == to) {
       masking_.blend(to, from, marks, n);
     } else {
@@ -230,6 +241,8 @@ class MaskedRows {
   const Key* const input_;
   const Groups& groups_;
   Scratch& scratch_;
+  const Key* const last_;  // of all elements
+  const uint8_t* const last_mark_;
   int64_t mark_stride_;  // in a row that is handed over
   const uint8_t* marks_[kLanes];
 };

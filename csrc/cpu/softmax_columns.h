@@ -176,7 +176,7 @@ struct SoftmaxColumns : SoftmaxWalk<Format> {
     Dims dims;
     dims.count = 1;
     dims.dim[0] = {wide, columns, 1};
-    typename Stored::InPlace source(stored, rows, dims, 0, 0, {1, columns, columns});
+    typename Stored::InPlace source(stored, rows, dims, 0, 0, {1, columns, columns, columns});
     tile(source, columns, 0, wide, states, wide_positions);
     for (int64_t f = 0; f < fold; ++f)
       for (int64_t c = f * width; c < (f + 1) * width; ++c)
@@ -279,7 +279,8 @@ struct SoftmaxColumns : SoftmaxWalk<Format> {
         if (folds) {
           folded(stored, base, width, rows, j, stop, states, positions, positions);
         } else {
-          typename Stored::InPlace source(stored, base, reduced, j, first, {1, width, width});
+          typename Stored::InPlace source(stored, base, reduced, j, first,
+                                          {1, width, width, width});
           tile(source, width, j, stop, states, positions);
           finish_sums(width, states);
         }
@@ -288,7 +289,8 @@ struct SoftmaxColumns : SoftmaxWalk<Format> {
             plainly.folded(stored, first, base, width, rows, j, stop, bests, nan_positions,
                            nan_positions);
           } else {
-            typename Stored::InPlace source(stored, base, reduced, j, first, {1, width, width});
+            typename Stored::InPlace source(stored, base, reduced, j, first,
+                                            {1, width, width, width});
             plainly.kernel.tile(source, width, j, stop, bests, nan_positions);
           }
           take_nans(width, bests, nan_positions, states, positions);
