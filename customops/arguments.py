@@ -170,7 +170,7 @@ def _is_sequence(numbers: Any) -> bool:
     return isinstance(numbers, Sequence) and not isinstance(numbers, (str, bytes, bytearray))
 
 
-def as_keepdim(op: str, keepdim: Any) -> bool:
+def as_keepdim(op: str, keepdim: Any) -> Any:
     if not isinstance(keepdim, (bool, torch.fx.Proxy)):
         _refuse(op, "keepdim", "a bool", keepdim)
     return keepdim
