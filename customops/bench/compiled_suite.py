@@ -58,6 +58,14 @@ def _two_reductions(ours, x, dim):
     return _argmax(ours, x, dim), least
 
 
+def _and_softmax(ours, x, dim):
+    return _argmax(ours, x, dim), torch.softmax(x, dim)
+
+
+def _and_sum(ours, x, dim):
+    return _argmax(ours, x, dim), x.sum(dim)
+
+
 def _upsample(x):
     return F.interpolate(x, scale_factor=4, mode="bilinear")
 
@@ -68,6 +76,10 @@ def _values_of_max(ours, x, dim):
 
 def _reversed(x):
     return x[torch.arange(x.size(0) - 1, -1, -1, device=x.device)]
+
+
+def _nothing(x):
+    return x
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,6 +119,11 @@ PRODUCERS = (
     Producer("/ norm of another dim", lambda x: x / x.norm(dim=2, keepdim=True), **IMAGES),
     Producer("sigmoid, short rows", torch.sigmoid, cuda=(1 << 20, 32), cpu=(1 << 16, 32)),
     Producer("tanh of any batch", torch.tanh, **SHORT_ROWS, dynamic=True),
+    # What is reduced is an input of the graph: it is in memory, and something else may read it.
+    Producer("short rows", _nothing, **SHORT_ROWS),
+    Producer("long rows", _nothing, **ROWS),
+    Producer("many classes", _nothing, **LABELS),
+    Producer("few logits", _nothing, cuda=(64, 10), cpu=(64, 10)),
 )
 
 
@@ -149,14 +166,21 @@ GRAPHS = {
     "argmax == target": _agreement,
     "argmax and argmin": _two_reductions,
     "argmax and itself": _and_producer,
+    "argmax and softmax": _and_softmax,
+    "argmax and sum": _and_sum,
     "values of max": _values_of_max,
 }
-_MORE = ("relu", "+ 1", "gelu")  # the producers of the graphs that are no plain reduction
+_OF_INPUTS = ("argmax and softmax", "argmax and sum")
+
+
+def _is_case(producer: Producer, graph: str) -> bool:
+    if producer.function is _nothing:
+        return graph in (*_OF_INPUTS, "argmax == target", "argmax and argmin")
+    return graph in REDUCE or (producer.name in ("relu", "+ 1", "gelu") and graph not in _OF_INPUTS)
+
+
 CASES = tuple(
-    Case(producer, graph)
-    for producer in PRODUCERS
-    for graph in GRAPHS
-    if graph in REDUCE or producer.name in _MORE
+    Case(producer, graph) for producer in PRODUCERS for graph in GRAPHS if _is_case(producer, graph)
 )
 
 
