@@ -56,8 +56,14 @@ class Enabled(contextlib.ContextDecorator):
             self._forget_what_disable_ended()
             _count(switches=-self._switched)
             self._switched = False
-        if any(is_of(function) for is_of in _RUN_LATER):
-            name = getattr(function, "__qualname__", function)
+        name = getattr(function, "__qualname__", function)
+        if isinstance(function, type):
+            raise TypeError(
+                f"customops.enable() cannot decorate the class {name}, whose methods run after it "
+                "is made: decorate these"
+            )
+        called = (function, type(function).__call__)  # of an object, its method
+        if any(is_of(call) for is_of in _RUN_LATER for call in called):
             raise TypeError(
                 f"customops.enable() cannot decorate {name}, which runs after its call has "
                 "returned (async or a generator): write `with customops.enable():` inside it"

@@ -13,6 +13,7 @@ import torch
 from conftest import NO_CUDA
 from torch import nn
 from torch.export import Dim
+from torch.utils.flop_counter import FlopCounterMode
 
 import customops
 from customops import libraries
@@ -528,6 +529,24 @@ def test_vmap(name, device):
     assert none.shape == (0, *function(x, w, b).shape)
     grads = torch.func.vmap(torch.func.grad(lambda x, w: function(x, w, b).sum()), (0, None))
     assert grads(torch.stack([x, x]), w).shape == (2, *x.shape)
+
+
+@each_name
+@pytest.mark.parametrize("shape, filters, how", [
+    ((2, 3, 6, 6), (4, 3, 3, 3), {}),
+    ((3, 6, 6), (4, 3, 3, 3), {"padding": 1}),
+    ((2, 4, 9, 9), (6, 2, 3, 2), {"groups": 2, "stride": 2, "dilation": 2}),
+])  # fmt: skip
+def test_flops_are_those_of_the_convolution(name, shape, filters, how, device):
+    x, w = torch.ones(shape, device=device), torch.ones(filters, device=device)
+
+    def flops(call):
+        with torch.no_grad(), FlopCounterMode(display=False) as counter:
+            call()
+        return counter.get_total_flops()
+
+    expected = flops(lambda: torch.conv2d(x, w, **how))
+    assert flops(lambda: getattr(customops, name)(x, w, None, SCALE, **how)) == expected > 0
 
 
 @each_name

@@ -306,6 +306,17 @@ def test_a_decorated_function_runs_in_its_call():
     async def asynchronous_generator():
         yield
 
+    class Asynchronous:
+        async def __call__(self):
+            pass
+
+    class Model(torch.nn.Module):
+        pass
+
+    for given in (Asynchronous(), Asynchronous, Model):
+        with pytest.raises(TypeError, match="cannot decorate .*(Asynchronous|Model)"):
+            customops.enable()(given)
+        assert not customops.enabled()
     for function in (coroutine, generator, asynchronous_generator):
         with pytest.raises(TypeError, match=rf"cannot decorate .*{function.__name__}"):
             customops.enable()(function)

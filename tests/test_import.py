@@ -144,3 +144,14 @@ def test_it_imports_nothing_large():
     large = ("sympy", "mpmath", "torch._inductor", "torch._functorch", "torch._dynamo", "torch.fx")
     assert not [name for name in text.split() if name.startswith(large)]
     assert "customops.ops" in text.split()
+
+
+def test_a_saved_program_exchanges_in_a_process_that_has_only_imported_this():
+    text = run(
+        "import customops",
+        "op = 'reduceops::_one_shot_of_group'",
+        "key = 'CompositeExplicitAutograd'",
+        "print(torch._C._dispatch_has_kernel_for_dispatch_key(op, key))",
+        "print('customops.distributed.exchange' in sys.modules)",
+    )
+    assert text.split() == ["True", "False"]

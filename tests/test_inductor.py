@@ -272,10 +272,11 @@ def test_inductor(device):
     ]
     chosen = [line for line in inductor.rewrites() if line.startswith("reduceops.")]
     kinds = {line.partition("(")[0]: line.partition(" -> ")[2].split()[0] for line in chosen}
+    stored = "kernel" if device == "cpu" else "loop"  # all three of which read x once
     assert kinds == {
-        "reduceops.argmax": "kernel",
+        "reduceops.argmax": stored,
         "reduceops.argmin": "loop",
-        "reduceops._scale_min_indices": "kernel",
+        "reduceops._scale_min_indices": stored,
     }
     assert inductor.left_alone() == []
 

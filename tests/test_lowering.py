@@ -504,6 +504,22 @@ def test_how_a_dim_is_cut():
     assert [cut(n, **rows) for n in (1000, 1024, 2048)] == [None, 4, 8]
 
 
+@pytest.mark.parametrize("other", ["argmin", "softmax", "logsumexp", "var_mean"])
+def test_an_input_that_is_reduced_twice_is_read_once(other, device, monkeypatch):
+    """On a GPU; a CPU's kernel is faster than a loop of Inductor's beside another."""
+    monkeypatch.setattr(customops.inductor, "prefer", "auto")
+    x = data.make((5000, 200), torch.float32, "ties").to(device)
+
+    def function(x):
+        return customops.argmax(x, 1), getattr(torch, other)(x, 1)
+
+    (found, _), calls_ours, _ = compile_and_run(function, x)
+    assert torch.equal(found, customops.argmax(x, 1))
+    assert calls_ours == (device == "cpu")
+    (found, _), calls_ours, _ = compile_and_run(lambda x: (customops.argmax(x, 1), x.sum(0)), x)
+    assert torch.equal(found, customops.argmax(x, 1)) and calls_ours  # other groups
+
+
 def test_a_scan_is_fused_with_a_reduction_of_the_same_groups(device, monkeypatch):
     monkeypatch.setattr(customops.inductor, "prefer", "auto")
     x = torch.randint(-3, 4, (4000, 33), device=device).float()
@@ -524,7 +540,10 @@ def test_the_choice():
 
     assert choice.choose(of()).loop and choice.choose(of(device="cpu")).loop
     assert "in memory" in choice.choose(of(stored=True)).reason
+    assert choice.choose(of(stored=True, shared=True)).loop  # it reads what is read anyhow
     few = dict(stored=True, groups=4, extent=16)
+    assert choice.choose(of(**few, read=True)).loop  # in the launch of what is computed of it
+    assert not choice.choose(of(stored=True, read=True)).loop
     assert choice.choose(of(**few, device="cpu")).loop and not choice.choose(of(**few)).loop
     half = dict(device="cpu", itemsize=2)
     assert not choice.choose(of(**half)).loop

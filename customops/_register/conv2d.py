@@ -6,6 +6,7 @@ does both, the backward has another find the indices: see FusedExtreme.
 """
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from .. import _torch_private, arguments, checks, libraries
 from .._torch_private import are_transforms_active
+from ..after_import import after_import
 from . import autograd, unsupported
 from .scale import take_no_numbers
 
@@ -408,6 +410,20 @@ def _fake_channels(input, *args, largest):
     return torch.empty_like(kept, dtype=torch.int64)
 
 
+def _register_flops() -> None:
+    """What torch.utils.flop_counter counts: the convolution."""
+    from torch.utils.flop_counter import register_flop_formula
+
+    for op in OPERATORS:
+
+        def flops(input, weight, bias, scale, stride=1, padding=0, dilation=1, groups=1, dim=1,
+                  keepdim=True, op=op, out_val=None):  # fmt: skip
+            shape = check(op, input, weight, bias, stride, padding, dilation, groups, dim)
+            return 2 * math.prod(shape) * math.prod(weight.shape[1:])
+
+        register_flop_formula([getattr(_ops, op)], get_raw=True)(flops)
+
+
 for _op in OPERATORS:
     _register_fake(_op)
     _register_autograd(_op)
@@ -415,3 +431,4 @@ for _op in OPERATORS:
     _register_autocast(_op)
     _register_unsupported(_op)
     _take_scales_that_are_no_numbers(_op)
+after_import("torch.utils.flop_counter", _register_flops)

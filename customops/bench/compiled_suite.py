@@ -62,8 +62,8 @@ def _and_softmax(ours, x, dim):
     return _argmax(ours, x, dim), torch.softmax(x, dim)
 
 
-def _and_sum(ours, x, dim):
-    return _argmax(ours, x, dim), x.sum(dim)
+def _and_logsumexp(ours, x, dim):
+    return _argmax(ours, x, dim), x.logsumexp(dim)
 
 
 def _upsample(x):
@@ -167,10 +167,10 @@ GRAPHS = {
     "argmax and argmin": _two_reductions,
     "argmax and itself": _and_producer,
     "argmax and softmax": _and_softmax,
-    "argmax and sum": _and_sum,
+    "argmax and logsumexp": _and_logsumexp,
     "values of max": _values_of_max,
 }
-_OF_INPUTS = ("argmax and softmax", "argmax and sum")
+_OF_INPUTS = ("argmax and softmax", "argmax and logsumexp")
 
 
 def _is_case(producer: Producer, graph: str) -> bool:

@@ -58,10 +58,6 @@ def one_shot_of_group(
     return values, indices, exchange.headers() if headers else words.new_empty(0)
 
 
-_library = torch.library.Library("reduceops", "IMPL")
-_library.impl("_one_shot_of_group", one_shot_of_group, "CompositeExplicitAutograd")
-
-
 def reduce_shard(
     x: Tensor,
     dims: Sequence[int],

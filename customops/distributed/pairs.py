@@ -86,3 +86,13 @@ _library.impl("_one_shot", torch.library.fallthrough_kernel, "Autograd")
 
 torch.library.register_fake("reduceops::_one_shot_of_group", _fake_one_shot_of_group)
 _library.impl("_one_shot_of_group", torch.library.fallthrough_kernel, "Autograd")
+
+
+def _one_shot_of_group(*arguments):
+    """Also of a program that was exported in another process, and has no need of the functions."""
+    from .exchange import one_shot_of_group
+
+    return one_shot_of_group(*arguments)
+
+
+_library.impl("_one_shot_of_group", _one_shot_of_group, "CompositeExplicitAutograd")

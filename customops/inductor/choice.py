@@ -16,6 +16,8 @@ class Facts:
     stored: bool  # the input is in memory, as a kernel needs it
     written: bool  # else: it will be, for others read it there
     indices: bool  # positions are wanted, or a value alone that is found by its key
+    shared: bool = False  # a loop of Inductor's reduces the same groups of it
+    read: bool = False  # something is computed of the results
 
     @property
     def bytes(self) -> int:
@@ -37,6 +39,7 @@ class Device:
 
     call: float  # of one more kernel
     stead: float  # of a kernel's call in the place of a loop
+    few: int  # elements that a loop reduces in less than a call, beside what is computed of them
     write: float  # for a byte that is written for a kernel alone
     kernel: dict[int, float]  # for an element that a kernel reads, by its bytes
     loop: dict[int, float]  # for an element that a loop orders, beyond computing it
@@ -47,6 +50,7 @@ DEVICES = {
     "cpu": Device(
         call=5e-6,
         stead=6e-6,
+        few=0,
         write=0.12e-9,
         kernel={1: 0.02e-9, 2: 0.04e-9, 4: 0.1e-9, 8: 0.25e-9},
         loop={1: 0.6e-9, 2: 2e-9, 4: 0.15e-9, 8: 0.6e-9},
@@ -55,6 +59,7 @@ DEVICES = {
     "cuda": Device(
         call=3e-6,
         stead=0.0,
+        few=1 << 14,
         write=0.25e-12,
         kernel={1: 0.25e-12, 2: 0.5e-12, 4: 1e-12, 8: 2e-12},
         loop={1: 0.2e-12, 2: 0.2e-12, 4: 0.4e-12, 8: 0.9e-12},
@@ -68,10 +73,11 @@ def seconds(facts: Facts) -> tuple[float, float]:
     """What a loop and a kernel take, beyond what both do."""
     device, elements = DEVICES[facts.device], facts.groups * facts.extent
     order = device.loop[facts.itemsize] if facts.indices else VALUE[facts.device]
-    if facts.stored:  # so that either reads it
-        return elements * order, device.stead
+    if facts.stored and not facts.shared:  # so that either reads it
+        takes_a_launch = facts.read and elements <= device.few
+        return elements * order, device.stead + takes_a_launch * device.call
     kernel = device.call + elements * device.kernel[facts.itemsize]
-    if not facts.written:
+    if not (facts.written or facts.stored):
         kernel += facts.bytes * device.write
     return elements * order, kernel
 
@@ -83,6 +89,6 @@ def choose(facts: Facts, prefer: str = "auto") -> Choice:
     loop, kernel = seconds(facts)
     if loop <= kernel:
         return Choice(True, f"{1e6 * loop:.1f} us; a kernel {1e6 * kernel:.1f}")
-    if facts.stored:
+    if facts.stored and not facts.shared:
         return Choice(False, "its input is in memory")
     return Choice(False, f"{1e6 * kernel:.1f} us; a loop {1e6 * loop:.1f}")

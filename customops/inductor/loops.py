@@ -4,6 +4,7 @@ import ctypes
 import math
 import operator
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import sympy
@@ -77,6 +78,33 @@ def _is_written(node: torch.fx.Node) -> bool:
         if is_view(user.target):
             others.extend(user.users)
     return False
+
+
+# Of Inductor's loops over a stored input those that one of ours is fused with.
+_REDUCTIONS = frozenset(
+    "sum mean var var_mean prod any all amax amin argmax argmin max min _scale_max_indices "
+    "_scale_min_indices scale_max scale_min prepare_softmax_online".split()
+)
+
+
+def _is_shared(node: torch.fx.Node, rank: int, dims: Sequence[int]) -> bool:
+    """Whether something else in the graph reduces the same dims of what a reduction reads."""
+    others = [user for user in node.args[0].users if user is not node]
+    for user in others:
+        if user.target is torch.ops.prims.convert_element_type.default:
+            others.extend(user.users)
+        elif getattr(user.target, "_opname", None) in _REDUCTIONS:
+            given = _argument(user, "dim")
+            given = [given] if isinstance(given, int) else given or range(rank)
+            if sorted(d % rank for d in given) == sorted(dims):
+                return True
+    return False
+
+
+def _argument(node: torch.fx.Node, name: str) -> Any:
+    names = [argument.name for argument in node.target._schema.arguments]
+    position = names.index(name) if name in names else len(node.args)
+    return node.args[position] if position < len(node.args) else node.kwargs.get(name)
 
 
 def _is_read(node: torch.fx.Node) -> bool:
@@ -153,6 +181,8 @@ class Loop:
             return self._value_alone(), None
         dim = max(self.dims, key=lambda d: _hint(self.size[d]))
         reads, cut = reads_along(self._load(), self.size, dim), None
+        if self._is_shared():
+            reads = replace(reads, fused=True)
         if self.extent.is_number and len(self.dims) == 1 and reads.neighbours:
             width = self.order.dtype.itemsize
             self.parts = coarsening.parts(int(self.extent), width, _hint(self.groups))
@@ -551,7 +581,16 @@ class Loop:
             stored=not _is_computed(inner, self.extent),
             written=_is_written(V.graph.current_node),
             indices=self.indices or self._by_keys,
+            shared=self._is_shared(),
+            read=_is_read(V.graph.current_node),
         )
+
+    def _is_shared(self) -> bool:
+        """Whether Inductor reads a stored input once for this and for another reduction of a GPU:
+        where it cuts neither."""
+        if not self.for_threads or (_hint(self.groups) < 1 << 12 < _hint(self.extent)):
+            return False
+        return _is_shared(V.graph.current_node, len(self.size), self.dims)
 
 
 def _reads_bools(x: ir.TensorBox) -> bool:

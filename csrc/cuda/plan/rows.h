@@ -18,8 +18,9 @@ struct RowsPlan {
     const auto& reduced = in.groups.reduced;
     const int64_t width = in.elements_of_load(), outputs = in.groups.outputs;
     const bool packed = is_packed(in);
-    const bool long_runs =
-        reduced.count <= 1 || packed || in.along().size >= in.tuning.min_vector_run;
+    // (Of masked elements a load each, with its mark, takes longer than loads that are not full.)
+    const int64_t least = in.task == Task::kMasked ? width : in.tuning.min_vector_run;
+    const bool long_runs = reduced.count <= 1 || packed || in.along().size >= least;
     plan.rows.spaced = reduced.count > 0 && in.along().stride == 2 && long_runs && in.bytes <= 4 &&
                        in.task == Task::kExtreme;
     plan.rows.vector =
