@@ -520,6 +520,27 @@ def test_an_input_that_is_reduced_twice_is_read_once(other, device, monkeypatch)
     assert torch.equal(found, customops.argmax(x, 1)) and calls_ours  # other groups
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("keepdim", [False, True])
+def test_softmax_max_of_what_is_computed(dtype, keepdim, device, monkeypatch):
+    """On a GPU a loop; the largest, infinite and NaN are those of eager mode."""
+    monkeypatch.setattr(customops.inductor, "prefer", "auto")
+    inf, nan = float("inf"), float("nan")
+    x = data.make((3000, 200), dtype, "ties").to(device)
+    x[:4, 5], x[:4, 9] = torch.tensor([nan, inf, -inf, inf]), torch.tensor([nan, nan, inf, inf])
+    x[4] = -inf
+
+    def function(x):
+        return tuple(customops.softmax_max(x.neg(), 1, keepdim))
+
+    result, calls_ours, _ = compile_and_run(function, x)
+    assert calls_ours == (device == "cpu")
+    expected = reference.softmax_max(x.neg().cpu(), 1, keepdim)
+    tolerance = opspec.Tolerance(any_nan=True, ulps=4)
+    opspec.assert_same([r.cpu() for r in result], expected, tolerance)
+    assert "reduceops.softmax_max" in customops.inductor.rewrites()[-1]
+
+
 def test_a_scan_is_fused_with_a_reduction_of_the_same_groups(device, monkeypatch):
     monkeypatch.setattr(customops.inductor, "prefer", "auto")
     x = torch.randint(-3, 4, (4000, 33), device=device).float()

@@ -66,6 +66,10 @@ def _and_logsumexp(ours, x, dim):
     return _argmax(ours, x, dim), x.logsumexp(dim)
 
 
+def _softmax_max(ours, x, dim):
+    return tuple(customops.softmax_max(x, dim) if ours else torch.softmax(x, dim).max(dim))
+
+
 def _upsample(x):
     return F.interpolate(x, scale_factor=4, mode="bilinear")
 
@@ -169,6 +173,7 @@ GRAPHS = {
     "argmax and softmax": _and_softmax,
     "argmax and logsumexp": _and_logsumexp,
     "values of max": _values_of_max,
+    "softmax_max": _softmax_max,
 }
 _OF_INPUTS = ("argmax and softmax", "argmax and logsumexp")
 

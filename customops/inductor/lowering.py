@@ -19,6 +19,7 @@ from torch._inductor.virtualized import V
 from .._register.caches import preference
 from . import report, vectors
 from .loops import Loop, NoLoop
+from .softmax import SoftmaxLoop
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +38,7 @@ def register() -> None:
         _register(getattr(operators, f"scale_{end}").default, functools.partial(_scaled, largest))
         op = getattr(operators, f"_scale_{end}_indices").default
         _register(op, functools.partial(_scaled_with_indices, largest))
+    _register(operators.softmax_max.default, SoftmaxLoop)
 
 
 def _register(op: torch._ops.OpOverload, loop: Callable) -> None:

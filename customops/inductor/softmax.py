@@ -1,0 +1,53 @@
+"""softmax_max as loops of Inductor's: the largest element, and the sum of its shares."""
+
+import dataclasses
+
+import torch
+from torch._inductor import ir, lowering
+
+from .choice import Choice, Facts
+from .coarsening import reads_along
+from .keys import FLOAT32, FLOAT64
+from .loops import Loop, NoLoop
+
+_aten = torch.ops.aten
+
+
+class SoftmaxLoop(Loop):
+    """Of groups that a GPU holds in registers, so that what comes before is computed once. The
+    probability is 1 / sum(exp(x - largest)), in float32 or float64."""
+
+    def __init__(self, op: torch._ops.OpOverload, x: ir.TensorBox, dim: int, keepdim: bool = False):
+        super().__init__(op, x, dim, True, largest=True)
+        self.leaves_out_dim = not keepdim
+
+    def choose(self, preference: str) -> Choice:
+        if not self.for_threads:
+            raise NoLoop("a CPU's kernel is faster than a loop of exponentials")
+        rows = reads_along(self._load(), self.size, *self.dims).rows
+        if not self._is_in_registers(self.extent, rows):
+            raise NoLoop("a loop would compute its input twice")
+        return super().choose(preference)
+
+    def results(self) -> tuple[ir.TensorBox, ir.TensorBox]:
+        largest, index = super().results()
+        dtype = self.order.dtype
+        wide = FLOAT64 if dtype == FLOAT64 else FLOAT32
+        x, largest = (lowering.to_dtype(of, wide) for of in (self.x, largest))
+        shares = self._call(_aten.exp.default, self._call(_aten.sub.Tensor, x, largest))
+        total = self._call(_aten.sum.dim_IntList, shares, self.dims, True)
+        probability = lowering.to_dtype(self._call(_aten.reciprocal.default, total), dtype)
+        if self.leaves_out_dim:
+            (dim,) = self.dims
+            return tuple(self._call(_aten.squeeze.dim, of, dim) for of in (probability, index))
+        return probability, index
+
+    def _facts(self) -> Facts:
+        return dataclasses.replace(super()._facts(), shared=super()._is_shared())
+
+    def _is_shared(self) -> bool:
+        return True  # by the sum
+
+    @staticmethod
+    def _call(op: torch._ops.OpOverload, *arguments) -> ir.TensorBox:
+        return lowering.lowerings[op](*arguments)
