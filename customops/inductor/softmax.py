@@ -14,7 +14,7 @@ _aten = torch.ops.aten
 
 
 class SoftmaxLoop(Loop):
-    """Of groups that a GPU holds in registers, so that what comes before is computed once. The
+    """Of rows that a GPU holds in registers, so that what comes before is computed once. The
     probability is 1 / sum(exp(x - largest)), in float32 or float64."""
 
     def __init__(self, op: torch._ops.OpOverload, x: ir.TensorBox, dim: int, keepdim: bool = False):
@@ -25,7 +25,7 @@ class SoftmaxLoop(Loop):
         if not self.for_threads:
             raise NoLoop("a CPU's kernel is faster than a loop of exponentials")
         rows = reads_along(self._load(), self.size, *self.dims).rows
-        if not self._is_in_registers(self.extent, rows):
+        if not (rows and self._is_in_registers(self.extent, rows)):
             raise NoLoop("a loop would compute its input twice")
         return super().choose(preference)
 
