@@ -184,6 +184,8 @@ class MaskedColumns {
         axes_(of_mask(groups_.axes)),
         reduced_(of_mask(groups_.reduced)),
         search_(groups_.reduced),
+        marks_rows_(!kBools && std::all_of(axes_.dim, axes_.dim + axes_.count,
+                                           [](const Dim& dim) { return dim.stride == 0; })),
         gather_(walk.input, groups_.axes, groups_.reduced, scratch.gathered),
         mark_gather_(reinterpret_cast<const Mark*>(marks_), axes_, reduced_,
                      scratch.gathered_marks),
@@ -321,13 +323,15 @@ class MaskedColumns {
     Gathered(MaskedColumns& source, int64_t first, int64_t width, int64_t lanes)
         : source_(source), lanes_((std::max(width, lanes) + kLanes - 1) / kLanes * kLanes) {
       source_.gather_.columns(first, width, lanes);
-      source_.mark_gather_.columns(first, width, lanes);
+      if (!source_.marks_rows_) source_.mark_gather_.columns(first, width, lanes);
     }
     int64_t most(int64_t rows) const {
-      return least(source_.gather_.most(rows), source_.mark_gather_.most(rows));
+      const int64_t fit = source_.gather_.most(rows);
+      return source_.marks_rows_ ? fit : least(fit, source_.mark_gather_.most(rows));
     }
     void begin(int64_t start, int64_t count) {
       source_.gather_.begin(start, count);
+      if (source_.marks_rows_) return mark_rows(start, count);
       source_.mark_gather_.begin(start, count);
       for (int64_t u = 0; u < count; ++u) {
         Key* row = source_.gather_.row(u);
@@ -342,6 +346,14 @@ class MaskedColumns {
     static const int32_t* lane_of_columns() { return nullptr; }
 
    private:
+    REDUCEOPS_NOINLINE void mark_rows(int64_t start, int64_t count) {
+      Cursor mark(source_.reduced_, 0, start);
+      for (int64_t u = 0; u < count; ++u, mark.next()) {
+        if (!source_.marks_[mark.place().offset])
+          std::fill_n(source_.gather_.row(u), lanes_, source_.masking_.absent);
+      }
+    }
+
     MaskedColumns& source_;
     const int64_t lanes_;  // whole vectors
   };
@@ -384,6 +396,11 @@ class MaskedColumns {
   REDUCEOPS_NOINLINE void find_present(int64_t first, int64_t width, const Search& search,
                                        int64_t* indices) {
     uint8_t* unsettled = scratch_.unsettled;
+    if (marks_rows_) {
+      const int64_t index = first_present(marks_, search);
+      for (int64_t c = 0; c < width; ++c) indices[c] = unsettled[c] ? index : indices[c];
+      return;
+    }
     int64_t from = width, to = 0, count = 0;
     for (int64_t c = 0; c < width; ++c) {
       if (!unsettled[c]) continue;
@@ -448,6 +465,7 @@ class MaskedColumns {
   const uint8_t* const marks_;
   const Dims axes_, reduced_;  // of the mask
   const Search search_;
+  const bool marks_rows_;  // a mark is that of all columns
   Gather<Key> gather_;
   Gather<Mark> mark_gather_;
   Scratch& scratch_;

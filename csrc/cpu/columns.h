@@ -115,9 +115,8 @@ struct Columns : Walk<Element> {
 
   // How many rows count as one.
   int64_t fold(int64_t walk) const {
-    if (!price::is_dense(r.groups, walk, sizeof(Key))) return 1;
+    if (!price::is_dense(r.groups, walk, sizeof(Key), r.softmax)) return 1;
     const int64_t pitch = r.groups.reduced.dim[0].stride;
-    if (pitch > r.groups.axes.dim[0].size && r.softmax) return 1;
     return folded_rows(pitch, walk, sizeof(Key), kLanes);
   }
 

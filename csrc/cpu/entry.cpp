@@ -224,18 +224,19 @@ void repeat(void* data, int bytes, const Dims& repeats, int64_t results) {
   });
 }
 
-// Whether the mask leaves out whole columns, some here and some there: those are reduced, too, for
-// their neighbours' lines are read anyhow, and their results replaced.
-bool hides_columns(const Reduction& reduction) {
+// Whether the mask leaves out whole groups, some here and some there, which are short or whose
+// lines are read for their neighbours anyhow: those are reduced, too, and their results replaced.
+bool hides_groups(const Reduction& reduction) {
   const Groups& groups = reduction.groups;
-  if (!reduction.mask || !is_mask_of_groups(groups) || is_rows(groups) ||
-      groups.axes.dim[0].mask_stride == 0)
-    return false;
+  if (!reduction.mask || !is_mask_of_groups(groups)) return false;
+  const int64_t bytes = walk_extent(groups.reduced) * reduction.dtype->bytes;
+  const int64_t stride = groups.kept.count ? groups.axes.dim[0].mask_stride : 0;
+  if (is_rows(groups) || stride == 0) return bytes <= 2 * kCopyBytes;
+  if (stride != 1) return true;
   constexpr int64_t kWorthReading = 8;  // bytes for each of a result
-  const int64_t bytes = reduction.dtype->bytes;
-  const int64_t written =
-      (reduction.indices ? reduction.index_bytes : 0) + (reduction.values ? bytes : 0);
-  return walk_extent(groups.reduced) * bytes >= kWorthReading * written;
+  const int64_t written = (reduction.indices ? reduction.index_bytes : 0) +
+                          (reduction.values ? reduction.dtype->bytes : 0);
+  return bytes >= kWorthReading * written;
 }
 
 // The results as groups of one element each, which are to be filled in their place.
@@ -356,7 +357,7 @@ void run(Reduction& reduction) {
   if (!settings.error.empty()) [[unlikely]]
     throw std::runtime_error("reduceops: " + settings.error);
   const Kernels& kernels = *settings.variant->kernels;
-  if (hides_columns(reduction)) {
+  if (hides_groups(reduction)) {
     Reduction all = reduction;
     all.mask = nullptr;
     all.groups = without_mask(reduction.groups);

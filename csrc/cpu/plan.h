@@ -124,7 +124,7 @@ inline Choice cheapest(const Groups& groups, int64_t walk, int64_t bytes, bool s
   const double gather = price::gather(groups, walk, bytes);
   if (gather < best.price) best = {Walks::kGather, false, gather};
   if (!are_columns(groups, walk, bytes)) return best;
-  const double columns = price::columns(groups, walk, bytes);
+  const double columns = price::columns(groups, walk, bytes, softmax);
   return columns < best.price ? Choice{Walks::kColumns, false, columns} : best;
 }
 

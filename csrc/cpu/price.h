@@ -85,12 +85,12 @@ inline bool apart(const Groups& groups, Dim inner, int64_t bytes) {
 }
 
 // Whether rows of neighbouring columns follow each other without gaps, or many of them with small
-// ones.
-inline bool is_dense(const Groups& groups, int64_t walk, int64_t bytes) {
+// ones, which sums are not taken over.
+inline bool is_dense(const Groups& groups, int64_t walk, int64_t bytes, bool softmax) {
   const Dim inner = groups.axes.dim[0], down = groups.reduced.dim[0];
   const int64_t gap = down.stride - inner.size;
   return inner.stride == 1 && groups.reduced.count == 1 &&
-         (gap == 0 || (gap > 0 && gap * bytes < kLostBytes && walk >= kFoldedWalk));
+         (gap == 0 || (gap > 0 && gap * bytes < kLostBytes && walk >= kFoldedWalk && !softmax));
 }
 
 // Whether marks lie along the outputs: in rows, each costs a line.
@@ -162,11 +162,11 @@ inline double gather(const Groups& groups, int64_t walk, int64_t bytes) {
 }
 
 // Of neighbours.
-inline double columns(const Groups& groups, int64_t walk, int64_t bytes) {
+inline double columns(const Groups& groups, int64_t walk, int64_t bytes, bool softmax) {
   const Dim inner = groups.axes.dim[0];
   const int64_t lanes = kCopyBytes / bytes, tile = std::min(tile_of(bytes), inner.size);
   const double tiles = static_cast<double>(groups.outputs) / tile;
-  const bool dense = is_dense(groups, walk, bytes), wide = tile * bytes >= kPlainBytes;
+  const bool dense = is_dense(groups, walk, bytes, softmax), wide = tile * bytes >= kPlainBytes;
   const bool follow = groups.kept.dim[0].step == 1 || in_order(groups);
   const double price = tiles * kTile + groups.outputs * (kColumn + (follow ? 0 : kScatteredColumn));
   const auto lines = [&](int64_t columns) { return static_cast<double>(ceil_div(columns, lanes)); };

@@ -1,4 +1,5 @@
-// softmax_max of groups of one element, repeated `weight` times: 1 / weight.
+// softmax_max of groups of one element, repeated `weight` times: 1 / weight, or NaN of what is not
+// finite.
 //
 // Goes over the results in their order. Bound by writing them.
 #pragma once
@@ -22,11 +23,22 @@ struct SoftmaxFill : SoftmaxWalk<Format> {
   void operator()(int64_t begin, int64_t end) const {
     const Dims dims = result_dims(r.groups);
     const auto weight = static_cast<Compute>(r.groups.weight);
-    Cursor cursor(dims, 0, begin);
-    for (; begin < end; ++begin, cursor.next()) {
-      const Compute x = Format::decode(get<Key>(input + cursor.place().offset));
-      const Key value = SoftmaxLanes<Format>::probability(x, Compute(1), weight);
-      std::memcpy(static_cast<Key*>(r.values) + begin, &value, sizeof(value));
+    const auto of = [&](Compute x) {
+      return SoftmaxLanes<Format>::probability(x, Compute(1), weight);
+    };
+    const Key finite = of(0), other = of(std::numeric_limits<Compute>::infinity());
+    const auto infinity = static_cast<Key>(r.dtype->max_magnitude);
+    const Dim inner = dims.count ? dims.dim[0] : Dim{1, 1, 1};
+    Cursor outer(dims, 1, begin / inner.size);
+    for (int64_t start = begin % inner.size; begin < end; start = 0, outer.next()) {
+      const int64_t n = least(inner.size - start, end - begin);
+      const Key* from = input + outer.place().offset + start * inner.stride;
+      Key* to = static_cast<Key*>(r.values) + begin;
+      for (int64_t i = 0; i < n; ++i) {
+        const Key magnitude = get<Key>(from + i * inner.stride) & std::numeric_limits<Key>::max();
+        to[i] = magnitude < infinity ? finite : other;
+      }
+      begin += n;
     }
   }
 };
