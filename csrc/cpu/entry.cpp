@@ -229,8 +229,9 @@ void repeat(void* data, int bytes, const Dims& repeats, int64_t results) {
 bool hides_groups(const Reduction& reduction) {
   const Groups& groups = reduction.groups;
   if (!reduction.mask || !is_mask_of_groups(groups)) return false;
+  if (is_single(groups) || groups.kept.count == 0) return false;
   const int64_t bytes = walk_extent(groups.reduced) * reduction.dtype->bytes;
-  const int64_t stride = groups.kept.count ? groups.axes.dim[0].mask_stride : 0;
+  const int64_t stride = groups.axes.dim[0].mask_stride;
   if (is_rows(groups) || stride == 0) return bytes <= 2 * kCopyBytes;
   if (stride != 1) return true;
   constexpr int64_t kWorthReading = 8;  // bytes for each of a result
