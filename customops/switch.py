@@ -62,7 +62,10 @@ class Enabled(contextlib.ContextDecorator):
                 f"customops.enable() cannot decorate the class {name}, whose methods run after it "
                 "is made: decorate these"
             )
-        called = (function, type(function).__call__)  # of an object, its method
+        inner = function
+        while isinstance(inner, functools.partial):
+            inner = inner.func
+        called = (inner, type(inner).__call__)  # of an object, its method
         if any(is_of(call) for is_of in _RUN_LATER for call in called):
             raise TypeError(
                 f"customops.enable() cannot decorate {name}, which runs after its call has "
@@ -190,8 +193,8 @@ def enable() -> Enabled:
 
     Raises:
         RuntimeError: This torch does not export its own kernels.
-        TypeError: As the decorator of a generator or an async function, whose body runs after the
-            call.
+        TypeError: As the decorator of what runs after its call: a class, a generator, an async
+            function or an object that is called as one.
 
     Example:
         >>> with customops.enable():

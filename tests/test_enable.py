@@ -1,5 +1,6 @@
 """customops.enable(): torch's own operators run our kernels, and nothing else changes."""
 
+import functools
 import subprocess
 import sys
 import threading
@@ -313,7 +314,7 @@ def test_a_decorated_function_runs_in_its_call():
     class Model(torch.nn.Module):
         pass
 
-    for given in (Asynchronous(), Asynchronous, Model):
+    for given in (Asynchronous(), functools.partial(Asynchronous()), Asynchronous, Model):
         with pytest.raises(TypeError, match="cannot decorate .*(Asynchronous|Model)"):
             customops.enable()(given)
         assert not customops.enabled()

@@ -1,8 +1,8 @@
 // Columns: outputs side by side in the lanes of vectors. They lie so where a kept dim is innermost;
 // others are gathered (gather.h).
 //
-// Bound by reading memory once. Narrow rows without gaps are folded: several count as one wide one,
-// and the columns that are really one are combined at the end.
+// Bound by reading memory once. Narrow rows with small gaps or none are folded: several count as
+// one wide one, and the columns that are really one are combined at the end.
 #pragma once
 
 #include "cpu/column_sources.h"
@@ -116,8 +116,11 @@ struct Columns : Walk<Element> {
   // How many rows count as one.
   int64_t fold(int64_t walk) const {
     if (!price::is_dense(r.groups, walk, sizeof(Key), r.softmax)) return 1;
-    const int64_t pitch = r.groups.reduced.dim[0].stride;
-    return folded_rows(pitch, walk, sizeof(Key), kLanes);
+    const int64_t pitch = r.groups.reduced.dim[0].stride, width = r.groups.axes.dim[0].size;
+    const int64_t rows = folded_rows(pitch, walk, sizeof(Key), kLanes);
+    // No gap follows the last of them, and what masks are put to is read by whole vectors.
+    const bool narrow = rows > 1 && (rows - 1) * pitch + width < kLanes;
+    return narrow && !Source::kTakesNarrow ? rows + 1 : rows;
   }
 
   // The best of rows [j, stop) of all columns, `fold` of them taken as one. `wide_positions` is for

@@ -50,15 +50,15 @@ constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 // Columns of a tile.
 constexpr int64_t tile_of(int64_t bytes) { return std::min(kTileBytes / bytes, kTileColumns); }
 
-// How many narrow rows without gaps count as one; 1 where that does not pay.
-inline int64_t folded_rows(int64_t columns, int64_t walk, int64_t bytes, int64_t lanes) {
+// How many narrow rows, `pitch` apart, count as one; 1 where that does not pay.
+inline int64_t folded_rows(int64_t pitch, int64_t walk, int64_t bytes, int64_t lanes) {
   const int64_t tile = tile_of(bytes);
-  const int64_t wide = std::clamp(columns * walk / kFoldedWalk, lanes, tile);
-  int64_t count = std::max(wide / columns, ceil_div(lanes, columns));
+  const int64_t wide = std::clamp(pitch * walk / kFoldedWalk, lanes, tile);
+  int64_t count = std::max(wide / pitch, ceil_div(lanes, pitch));
   // Some rows more where vectors would be half empty, as long as passes stay full.
-  const int64_t most = std::min({2 * count + 1, walk / kPassRows, tile / columns});
+  const int64_t most = std::min({2 * count + 1, walk / kPassRows, tile / pitch});
   const auto is_filled = [&](int64_t rows) {
-    return 8 * rows * columns >= 7 * ceil_div(rows * columns, lanes) * lanes;
+    return 8 * rows * pitch >= 7 * ceil_div(rows * pitch, lanes) * lanes;
   };
   for (int64_t more = count; more <= most; ++more) {
     if (!is_filled(more)) continue;
@@ -66,7 +66,7 @@ inline int64_t folded_rows(int64_t columns, int64_t walk, int64_t bytes, int64_t
     break;
   }
   count = std::min(count, walk);
-  return count * columns >= lanes ? count : 1;
+  return count * pitch >= lanes ? count : 1;
 }
 
 }  // namespace reduceops::cpu

@@ -6,6 +6,7 @@ does both, the backward has another find the indices: see FusedExtreme.
 """
 
 import functools
+import logging
 import math
 from collections.abc import Callable, Sequence
 
@@ -18,6 +19,7 @@ from ..after_import import after_import
 from . import autograd, unsupported
 from .scale import take_no_numbers
 
+log = logging.getLogger("customops")
 _library, _ops = torch.library.Library("reduceops", "IMPL"), torch.ops.reduceops
 OPERATORS = ("conv2d_scale_min", "conv2d_scale_max")
 _DEFAULTS = ([1, 1], [0, 0], [1, 1], 1, 1, True)
@@ -412,16 +414,20 @@ def _fake_channels(input, *args, largest):
 
 def _register_flops() -> None:
     """What torch.utils.flop_counter counts: the convolution."""
-    from torch.utils.flop_counter import register_flop_formula
+    from torch.utils import flop_counter
 
-    for op in OPERATORS:
+    register = getattr(flop_counter, "register_flop_formula", None)
+    for op in OPERATORS if register else ():
 
         def flops(input, weight, bias, scale, stride=1, padding=0, dilation=1, groups=1, dim=1,
                   keepdim=True, op=op, out_val=None):  # fmt: skip
             shape = check(op, input, weight, bias, stride, padding, dilation, groups, dim)
             return 2 * math.prod(shape) * math.prod(weight.shape[1:])
 
-        register_flop_formula([getattr(_ops, op)], get_raw=True)(flops)
+        try:
+            register([getattr(_ops, op)], get_raw=True)(flops)
+        except Exception:  # a torch that counts in another way, which counts less without this
+            log.info("the FLOPs of %s are not counted", op, exc_info=True)
 
 
 for _op in OPERATORS:

@@ -102,9 +102,12 @@ def _is_shared(node: torch.fx.Node, rank: int, dims: Sequence[int]) -> bool:
 
 
 def _argument(node: torch.fx.Node, name: str) -> Any:
-    names = [argument.name for argument in node.target._schema.arguments]
-    position = names.index(name) if name in names else len(node.args)
-    return node.args[position] if position < len(node.args) else node.kwargs.get(name)
+    """One of a call, which leaves defaults out."""
+    for position, argument in enumerate(node.target._schema.arguments):
+        if argument.name == name:
+            given = node.args[position : position + 1]
+            return given[0] if given else node.kwargs.get(name, argument.default_value)
+    return None
 
 
 def _is_read(node: torch.fx.Node) -> bool:
@@ -570,25 +573,30 @@ class Loop:
         return reads_along(self._load(), self.size, self.dims[-1]).light
 
     def _facts(self) -> Facts:
-        inner = self.x.data
-        while isinstance(inner, (ir.BaseView, ir.MutableBox)):
-            inner = inner.data
         return Facts(
             device=self.device.type,
             groups=_hint(self.groups),
             extent=_hint(self.extent),
             itemsize=self.order.dtype.itemsize,
-            stored=not _is_computed(inner, self.extent),
+            stored=self._is_stored(),
             written=_is_written(V.graph.current_node),
             indices=self.indices or self._by_keys,
             shared=self._is_shared(),
             read=_is_read(V.graph.current_node),
         )
 
+    def _is_stored(self) -> bool:
+        inner = self.x.data
+        while isinstance(inner, (ir.BaseView, ir.MutableBox)):
+            inner = inner.data
+        return not _is_computed(inner, self.extent)
+
     def _is_shared(self) -> bool:
         """Whether Inductor reads a stored input once for this and for another reduction of a GPU:
         where it cuts neither."""
         if not self.for_threads or (_hint(self.groups) < 1 << 12 < _hint(self.extent)):
+            return False
+        if not self._is_stored():
             return False
         return _is_shared(V.graph.current_node, len(self.size), self.dims)
 

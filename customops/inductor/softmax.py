@@ -4,10 +4,11 @@ import dataclasses
 
 import torch
 from torch._inductor import ir, lowering
+from torch._inductor.virtualized import ops
 
 from .choice import Choice, Facts
 from .coarsening import reads_along
-from .keys import FLOAT32, FLOAT64
+from .keys import FLOAT32, FLOAT64, rounded
 from .loops import Loop, NoLoop
 
 _aten = torch.ops.aten
@@ -15,7 +16,7 @@ _aten = torch.ops.aten
 
 class SoftmaxLoop(Loop):
     """Of rows that a GPU holds in registers, so that what comes before is computed once. The
-    probability is 1 / sum(exp(x - largest)), in float32 or float64."""
+    probability is 1 / sum(exp(x - largest)), in float32 or float64 of rounded elements."""
 
     def __init__(self, op: torch._ops.OpOverload, x: ir.TensorBox, dim: int, keepdim: bool = False):
         super().__init__(op, x, dim, True, largest=True)
@@ -33,7 +34,11 @@ class SoftmaxLoop(Loop):
         largest, index = super().results()
         dtype = self.order.dtype
         wide = FLOAT64 if dtype == FLOAT64 else FLOAT32
-        x, largest = (lowering.to_dtype(of, wide) for of in (self.x, largest))
+        load = self.x.make_loader()
+        x = self._pointwise(
+            wide, lambda index: ops.to_dtype(rounded(load(index), dtype), wide), self.size
+        )
+        largest = lowering.to_dtype(largest, wide)
         shares = self._call(_aten.exp.default, self._call(_aten.sub.Tensor, x, largest))
         total = self._call(_aten.sum.dim_IntList, shares, self.dims, True)
         probability = lowering.to_dtype(self._call(_aten.reciprocal.default, total), dtype)

@@ -24,6 +24,7 @@ LAYOUTS = {
     "stepped": lambda x: x[..., ::2],
     "behind the first": lambda x: x.flatten()[1:].view(-1) if x.numel() > 1 else x,
     "cut": lambda x: x[..., x.size(-1) // 2 :],
+    "without the first": lambda x: x[..., 1:] if x.size(-1) > 1 else x,
     "cut in front": lambda x: x[..., : x.size(-1) // 2 + 1],
     "repeated": lambda x: x[:1].expand(5, *x.shape[1:]),
 }
@@ -36,6 +37,8 @@ def shapes(random):
         return random.choice([((1 << 19) + 3, 2), (2, (1 << 19) + 3), (3, (1 << 18) + 1, 2)])
     if kind < 4:
         return random.choice([(200_001,), (3, 70_001), (70_001, 3), (20_011, 21)])
+    if kind < 6:
+        return random.choice([256, 300, 1025]), random.choice([4, 5, 8, 9, 16, 17, 32])
     shape = [random.choice(SIZES) for _ in range(random.randint(1, 3))]
     while torch.Size(shape).numel() > 200_000:
         shape.remove(max(shape))
@@ -45,7 +48,9 @@ def shapes(random):
 def masks(random, x):
     """One of a shape that broadcasts, itself with no byte to spare."""
     shape = [1 if random.random() < 0.2 else size for size in x.shape]
-    layout = random.choice(["contiguous", "transposed", "offset"])
+    layout = random.choice(["contiguous", "transposed", "offset", "cut"])
+    if layout == "cut":
+        return torch.randint(0, 2, (*shape[:-1], shape[-1] + 1)).bool()[..., 1:]
     if layout == "transposed":
         return torch.randint(0, 2, shape[::-1]).bool().permute(*reversed(range(x.dim())))
     if layout == "offset":
