@@ -16,7 +16,8 @@ _aten = torch.ops.aten
 
 class SoftmaxLoop(Loop):
     """Of rows that a GPU holds in registers, so that what comes before is computed once. The
-    probability is 1 / sum(exp(x - largest)), in float32 or float64 of rounded elements."""
+    probability is the largest share of sum(exp(x - largest)), in float32 or float64 of rounded
+    elements."""
 
     def __init__(self, op: torch._ops.OpOverload, x: ir.TensorBox, dim: int, keepdim: bool = False):
         super().__init__(op, x, dim, True, largest=True)
@@ -40,8 +41,10 @@ class SoftmaxLoop(Loop):
         )
         largest = lowering.to_dtype(largest, wide)
         shares = self._call(_aten.exp.default, self._call(_aten.sub.Tensor, x, largest))
+        # Not 1: a GPU may contract a product and this difference, and see a larger element.
+        top = self._call(_aten.amax.default, shares, self.dims, True)
         total = self._call(_aten.sum.dim_IntList, shares, self.dims, True)
-        probability = lowering.to_dtype(self._call(_aten.reciprocal.default, total), dtype)
+        probability = lowering.to_dtype(self._call(_aten.div.Tensor, top, total), dtype)
         if self.leaves_out_dim:
             (dim,) = self.dims
             return tuple(self._call(_aten.squeeze.dim, of, dim) for of in (probability, index))
