@@ -62,7 +62,7 @@ class Enabled(contextlib.ContextDecorator):
                 f"customops.enable() cannot decorate the class {name}, whose methods run after it "
                 "is made: decorate these"
             )
-        inner = function
+        inner: Any = function
         while isinstance(inner, functools.partial):
             inner = inner.func
         called = (inner, type(inner).__call__)  # of an object, its method
