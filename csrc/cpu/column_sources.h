@@ -369,8 +369,7 @@ class MaskedColumns {
   void settle(int64_t first, int64_t width, const Lane* bests, Lane identity, int64_t* indices) {
     if (!find_unsettled(width, bests, identity, indices)) return;
     if (!kBools) find_present(first, width, search_, indices);
-    for (int64_t c = 0; c < width; ++c)
-      if (indices[c] == kNowhere) indices[c] = 0;
+    nowhere_is_first(indices, width);
   }
   // The same for positions [j, stop) of the walk, where nothing may be present.
   template <class Lane>
@@ -387,20 +386,15 @@ class MaskedColumns {
   bool find_unsettled(int64_t width, const Lane* bests, Lane identity, int64_t* indices) {
     bool found = false;
     for (int64_t c = 0; c < width; ++c) found |= scratch_.unsettled[c] = bests[c] == identity;
-    for (int64_t c = 0; found && c < width; ++c)
-      if (scratch_.unsettled[c]) indices[c] = kNowhere;
+    if (found) put_where(scratch_.unsettled, width, kNowhere, indices);
     return found;
   }
 
   // The indices of unsettled columns.
-  REDUCEOPS_NOINLINE void find_present(int64_t first, int64_t width, const Search& search,
-                                       int64_t* indices) {
+  REDUCEOPS_SMALL void find_present(int64_t first, int64_t width, const Search& search,
+                                    int64_t* indices) {
     uint8_t* unsettled = scratch_.unsettled;
-    if (marks_rows_) {
-      const int64_t index = first_present(marks_, search);
-      for (int64_t c = 0; c < width; ++c) indices[c] = unsettled[c] ? index : indices[c];
-      return;
-    }
+    if (marks_rows_) return put_where(unsettled, width, first_present(marks_, search), indices);
     int64_t from = width, to = 0, count = 0;
     for (int64_t c = 0; c < width; ++c) {
       if (!unsettled[c]) continue;

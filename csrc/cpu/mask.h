@@ -103,6 +103,16 @@ REDUCEOPS_NOINLINE inline int64_t first_present(const uint8_t* marks, const Sear
   return found;
 }
 
+// The indices of those of `width` columns that are set, which are this one; and of those without
+// any present element, 0. Once for elements of all types.
+REDUCEOPS_NOINLINE inline void put_where(const uint8_t* set, int64_t width, int64_t index,
+                                         int64_t* indices) {
+  for (int64_t c = 0; c < width; ++c) indices[c] = set[c] ? index : indices[c];
+}
+REDUCEOPS_NOINLINE inline void nowhere_is_first(int64_t* indices, int64_t width) {
+  for (int64_t c = 0; c < width; ++c) indices[c] = indices[c] == kNowhere ? 0 : indices[c];
+}
+
 // `kBools`: elements are those of MarkedBool.
 template <class K, bool kBools>
 struct Masking {
@@ -181,7 +191,7 @@ MaskingOf<Element> masking_of(const Element& element) {
 
 // Writes the result of the group that lies `at`.
 template <class Element>
-void finish(const Walk<Element>& walk, Place at, int64_t index) {
+REDUCEOPS_NOINLINE void finish(const Walk<Element>& walk, Place at, int64_t index) {
   if (index >= kNowhere) return write_result(walk.r, at.step, 0, masking_of(walk.element).value());
   write_result(walk.r, at.step, index,
                walk.r.values ? walk.element.value(walk.read(at, index)) : typename Element::Key{});
