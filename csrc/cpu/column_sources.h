@@ -376,8 +376,6 @@ class MaskedColumns {
   void settle_part(int64_t first, int64_t width, const Lane* bests, Lane identity, int64_t* indices,
                    int64_t j, int64_t stop) {
     if (!find_unsettled(width, bests, identity, indices) || kBools) return;
-    // Where all elements of a column have one mark, its first tells.
-    if (search_.dims.count == 0) stop = least(stop, j + 1);
     find_present(first, width, Search(groups_.reduced, j, stop), indices);
   }
 

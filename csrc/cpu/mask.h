@@ -38,9 +38,13 @@ struct Search {
     }
     to = walk_extent(dims);
   }
-  // Of positions [j, stop) of the walk.
+  // Of positions [j, stop) of the walk; where all elements of a group have one mark, the first
+  // tells.
   REDUCEOPS_NOINLINE Search(const Dims& reduced, int64_t j, int64_t stop)
-      : dims(of_mask(reduced)), ordered(is_ordered(reduced)), from(j), to(stop) {}
+      : dims(of_mask(reduced)), ordered(is_ordered(reduced)), from(j), to(least(stop, j + 1)) {
+    for (int d = 0; d < dims.count; ++d)
+      if (dims.dim[d].stride) to = stop;
+  }
 };
 
 // Where the marks of groups, or those of runs in a group, are, as a Cursor steps through them;

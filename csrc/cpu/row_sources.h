@@ -195,10 +195,8 @@ class MaskedRows {
     if (best.key == kLast) best.index = kBools ? kNowhere : first_present(marks, search_);
   }
   void settle_part(Best<int64_t>& best, const uint8_t* marks, int64_t j, int64_t stop) const {
-    if (best.key != kLast) return;
-    // Where all elements of a group have one mark, its first tells.
-    if (search_.dims.count == 0) stop = least(stop, j + 1);
-    best.index = kBools ? kNowhere : first_present(marks, Search(groups_.reduced, j, stop));
+    if (best.key == kLast)
+      best.index = kBools ? kNowhere : first_present(marks, Search(groups_.reduced, j, stop));
   }
 
  private:
