@@ -216,24 +216,24 @@ def producers(file: str) -> str:
     return text
 
 
-def five(*_: str) -> str:
+def five(*files: str) -> str:
     """The figures of README.md."""
-    rows = []
-    for file, name, what in FIVE:
-        case = find(file, name)
-        ours, torch = case["contenders"]["ours"], case["contenders"]["torch"]
-        # Eager torch is not always the fastest that one can write.
-        best = case["best_peer"]
-        eager, other = (
-            f"{microseconds(of)} ({of['seconds'] / ours['seconds']:.1f} ×)"
-            for of in (torch, case["contenders"][best])
-        )
-        other = "the same" if best == "torch" else f"{other}, {best}"
-        rows.append([f"{what}: `{name}`", ON[file], microseconds(ours), eager, other, share(ours)])
-    head = ("what", "on", "ours, µs", "eager torch", "fastest other way", "of the limit")
-    figures = table(head, rows)
-    said = (f"{on}: {where(load(file))}." for file, on in ON.items())
-    return f"{figures}\n{chr(10).join(said)}\n"
+    said = []
+    for file in files[:-1]:
+        said.append(textwrap.fill(f"{ON[file]} ({where(load(file))}):", 99) + "\n")
+        for name, what in ((name, what) for of, name, what in FIVE if of == file):
+            contenders, best = (case := find(file, name))["contenders"], case["best_peer"]
+            ours = contenders["ours"]
+            # Eager torch is not always the fastest that one can write.
+            others = ", ".join(
+                f"{'eager torch' if peer == 'torch' else peer} {microseconds(contenders[peer])}"
+                f" ({contenders[peer]['seconds'] / ours['seconds']:.1f} ×)"
+                for peer in dict.fromkeys(("torch", best))
+            )
+            line = f"- {what}, `{name}`: **{microseconds(ours)} µs**, {share(ours)} of the limit; "
+            said += textwrap.wrap(line + others, 99, subsequent_indent="  ", break_on_hyphens=False)
+        said.append("")
+    return "\n".join(said) + f"\n{kernelbench_says(files[-1])}"
 
 
 def where(run: dict) -> str:
@@ -252,7 +252,8 @@ def kernelbench_says(file: str) -> str:
     verdict = f"accepted {case['trials']}" if case["accepted"] else "not accepted"
     tf32 = "with TF32" if run["tf32"] else "without TF32"
     problem = f"`{case['name']}` of {case['level'].replace('level', 'level ')}"
-    return textwrap.fill(f"{problem}, {tf32}: {times}; {verdict}. {where(run)}.", 99) + "\n"
+    said = f"A whole model with gradients, by KernelBench's harness: {problem}, {tf32}: {times}; "
+    return textwrap.fill(f"{said}{verdict}. {where(run)}.", 99) + "\n"
 
 
 def correctness(file: str) -> str:
@@ -284,7 +285,7 @@ TABLES = {
     made.__name__: made
     for made in (
         *(conditions, sweep, summary, model, ranks, quantiles, compiled, producers, five),
-        *(fused, kernelbench, kernelbench_says, correctness),
+        *(fused, kernelbench, correctness),
     )
 }
 

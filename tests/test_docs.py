@@ -100,6 +100,7 @@ def test_the_readme_takes_two_minutes():
     text = (ROOT / "README.md").read_text()
     prose = [line for line in FENCED.sub("", text).splitlines() if not line.startswith("|")]
     assert len(" ".join(prose).split()) <= 700 and len(text.splitlines()) <= 110
+    assert len(re.findall(r"^\|[-| ]+\|$", text, re.MULTILINE)) == 1  # that of operators
 
 
 def links(path):
