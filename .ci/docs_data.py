@@ -43,7 +43,10 @@ ON = {H200: "H200", CPU: "CPU, 2 cores"}
 
 
 def load(file: str) -> dict:
-    return json.loads((DOCS / file).read_text())
+    run = json.loads((DOCS / file).read_text())
+    if why := run.get("machine", {}).get("convolutions_not_fused"):
+        sys.exit(f"{file} is not of a library as users get it: {why}")
+    return run
 
 
 def find(file: str, name: str) -> dict:

@@ -118,6 +118,7 @@ def _machine(device: str) -> dict:
             "gpu": gpu.name,
             "gpu_memory_bytes": gpu.total_memory,
             "multiprocessors": gpu.multi_processor_count,
+            "convolutions_not_fused": libraries.cuda.ask("reduceops_cuda_not_fused"),
         }
     return found
 
