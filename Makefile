@@ -12,18 +12,19 @@ COMPAT_PYTEST ?= -n auto
 EXAMPLES ?= 20000
 
 BIN := .venv/bin
-# What setup.py calls a wheel: its version ends in +cpu or, with the CUDA library, as in +cu130.
-VERSION = $(shell REDUCEOPS_CUDA='$(REDUCEOPS_CUDA)' CUDA_HOME='$(CUDA_HOME)' \
-	$(BIN)/python setup.py --version bdist_wheel)
+# What setup.py builds: cpu or, with the CUDA library, as in cu130. (The build says what is wrong.)
+VARIANT = $(shell REDUCEOPS_CUDA='$(REDUCEOPS_CUDA)' CUDA_HOME='$(CUDA_HOME)' \
+	$(BIN)/python -c 'import setup; print(setup.variant())' 2> /dev/null)
 # What that library needs to fuse convolutions, unless REDUCEOPS_CUDNN says otherwise. (Asked once,
 # and not before the tools are there.)
-CUDNN = $(eval CUDNN := $(if $(REDUCEOPS_CUDNN),,$(if $(findstring +cu,$(VERSION)),build/cudnn)))$(CUDNN)
+CUDNN = $(eval CUDNN := $(if $(REDUCEOPS_CUDNN),,$(if $(findstring cu,$(VARIANT)),build/cudnn)))$(CUDNN)
 CSRC = find csrc tests compile_examples -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh'
 SANITIZED := build/sanitize-address-undefined/lib
 THREAD_SANITIZED := build/sanitize-thread/lib
 
 .NOTPARALLEL:  # one pip at a time
-.PHONY: demo clients test lint workflows format build libraries wheel dist check-dist check-install
+.PHONY: demo clients test lint workflows format build libraries wheel
+.PHONY: dist check-dist check-sdist check-install
 .PHONY: docs docs-data compat fuzz fuzz-graphs sanitize sanitize-threads sanitize-cuda correctness clean distclean FORCE
 
 # Every example: the models of KernelBench, and the programs with small inputs.
@@ -58,8 +59,7 @@ build: libraries .venv/develop
 libraries: .venv/build
 	$(BIN)/python setup.py --quiet build_ext --inplace
 
-wheel: .venv/build
-	rm -rf build/lib*
+wheel: .venv/dist
 	$(if $(CUDNN),$(MAKE) $(CUDNN))
 	$(if $(CUDNN),REDUCEOPS_CUDNN='$(abspath $(CUDNN))') \
 		$(BIN)/pip wheel --no-build-isolation --no-deps --wheel-dir dist .
@@ -71,7 +71,7 @@ build/cudnn: | .venv/build
 	rm -rf $@-package
 
 dist: .venv/dist
-	rm -rf build/lib* dist/*+cpu* dist/*.tar.gz
+	rm -f dist/*+cpu* dist/*.tar.gz
 	REDUCEOPS_CUDA=0 $(BIN)/pip wheel --no-build-isolation --no-deps --wheel-dir dist .
 	$(BIN)/python -m build --sdist --no-isolation --outdir dist .
 
@@ -80,6 +80,14 @@ check-dist: .venv/dist
 	@ls dist/*.whl > /dev/null 2>&1 || $(MAKE) dist
 	$(BIN)/twine check --strict dist/*
 	$(BIN)/python .ci/check_dist.py dist/*
+
+# The source distribution of dist: it builds, and passes some tests, in an environment of its own.
+SDIST_TESTS := types errors import environment docs
+check-sdist:
+	rm -rf build/sdist && mkdir -p build/sdist
+	tar -xzf dist/*.tar.gz --strip-components=1 -C build/sdist
+	$(MAKE) -C build/sdist build .venv/tools
+	cd build/sdist && $(BIN)/python -m pytest -n auto $(SDIST_TESTS:%=tests/test_%.py)
 
 # The CPU wheel of dist, in an empty environment of PYTHON with TORCH.
 check-install:

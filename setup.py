@@ -12,6 +12,7 @@ REDUCEOPS_SANITIZE    address,undefined or thread: what is watched in the CPU li
 CXX, CUDA_HOME, MAX_JOBS  as everywhere
 """
 
+import functools
 import importlib.metadata
 import importlib.util
 import os
@@ -97,6 +98,7 @@ def find_compiler() -> str:
     return compiler
 
 
+@functools.cache  # warns once
 def find_nvcc() -> str | None:
     """The nvcc to build the CUDA library with, None for no CUDA library."""
     mode = choice("REDUCEOPS_CUDA", "auto", "0", "1")
@@ -115,10 +117,11 @@ def find_nvcc() -> str | None:
         )
     if nvcc is not None and cuda_version(nvcc) < MIN_CUDA:
         needed, version = (".".join(map(str, of)) for of in (MIN_CUDA, cuda_version(nvcc)))
-        raise SetupError(
-            f"building the CUDA library needs nvcc >= {needed}, and {nvcc} is {version}: install a "
-            "newer CUDA, or set REDUCEOPS_CUDA=0"
-        )
+        problem = f"building the CUDA library needs nvcc >= {needed}, and {nvcc} is {version}"
+        if mode == "1":
+            raise SetupError(f"{problem}: install a newer CUDA, or set REDUCEOPS_CUDA=0")
+        print(f"warning: {problem}: building for the CPU alone", file=sys.stderr)
+        return None
     return nvcc
 
 
@@ -361,6 +364,8 @@ class BuildLibraries(build_ext):
     """Writes build/<kind>/build.ninja, runs ninja and copies the libraries to customops/lib."""
 
     def run(self) -> None:
+        if sys.platform != "linux":
+            raise SetupError("customops needs Linux")
         try:
             from ninja.ninja_syntax import Writer
         except ImportError:
@@ -428,6 +433,9 @@ class AnyPython(bdist_wheel):
     """The libraries use no Python API, so one wheel serves every Python."""
 
     def run(self) -> None:
+        if not self.skip_build:  # modules of an earlier build that are gone by now
+            built = Path(self.get_finalized_command("build").build_lib, "customops")
+            shutil.rmtree(built, ignore_errors=True)
         super().run()
         wheel = self.distribution.dist_files[-1][-1]
         with zipfile.ZipFile(wheel) as archive:
@@ -452,24 +460,29 @@ class AnyPython(bdist_wheel):
         return "py3", "none", platform
 
 
-version = VERSION["__version__"]
-# (Not of a source distribution: its version is in PKG-INFO, and pip wants the same in the wheel.)
-commands = {"bdist_wheel", "dist_info", "editable_wheel"}
-if commands & set(sys.argv) and not (ROOT / "PKG-INFO").exists():
-    try:
-        version += f"+{variant()}"
-    except SetupError as error:
-        raise SystemExit(f"error: {error}") from None
-torch = "torch>={}.{}".format(*MIN_TORCH)
-# An index shows README.md without the files beside it.
-readme = (ROOT / "README.md").read_text()
-for link, kind in ((r"!\[[^]]*\]", "raw"), (r"(?<!!)\[[^]]*\]", "blob")):
-    readme = re.sub(rf"({link}\()(?!http)", rf"\1{SOURCE}/{kind}/main/", readme)
-setup(
-    version=version,
-    long_description=readme,
-    long_description_content_type="text/markdown",
-    install_requires=[torch],
-    ext_modules=[Extension("customops.lib", [])],  # makes setuptools run build_ext
-    cmdclass={"build_ext": BuildLibraries, "bdist_wheel": AnyPython},
-)
+def main() -> None:
+    version = VERSION["__version__"]
+    # (Not in a source distribution, whose PKG-INFO has the version that pip wants in the wheel.)
+    commands = {"bdist_wheel", "dist_info", "editable_wheel"}
+    if commands & set(sys.argv) and not (ROOT / "PKG-INFO").exists():
+        try:
+            version += f"+{variant()}"
+        except SetupError as error:
+            raise SystemExit(f"error: {error}") from None
+    torch = "torch>={}.{}".format(*MIN_TORCH)
+    # An index shows README.md without the files beside it.
+    readme = (ROOT / "README.md").read_text()
+    for link, kind in ((r"!\[[^]]*\]", "raw"), (r"(?<!!)\[[^]]*\]", "blob")):
+        readme = re.sub(rf"({link}\()(?!http)", rf"\1{SOURCE}/{kind}/main/", readme)
+    setup(
+        version=version,
+        long_description=readme,
+        long_description_content_type="text/markdown",
+        install_requires=[torch],
+        ext_modules=[Extension("customops.lib", [])],  # makes setuptools run build_ext
+        cmdclass={"build_ext": BuildLibraries, "bdist_wheel": AnyPython},
+    )
+
+
+if __name__ == "__main__":
+    main()

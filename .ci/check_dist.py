@@ -1,6 +1,6 @@
 """Fails where a wheel is not what an index takes: too large, for a newer glibc than its name says,
-or with a library that is not stripped or has no SONAME; or a source distribution without a file
-that git has."""
+or with a library that is not stripped or has no SONAME; or a source distribution that does not have
+the files that git has."""
 
 import json
 import re
@@ -23,11 +23,15 @@ def run(*command: object) -> str:
     ).stdout
 
 
-def missing_files(sdist: Path) -> list[str]:
+def differing_files(sdist: Path) -> list[str]:
+    """Between a source distribution and git, but for what setuptools writes."""
     with tarfile.open(sdist) as archive:
-        held = {name.partition("/")[2] for name in archive.getnames()}
-    tracked = run("git", "ls-files").splitlines()
-    return [f"lacks {name}" for name in tracked if name not in held and Path(name).exists()]
+        held = {member.name.partition("/")[2] for member in archive if not member.isdir()}
+    tracked = set(run("git", "ls-files").splitlines())
+    lacking = [f"lacks {name}" for name in sorted(tracked - held) if Path(name).exists()]
+    own = re.compile(r"PKG-INFO|setup\.cfg|[^/]+\.egg-info/.*")
+    strange = [f"has {name}" for name in sorted(held - tracked) if not own.fullmatch(name)]
+    return lacking + strange
 
 
 def audit(wheel: Path) -> list[str]:
@@ -71,7 +75,7 @@ def faults(wheel: Path) -> list[str]:
 
 def main() -> int:
     failed = {
-        name: (faults if name.endswith(".whl") else missing_files)(Path(name))
+        name: (faults if name.endswith(".whl") else differing_files)(Path(name))
         for name in sys.argv[1:]
     }
     print(json.dumps(failed, indent=2))

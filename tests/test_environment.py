@@ -4,8 +4,10 @@ values."""
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -62,6 +64,28 @@ def test_the_report_without_torch(tmp_path):
     assert "there is no torch" in done.stdout
 
 
+def test_the_report_names_the_wheel_that_is_installed(tmp_path):
+    version = customops.__version__
+    for of, said in ((f"{version}+cu130", f"{version}+cu130"), ("0.0.1", version)):
+        (tmp_path / "customops-1.dist-info").mkdir(exist_ok=True)
+        (tmp_path / "customops-1.dist-info/METADATA").write_text(
+            f"Name: customops\nVersion: {of}\n"
+        )
+        path = f"{tmp_path}:{PACKAGE.parent}"
+        command = [sys.executable, "-m", "customops"]
+        environment = {**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
+        done = subprocess.run(
+            command, env=environment, cwd=tmp_path, capture_output=True, text=True
+        )
+        assert done.stdout.splitlines()[0].split() == ["customops", said], done.stderr
+
+
+def test_the_report_has_help():
+    command = [sys.executable, "-m", "customops", "--help"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0 and "bug report" in done.stdout, done.stderr
+
+
 def test_an_import_that_fails_is_an_error_elsewhere(tmp_path):
     done = run("import customops", REDUCEOPS_LIBRARY_DIR=str(tmp_path))
     assert done.returncode == 1 and done.stdout == "" and "ImportError" in done.stderr
@@ -108,26 +132,68 @@ def test_kernels_run_where_the_cpu_has_all_they_may_use():
     assert libraries.cpu.ask("reduceops_cpu_isas").split(",") == [*runnable, "baseline"]
 
 
-# (The version of a source distribution is that of PKG-INFO, whatever is built.)
-@pytest.mark.skipif(
-    not (ROOT / "setup.py").exists() or (ROOT / "PKG-INFO").exists(), reason="this is no checkout"
-)
+needs_setup = pytest.mark.skipif(not (ROOT / "setup.py").exists(), reason="this is no checkout")
+
+
+@needs_setup
 @pytest.mark.parametrize(
-    "release, said",
+    "mode, release, said",
     [
-        ("12.4", "error: building the CUDA library needs nvcc >= 12.8, and {} is 12.4: install"),
-        ("12.8", f"{customops.__version__}+cu128"),
-        ("13.0", f"{customops.__version__}+cu130"),
+        ("1", "12.4", "the CUDA library needs nvcc >= 12.8, and {} is 12.4: install"),
+        ("auto", "12.4", "warning: building the CUDA library needs nvcc >= 12.8, and {} is 12.4:"),
+        ("auto", "12.4", "cpu"),
+        ("1", "12.8", "cu128"),
+        ("auto", "13.0", "cu130"),
     ],
 )
-def test_the_build_names_the_oldest_nvcc(release, said, tmp_path):
-    """By the version of a wheel, which is not built."""
+def test_the_build_names_the_oldest_nvcc(mode, release, said, tmp_path):
+    """By what a wheel is named after, which is not built."""
     nvcc = tmp_path / "bin/nvcc"
     nvcc.parent.mkdir()
     nvcc.write_text(f'#!/bin/sh\necho "Cuda compilation tools, release {release}, V{release}.61"\n')
     nvcc.chmod(0o755)
-    environment = {**os.environ, "CUDA_HOME": str(tmp_path), "REDUCEOPS_CUDA": "1"}
-    command = [sys.executable, "setup.py", "--version", "bdist_wheel"]
-    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True)
-    last = (done.stdout + done.stderr).strip().splitlines()[-1]
-    assert last.startswith(said.format(nvcc)), done.stdout + done.stderr
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch/version.py").write_text("cuda = '13.0'")
+    (tmp_path / "torch/__init__.py").touch()
+    code = "import setup; print(setup.variant()); setup.find_nvcc()"
+    variables = {"CUDA_HOME": str(tmp_path), "REDUCEOPS_CUDA": mode, "PYTHONPATH": str(tmp_path)}
+    done = run(code, **variables)
+    assert said.format(nvcc) in done.stdout + done.stderr
+    assert done.stderr.count("warning") == (mode == "auto" and release == "12.4")
+
+
+@needs_setup
+def test_the_build_needs_linux():
+    done = run(
+        "import sys, setup; sys.platform = 'win32'; sys.argv[1:] = ['build_ext']; setup.main()"
+    )
+    assert done.returncode and "error: customops needs Linux" in done.stderr
+
+
+STALE = """
+import sys, setup
+setup.BuildLibraries.run = lambda self: None
+sys.modules["zopfli"] = None  # which takes its time
+sys.argv[1:] = ["--quiet", "bdist_wheel", "--dist-dir", "dist"]
+setup.main()
+"""
+
+
+@needs_setup
+def test_a_wheel_has_no_module_of_an_earlier_build(tmp_path):
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE", "THIRD_PARTY_NOTICES.md"):
+        shutil.copy(ROOT / name, tmp_path)
+    shutil.copytree(PACKAGE, tmp_path / "customops", ignore=shutil.ignore_patterns("lib"))
+    stale = tmp_path / "customops/stale.py"
+    for exists in (True, False):
+        stale.touch() if exists else stale.unlink()
+        command = [sys.executable, "-c", STALE]
+        environment = {**os.environ, "REDUCEOPS_CUDA": "0"}
+        done = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        (wheel,) = (tmp_path / "dist").glob("*.whl")
+        with zipfile.ZipFile(wheel) as archive:
+            assert ("customops/stale.py" in archive.namelist()) == exists
+            assert "customops/ops.py" in archive.namelist()
