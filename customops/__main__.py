@@ -1,15 +1,17 @@
-"""`python -m customops` prints what a bug report needs."""
+"""Prints what a bug report needs: versions, which libraries are loaded and why one is not, the
+instruction set of the CPU's kernels, and the GPUs."""
 
+import argparse
 import platform
 
 import torch
 
-from . import __version__, _torch_private, libraries
+from . import _torch_private, failure, libraries
 
 
 def _report() -> list[tuple[str, str]]:
     lines = [
-        ("customops", __version__),
+        ("customops", failure.version()),
         ("torch", f"{torch.__version__} (CUDA {torch.version.cuda or 'none'})"),
         ("python", platform.python_version()),
         ("platform", platform.platform()),
@@ -18,6 +20,8 @@ def _report() -> list[tuple[str, str]]:
         library = getattr(libraries, name)
         state = "loaded" if library.loaded else f"not loaded: {library.reason}"
         lines.append((f"{name} library", f"{library.path}: {state}"))
+        if library.doubt:
+            lines.append((f"{name} warning", library.doubt))
 
     isa, runnable = (libraries.cpu.ask(f"reduceops_cpu_{what}") for what in ("isa", "isas"))
     lines.append(("cpu kernels", f"{isa} (can run: {runnable})"))
@@ -26,17 +30,14 @@ def _report() -> list[tuple[str, str]]:
     if libraries.cuda.loaded:
         lines.append(("cuda kernels", str(libraries.cuda.ask("reduceops_cuda_architectures"))))
         why = libraries.cuda.ask("reduceops_cuda_not_fused")
-        form = f"with scale_min a kernel of its own: {why}" if why else "one kernel of cuDNN"
-        lines.append(("convolutions", form))
-    if libraries.cuda.doubt:
-        lines.append(("", libraries.cuda.doubt))
+        lines.append(("fused conv2d", f"no: {why}" if why else "yes (cuDNN)"))
     gpus = range(torch.cuda.device_count())
     for gpu in gpus:
         capability = "{}.{}".format(*torch.cuda.get_device_capability(gpu))
         lines.append((f"gpu {gpu}", f"{torch.cuda.get_device_name(gpu)}, capability {capability}"))
         if libraries.cuda.loaded:
             problem = libraries.cuda.ask("reduceops_cuda_problem", gpu)
-            lines += [("", f"cannot be used: {problem}")] if problem else []
+            lines += [(f"gpu {gpu} warning", f"cannot be used: {problem}")] if problem else []
     if not gpus:
         lines.append(("gpu", "none that torch can use"))
     for name, without in _torch_private.felt().items():
@@ -44,5 +45,6 @@ def _report() -> list[tuple[str, str]]:
     return lines
 
 
+argparse.ArgumentParser(prog="python -m customops", description=__doc__).parse_args()
 for label, value in _report():
     print(f"{label:<14}{value}")

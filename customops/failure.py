@@ -16,12 +16,23 @@ def is_asked_for() -> bool:
     return given[:1] == ["-m"] and module in ([__package__], [f"-m{__package__}"])
 
 
+def version() -> str:
+    """That of the wheel, which says what it is for, as 0.2.0+cpu does; else that of the source."""
+    from importlib import metadata  # which imports much
+
+    try:
+        installed = metadata.version("customops")
+    except metadata.PackageNotFoundError:
+        return __version__
+    return installed if installed.partition("+")[0] == __version__ else __version__
+
+
 def report(error: Exception) -> str:
     """The versions, and why nothing is loaded."""
     torch = sys.modules.get("torch")  # it may be what cannot be imported
     libraries = sys.modules.get(f"{__package__}.libraries")
     lines = [
-        ("customops", __version__),
+        ("customops", version()),
         ("torch", getattr(torch, "__version__", "cannot be imported")),
         ("python", platform.python_version()),
         ("platform", platform.platform()),

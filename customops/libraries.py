@@ -101,10 +101,14 @@ def _is_mapped(path: Path) -> bool:
 
 def _load_cpu() -> None:
     if not cpu.path.exists():
-        raise ImportError(
-            f"customops is not built: there is no {cpu.path}. In a checkout, build it with `make "
-            "build`, or with `pip install --no-build-isolation -e .` beside an installed torch"
-        )
+        text = f"customops is not built: there is no {cpu.path}"
+        if (Path(__file__).parent.parent / "setup.py").exists():
+            text += (
+                ". An installed customops is hidden by this folder, which is a checkout: start "
+                "Python in another one, or build this one with `make build`, or with `pip install "
+                "--no-build-isolation -e .` beside an installed torch"
+            )
+        raise ImportError(text)
     cpu.load()
     if not cpu.loaded:
         raise ImportError(f"customops cannot load {cpu.path}: {cpu.reason}")
@@ -139,9 +143,12 @@ def doubt(runtime: int, driver: int, torch_cuda: str) -> str:
             f"the CUDA library is built with CUDA {ours}, for which the driver (for CUDA {drivers})"
             " is too old: install a newer driver, or build with an older CUDA"
         )
-    if torch_cuda.partition(".")[0] != str(runtime // 1000):
+    major = torch_cuda.partition(".")[0]
+    if major != str(runtime // 1000):
+        takes = "12.8 or 12.9" if major == "12" else major  # nvcc before 12.8 cannot build it
         return (
             f"the CUDA library is built with CUDA {ours}, and torch {torch.__version__} with CUDA "
-            f"{torch_cuda}: install the wheel for that CUDA, or build from source"
+            f"{torch_cuda}: install a torch for CUDA {runtime // 1000}, or build from source with "
+            f"nvcc of CUDA {takes}"
         )
     return ""

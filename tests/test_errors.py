@@ -216,13 +216,17 @@ def run(code, folder=None, **environment):
     return done.stderr.strip().splitlines()[-1]
 
 
-def test_import_without_the_library_says_how_to_build_it(tmp_path):
+@pytest.mark.parametrize("checkout", [True, False])
+def test_import_without_the_library_says_what_to_do(checkout, tmp_path):
     package = Path(customops.__file__).parent
     without = shutil.ignore_patterns("lib", "__pycache__")
     shutil.copytree(package, tmp_path / package.name, ignore=without)
+    if checkout:
+        (tmp_path / "setup.py").touch()
     error = run("import customops", tmp_path, PYTHONPATH="", REDUCEOPS_LIBRARY_DIR="")
     assert error.startswith("ImportError:")
-    assert "libreduceops.so" in error and "not built" in error and "make build" in error
+    assert "libreduceops.so" in error and "not built" in error
+    assert ("make build" in error) == ("hidden by this folder" in error) == checkout
 
 
 @pytest.mark.parametrize("folder", ["", "none"])

@@ -99,8 +99,8 @@ def test_several_threads_import_at_once():
         (13020, 13000, "13.0", ()),  # drivers take every minor version of their major one
         (13000, 0, "13.0", ()),  # no GPU
         (13000, 12080, "12.8", ("built with CUDA 13.0", "for CUDA 12.8", "newer driver")),
-        (13000, 13010, "12.8", ("built with CUDA 13.0", "with CUDA 12.8", "wheel")),
-        (12090, 13010, "13.0", ("built with CUDA 12.9", "with CUDA 13.0", "wheel")),
+        (13000, 13010, "12.8", ("built with CUDA 13.0", "with CUDA 12.8", "12.8 or 12.9")),
+        (12090, 13010, "13.0", ("built with CUDA 12.9", "with CUDA 13.0", "nvcc of CUDA 13")),
     ],
 )
 def test_another_cuda(runtime, driver, torch_cuda, parts):
