@@ -148,6 +148,9 @@ def test_repeated_results(sizes, strides, dim, dtype):
         ((9001, 1, 455), (1, 3, 9001), 1),  # runs that end within sectors
         ((13, 90_001, 1), (1, 13, 7), 2),
         ((9001, 1, 20), (1, 3, 9001), 1),  # longer runs than a tile has, that are gathered
+        ((3, 700_001, 1), (1, 3, 5), 2),  # long tiles: narrow in memory,
+        ((600_001, 5, 1), (1, 600_001, 3), 2),  # narrow in the results,
+        ((2, 7, 200, 1, 999), (1398600, 1, 6993, 5, 7), 3),  # several, along several dims
     ],
 )
 def test_values_of_one_element_each_in_another_order(sizes, strides, dim, dtype):

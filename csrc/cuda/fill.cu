@@ -135,13 +135,12 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // Values in another order than their results, and the indices beside them.
-template <class Element, class Key = typename Element::Key>
+template <bool kSquare, class Element, class Key = typename Element::Key>
 __global__ void __launch_bounds__(kThreads)
     transpose(const Key* input, Key* values, char* indices, int index_bytes, int64_t n,
               const __grid_constant__ Transposition transposition, const Element element) {
-  constexpr int64_t kTile = kTransposeSide * kTransposeSide;
-  transpose_tile(input, values, transposition, element,
-                 [&] { set_zeros_beside(indices, index_bytes, n, kTile); });
+  transpose_tile<kSquare>(input, values, transposition, element,
+                          [&] { set_zeros_beside(indices, index_bytes, n, kTransposeTile); });
 }
 
 // A kernel, for setting memory by the device's own means begins later.
@@ -212,16 +211,22 @@ bool gather_values(const Reduction& r, int64_t n, void* stream) {
 
 bool transpose_values(const Reduction& r, int64_t n, char* indices, void* stream) {
   Transposition transposition;
-  if (!transposition.make(result_dims(r.groups))) return false;
+  if (!transposition.make(result_dims(r.groups), r.dtype->bytes)) return false;
   visit_element(r, [&](auto element) {
     using Key = typename decltype(element)::Key;
     cudaLaunchConfig_t config{};
     config.gridDim = static_cast<unsigned>(transposition.blocks());
     config.blockDim = kThreads;
+    config.dynamicSmemBytes = transposition.shared_bytes<sizeof(Key)>();
     config.stream = static_cast<cudaStream_t>(stream);
-    check(cudaLaunchKernelEx(&config, transpose<decltype(element)>,
-                             static_cast<const Key*>(r.input), static_cast<Key*>(r.values), indices,
-                             r.index_bytes, n, transposition, element));
+    const auto launch = [&](auto* kernel) {
+      check(cudaLaunchKernelEx(&config, kernel, static_cast<const Key*>(r.input),
+                               static_cast<Key*>(r.values), indices, r.index_bytes, n,
+                               transposition, element));
+    };
+    using Element = decltype(element);
+    transposition.is_square() ? launch(transpose<true, Element>)
+                              : launch(transpose<false, Element>);
   });
   return true;
 }

@@ -5,27 +5,35 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 
 #include "cuda/device.cuh"
+#include "cuda/plan/price.h"
 #include "reduction.h"
 
 namespace reduceops::cuda {
 
-constexpr int kTransposeSide = 64;      // elements of a tile along memory, and along results
+constexpr int kTransposeTile = 4096;  // elements
+// Of a tile, along memory and along results: where one is short, the other is longer.
+constexpr int kTransposeSide = 64, kLeastTransposeSide = 4;
 constexpr int kTransposeDims = 4;       // most along memory, along results, and of the rest
 constexpr uint32_t kTransposeBand = 4;  // tiles along memory
+
+// Behind a row of a tile, for banks.
+template <int64_t kBytes>
+constexpr int kTransposePad = std::max<int>(4 / kBytes, 1);
 
 struct Transposition {
   struct Run {
     int64_t size = 1;
-    uint32_t tiles = 1;
+    uint32_t tiles = 1, side = kTransposeSide;
     int count = 0;
     Dim dims[kTransposeDims];
 
     // Takes dims out of `from` that follow each other by `pitch` (the first has a pitch of 1),
-    // until they fill a tile. Number `kept` stays there.
+    // until they fill the side of a tile. Number `kept` stays there.
     void take(Dims& from, int64_t Dim::* pitch, int kept) {
-      for (int d = 0; d < from.count && count < kTransposeDims && size < kTransposeSide;) {
+      for (int d = 0; d < from.count && count < kTransposeDims && size < side;) {
         if (d == kept || from.dim[d].*pitch != size) {
           ++d;
           continue;
@@ -36,7 +44,12 @@ struct Transposition {
         --from.count;
         d = 0;
       }
-      tiles = static_cast<uint32_t>(ceil_div(size, kTransposeSide));
+    }
+    // Where the run is shorter than a tile, that is as short; returns the other side.
+    uint32_t shorten() {
+      const auto needed = static_cast<uint64_t>(std::max<int64_t>(size, kLeastTransposeSide));
+      side = static_cast<uint32_t>(std::min(std::bit_ceil(needed), uint64_t{side}));
+      return kTransposeTile / side;
     }
   };
   Run memory, results;
@@ -45,32 +58,54 @@ struct Transposition {
   Dim outer[kTransposeDims];
 
   int64_t blocks() const { return outers * memory.tiles * results.tiles; }
+  bool is_square() const { return memory.side == results.side; }
+  template <int64_t kBytes>
+  size_t shared_bytes() const {
+    return results.side * (memory.side + kTransposePad<kBytes>)*kBytes +
+           (memory.side + results.side) * sizeof(int64_t);
+  }
 
-  // `dims` in the order of the results. False where tiles would not be worth it: at least half of
-  // their elements are to be used.
-  bool make(Dims dims) {
+  // `dims` in the order of the results, of elements of so many bytes. False where tiles would not
+  // be worth it: at least half of their elements are to be used. Long ones, whose blocks take
+  // longer, are to be enough for all multiprocessors twice; of 8 bytes they gain nothing.
+  bool make(Dims dims, int64_t bytes) {
     if (dims.count == 0 || dims.dim[0].stride == 0) return false;  // a copy of what is read once
     memory.take(dims, &Dim::stride, 0);  // the innermost of the results is left for these
     results.take(dims, &Dim::step, -1);
+    if (bytes <= 4 && memory.size < kTransposeSide) {
+      results.side = memory.shorten();
+      results.take(dims, &Dim::step, -1);
+    } else if (bytes <= 4 && results.size < kTransposeSide) {
+      memory.side = results.shorten();
+      memory.take(dims, &Dim::stride, -1);
+    }
     if (dims.count > kTransposeDims) return false;
+    for (Run* run : {&memory, &results})
+      run->tiles = static_cast<uint32_t>(ceil_div(run->size, int64_t{run->side}));
     for (int d = 0; d < dims.count; ++d) {
       outer[outer_count++] = dims.dim[d];
       outers *= dims.dim[d].size;
     }
-    constexpr int64_t kTile = kTransposeSide * kTransposeSide;
-    return 2 * memory.size * results.size >= kTile * memory.tiles * results.tiles &&
-           blocks() <= kMaxBlocks;
+    return 2 * memory.size * results.size >=
+               int64_t{kTransposeTile} * memory.tiles * results.tiles &&
+           blocks() <= kMaxBlocks &&
+           (is_square() || blocks() >= 2 * int64_t(price::kMultiprocessors));
   }
 };
 
-// Calls beside() first, for what else a block has to write.
-template <class Element, class Beside, class Key = typename Element::Key>
+// Calls beside() first, for what else a block has to write. kSquare: what the sides of a tile are
+// is known to the compiler, for a tenth of the time.
+template <bool kSquare, class Element, class Beside, class Key = typename Element::Key>
 __device__ void transpose_tile(const Key* input, Key* values, const Transposition& t,
                                const Element& element, Beside beside) {
-  constexpr int kSide = kTransposeSide, kPad = std::max<int>(4 / sizeof(Key), 1);  // for banks
-  constexpr int kRows = kThreads / kSide, kLoads = kSide / kRows;
-  __shared__ Key tile[kSide][kSide + kPad];
-  __shared__ int64_t from[kSide], to[kSide];  // of the rows of each side
+  constexpr int kLoads = kTransposeTile / kThreads;
+  const uint32_t memory_side = kSquare ? kTransposeSide : t.memory.side;
+  const uint32_t results_side = kSquare ? kTransposeSide : t.results.side;
+  const int memory_log2 = log2_of(memory_side), results_log2 = log2_of(results_side);
+  const int pitch = int(memory_side) + kTransposePad<sizeof(Key)>;
+  // Where rows begin: of memory, one to a position along results, and of results.
+  auto* const starts = reinterpret_cast<int64_t*>(dynamic_shared());
+  auto* const tile = reinterpret_cast<Key*>(starts + memory_side + results_side);
   // Blocks that run together shall write neighbouring tiles of the results, for sectors where two
   // tiles meet are then written once; and read a few neighbouring tiles of memory, for its bursts.
   const uint32_t tiles = t.memory.tiles * t.results.tiles, number = blockIdx.x % tiles;
@@ -79,33 +114,41 @@ __device__ void transpose_tile(const Key* input, Key* values, const Transpositio
   const uint32_t width = std::min(t.memory.tiles - band, uint32_t{kTransposeBand});
   const uint32_t results_tile = in_band / width, memory_tile = band + in_band % width;
   const Place outer = place(t.outer, t.outer_count, blockIdx.x / tiles);
-  const int64_t in_memory = memory_tile * int64_t(kSide),
-                in_results = results_tile * int64_t(kSide);
-  const int inside_memory = static_cast<int>(std::min<int64_t>(t.memory.size - in_memory, kSide));
-  const int inside_results =
-      static_cast<int>(std::min<int64_t>(t.results.size - in_results, kSide));
-  const int lane = threadIdx.x % kSide, first = threadIdx.x / kSide;
-  if (first == 0 && lane < inside_results)
-    from[lane] = place(t.results.dims, t.results.count, in_results + lane).offset;
-  if (first == 1 && lane < inside_memory)
-    to[lane] = place(t.memory.dims, t.memory.count, in_memory + lane).step;
+  const int64_t in_memory = int64_t{memory_tile} * memory_side,
+                in_results = int64_t{results_tile} * results_side;
+  const auto inside = [](const Transposition::Run& run, int64_t from) {
+    return static_cast<int>(std::min<int64_t>(run.size - from, run.side));
+  };
+  const int inside_memory = inside(t.memory, in_memory),
+            inside_results = inside(t.results, in_results);
+  for (int i = threadIdx.x; i < inside_results; i += kThreads)
+    starts[i] = place(t.results.dims, t.results.count, in_results + i).offset;
+  for (int i = threadIdx.x; i < inside_memory; i += kThreads)
+    starts[results_side + i] = place(t.memory.dims, t.memory.count, in_memory + i).step;
   __syncthreads();
   Key held[kLoads];
 #pragma unroll
   for (int l = 0; l < kLoads; ++l) {
-    const int row = first + l * kRows;
+    const int number = threadIdx.x + l * kThreads;
+    const int row = number >> memory_log2, lane = number - (row << memory_log2);
     if (row < inside_results && lane < inside_memory)
-      held[l] = input[outer.offset + from[row] + in_memory + lane];
+      held[l] = input[outer.offset + starts[row] + in_memory + lane];
   }
   beside();
 #pragma unroll
-  for (int l = 0; l < kLoads; ++l) tile[first + l * kRows][lane] = held[l];
+  for (int l = 0; l < kLoads; ++l) {
+    const int number = threadIdx.x + l * kThreads;
+    const int row = number >> memory_log2, lane = number - (row << memory_log2);
+    tile[row * pitch + lane] = held[l];
+  }
   __syncthreads();
 #pragma unroll
   for (int l = 0; l < kLoads; ++l) {
-    const int row = first + l * kRows;
+    const int number = threadIdx.x + l * kThreads;
+    const int row = number >> results_log2, lane = number - (row << results_log2);
     if (row < inside_memory && lane < inside_results)
-      values[outer.step + to[row] + in_results + lane] = element.value(tile[lane][row]);
+      values[outer.step + starts[results_side + row] + in_results + lane] =
+          element.value(tile[lane * pitch + row]);
   }
 }
 
