@@ -648,6 +648,22 @@ def test_a_cache_does_not_serve_the_code_of_another_lowering(monkeypatch, tmp_pa
             assert [compile_anew() for _ in range(2)] == [0, 1]
 
 
+def test_the_caches_know_one_version_of_the_package_from_another(monkeypatch, tmp_path):
+    """What a gradient or a check adds to a graph is in torch's caches too."""
+    names = ("inductor/loops.py", "_register/autograd.py", "distributed/exchange.py", "checks.py")
+    for name in (*names, "bench/cases.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    monkeypatch.setattr(caches, "__file__", str(tmp_path / "_register" / "caches.py"))
+    versions = [caches.version.__wrapped__()]
+    for name in names:
+        (tmp_path / name).write_text("another")
+        versions.append(caches.version.__wrapped__())
+    assert len(set(versions)) == 1 + len(names)
+    (tmp_path / "bench/cases.py").write_text("another")
+    assert caches.version.__wrapped__() == versions[-1]
+
+
 def test_the_caches_know_from_the_start():
     """Before anything is traced, and in every thread."""
     tags = []

@@ -1,4 +1,4 @@
-"""Tells Inductor's caches which version of this package made a graph's code.
+"""Tells torch's caches of graphs and their code which version of this package had a part in them.
 
 torch looks for a graph before it traces it, and compiles a backward in another thread. So the tag
 is set when this package is imported, as what holds where the program has set none. Where it has,
@@ -18,10 +18,11 @@ from .. import _torch_private
 
 @functools.cache
 def version() -> str:
-    """Of the code that decides what Inductor generates."""
-    digest = hashlib.sha256()
-    for path in sorted((Path(__file__).parents[1] / "inductor").glob("*.py")):
-        digest.update(path.read_bytes())
+    """Of all code: a gradient, a check or an exchange is a part of a graph as a loop is."""
+    digest, package = hashlib.sha256(), Path(__file__).parents[1]
+    for path in sorted(package.rglob("*.py")):
+        if path.parent.name != "bench":
+            digest.update(path.read_bytes())
     return digest.hexdigest()
 
 
