@@ -155,6 +155,13 @@ NestedTensor = _find(
     *("torch.nested._internal.nested_tensor", "NestedTensor", None),
     "a jagged tensor gets an error of torch",
 )
+compiled_autograd_key = _find(
+    *("torch.autograd.function", "Function._compiled_autograd_key"),
+    *(_refuse("compiled autograd does not work"), "compiled autograd does not work"),
+)
+_has_direct = bool(
+    _find("torch", "ops.reduceops.argmin.default._op", None, "every call takes some us more")
+)
 register_namedtuple = _find(
     *("torch.utils._pytree", "_register_namedtuple", lambda kind, *, serialized_type_name: None),
     "torch.export.save() refuses a program that returns what min or max return, as it is",
@@ -168,6 +175,27 @@ _find(
     "a call that Python sees takes some us more",
 )
 _forward_ad = object() if "torch.autograd.forward_ad._current_level" in _missing else forward_ad
+
+
+def direct(op: Any) -> Callable[..., Any]:
+    """What calling an overload calls, or a packet of them, which saves a Python frame."""
+    return op._op if _has_direct else functools.partial(type(op).__call__, op)
+
+
+def replace_direct(
+    op: Any, make: Callable[[Callable[..., Any]], Callable[..., Any]]
+) -> Callable[..., Any]:
+    """Puts in place of `direct(op)` what `make` makes of it, and returns that."""
+    call = make(direct(op))
+    if _has_direct:
+        op._op = call
+    else:  # an object is called by its class
+
+        def __call__(self: Any, /, *args: Any, **keywords: Any) -> Any:
+            return call(*args, **keywords)
+
+        op.__class__ = type(type(op).__name__, (type(op),), {"__call__": __call__})
+    return call
 
 
 def is_real(x: torch.Tensor) -> bool:

@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 from typing_extensions import Unpack  # which torch requires
 
-from . import arguments, checks
+from . import _torch_private, arguments, checks
 from .arguments import FALSE, NONE, ONE, TRUE, Default
 from .results import ProbabilityIndex, ValuesIndices
 
@@ -71,8 +71,7 @@ _new_tuple = tuple.__new__
 
 
 def _with_direct(packet: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    overload = packet.default
-    return overload, getattr(overload, "_op", overload)
+    return packet.default, _torch_private.direct(packet.default)
 
 
 _ops = torch.ops.reduceops
@@ -397,10 +396,9 @@ def _pair(kind: Any, found: Any) -> Any:
 _HAVE_OPTIONS = ("argmin", "argmax", "min", "max")
 _NAMES = (*_HAVE_OPTIONS, "softmax_max", "scale_min", "scale_max")
 _direct_calls = {
-    (op, name): getattr(overload, "_op", overload)
+    (op, name): _torch_private.direct(getattr(getattr(_ops, op), name))
     for op in _NAMES
     for name in getattr(_ops, op).overloads()
-    for overload in [getattr(getattr(_ops, op), name)]
 }
 
 

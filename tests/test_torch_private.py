@@ -73,6 +73,30 @@ def test_the_table_is_complete():
     assert named == {"torch_private.h"}
 
 
+def test_private_attributes_are_of_this_package():
+    """Of whatever object: `overload._op` too."""
+    own = {"_asdict", "_replace", "_exit"}  # of named tuples and of os, which are public
+    used = set()
+    for path in PACKAGE.rglob("*.py"):
+        if path.parent.name == "inductor":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+                own.add(node.name)
+            elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+                targets = getattr(node, "targets", None) or [node.target]
+                own |= {t.id for t in targets if isinstance(t, ast.Name)}
+            elif path.name == "_torch_private.py":
+                continue
+            elif isinstance(node, ast.Attribute):
+                if ast.unparse(node.value) not in ("self", "_ops", "aten"):  # operators, these two
+                    used.add(node.attr)
+            elif isinstance(node, ast.Call) and "attr" in ast.unparse(node.func):
+                used |= {arg.value for arg in node.args if isinstance(arg, ast.Constant)}
+    private = {name for name in used if re.match("_[a-z]", str(name), re.I)}
+    assert private - own == set()
+
+
 def test_names_that_are_not_used():
     done = subprocess.run(
         [sys.executable, "-c", "import customops"],

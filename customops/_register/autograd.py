@@ -59,7 +59,7 @@ class OneLevel(_torch_private.SingleLevelFunction):
 
     @staticmethod
     def _compiled_autograd_key(ctx):
-        return (ctx._autograd_function_id,)
+        return _torch_private.compiled_autograd_key(ctx)
 
 
 class Select(OneLevel):
@@ -268,25 +268,28 @@ def _register_softmax(op) -> None:
     _register("softmax_max", op, 2, apply)
 
 
-def _register_scaled(op, with_indices) -> None:
+def _register_scaled(name: str) -> None:
+    op, indices = getattr(_ops, name).default, f"_{name}_indices"
+    with_indices = getattr(_ops, indices).default
+
     def select(self: Tensor, scale: float, dim: int = 1, keepdim: bool = True) -> Tensor:
         return Select.apply(with_indices, self, scale, dim, keepdim)[0]
 
     def select_with_indices(self, scale, dim, keepdim):
         return Select.apply(with_indices, self, scale, dim, keepdim)
 
-    _register(op._opname, op, 1, select)
+    _register(name, op, 1, select)
     # What a graph holds that was recorded below autograd.
-    decide = _select_if_needed(with_indices._opname, with_indices, select_with_indices)
-    _library.impl(with_indices._opname, decide, "Autograd")
+    decide = _select_if_needed(indices, with_indices, select_with_indices)
+    _library.impl(indices, decide, "Autograd")
 
 
 _ops = torch.ops.reduceops
 _register_extreme("min")
 _register_extreme("max")
 _register_softmax(_ops.softmax_max.default)
-_register_scaled(_ops.scale_min.default, _ops._scale_min_indices.default)
-_register_scaled(_ops.scale_max.default, _ops._scale_max_indices.default)
+_register_scaled("scale_min")
+_register_scaled("scale_max")
 
 for _op in ("argmin", "argmax"):  # integer results
     for _overload in ("", ".dims", ".options", ".dims_options"):

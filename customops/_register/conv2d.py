@@ -258,7 +258,7 @@ def _register_autocast(op: str) -> None:
 
 def _register_autograd(op: str) -> None:
     packet = getattr(torch.ops.reduceops, op)
-    call, largest = packet.default._op, op.endswith("max")
+    call, largest = _torch_private.direct(packet.default), op.endswith("max")
 
     def decide(input, weight, bias, scale, stride=(1, 1), padding=(0, 0), dilation=(1, 1),
                groups=1, dim=1, keepdim=True):  # fmt: skip
@@ -294,7 +294,7 @@ def _register_autograd(op: str) -> None:
         return choose
 
     for callable_ in (packet, packet.default):
-        callable_._op = keep_symbols(callable_._op)
+        _torch_private.replace_direct(callable_, keep_symbols)
 
 
 def _has_symbols(arguments) -> bool:

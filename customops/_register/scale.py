@@ -95,9 +95,9 @@ def take_no_numbers(op: str, position: int, scaled: Callable) -> None:
         return choose
 
     packet = getattr(torch.ops.reduceops, op)
-    for callable_ in (packet, packet.default):
-        callable_._op = choose_for(callable_._op)
-    _torch_private.register_builtin(packet._op, f"reduceops::{op}")  # for torch.jit.script
+    _torch_private.replace_direct(packet.default, choose_for)
+    call = _torch_private.replace_direct(packet, choose_for)
+    _torch_private.register_builtin(call, f"reduceops::{op}")  # for torch.jit.script
 
 
 def _register(end: str) -> None:

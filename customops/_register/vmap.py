@@ -99,9 +99,7 @@ def _register_with_options(overload, rule: Callable) -> None:
         arguments = (self, dim, keepdim, mask, index_dtype)
         return vmap_helper(current_interpreter(), rule, call, *arguments)
 
-    _library.impl(
-        f"{overload._opname}.{overload._overloadname}", kernel, "FuncTorchBatched", with_keyset=True
-    )
+    _library.impl(overload, kernel, "FuncTorchBatched", with_keyset=True)
 
 
 def _register_scaled(op: str) -> None:

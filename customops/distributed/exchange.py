@@ -26,7 +26,7 @@ def is_traced(x: Tensor) -> bool:
 
 def _with_direct(overload):
     """What calling an overload calls, too, which torch.compile does not know."""
-    return overload, getattr(overload, "_op", overload)
+    return overload, _torch_private.direct(overload)
 
 
 _ops = torch.ops.reduceops

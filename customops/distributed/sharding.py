@@ -203,7 +203,7 @@ def _extreme(op, func, x, dim, keepdim=False, mask=None, index_dtype=None):
 
 def _reduce_as(op, func, x, dim, keepdim, mask, index_dtype, outputs):
     def local_op(local, local_mask):
-        if not func._schema.arguments[-1].kwarg_only:
+        if not func.name().endswith("options"):
             return func(local, dim, keepdim)
         return func(local, dim, keepdim, mask=local_mask, index_dtype=index_dtype)
 
@@ -232,7 +232,7 @@ def _scaled(op, func, x, scale, dim=1, keepdim=True):
         shards = [None if shard in dims else shard for shard in _shards(x)]
         return func(local, _local_scale(scale, x.device_mesh, shards), dim, keepdim)
 
-    outputs = _BOTH if len(func._schema.returns) == 2 else _VALUES
+    outputs = _BOTH if func.name().endswith("_indices") else _VALUES
     return _reduce(op, x, dim, keepdim, local_op, outputs, scale=scale)
 
 

@@ -18,8 +18,7 @@ from torch import Tensor
 from .. import _torch_private, libraries
 
 _ops, _raw_stream = torch.ops.reduceops, _torch_private.current_raw_stream
-_one_shot = _ops._one_shot.default
-_one_shot = getattr(_one_shot, "_op", _one_shot)  # what calling an overload calls
+_one_shot = _torch_private.direct(_ops._one_shot.default)
 _is_captured = torch.cuda.is_current_stream_capturing
 
 CAPACITY = 4096  # words of a rank in a call for which there is room
