@@ -7,6 +7,7 @@ docstring describes is one row, not two, and what no docstring describes is none
 import griffe
 
 VALUES = {"NONE": "None", "ONE": "1", "FALSE": "False", "TRUE": "True", "...": "None"}
+VALUES["REQUIRED"] = None  # no default
 
 
 class Parameters(griffe.Extension):

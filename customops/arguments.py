@@ -11,7 +11,7 @@ from torch import Tensor
 
 _INT = {int}
 SEVERAL = ("argmin", "argmax")  # the operators that take several dims
-# Those whose signature has dim=None, for it may be called axis, and what to call without a dim.
+# Those whose dim has to be given, though it may be called axis, and what to call without one.
 _OF_ALL = {
     "min": "; for the smallest of all elements use torch.min(input)",
     "max": "; for the largest of all elements use torch.max(input)",
@@ -22,13 +22,15 @@ _OF_ALL = {
 class Default:
     """What an argument with two names is if neither is given: `value`, which may be given too."""
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: Any, shown: str = "") -> None:
         self.value = value
+        self.shown = shown or repr(value)
 
     def __repr__(self) -> str:
-        return repr(self.value)
+        return self.shown
 
 
+REQUIRED: Any = Default(None, "(required)")
 NONE: Any = Default(None)
 ONE: Any = Default(1)
 FALSE: Any = Default(False)

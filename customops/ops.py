@@ -23,43 +23,54 @@ Errors, of which each names the operator, what was given and what is taken:
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn, TypedDict
+from typing import Any, NoReturn, TypedDict, overload
 
 import torch
 from torch import Tensor
 from typing_extensions import Unpack  # which torch requires
 
 from . import _torch_private, arguments, checks
-from .arguments import FALSE, NONE, ONE, TRUE, Default
+from .arguments import FALSE, NONE, ONE, REQUIRED, TRUE, Default
 from .results import ProbabilityIndex, ValuesIndices
 
 Dims = int | Sequence[int] | None
 
 
-class Names(TypedDict, total=False):
+class Keepdims(TypedDict, total=False):
+    """The other name of `keepdim`."""
+
+    keepdims: bool
+
+
+class Names(Keepdims, total=False):
     """Other names of `dim` and `keepdim`."""
 
     axis: int
-    keepdims: bool
 
 
-class DimsNames(TypedDict, total=False):
-    axis: Dims
-    keepdims: bool
+class Axis(Keepdims):
+    """In place of a `dim` that has to be given."""
+
+    axis: int
 
 
-class Options(Names, total=False):
+class Masked(Keepdims, total=False):
+    mask: Tensor | None
+    index_dtype: torch.dtype | None
+
+
+class MaskedAxis(Masked):
+    axis: int
+
+
+class Options(Names, Masked, total=False):
     """What `min` and `max` take by keyword."""
 
-    mask: Tensor | None
-    index_dtype: torch.dtype | None
 
-
-class DimsOptions(DimsNames, total=False):
+class DimsOptions(Masked, total=False):
     """What `argmin` and `argmax` take by keyword."""
 
-    mask: Tensor | None
-    index_dtype: torch.dtype | None
+    axis: Dims
 
 
 # Calls on tiny tensors are to cost no more than torch's own. So the functions call what calling an
@@ -172,8 +183,16 @@ def argmax(
         _raise(error, "argmax", input, dim, options)
 
 
+@overload
 def min(
-    input: Tensor, dim: int | None = NONE, keepdim: bool = FALSE, **options: Unpack[Options]
+    input: Tensor, dim: int, keepdim: bool = False, **options: Unpack[Masked]
+) -> ValuesIndices: ...
+@overload
+def min(
+    input: Tensor, *, keepdim: bool = False, **options: Unpack[MaskedAxis]
+) -> ValuesIndices: ...
+def min(
+    input: Tensor, dim: int = REQUIRED, keepdim: bool = FALSE, **options: Unpack[Options]
 ) -> ValuesIndices:
     """The smallest elements of `input` over `dim`, and their indices.
 
@@ -220,8 +239,16 @@ def min(
         _raise(error, "min", input, dim, options)
 
 
+@overload
 def max(
-    input: Tensor, dim: int | None = NONE, keepdim: bool = FALSE, **options: Unpack[Options]
+    input: Tensor, dim: int, keepdim: bool = False, **options: Unpack[Masked]
+) -> ValuesIndices: ...
+@overload
+def max(
+    input: Tensor, *, keepdim: bool = False, **options: Unpack[MaskedAxis]
+) -> ValuesIndices: ...
+def max(
+    input: Tensor, dim: int = REQUIRED, keepdim: bool = FALSE, **options: Unpack[Options]
 ) -> ValuesIndices:
     """The largest elements of `input` over `dim`, and their indices; gradients as of `min`.
 
@@ -259,8 +286,16 @@ def max(
         _raise(error, "max", input, dim, options)
 
 
+@overload
 def softmax_max(
-    input: Tensor, dim: int | None = NONE, keepdim: bool = FALSE, **names: Unpack[Names]
+    input: Tensor, dim: int, keepdim: bool = False, **names: Unpack[Keepdims]
+) -> ProbabilityIndex: ...
+@overload
+def softmax_max(
+    input: Tensor, *, keepdim: bool = False, **names: Unpack[Axis]
+) -> ProbabilityIndex: ...
+def softmax_max(
+    input: Tensor, dim: int = REQUIRED, keepdim: bool = FALSE, **names: Unpack[Names]
 ) -> ProbabilityIndex:
     """``torch.softmax(input, dim).max(dim, keepdim)`` in one pass. The gradient is torch's.
 

@@ -7,14 +7,14 @@ import argparse
 import ctypes
 import enum
 import functools
-import inspect
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
+from typing_extensions import Unpack  # which torch requires
 
 from . import arguments, checks, libraries
 
@@ -158,7 +158,7 @@ def _named(function: str) -> Iterator[None]:
     """Of the checks of operators, whose errors name one: they name this function instead."""
     try:
         yield
-    except (IndexError, RuntimeError, TypeError) as error:
+    except (IndexError, RuntimeError, TypeError, ValueError) as error:
         text = str(error)
         for name in ("reduceops::explain:", "customops.plans.cuda_plan:"):
             text = text.replace(name, f"{function}:")
@@ -212,17 +212,16 @@ def cuda_plan(
     constants = cuda_constants()
     if unknown := set(tuning or ()) - set(constants):
         raise ValueError(
-            f"no constants of the plan: {', '.join(sorted(unknown))}; there are "
-            f"{', '.join(sorted(constants))}"
+            f"reduceops::explain: no constants of the plan: {', '.join(sorted(unknown))}; "
+            f"there are {', '.join(sorted(constants))}"
         )
-    for name, value in {**(tuning or {}), "address": address}.items():
-        _check_number(name, value, 0, 63)
-    _check_number("multiprocessors", multiprocessors, 1, 31)
-    numbers = list((constants | dict(tuning or {})).values())
-    array = (ctypes.c_int64 * len(numbers))(*numbers)
+    constants |= {name: _number(name, value, 0, 63) for name, value in (tuning or {}).items()}
+    address = _number("address", address, 0, 63)
+    multiprocessors = _number("multiprocessors", multiprocessors, 1, 31)
+    array = (ctypes.c_int64 * len(constants))(*constants.values())
     layout, mask_strides = _layout(input, dim), _mask_strides(input, mask)
     if softmax and layout[3].value.bit_count() > 1:
-        raise ValueError("softmax_max reduces one dim")
+        raise ValueError("reduceops::explain: softmax_max reduces one dim")
     kind = (bool(softmax), 1 + bool(values))
     limits = (address, multiprocessors, bool(bulk), mask_strides, *kind, array)
     fields = len(_fields("cuda"))
@@ -255,8 +254,22 @@ def _fields(device: str) -> tuple[str, ...]:
     return tuple(name.decode().rpartition(".")[2] for name in names)
 
 
+class Limits(TypedDict, total=False):
+    """What `cuda_plan` takes by keyword."""
+
+    multiprocessors: int
+    address: int
+    bulk: bool
+    tuning: Mapping[str, int] | None
+    mask: torch.Tensor | None
+    softmax: bool
+    values: bool
+
+
 @_named("customops.explain")
-def explain(input: torch.Tensor, dim: int | Sequence[int] | None = None, **limits: Any) -> str:
+def explain(
+    input: torch.Tensor, dim: int | Sequence[int] | None = None, **limits: Unpack[Limits]
+) -> str:
     """The walks that a GPU could take to reduce `dim` of a tensor, and what each would cost.
 
     Args:
@@ -280,7 +293,7 @@ def explain(input: torch.Tensor, dim: int | Sequence[int] | None = None, **limit
         >>> table.splitlines()[1]
         'walk          predicted  blocks  threads  parts  cluster'
     """
-    known = list(inspect.signature(cuda_plan).parameters)[2:]
+    known = Limits.__annotations__
     if unknown := sorted(set(limits) - set(known)):
         raise TypeError(
             f"customops.explain: there is no argument {unknown[0]!r} "
@@ -363,17 +376,20 @@ def cpu_plan(
         True
     """
     names, kinds = _fields("cpu"), CpuPlan.__annotations__
-    _check_number("threads", threads, 1, 31)
+    threads = _number("threads", threads, 1, 31)
     layout = _layout(input, dim)
     rest = (threads, _mask_strides(input, mask), input.dtype == torch.bool, bool(softmax))
     numbers, _ = _ask("reduceops_cpu_plan", layout, rest, len(names))
     return CpuPlan(**{n: kinds[n](number) for n, number in zip(names, numbers, strict=True)})
 
 
-def _check_number(name: str, number: Any, least: int, bits: int) -> None:
-    arguments.as_int("explain", name, number)
+def _number(name: str, number: Any, least: int, bits: int) -> int:
+    number = int(arguments.as_int("explain", name, number))
     if not least <= number < 1 << bits:
-        raise ValueError(f"{name} is {number}; it takes {least} to 2**{bits} - 1")
+        raise ValueError(
+            f"reduceops::explain: {name} is {number}; it takes {least} to 2**{bits} - 1"
+        )
+    return number
 
 
 def _layout(input: torch.Tensor, dim: int | Sequence[int] | None) -> tuple[Any, ...]:
@@ -383,7 +399,10 @@ def _layout(input: torch.Tensor, dim: int | Sequence[int] | None) -> tuple[Any, 
     if input.layout != torch.strided or input.is_nested:
         raise RuntimeError("reduceops::explain: input must be a strided tensor")
     if input.numel() == 0:
-        raise ValueError(f"an empty tensor (shape {list(input.shape)}) has no plan: nothing runs")
+        raise ValueError(
+            f"reduceops::explain: an empty tensor (shape {list(input.shape)}) has no plan: nothing "
+            "runs"
+        )
     mask = sum(1 << d for d in checks.wrap_dims("explain", input.dim(), dim))
     array = ctypes.c_int64 * max(input.dim(), 1)
     strides = array(*input.stride())

@@ -1,15 +1,24 @@
 """The operators as their schemas have them (csrc/library.cpp)."""
 
-from collections.abc import Callable, Sequence
-from typing import Protocol, overload
+from collections.abc import Sequence
+from typing import Any, Generic, Protocol, TypeVar, overload
 
 from torch import Tensor, dtype
+from torch._ops import OpOverload
 
-class _Arg(Protocol):
-    default: Callable[..., Tensor]
-    dims: Callable[..., Tensor]
-    options: Callable[..., Tensor]
-    dims_options: Callable[..., Tensor]
+_Result = TypeVar("_Result")
+
+class _Overload(OpOverload, Generic[_Result]):
+    def __call__(self, /, *args: Any, **keywords: Any) -> _Result: ...
+
+class _Packet(Protocol):
+    def overloads(self) -> list[str]: ...
+
+class _Arg(_Packet, Protocol):
+    default: _Overload[Tensor]
+    dims: _Overload[Tensor]
+    options: _Overload[Tensor]
+    dims_options: _Overload[Tensor]
     @overload
     def __call__(
         self, self_: Tensor, /, dim: int | None = None, keepdim: bool = False
@@ -39,9 +48,9 @@ class _Arg(Protocol):
         index_dtype: dtype | None = None,
     ) -> Tensor: ...
 
-class _Extreme(Protocol):
-    default: Callable[..., tuple[Tensor, Tensor]]
-    options: Callable[..., tuple[Tensor, Tensor]]
+class _Extreme(_Packet, Protocol):
+    default: _Overload[tuple[Tensor, Tensor]]
+    options: _Overload[tuple[Tensor, Tensor]]
     @overload
     def __call__(
         self, self_: Tensor, /, dim: int, keepdim: bool = False
@@ -58,20 +67,20 @@ class _Extreme(Protocol):
         index_dtype: dtype | None = None,
     ) -> tuple[Tensor, Tensor]: ...
 
-class _SoftmaxMax(Protocol):
-    default: Callable[..., tuple[Tensor, Tensor]]
+class _SoftmaxMax(_Packet, Protocol):
+    default: _Overload[tuple[Tensor, Tensor]]
     def __call__(
         self, self_: Tensor, /, dim: int, keepdim: bool = False
     ) -> tuple[Tensor, Tensor]: ...
 
-class _Scaled(Protocol):
-    default: Callable[..., Tensor]
+class _Scaled(_Packet, Protocol):
+    default: _Overload[Tensor]
     def __call__(
         self, self_: Tensor, /, scale: float | Tensor, dim: int = 1, keepdim: bool = True
     ) -> Tensor: ...
 
-class _Convolved(Protocol):
-    default: Callable[..., Tensor]
+class _Convolved(_Packet, Protocol):
+    default: _Overload[Tensor]
     def __call__(
         self,
         input: Tensor,

@@ -2,7 +2,9 @@
 
 import os
 import re
+import typing
 
+import numpy as np
 import pytest
 import torch
 from cuda_shapes import ALL_BRANCHES, HUGE, SMALL, TUNINGS, WALKS, branches, constants, parts
@@ -10,7 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_plans import random_case
 
-from customops.plans import BrokenPlan, Walk, cpu_plan, cuda_constants, cuda_plan, explain, main
+from customops.plans import (
+    BrokenPlan,
+    Limits,
+    Walk,
+    cpu_plan,
+    cuda_constants,
+    cuda_plan,
+    explain,
+    main,
+)
 
 WORKSPACE = 1 << 20
 OF_OPTIONS = {Walk.SMALL, Walk.WHOLE_ROWS, Walk.ROWS, Walk.COLUMNS}  # that take masks and sums
@@ -748,8 +759,25 @@ MASK = torch.ones(4, dtype=torch.bool)
     ],
 )
 def test_what_no_plan_can_be_made_for(plan, options, kind, text):
-    with pytest.raises(kind, match=re.escape(text)):
+    with pytest.raises(kind, match=f"^{NAMES[plan]}: .*{re.escape(text)}"):
         plan(**{"input": empty(3, 4), "dim": 1, **options})
+
+
+def test_a_number_is_whatever_is_an_index():
+    x, one = empty(300, 40), np.int64(1)
+    given, plain = (
+        {"multiprocessors": 80 * of, "address": 16 * of, "tuning": {"walk": of}} for of in (one, 1)
+    )
+    assert cuda_plan(x, np.int64(1), **given) == cuda_plan(x, 1, **plain)
+    assert explain(x, 1, **given) == explain(x, 1, **plain)
+    assert cpu_plan(x, 1, threads=2 * one) == cpu_plan(x, 1, threads=2)
+
+
+def test_explain_takes_what_a_plan_takes():
+    known = typing.get_type_hints(cuda_plan)
+    limits = typing.get_type_hints(Limits)
+    assert set(known) - set(limits) == {"input", "dim", "return"}
+    assert all(known[name] == kind for name, kind in limits.items())
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])

@@ -1,6 +1,9 @@
 """The stub of torch.ops.reduceops says what the schemas say."""
 
 import ast
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -61,6 +64,50 @@ def test_the_stub_is_the_schemas(name):
     named = {part.target.id for part in body if isinstance(part, ast.AnnAssign)}
     assert named == set(packet.overloads())
     assert sorted(map(repr, found)) == sorted(map(repr, expected))
+
+
+CALLS = """
+import torch
+from typing_extensions import assert_type
+
+import customops
+from customops.torch_ops import reduceops
+
+x = torch.rand(3, 4)
+assert_type(customops.min(x, 1), customops.ValuesIndices)
+assert_type(customops.min(x, dim=1, mask=x > 0, keepdims=True), customops.ValuesIndices)
+assert_type(customops.max(x, axis=1, keepdim=True, index_dtype=torch.int32).indices, torch.Tensor)
+assert_type(customops.softmax_max(x, axis=1, keepdims=True), customops.ProbabilityIndex)
+assert_type(customops.argmin(x), torch.Tensor)
+assert_type(customops.argmax(x, axis=(0, 1), mask=x > 0), torch.Tensor)
+customops.min(x)  # type: ignore[call-overload]
+customops.max(x, None)  # type: ignore[call-overload]
+customops.max(x, keepdim=True)  # type: ignore[call-overload]
+customops.min(x, 1, axis=1)  # type: ignore[call-overload]
+customops.softmax_max(x)  # type: ignore[call-overload]
+customops.softmax_max(x, 1, mask=x > 0)  # type: ignore[call-overload]
+customops.explain(x, 1, multiprocessors=80)
+customops.explain(x, 1, cores=80)  # type: ignore[call-arg]
+assert_type(reduceops.argmax.overloads(), list[str])
+assert_type(reduceops.max.options(x, 1, mask=x > 0), tuple[torch.Tensor, torch.Tensor])
+reduceops.argmax.default._schema.arguments
+"""
+
+
+def test_type_checkers_take_what_calls_take(tmp_path):
+    """And refuse what always raises: a comment that ignores no error is one."""
+    pytest.importorskip("mypy")
+    (tmp_path / "calls.py").write_text(CALLS)
+    package = Path(customops.__file__).parent
+    cache = f"--cache-dir={Path(__file__).parent.parent / '.mypy_cache/tests'}"
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", cache, "calls.py"],
+        env={**os.environ, "MYPYPATH": str(package.parent)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout
 
 
 def test_every_public_operator_has_a_stub():
