@@ -6,14 +6,19 @@ docstring describes is one row, not two, and what no docstring describes is none
 
 import griffe
 
-VALUES = {"NONE": "None", "ONE": "1", "FALSE": "False", "TRUE": "True", "...": "None"}
-VALUES["REQUIRED"] = None  # no default
+VALUES = {"NONE": "None", "ONE": "1", "FALSE": "False", "TRUE": "True", "REQUIRED": None}
+
+
+def _default(of: griffe.Parameter | griffe.DocstringParameter) -> str | griffe.Expr | None:
+    default = VALUES.get(str(of.default), of.default)
+    may_be_none = default == "..." and "None" in str(of.annotation)  # what a TypedDict has
+    return "None" if may_be_none else default
 
 
 class Parameters(griffe.Extension):
     def on_function(self, *, func: griffe.Function, **_: object) -> None:
         for parameter in func.parameters:
-            parameter.default = VALUES.get(str(parameter.default), parameter.default)
+            parameter.default = _default(parameter)
         for section in func.docstring.parsed if func.docstring else ():
             if section.kind is griffe.DocstringSectionKind.parameters:
                 section.value = _merged(section.value)
@@ -24,5 +29,5 @@ def _merged(rows: list[griffe.DocstringParameter]) -> list[griffe.DocstringParam
     by_name: dict[str, griffe.DocstringParameter] = {}
     for row in rows:
         first = by_name.setdefault(row.name, row)
-        first.annotation, first.value = row.annotation, VALUES.get(str(row.value), row.value)
+        first.annotation, first.value = row.annotation, _default(row)
     return [row for row in by_name.values() if row.description]

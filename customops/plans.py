@@ -268,14 +268,15 @@ class Limits(TypedDict, total=False):
 
 @_named("customops.explain")
 def explain(
-    input: torch.Tensor, dim: int | Sequence[int] | None = None, **limits: Unpack[Limits]
+    input: torch.Tensor, dim: int | Sequence[int] | None = None, **options: Unpack[Limits]
 ) -> str:
     """The walks that a GPU could take to reduce `dim` of a tensor, and what each would cost.
+
+    By keyword it takes what `cuda_plan` takes.
 
     Args:
         input: A tensor of the shape, strides and dtype, on any device.
         dim: One dim, several, or None for all.
-        limits: As of `cuda_plan`.
 
     Returns:
         A table as text, whatever device `input` is on. It has the time predicted for an H200,
@@ -294,12 +295,12 @@ def explain(
         'walk          predicted  blocks  threads  parts  cluster'
     """
     known = Limits.__annotations__
-    if unknown := sorted(set(limits) - set(known)):
+    if unknown := sorted(set(options) - set(known)):
         raise TypeError(
             f"customops.explain: there is no argument {unknown[0]!r} "
             f"(by keyword: dim, {', '.join(known)})"
         )
-    plan = cuda_plan(input, dim, **limits)
+    plan = cuda_plan(input, dim, **options)
     cheaper = 100 - cuda_constants()["margin"]
     legend = (
         "The plan of a GPU; times predicted for an H200. "

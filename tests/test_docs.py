@@ -1,6 +1,7 @@
 """README, the documents and the docstrings: their code runs, their figures are those of the data,
 and their lines fit a screen."""
 
+import ast
 import doctest
 import importlib
 import importlib.util
@@ -11,6 +12,7 @@ import runpy
 import shlex
 import subprocess
 import sys
+import types
 import typing
 from pathlib import Path
 
@@ -266,6 +268,19 @@ def test_the_api_page_has_what_is_public():
     listed = re.findall(r"\w+", text)
     missing = [name for name in PUBLIC if name.rpartition(".")[2] not in listed]
     assert missing == ["customops.__version__"]
+
+
+def test_the_api_page_explains_the_types_that_it_names():
+    text = (ROOT / "docs/api.md").read_text()
+    for name in FUNCTIONS:
+        function = inspect.unwrap(PUBLIC[name])
+        takes = ast.parse(inspect.getsource(function)).body[0]
+        annotations = [of.annotation for of in (*takes.args.args, *takes.args.kwonlyargs)]
+        for node in (node for a in (*annotations, takes.returns) for node in ast.walk(a)):
+            known = function.__globals__.get(getattr(node, "id", None))
+            of = getattr(known, "__module__", "")
+            if isinstance(known, types.UnionType) or of.startswith("customops"):
+                assert known in PUBLIC.values() or f"| `{node.id}` |" in text, (name, node.id)
 
 
 def test_the_api_reference_shows_one_row_for_each_argument():
