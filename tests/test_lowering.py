@@ -603,6 +603,33 @@ def test_a_dynamic_extent(device):
     assert " -> loop" in customops.inductor.rewrites()[-1]
 
 
+OF_COLUMNS = {
+    "argmin": lambda x: customops.argmin(x + 1, 0),
+    "argmax of an input": lambda x: customops.argmax(x, 0),
+    "max": lambda x: customops.max(x + 1, 0),
+    "a value": lambda x: customops.min(x + 1, 0).values,
+    "a mask": lambda x: customops.max(x + 1, 0, mask=x > 0),
+    "scale_min": lambda x: customops.scale_min(x + 1, 2.0, 0),
+}
+
+
+@pytest.mark.parametrize("prefer", ["loop", "kernel"])
+@pytest.mark.parametrize("function", OF_COLUMNS.values(), ids=OF_COLUMNS)
+@torch.fx.experimental._config.patch(backed_size_oblivious=True)
+def test_an_empty_dim_for_which_torch_has_no_guard(function, prefer, monkeypatch, device):
+    monkeypatch.setattr(customops.inductor, "prefer", prefer)
+    full, empty = (torch.randn(n, 4, device=device) for n in (8, 0))
+    for first in (full, empty):
+        torch._dynamo.reset()
+        compiled = torch.compile(function, dynamic=True)
+        for x in (first, empty, full):
+            if x is full:
+                opspec.assert_same(compiled(x), function(x))
+                continue
+            with pytest.raises((IndexError, RuntimeError), match="dim 0, which has size 0"):
+                compiled(x)
+
+
 def test_an_inductor_without_what_it_takes(monkeypatch, device):
     monkeypatch.delattr(customops.inductor, "lowering")
     monkeypatch.setitem(sys.modules, "customops.inductor.lowering", None)  # its import fails

@@ -532,11 +532,16 @@ class Loop:
         return not wide and self.order.dtype not in (INT32, INT64)
 
     def _has_elements(self) -> bool:
-        """Whether a graph is not run with an empty dim: a symbol of the graph is not 0, but what
-        depends on data may be, and a package takes any size."""
+        """Whether a graph is not run with an empty dim: what depends on data may be one, a package
+        takes any size, and so does a graph with torch's backed_size_oblivious."""
+        variables = V.graph.sizevars
         if free_unbacked_symbols(self.extent):
-            return V.graph.sizevars.statically_known_leq(1, self.extent)
-        return self.extent.is_number or not V.graph.aot_mode
+            return variables.statically_known_leq(1, self.extent)
+        if V.graph.aot_mode:
+            return self.extent.is_number
+        # (Not by what is known of the extent: sympy takes each symbol for positive.)
+        ranges = variables.shape_env.var_to_range
+        return all(ranges[symbol].lower >= 1 for symbol in self.extent.free_symbols)
 
     def _is_at_most(self, limit: int) -> bool:
         return V.graph.sizevars.statically_known_leq(self.extent, limit)
