@@ -322,6 +322,23 @@ def test_denormals_that_count_as_zero(spec, dtype, shape, dim, alone):
     alone(work)
 
 
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float64), ids=str)
+def test_denormals_that_count_as_zero_on_several_ranks(dtype, alone):
+    tiny = torch.finfo(dtype).tiny
+    x = torch.tensor([[0.0, -tiny / 4], [tiny / 4, 0.0], [-tiny / 4, -tiny]], dtype=dtype)
+
+    def work():
+        for largest, op in ((False, torch.argmin), (True, torch.argmax)):
+            of_ranks = [
+                torch.ops.reduceops._pairs(half, [1], largest, None, [], [])
+                for half in x.split(1, 1)
+            ]
+            _, indices = torch.ops.reduceops._unpack(torch.cat(of_ranks), x[:, :1], [1], largest)
+            assert indices.tolist() == op(x, 1).tolist()
+
+    alone(lambda: with_denormals_as_zero(1, work))
+
+
 @each_op_and((torch.float32, torch.float64))
 def test_denormals_are_numbers_like_others(spec, dtype):
     """Each of them, of either sign, beside zeros of both."""

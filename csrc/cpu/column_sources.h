@@ -173,6 +173,10 @@ class MaskedColumns {
     alignas(kVectorBytes) Key absent[Limits::kTile + kLanes];
     uint8_t padded_marks[kSplat + kSingle + kLanes + kSplat];
     uint8_t unsettled[Limits::kTile + kVectorBytes];
+    struct {
+      int32_t column[Limits::kTile];
+      int64_t offset[Limits::kTile];
+    } apart;  // unsettled ones
     uint8_t* marks() { return padded_marks + kSplat; }
   };
 
@@ -189,13 +193,7 @@ class MaskedColumns {
         gather_(walk.input, groups_.axes, groups_.reduced, scratch.gathered),
         mark_gather_(reinterpret_cast<const Mark*>(marks_), axes_, reduced_,
                      scratch.gathered_marks),
-        scratch_(scratch) {
-    // One mark decides a whole row only where it is that of all columns.
-    if (axes_.dim[0].stride != 0) return;
-    const auto& plan = walk.job.plan;
-    const int64_t widest = plan.folds ? Limits::kTile : plan.tile;
-    std::fill_n(scratch_.absent, widest + kLanes, masking_.absent);
-  }
+        scratch_(scratch) {}
   MaskedColumns(const MaskedColumns&) = delete;
 
   class InPlace {
@@ -246,7 +244,7 @@ class MaskedColumns {
       const Key* part[Limits::kRows];
       if (kPlain && no_marks(row, n)) {
         for (int u = 0; u < n; ++u)
-          part[u] = row[u].elements ? row[u].elements : source_.scratch_.absent;
+          part[u] = row[u].elements ? row[u].elements : source_.absent(lanes);
         return f(part, following.elements ? following.elements : part[0], 0, lanes);
       }
       const int64_t most = n == 1 ? kSingle : kSegment;
@@ -272,7 +270,7 @@ class MaskedColumns {
 
     // Asks for the next elements, `ahead` of the row's first, and their marks.
     REDUCEOPS_NOINLINE const Key* segment(Row row, int64_t c, int64_t width, Key* to, Row ahead) {
-      if (!row.elements) return source_.scratch_.absent;
+      if (!row.elements) return source_.absent(width);
       if (kPlain && !row.marks) return row.elements + c;
       const uint8_t* marks = source_.scratch_.marks();
       const uint8_t* marks_ahead = marks;
@@ -303,7 +301,8 @@ class MaskedColumns {
       }
       for (; to < end; i = 0, marks += down_) {
         const int64_t n = least(shape_.inner - i, end - to);
-        if (n > 0) copy_run(to, marks + i * across_, n, across_);
+        if (n > 0 && across_ == 0) std::memset(to, *marks, n);
+        if (n > 0 && across_ != 0) copy_run(to, marks + i * across_, n, across_);
         to += shape_.pitch - i;
       }
     }
@@ -380,6 +379,15 @@ class MaskedColumns {
   }
 
  private:
+  // As many absent elements, and a vector behind them.
+  const Key* absent(int64_t lanes) {
+    if (lanes > absent_lanes_) {
+      std::fill_n(scratch_.absent, lanes + kLanes, masking_.absent);
+      absent_lanes_ = lanes;
+    }
+    return scratch_.absent;
+  }
+
   template <class Lane>
   bool find_unsettled(int64_t width, const Lane* bests, Lane identity, int64_t* indices) {
     bool found = false;
@@ -445,10 +453,25 @@ class MaskedColumns {
   }
 
   // The same for columns that lie apart.
-  void find_apart(int64_t first, int64_t width, const Search& search, int64_t* indices) const {
-    Cursor column(axes_, 0, first);
-    for (int64_t c = 0; c < width; ++c, column.next()) {
-      if (scratch_.unsettled[c]) indices[c] = first_present(marks_ + column.place().offset, search);
+  void find_apart(int64_t first, int64_t width, const Search& search, int64_t* indices) {
+    auto& [column, offset] = scratch_.apart;
+    Cursor each(axes_, 0, first);
+    int64_t count = 0;
+    for (int64_t c = 0; c < width; ++c, each.next()) {
+      if (!scratch_.unsettled[c]) continue;
+      column[count] = static_cast<int32_t>(c);
+      offset[count++] = each.place().offset;
+    }
+    Cursor row(search.dims, 0, search.from);
+    for (int64_t p = search.from; p < search.to && count; ++p, row.next()) {
+      const uint8_t* marks = marks_ + row.place().offset;
+      for (int64_t i = count - 1; i >= 0; --i) {
+        if (!marks[offset[i]]) continue;
+        indices[column[i]] = least(indices[column[i]], row.place().step);
+        if (!search.ordered) continue;
+        column[i] = column[--count];
+        offset[i] = offset[count];
+      }
     }
   }
 
@@ -460,6 +483,7 @@ class MaskedColumns {
   const bool marks_rows_;  // a mark is that of all columns
   Gather<Key> gather_;
   Gather<Mark> mark_gather_;
+  int64_t absent_lanes_ = 0;  // that are there
   Scratch& scratch_;
 };
 

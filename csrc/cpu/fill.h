@@ -25,6 +25,7 @@ struct Fill : Walk<Element> {
   using typename Base::Key;
 
   static constexpr int64_t kTogether = 512, kMade = 16 * kFillBlock;
+  static constexpr int64_t kOfRun = 16384 / sizeof(Key);  // that are copied, and then made values
 
   Fill(const Job& job, Element element) : Base(job, element) {}
 
@@ -41,8 +42,8 @@ struct Fill : Walk<Element> {
     Marks<kMasked> outer_marks(r, dims, 1, begin / inner.size);
     Key* values = static_cast<Key*>(r.values);
     int64_t done = begin;  // values so far; what is copied becomes values some runs at a time
-    for (int64_t start = begin % inner.size; begin < end; start = 0) {
-      const int64_t n = least(inner.size - start, end - begin);
+    for (int64_t start = begin % inner.size; begin < end;) {
+      const int64_t n = least(least(inner.size - start, end - begin), kOfRun);
       const Key* from = input + outer.place().offset + start * inner.stride;
       if constexpr (kMasked) {
         const uint8_t* marks = outer_marks.place() + start * inner.mask_stride;
@@ -57,10 +58,13 @@ struct Fill : Walk<Element> {
         copy_run(values + begin, from, n, inner.stride);
       }
       begin += n;
+      start += n;
       if (begin - done >= kTogether || begin == end) {
         to_values(values + done, begin - done);
         done = begin;
       }
+      if (start < inner.size) continue;
+      start = 0;
       outer.next();
       outer_marks.next();
     }

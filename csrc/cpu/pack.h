@@ -37,9 +37,22 @@ inline void pack_pairs(const Packing& p, const DType& dtype) {
   }
 }
 
+// Elements in the order in which the calling thread compares them: denormals may count as zero.
+template <class Element>
+struct AsCompared : Element {
+  using typename Element::Key;
+  Key key(Key bits) const {
+    if constexpr (std::is_same_v<Element, Plain<int32_t, true>>)
+      return Element::key(std::bit_cast<float>(bits) == 0 ? Key(0) : bits);
+    if constexpr (std::is_same_v<Element, Plain<int64_t, true>>)
+      return Element::key(std::bit_cast<double>(bits) == 0 ? Key(0) : bits);
+    return Element::key(bits);
+  }
+};
+
 inline void unpack_pairs(const Unpacking& u, const Gathered& words, const Reduction& order) {
-  visit_element(order, [&](auto element) {
-    for_each_pair(u.count, [&](int64_t i) { unpack(u, element, i, words); });
+  visit_element(order, [&]<class Element>(Element element) {
+    for_each_pair(u.count, [&](int64_t i) { unpack(u, AsCompared<Element>{element}, i, words); });
   });
 }
 

@@ -172,7 +172,7 @@ struct Lanes {
   REDUCEOPS_INLINE Key key(Lane lane) const {
     if constexpr (kFloats) {
       const Order<Key> ascending{0, element.order.bias, element.order.floor};
-      lane += 0;  // of a denormal a zero, where these count as such
+      if (lane == 0) lane = 0;  // denormals, too, where these count as zero
       return key_of<true>(std::bit_cast<Key>(lane), ascending);
     } else {
       return lane;

@@ -24,8 +24,8 @@ constexpr __attribute__((always_inline)) T least(T a, T b) {
 
 // Whether denormals count as zero for the calling thread.
 REDUCEOPS_SMALL inline bool flushes() {
-  volatile float smallest = std::numeric_limits<float>::min();  // else the compiler computes
-  return smallest / 2 == 0;
+  volatile float smallest = std::numeric_limits<float>::denorm_min();  // else the compiler computes
+  return smallest == 0;
 }
 
 // A walk's own T, uninitialised, in the memory of the calling thread.
