@@ -36,7 +36,7 @@ from .switch import disable, enable, enabled  # noqa: E402
 from .version import __version__  # noqa: E402
 
 if TYPE_CHECKING:
-    from . import inductor, plans  # noqa: F401
+    from . import inductor, plans, torch_ops  # noqa: F401
     from .inductor import inductor_options
     from .plans import explain
 
@@ -66,7 +66,7 @@ after_import(
 
 def __getattr__(name: str) -> Any:
     """What few programs use; Inductor alone takes a second to import."""
-    if name in ("inductor", "plans"):
+    if name in _MODULES:
         return importlib.import_module(f".{name}", __name__)
     if name in _LATER:
         return getattr(importlib.import_module(_LATER[name], __name__), name)
@@ -74,8 +74,9 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """What a shell completes: what comes later, too."""
-    return sorted({*globals(), *__all__, "inductor", "plans"})
+    """What is public, for a shell to complete: what comes later, too."""
+    return sorted({*__all__, "min", "max", *_MODULES})
 
 
+_MODULES = ("distributed", "inductor", "libraries", "onnx", "plans", "torch_ops")
 _LATER = {"explain": ".plans", "inductor_options": ".inductor"}

@@ -505,10 +505,13 @@ def test_names_of_arguments(spec):
 def test_modules_come_when_they_are_asked_for():
     code = (
         "import sys, customops\n"
-        "assert {*customops.__all__, 'inductor', 'plans'} <= {*dir(customops)}\n"
+        "names = dir(customops)\n"
+        "assert {*customops.__all__, 'min', 'max', 'inductor', 'plans'} <= {*names}\n"
+        "assert not {'Any', 'sys', 'ops'} & {*names}, names\n"
         "assert 'torch._inductor.lowering' not in sys.modules\n"
         "assert callable(customops.explain) and callable(customops.inductor_options)\n"
         "assert not hasattr(customops, 'nothing')\n"
+        "assert all(hasattr(customops, name) for name in names)\n"
         "sys.exit('fine')\n"
     )
     assert run(code) == "fine"

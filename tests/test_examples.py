@@ -230,6 +230,12 @@ def test_client(name):
     importlib.import_module(f"compile_examples.clients.{name}").run()
 
 
+def test_clients_have_help(capsys):
+    with pytest.raises(SystemExit) as status:
+        clients.main(["--help"])
+    assert status.value.code == 0 and "each client whose library" in capsys.readouterr().out
+
+
 def test_a_client_that_fails_says_what_came_first(monkeypatch, capsys):
     def fail(name, package):
         try:
@@ -239,7 +245,7 @@ def test_a_client_that_fails_says_what_came_first(monkeypatch, capsys):
 
     monkeypatch.setattr(clients.importlib, "import_module", fail)
     monkeypatch.setattr(clients, "CLIENTS", {"one": "torch", "other": "no_such_library"})
-    assert clients.main() == 1
+    assert clients.main([]) == 1
     failed, hint, skipped = capsys.readouterr().out.splitlines()
     assert failed == "one: FAILED, RuntimeError: operator torchvision::nms does not exist"
     assert f"is not for torch {torch.__version__}" in hint

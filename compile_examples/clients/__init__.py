@@ -1,4 +1,5 @@
-"""Code of other libraries that calls these operators without knowing of them, with small inputs.
+"""The operators beside other libraries, with small inputs: in models of torchvision and of
+transformers, which do not know of them, and in an estimator for scikit-learn, which calls argmin.
 
 python -m compile_examples.clients    # make clients installs what they need
 """

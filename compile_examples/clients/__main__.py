@@ -1,6 +1,7 @@
 """Runs each client whose library is installed, and says which is not. The exit status is 1 if a
 result differs from torch's, or a library cannot be imported."""
 
+import argparse
 import importlib
 import importlib.util
 import sys
@@ -10,7 +11,9 @@ import torch
 from . import CLIENTS
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m compile_examples.clients", description=__doc__)
+    parser.parse_args(arguments)
     failed = False
     for name, library in CLIENTS.items():
         if importlib.util.find_spec(library) is None:
