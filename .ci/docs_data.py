@@ -175,8 +175,9 @@ def ranks(file: str) -> str:
 
 
 def quantiles(file: str) -> str:
-    """How the best peer's time and the limit stand to ours."""
-    summary = load(file)["summary"]
+    """How the best peer's time and the limit stand to ours, and how often ours is wrong."""
+    run = load(file)
+    summary = run["summary"]
     shown = ("0", "0.01", "0.05", "0.1", "0.5", "0.9")
     names = {"best_peer_ratio": "the best peer / ours", "limit_ratio": "limit / ours"}
     rows = []
@@ -184,7 +185,9 @@ def quantiles(file: str) -> str:
         of = summary[key]
         figures = (f"{of['quantiles'][q]:.2f}" for q in shown)
         rows.append([name, str(of["cases"]), *figures, str(of["below"]["0.9"])])
-    return table(["", "cases", "least", "1 %", "5 %", "10 %", "median", "90 %", "below 0.9"], rows)
+    head = ["", "cases", "least", "1 %", "5 %", "10 %", "median", "90 %", "below 0.9"]
+    wrong = sum(not case["contenders"]["ours"]["right"] for case in run["cases"])
+    return table(head, rows) + f"\nOurs is wrong in {wrong} of these cases.\n"
 
 
 def compiled(file: str) -> str:
