@@ -2,7 +2,10 @@
 
 import pytest
 import torch
+from conftest import needs_compiler
 from opspec import OPS, as_tuple, assert_same, bits
+
+import customops
 
 BOOL_OPS = [spec for spec in OPS if torch.bool in spec.dtypes]
 SHAPES = [(n,) for n in (1, 2, 5, 17, 64, 130, 1031, 40_000)]
@@ -40,3 +43,23 @@ def test_the_value_of_true_is_one(device):
     for op in (torch.ops.reduceops.max, torch.ops.reduceops.min):
         for dim in (0, 1):
             assert bits(op(raw.view(torch.bool), dim)[0]).max() <= 1
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("shape, dim", [((64, 256), 1), ((64, 7), 0), ((3, 20000), 1)])
+def test_any_byte_but_zero_of_a_mask_is_true_when_compiled(shape, dim, dtype, device):
+    """Where the first element is chosen, the backward looks whether the mask lets it take part."""
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda a, mask: customops.max(a + 1, dim, mask=mask))
+    pool, generator = torch.tensor([0, 2, 128, 1], dtype=torch.uint8), torch.Generator()
+    a = torch.randn(shape, generator=generator.manual_seed(0)).to(dtype).to(device)
+    for several in (3, 4):
+        raw = pool[torch.randint(several, shape, generator=generator)].to(device)
+        results = []
+        for mask in (raw.view(torch.bool), raw != 0):
+            x = a.clone().requires_grad_()
+            values, indices = compiled(x, mask)
+            values.sum().backward()
+            results.append((values.detach(), indices, x.grad))
+        assert_same(*results)

@@ -91,8 +91,8 @@ class Select(OneLevel):
             return (None,) * ctx.inputs
         indices, present = ctx.saved_tensors
         indices = indices.long()
-        if present is not None:
-            grad = grad.masked_fill(~present, 0)
+        if present is not None:  # and not negated: its bytes may be those of a mask, not 0 and 1
+            grad = torch.where(present, grad, 0)
         if ctx.scale is not None:
             grad = grad * ctx.scale
         plain = not are_transforms_active() and type(grad) is type(indices)
@@ -105,7 +105,7 @@ class Select(OneLevel):
         indices, present = ctx.saved_tensors
         tangent = _gather(tangent, indices.long(), ctx.dim, ctx.keepdim)
         if present is not None:
-            tangent = tangent.masked_fill(~present, 0)
+            tangent = torch.where(present, tangent, 0)
         return tangent if ctx.scale is None else tangent * ctx.scale, None
 
 
