@@ -80,6 +80,14 @@ def test_the_report_names_the_wheel_that_is_installed(tmp_path):
         assert done.stdout.splitlines()[0].split() == ["customops", said], done.stderr
 
 
+def test_a_warning_is_below_its_library_in_the_report():
+    done = run(
+        "import runpy, sys, customops; customops.libraries.cuda.doubt = 'why'; sys.argv = ['']; "
+        "runpy.run_module('customops', run_name='__main__')"
+    )
+    assert re.search(r"^cuda library .*\ncuda warning +why$", done.stdout, re.M), done.stderr
+
+
 def test_the_report_has_help():
     command = [sys.executable, "-m", "customops", "--help"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
