@@ -7,7 +7,7 @@ of torch, on a CPU over slices that stay in cache, and `customops.scale_min`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ from typing_extensions import Unpack  # which torch requires
 from . import arguments
 from ._register import conv2d as register
 from .arguments import ONE, TRUE, Default
-from .ops import Names, _traced, _with_direct
+from .ops import Names, _caused, _is_out_of_memory, _raise, _traced, _with_direct
 
 Numbers = int | Sequence[int]
 
@@ -149,19 +149,19 @@ def _call(
             return ops[0](*tensors, scale, *how)
         return ops[1](*tensors, scale, *register.without_defaults(how))
     except Exception as error:
-        _raise(error, name, tensors, scale, how)
+        _raise(_in_python(error, name, tensors, scale, how))
 
 
-def _raise(
+def _in_python(
     error: Exception,
     name: str,
     tensors: tuple[Tensor, Tensor, Tensor | None],
     scale: float | Tensor,
     how: Sequence[Any],
-) -> NoReturn:
-    """Raises `error`, or what it is in Python; see `customops.ops`."""
-    if "CUDA out of memory" in str(error):
-        raise torch.OutOfMemoryError(str(error)) from error
+) -> Exception:
+    """`error`, or what it is in Python; see `customops.ops`."""
+    if _is_out_of_memory(error):
+        return _caused(torch.OutOfMemoryError(str(error)), error)
     numbers = how[:4]
     try:
         for of, tensor in zip(("input", "weight", "bias"), tensors, strict=True):
@@ -171,14 +171,14 @@ def _raise(
         for of, number in zip(("stride", "padding", "dilation", "groups"), numbers, strict=True):
             arguments.check_ints(name, of, number)
     except TypeError as found:
-        raise found from error
+        return _caused(found, error)
     try:
         register.check(name, *tensors, *how[:-1])
     except Exception as found:
         same = str(found) == str(error)  # of ints that do not fit torch has an error
         if isinstance(found, IndexError) and (same or not arguments.fit(how[4])):
-            raise found from error
-    raise error
+            return _caused(found, error)
+    return error
 
 
 def _pad(

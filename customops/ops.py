@@ -141,7 +141,7 @@ def argmin(
                 return op(input)
         return _general("argmin", input, dim, keepdim, options)
     except Exception as error:
-        _raise(error, "argmin", input, dim, options)
+        _raise(_in_python(error, "argmin", input, dim, options))
 
 
 def argmax(
@@ -180,7 +180,7 @@ def argmax(
                 return op(input)
         return _general("argmax", input, dim, keepdim, options)
     except Exception as error:
-        _raise(error, "argmax", input, dim, options)
+        _raise(_in_python(error, "argmax", input, dim, options))
 
 
 @overload
@@ -236,7 +236,7 @@ def min(
             return _pair(ValuesIndices, found)
         return _pair(ValuesIndices, _general("min", input, dim, keepdim, options))
     except Exception as error:
-        _raise(error, "min", input, dim, options)
+        _raise(_in_python(error, "min", input, dim, options))
 
 
 @overload
@@ -283,7 +283,7 @@ def max(
             return _pair(ValuesIndices, found)
         return _pair(ValuesIndices, _general("max", input, dim, keepdim, options))
     except Exception as error:
-        _raise(error, "max", input, dim, options)
+        _raise(_in_python(error, "max", input, dim, options))
 
 
 @overload
@@ -331,7 +331,7 @@ def softmax_max(
             return _pair(ProbabilityIndex, found)
         return _pair(ProbabilityIndex, _general("softmax_max", input, dim, keepdim, names))
     except Exception as error:
-        _raise(error, "softmax_max", input, dim, names)
+        _raise(_in_python(error, "softmax_max", input, dim, names))
 
 
 def scale_min(
@@ -376,7 +376,7 @@ def scale_min(
                 return op(input, scale, dim, keepdim)
         return _general("scale_min", input, dim, keepdim, names, scale)
     except Exception as error:
-        _raise(error, "scale_min", input, dim, names, scale)
+        _raise(_in_python(error, "scale_min", input, dim, names, scale))
 
 
 def scale_max(
@@ -418,7 +418,7 @@ def scale_max(
                 return op(input, scale, dim, keepdim)
         return _general("scale_max", input, dim, keepdim, names, scale)
     except Exception as error:
-        _raise(error, "scale_max", input, dim, names, scale)
+        _raise(_in_python(error, "scale_max", input, dim, names, scale))
 
 
 def _pair(kind: Any, found: Any) -> Any:
@@ -465,26 +465,26 @@ def _general(
     return call(input, *scale, dim, keepdim, **rest)
 
 
-def _raise(
+def _in_python(
     error: Exception,
     op: str,
     input: Tensor,
     dim: Any,
     options: Mapping[str, Any],
     *scale: float | Tensor,
-) -> NoReturn:
-    """Raises `error`, or what it is in Python: of the types of arguments torch says that no schema
-    fits, and C++ can only raise RuntimeError where torch's own operators raise IndexError."""
+) -> Exception:
+    """`error`, or what it is in Python: of the types of arguments torch says that no schema fits,
+    and C++ can only raise RuntimeError where torch's own operators raise IndexError."""
     if isinstance(error, TypeError):
-        raise error
+        return error
     try:
         arguments.check_input(op, input)
         for number in scale:
             arguments.check_scale(op, number)
     except TypeError as found:
-        raise found from error
-    if "CUDA out of memory" in str(error):
-        raise torch.OutOfMemoryError(str(error)) from error
+        return _caused(found, error)
+    if _is_out_of_memory(error):
+        return _caused(torch.OutOfMemoryError(str(error)), error)
     dims: Any = None
     try:
         dims = arguments.as_dim(op, arguments.one_of(op, "dim", dim, "axis", dict(options)))
@@ -492,5 +492,23 @@ def _raise(
     except Exception as found:
         same = str(found) == str(error)  # of ints that do not fit torch has an error
         if isinstance(found, IndexError) and (same or not arguments.fit(dims)):
-            raise found from error
-    raise error
+            return _caused(found, error)
+    return error
+
+
+def _raise(error: Exception) -> NoReturn:
+    try:
+        raise error
+    finally:
+        del error  # or the traceback would hold it by this frame: a cycle, and the input in it
+
+
+def _caused(found: Exception, error: Exception) -> Exception:
+    """As `raise found from error` has it."""
+    found.__cause__ = error
+    return found
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """Whether C++ says so of a GPU; torch's own error, and that of somebody else, stays."""
+    return type(error) is RuntimeError and "CUDA out of memory" in str(error)

@@ -1,9 +1,11 @@
 """conv2d_scale_min and conv2d_scale_max are a convolution, a product and its extreme channel."""
 
+import gc
 import itertools
 import math
 import subprocess
 import sys
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import graphs
@@ -233,6 +235,23 @@ def bad_calls():
     yield (x, w, b.half(), 2.0), {}, "bias must have the dtype of input, float32, got float16"
     yield (x, w.to("meta"), b, 2.0), {}, "weight must be on the device of input"
     yield (x, w, b, 2.0), {"dim": 4}, "dim 4 is out of range for a 4-d tensor (valid: -4 to 3)"
+
+
+@each_name
+@pytest.mark.parametrize("dim, kind", [(9, IndexError), (0.5, TypeError), (1, RuntimeError)])
+def test_an_error_keeps_no_input(name, dim, kind):
+    """Once it is handled: a cycle would leave the memory to the garbage collector."""
+    x, weight = torch.ones(1, 3, 4, 4), torch.ones(2, 3 if dim == 9 else 5, 1, 1)
+    alive = weakref.ref(x)
+    gc.disable()
+    try:
+        try:
+            getattr(customops, name)(x, weight, None, 2.0, dim=dim)
+        except kind:
+            del x
+        assert alive() is None
+    finally:
+        gc.enable()
 
 
 @each_name

@@ -1,9 +1,11 @@
 """Bad input. The same text from eager, meta tensors and tracing."""
 
+import gc
 import os
 import shutil
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -360,6 +362,45 @@ def test_an_error_of_somebody_else_stays_what_it_is(spec, dim, text):
     with Refuse(), pytest.raises(Unrelated) as raised:
         spec.function(x, *spec.arguments(dim, False))
     assert str(raised.value) == text and raised.value.__cause__ is cause
+
+
+@each_op
+def test_what_somebody_else_says_of_memory_stays_what_it_is(spec):
+    class Unrelated(RuntimeError):
+        pass
+
+    class Refuse(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            raise Unrelated("no more CUDA out of memory, please")
+
+    with Refuse(), pytest.raises(Unrelated):
+        spec.function(torch.ones(2, 3), *spec.arguments(0, False))
+
+
+@each_op
+@pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.parametrize(
+    "dim, dtype, kind",
+    [
+        (9, torch.float32, IndexError),
+        (10**30, torch.float32, IndexError),
+        (0, torch.complex64, RuntimeError),
+        ("0", torch.float32, TypeError),
+    ],
+)
+def test_an_error_keeps_no_input(spec, dim, dtype, kind, requires_grad):
+    """Once it is handled: a cycle would leave the memory to the garbage collector."""
+    x = torch.ones(2, 3, dtype=dtype, requires_grad=requires_grad)
+    alive = weakref.ref(x)
+    gc.disable()
+    try:
+        try:
+            spec.function(x, *spec.arguments(dim, False))
+        except kind:
+            del x
+        assert alive() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize(
