@@ -359,6 +359,19 @@ def test_a_backward_of_nothing(spec, device):
 
 
 @each_differentiable_op
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_a_backward_under_autocast(spec, dtype, device):
+    """Of a forward that was not: on a GPU torch.softmax would be float32 there."""
+    x = distinct((4, 9), device, dtype).requires_grad_()
+    result = values(spec, x, 1)
+    weight = torch.ones_like(result)
+    (expected,) = torch.autograd.grad(result, x, weight, retain_graph=True)
+    with torch.autocast(device, dtype=torch.bfloat16):
+        (actual,) = torch.autograd.grad(result, x, weight)
+    assert actual.dtype == dtype and torch.equal(actual, expected)
+
+
+@each_differentiable_op
 def test_double_backward(spec, device):
     x = distinct((3, 4), device).requires_grad_()
     y = x.detach().clone().requires_grad_()

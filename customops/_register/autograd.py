@@ -151,7 +151,7 @@ class SoftmaxMax(OneLevel):
         if grad is None:
             return (None,) * 4
         self, index = ctx.saved_tensors
-        aten, probabilities = torch.ops.aten, torch.softmax(self, ctx.dim)
+        aten, probabilities = torch.ops.aten, torch.softmax(self, ctx.dim, dtype=self.dtype)
         chosen = aten.value_selecting_reduction_backward(
             grad, ctx.dim, index, self.shape, ctx.keepdim
         )
@@ -163,7 +163,7 @@ class SoftmaxMax(OneLevel):
     def jvp(ctx, _op, tangent, *_):
         self, index = ctx.saved_tensors
         self = forward_ad.unpack_dual(self, level=0).primal
-        probabilities = torch.softmax(self, ctx.dim)
+        probabilities = torch.softmax(self, ctx.dim, dtype=self.dtype)
         tangent = tangent - (probabilities * tangent).sum(ctx.dim, keepdim=True)
         return _gather(probabilities * tangent, index, ctx.dim, ctx.keepdim), None
 
