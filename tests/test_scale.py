@@ -206,3 +206,44 @@ def test_traces(end):
             lambda f, x: torch.func.functionalize(f),
         ):
             assert torch.equal(trace(function, given)(given), function(given))
+
+
+class Recording(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        seen.append(func)
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+class Mode(torch.overrides.TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        seen.append(func)
+        return func(*args, **(kwargs or {}))
+
+
+class Duck:
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        return func
+
+
+seen = []
+
+
+@pytest.mark.parametrize("scale", [2.0, torch.tensor(2.0)], ids=["number", "tensor"])
+@pytest.mark.parametrize("name", ["scale_max", "conv2d_scale_max"])
+def test_who_overrides_functions_of_torch_is_asked(name, scale):
+    packet = getattr(torch.ops.reduceops, name)
+    others = (torch.ones(1, 2, 1, 1), None) if name.startswith("conv") else ()
+    x = torch.arange(8.0).view(1, 2, 2, 2)
+    expected = packet(x, *others, scale)
+    for call in (packet, packet.default):
+        seen.clear()
+        result = call(x.as_subclass(Recording), *others, scale)
+        assert type(result) is Recording and seen == [call]
+        assert torch.equal(result.as_subclass(torch.Tensor), expected)
+        seen.clear()
+        with Mode():
+            result = call(x, *others, scale=scale)
+        assert seen == [call] and torch.equal(result, expected)
+        assert call(Duck(), *others, scale) is call

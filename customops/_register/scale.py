@@ -6,10 +6,12 @@ value. So this is put before that. The position is found of the product, the ele
 the input and multiplied once more, which has the gradients of both.
 """
 
+import functools
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
+from torch.overrides import handle_torch_function, has_torch_function
 
 from .. import _torch_private, arguments, checks
 from . import autograd, unsupported
@@ -77,27 +79,26 @@ def _constant(scale):
     return scale.detach() if isinstance(scale, Tensor) else scale
 
 
-def _has_proxy(arguments) -> bool:
-    """Whether torch.fx records the call."""
-    return any(isinstance(argument, torch.fx.Proxy) for argument in arguments)
-
-
 def take_no_numbers(op: str, position: int, scaled: Callable) -> None:
     """`scaled` is called where the argument scale, at that position, is a tensor or a symbol."""
 
-    def choose_for(call: Callable) -> Callable:
+    def choose_for(callable_, call: Callable) -> Callable:
         def choose(*args, **keywords):
             scale = args[position] if len(args) > position else keywords.get("scale")
-            if not _is_no_number(scale) or _has_proxy((*args, *keywords.values())):
+            if not _is_no_number(scale):
                 return call(*args, **keywords)
+            given = (*args, *keywords.values())
+            if has_torch_function(given):  # which a number's call asks in C++
+                return handle_torch_function(callable_, given, *args, **keywords)
             return scaled(*args, **keywords)
 
         return choose
 
     packet = getattr(torch.ops.reduceops, op)
-    _torch_private.replace_direct(packet.default, choose_for)
-    call = _torch_private.replace_direct(packet, choose_for)
-    _torch_private.register_builtin(call, f"reduceops::{op}")  # for torch.jit.script
+    for callable_ in (packet.default, packet):
+        make = functools.partial(choose_for, callable_)
+        call = _torch_private.replace_direct(callable_, make)
+    _torch_private.register_builtin(call, f"reduceops::{op}")  # the packet's, for torch.jit.script
 
 
 def _register(end: str) -> None:
