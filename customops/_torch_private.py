@@ -81,9 +81,9 @@ are_transforms_active = _find(
     *("torch._C", "_are_functorch_transforms_active", lambda: True),
     "a call with a gradient takes some us more, and gradients are contiguous",
 )
-active_dispatch_modes = _find(
+dispatch_modes = _find(
     *("torch._C", "_len_torch_dispatch_stack", lambda: 1),
-    "a convolution with a gradient is never one kernel",
+    "a convolution with a gradient is never one kernel, a call of customops.distributed takes more",
 )
 is_transformed = _find(
     *("torch._C", "_functorch.is_functorch_wrapped_tensor", lambda _: False),
@@ -118,10 +118,6 @@ current_raw_stream = _find(
     *("torch._C", "_cuda_getCurrentRawStream"),
     lambda device: torch.cuda.current_stream(device).cuda_stream,
     "a call with symmetric memory takes some us more",
-)
-dispatch_modes = _find(
-    *("torch._C", "_len_torch_dispatch_stack", lambda: 0),
-    "a TorchDispatchMode does not see the collectives of customops.distributed",
 )
 _dispatch_mode_stack = _find(
     *("torch.utils._python_dispatch", "_get_current_dispatch_mode_stack", None),

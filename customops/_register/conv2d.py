@@ -199,7 +199,7 @@ def _is_one_kernel(input: Tensor, weight: Tensor, bias: Tensor | None, dim: int)
         return False
     if _torch_private.is_forward_mode() or are_transforms_active():
         return False
-    if _torch_private.active_dispatch_modes():
+    if _torch_private.dispatch_modes():
         return False
     kinds = {type(x) for x in (input, weight, bias) if x is not None}
     return kinds <= {Tensor, torch.nn.Parameter}
@@ -399,7 +399,7 @@ def _take_scales_that_are_no_numbers(op: str) -> None:
         if not torch.jit.is_tracing():  # where sizes are tensors
             check(op, input, weight, bias, stride, padding, dilation, groups, dim)
         if isinstance(scale, Tensor):
-            checks.as_scale(op, scale, input)
+            scale = checks.as_scale(op, scale, input)
         convolved = torch.conv2d(input, weight, bias, stride, padding, dilation, groups)
         return reduce(convolved, scale, dim, keepdim)
 
