@@ -49,7 +49,8 @@ ISAS = {
     "avx2": ["-march=x86-64-v3"],
     "avx512": ["-march=x86-64-v4", "-mprefer-vector-width=512"],
 }
-RARELY_RUN = {"autograd", "conv2d", "explain", "torch_private"}  # sources to make small, not fast
+# Sources to make small, not fast.
+RARELY_RUN = {"autograd", "conv2d", "explain", "library", "pack", "settings", "torch_private"}
 if platform.machine() not in ("x86_64", "AMD64"):
     ISAS = {"baseline": []}
 

@@ -20,7 +20,7 @@ namespace reduceops {
 constexpr size_t kDTypeCodes = 128;
 
 // The dtype codes of the stable ABI are only known at run time.
-inline std::array<DType, kDTypeCodes> make_dtype_table() {
+[[gnu::cold]] inline std::array<DType, kDTypeCodes> make_dtype_table() {
   std::array<DType, kDTypeCodes> table;
   table.fill({nullptr, Kind::kUnsupported, 0, 0});
   table[aoti_torch_dtype_complex32()].name = "complex32";

@@ -110,10 +110,10 @@ inline void check_place(const char* op, const char* name, const Tensor& tensor,
 }
 
 // The sizes of the convolution's result, of four dims.
-inline std::array<int64_t, 4> check_shapes(const char* op, List x, List w,
-                                           const std::optional<Tensor>& bias, const Sides& stride,
-                                           const Sides& padding, const Sides& dilation,
-                                           int64_t groups) {
+[[gnu::cold]] inline std::array<int64_t, 4> check_shapes(const char* op, List x, List w,
+                                                         const std::optional<Tensor>& bias,
+                                                         const Sides& stride, const Sides& padding,
+                                                         const Sides& dilation, int64_t groups) {
   if (x.count != 3 && x.count != 4) fail(op, "input must be 3-d (unbatched) or 4-d, got shape ", x);
   if (w.count != 4) fail(op, "weight must be 4-d, got shape ", w);
   const int64_t* size = x.values + x.count - 3;  // channels, height, width
@@ -155,7 +155,7 @@ inline Tensor with_batch(Tensor input) {
 
 }  // namespace conv2d
 
-inline Geometry check_conv2d(const char* op, const Conv2dArguments& call) {
+[[gnu::cold]] inline Geometry check_conv2d(const char* op, const Conv2dArguments& call) {
   const Tensor& input = call.input;
   const int64_t ndim = input.ndim();
   Geometry g;
@@ -252,7 +252,7 @@ inline Tensor as_asked(const Conv2d& call, Tensor result) {
 }
 
 // A call whose arguments are the first of the stack.
-inline Conv2d checked_conv2d(const char* op, StableIValue* stack, bool largest) {
+[[gnu::cold]] inline Conv2d checked_conv2d(const char* op, StableIValue* stack, bool largest) {
   Conv2dArguments given(stack);
   const Geometry geometry = check_conv2d(op, given);
   return {geometry,

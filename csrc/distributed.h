@@ -18,8 +18,9 @@ using Unpack = void (*)(const Unpacking&, const Gathered&, const Reduction&);
 // (rows, length): calls `run` with what there is to unpack, with the words and their rows. Of
 // `self`, a shard, only dtype and shape matter.
 template <class F>
-void unpack_words(const char* op, StableIValue* stack, const Tensor& words, const Input& self,
-                  uint64_t mask, bool largest, bool keepdim, Outputs outputs, F run) {
+[[gnu::cold]] void unpack_words(const char* op, StableIValue* stack, const Tensor& words,
+                                const Input& self, uint64_t mask, bool largest, bool keepdim,
+                                Outputs outputs, F run) {
   const DType& dtype = check_dtype(op, self.dtype, false);
   const OutputShape shape(self, mask, keepdim);
   Unpacking u{};
@@ -79,8 +80,9 @@ struct DistributedOperators {
   // `start` and `size` have a number for each reduced dim, in ascending order: where the shard
   // begins and the extent of all shards. Without `size` the shard is one of one dim, and without
   // `start` it follows that of the rank before.
-  static Tensor words_of(const Input& self, uint64_t mask, bool largest, const Options& options,
-                         std::span<const int64_t> start, std::span<const int64_t> size) {
+  [[gnu::cold]] static Tensor words_of(const Input& self, uint64_t mask, bool largest,
+                                       const Options& options, std::span<const int64_t> start,
+                                       std::span<const int64_t> size) {
     constexpr const char* op = "_pairs";
     const DType& dtype = check_dtype(op, self.dtype, options.scale.has_value());
     Packing packing;

@@ -15,7 +15,7 @@
 namespace reduceops::torch_private {
 
 // REDUCEOPS_WITHOUT names symbols, between commas, that count as missing: for tests.
-inline bool hidden(std::string_view name) {
+[[gnu::cold]] inline bool hidden(std::string_view name) {
   const char* list = std::getenv("REDUCEOPS_WITHOUT");
   if (!list) return false;
   const std::string names = ',' + std::string(list) + ',';
@@ -93,7 +93,7 @@ struct Kernels {
   Arg arg[2] = {};  // for the smallest element, for the largest
   Extreme extreme[2] = {};
 
-  static std::string mangled(const std::string& device, const char* function) {
+  [[gnu::cold]] static std::string mangled(const std::string& device, const char* function) {
     return "_ZN2at" + std::to_string(device.size()) + device + function;
   }
   static constexpr const char* kNames[] = {"6argminERKNS_6TensorESt8optionalIlEb",

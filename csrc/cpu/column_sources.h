@@ -173,10 +173,7 @@ class MaskedColumns {
     alignas(kVectorBytes) Key absent[Limits::kTile + kLanes];
     uint8_t padded_marks[kSplat + kSingle + kLanes + kSplat];
     uint8_t unsettled[Limits::kTile + kVectorBytes];
-    struct {
-      int32_t column[Limits::kTile];
-      int64_t offset[Limits::kTile];
-    } apart;  // unsettled ones
+    ColumnsApart apart;
     uint8_t* marks() { return padded_marks + kSplat; }
   };
 
@@ -380,7 +377,7 @@ class MaskedColumns {
 
  private:
   // As many absent elements, and a vector behind them.
-  const Key* absent(int64_t lanes) {
+  REDUCEOPS_NOINLINE const Key* absent(int64_t lanes) {
     if (lanes > absent_lanes_) {
       std::fill_n(scratch_.absent, lanes + kLanes, masking_.absent);
       absent_lanes_ = lanes;
@@ -397,82 +394,15 @@ class MaskedColumns {
   }
 
   // The indices of unsettled columns.
-  REDUCEOPS_SMALL void find_present(int64_t first, int64_t width, const Search& search,
-                                    int64_t* indices) {
+  void find_present(int64_t first, int64_t width, const Search& search, int64_t* indices) {
     uint8_t* unsettled = scratch_.unsettled;
     if (marks_rows_) return put_where(unsettled, width, first_present(marks_, search), indices);
-    int64_t from = width, to = 0, count = 0;
-    for (int64_t c = 0; c < width; ++c) {
-      if (!unsettled[c]) continue;
-      from = least(from, c);
-      to = c + 1;
-      ++count;
-    }
-    std::memset(unsettled + width, 0, kVectorBytes);
-    // Whole vectors; those that reach beyond the columns have marks of their own.
-    const auto settle_row = [&](const uint8_t* marks, int64_t c, int64_t n, int64_t index) {
-      const auto found =
-          (get<Vector<uint8_t>>(marks) != 0) & (get<Vector<uint8_t>>(unsettled + c) != 0);
-      if (!any(found)) return;
-      for (int64_t i = 0; i < n; ++i) {
-        if (!unsettled[c + i] || !marks[i]) continue;
-        indices[c + i] = least(indices[c + i], index);
-        if (!search.ordered) continue;
-        unsettled[c + i] = 0;
-        --count;
-      }
-    };
-    const int64_t across = axes_.dim[0].stride;
-    const uint8_t* base = marks_of(first);
-    const bool one_run = first % axes_.dim[0].size + width <= axes_.dim[0].size;
-    if (!one_run) return find_apart(first, width, search, indices);
-    Cursor row(search.dims, 0, search.from);
-    for (int64_t p = search.from; p < search.to && count; ++p, row.next()) {
-      const uint8_t* marks = base + row.place().offset;
-      const int64_t index = row.place().step;
-      for (int64_t c = from; c < to; c += kVectorBytes) {
-        const int64_t n = least<int64_t>(to - c, kVectorBytes);
-        if (across == 1 && n == kVectorBytes) {
-          settle_row(marks + c, c, n, index);
-        } else {
-          alignas(kVectorBytes) uint8_t copied[kVectorBytes];
-          if (across == 0) {
-            std::memset(copied, *marks, kVectorBytes);
-          } else {
-            copy_run(copied, marks + c * across, n, across);
-          }
-          settle_row(copied, c, n, index);
-        }
-      }
-    }
+    find_in_columns({marks_, axes_, first, width, unsettled, scratch_.apart}, search, indices);
   }
 
   // The marks of output number `first`.
   const uint8_t* marks_of(int64_t first) const {
     return marks_ + Cursor(axes_, 0, first).place().offset;
-  }
-
-  // The same for columns that lie apart.
-  void find_apart(int64_t first, int64_t width, const Search& search, int64_t* indices) {
-    auto& [column, offset] = scratch_.apart;
-    Cursor each(axes_, 0, first);
-    int64_t count = 0;
-    for (int64_t c = 0; c < width; ++c, each.next()) {
-      if (!scratch_.unsettled[c]) continue;
-      column[count] = static_cast<int32_t>(c);
-      offset[count++] = each.place().offset;
-    }
-    Cursor row(search.dims, 0, search.from);
-    for (int64_t p = search.from; p < search.to && count; ++p, row.next()) {
-      const uint8_t* marks = marks_ + row.place().offset;
-      for (int64_t i = count - 1; i >= 0; --i) {
-        if (!marks[offset[i]]) continue;
-        indices[column[i]] = least(indices[column[i]], row.place().step);
-        if (!search.ordered) continue;
-        column[i] = column[--count];
-        offset[i] = offset[count];
-      }
-    }
   }
 
   const Masking<Key, kBools> masking_;

@@ -20,6 +20,7 @@
 #include "cpu/scratch.h"
 #include "cpu/settings.h"
 #include "distributed.h"
+#include "element.h"
 #include "operators.h"
 #include "registration.h"
 #include "switch.h"
@@ -241,7 +242,7 @@ bool hides_groups(const Reduction& reduction) {
 }
 
 // The results as groups of one element each, which are to be filled in their place.
-Reduction of_results(const Reduction& reduction) {
+[[gnu::cold]] Reduction of_results(const Reduction& reduction) {
   Reduction results = reduction;
   Groups& groups = results.groups;
   groups.kept = result_dims(groups);
@@ -255,7 +256,7 @@ Reduction of_results(const Reduction& reduction) {
 }
 
 // Index 0 and the identity for results that the mask hides; they are there already.
-void hide(const Reduction& reduction, const Kernels& kernels) {
+[[gnu::cold]] void hide(const Reduction& reduction, const Kernels& kernels) {
   const Reduction hidden = of_results(reduction);
   const Groups& groups = hidden.groups;
   if (hidden.values) fill_values(hidden, kernels);
@@ -282,7 +283,7 @@ void run(Reduction& reduction);
 // extreme element's may be another's: where that has the sign of those that lose. `zero` is the
 // product of zero, and what has a larger magnitude than `vanishing` makes none. False where looking
 // for them would take long.
-bool settle_zeros(const Reduction& reduction, int16_t zero, int vanishing) {
+[[gnu::cold]] bool settle_zeros(const Reduction& reduction, int16_t zero, int vanishing) {
   constexpr int64_t kFree = 64, kShare = 16;  // elements to read; of how many, one
   constexpr int64_t kSearch = 4;              // as many as a wrong guess takes
   constexpr int64_t kTogether = 64;

@@ -107,6 +107,99 @@ REDUCEOPS_NOINLINE inline int64_t first_present(const uint8_t* marks, const Sear
   return found;
 }
 
+// The columns of a tile whose index is that of their first present element, or kNowhere.
+struct ColumnsApart {
+  int32_t column[kTileColumns];
+  int64_t offset[kTileColumns];  // of their marks
+};
+struct UnsettledColumns {
+  const uint8_t* marks;  // of all outputs
+  const Dims& axes;      // of the mask
+  int64_t first, width;  // the tile's first output, and how many it has
+  uint8_t* unsettled;    // which they are; a vector behind the last one may be written
+  ColumnsApart& apart;
+};
+
+// By rows of the tile, whose columns lie in a run.
+REDUCEOPS_SMALL inline void find_in_run(const UnsettledColumns& columns, const Search& search,
+                                        int64_t* indices) {
+  uint8_t* unsettled = columns.unsettled;
+  int64_t from = columns.width, to = 0, count = 0;
+  for (int64_t c = 0; c < columns.width; ++c) {
+    if (!unsettled[c]) continue;
+    from = least(from, c);
+    to = c + 1;
+    ++count;
+  }
+  std::memset(unsettled + columns.width, 0, kVectorBytes);
+  // Whole vectors; those that reach beyond the columns have marks of their own.
+  const auto settle_row = [&](const uint8_t* marks, int64_t c, int64_t n, int64_t index) {
+    const auto found =
+        (get<Vector<uint8_t>>(marks) != 0) & (get<Vector<uint8_t>>(unsettled + c) != 0);
+    if (!any(found)) return;
+    for (int64_t i = 0; i < n; ++i) {
+      if (!unsettled[c + i] || !marks[i]) continue;
+      indices[c + i] = least(indices[c + i], index);
+      if (!search.ordered) continue;
+      unsettled[c + i] = 0;
+      --count;
+    }
+  };
+  const int64_t across = columns.axes.dim[0].stride;
+  const uint8_t* base = columns.marks + Cursor(columns.axes, 0, columns.first).place().offset;
+  Cursor row(search.dims, 0, search.from);
+  for (int64_t p = search.from; p < search.to && count; ++p, row.next()) {
+    const uint8_t* marks = base + row.place().offset;
+    const int64_t index = row.place().step;
+    for (int64_t c = from; c < to; c += kVectorBytes) {
+      const int64_t n = least<int64_t>(to - c, kVectorBytes);
+      if (across == 1 && n == kVectorBytes) {
+        settle_row(marks + c, c, n, index);
+      } else {
+        alignas(kVectorBytes) uint8_t copied[kVectorBytes];
+        if (across == 0) {
+          std::memset(copied, *marks, kVectorBytes);
+        } else {
+          copy_run(copied, marks + c * across, n, across);
+        }
+        settle_row(copied, c, n, index);
+      }
+    }
+  }
+}
+
+// The same, wherever they lie.
+REDUCEOPS_SMALL inline void find_apart(const UnsettledColumns& columns, const Search& search,
+                                       int64_t* indices) {
+  auto& [column, offset] = columns.apart;
+  Cursor each(columns.axes, 0, columns.first);
+  int64_t count = 0;
+  for (int64_t c = 0; c < columns.width; ++c, each.next()) {
+    if (!columns.unsettled[c]) continue;
+    column[count] = static_cast<int32_t>(c);
+    offset[count++] = each.place().offset;
+  }
+  Cursor row(search.dims, 0, search.from);
+  for (int64_t p = search.from; p < search.to && count; ++p, row.next()) {
+    const uint8_t* marks = columns.marks + row.place().offset;
+    for (int64_t i = count - 1; i >= 0; --i) {
+      if (!marks[offset[i]]) continue;
+      indices[column[i]] = least(indices[column[i]], row.place().step);
+      if (!search.ordered) continue;
+      column[i] = column[--count];
+      offset[i] = offset[count];
+    }
+  }
+}
+
+// Once for elements of all types.
+inline void find_in_columns(const UnsettledColumns& columns, const Search& search,
+                            int64_t* indices) {
+  const int64_t run = columns.axes.dim[0].size;
+  const bool one_run = columns.first % run + columns.width <= run;
+  one_run ? find_in_run(columns, search, indices) : find_apart(columns, search, indices);
+}
+
 // The indices of those of `width` columns that are set, which are this one; and of those without
 // any present element, 0. Once for elements of all types.
 REDUCEOPS_NOINLINE inline void put_where(const uint8_t* set, int64_t width, int64_t index,

@@ -1,59 +1,12 @@
-// The pairs that ranks exchange (pairs.h), on the CPU: a loop over outputs, of which there are few.
+// The pairs that ranks exchange (pairs.h), on the CPU.
 #pragma once
 
-#include "cpu/parallel.h"
-#include "element.h"
 #include "pairs.h"
+#include "reduction.h"
 
 namespace reduceops::cpu {
 
-constexpr int64_t kPairsOfThread = 4096;
-
-template <class Body>
-void for_each_pair(int64_t count, Body body) {
-  const auto range = [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) body(i);
-  };
-  if (count <= kPairsOfThread) {
-    range(0, count);
-  } else {
-    parallel(count, kPairsOfThread, range);
-  }
-}
-
-inline void pack_pairs(const Packing& p, const DType& dtype) {
-  const auto run = [&]<class Key>(Key) {
-    for_each_pair(std::max<int64_t>(p.to.count, 1), [&](int64_t i) { pack<Key>(p, i); });
-  };
-  switch (dtype.bytes) {
-    case 1:
-      return run(int8_t());
-    case 2:
-      return run(int16_t());
-    case 4:
-      return run(int32_t());
-    default:
-      return run(int64_t());
-  }
-}
-
-// Elements in the order in which the calling thread compares them: denormals may count as zero.
-template <class Element>
-struct AsCompared : Element {
-  using typename Element::Key;
-  Key key(Key bits) const {
-    if constexpr (std::is_same_v<Element, Plain<int32_t, true>>)
-      return Element::key(std::bit_cast<float>(bits) == 0 ? Key(0) : bits);
-    if constexpr (std::is_same_v<Element, Plain<int64_t, true>>)
-      return Element::key(std::bit_cast<double>(bits) == 0 ? Key(0) : bits);
-    return Element::key(bits);
-  }
-};
-
-inline void unpack_pairs(const Unpacking& u, const Gathered& words, const Reduction& order) {
-  visit_element(order, [&]<class Element>(Element element) {
-    for_each_pair(u.count, [&](int64_t i) { unpack(u, AsCompared<Element>{element}, i, words); });
-  });
-}
+void pack_pairs(const Packing& p, const DType& dtype);
+void unpack_pairs(const Unpacking& u, const Gathered& words, const Reduction& order);
 
 }  // namespace reduceops::cpu
