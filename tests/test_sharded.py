@@ -996,7 +996,11 @@ def check_symmetric_memory_of_one_rank(rank, world, device):
         symmetric.hold(group, symmetric.Exchange(*given))
 
     group = dist.new_group()
-    name = group.group_name
+    name, before = group.group_name, torch.compiler.config.cache_key_tag
+    hold(group, name)
+    assert ",symmetric;" in torch.compiler.config.cache_key_tag  # a DTensor's graph is another one
+    symmetric.disable(group)
+    assert torch.compiler.config.cache_key_tag == before
     hold(group, name)
     dist.destroy_process_group(group)
     distributed.disable_symmetric_memory()

@@ -31,8 +31,14 @@ def preference() -> str:
     return getattr(inductor, "prefer", "auto")
 
 
+def _exchange() -> str:
+    """By which ranks exchange: a graph with a DTensor is for one of the two."""
+    symmetric = sys.modules.get(f"{__package__.partition('.')[0]}.distributed.symmetric")
+    return ",symmetric" if getattr(symmetric, "devices", None) else ""
+
+
 def tell_caches() -> None:
-    tag = f"customops.inductor={version()},{preference()};"
+    tag = f"customops.inductor={version()},{preference()}{_exchange()};"
     entry, config = _torch_private.compiler_settings.get("cache_key_tag"), torch.compiler.config
     if entry is not None:  # what holds in every thread: of the environment, or else torch's
         of_environment = isinstance(getattr(entry, "env_value_default", None), str)

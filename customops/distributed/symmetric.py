@@ -16,6 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from .. import _torch_private, libraries
+from .._register import caches
 
 _ops, _raw_stream = torch.ops.reduceops, _torch_private.current_raw_stream
 _one_shot = _torch_private.direct(_ops._one_shot.default)
@@ -107,10 +108,12 @@ def enable(group: dist.ProcessGroup, timeout: float) -> bool:
 
 def hold(group: dist.ProcessGroup, exchange: Exchange) -> None:
     exchanges[ref(group, _drop)], devices[exchange.group_name] = exchange, exchange.device
+    caches.tell_caches()
 
 
 def disable(group: dist.ProcessGroup) -> None:
     _drop(ref(group))
+    caches.tell_caches()
 
 
 def forget_destroyed() -> None:
