@@ -8,6 +8,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import reference
 import torch
 from conftest import NO_CUDA
 from cuda_shapes import HUGE, WALKS
@@ -165,7 +166,7 @@ def test_values_of_one_element_each_in_another_order(sizes, strides, dim, dtype)
 
 
 @pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float32, torch.int8, torch.bool))
-@pytest.mark.parametrize("sizes", [(3, 17, 21, 26, 88), (2, 5, 3, 4, 6, 7, 2, 90)])
+@pytest.mark.parametrize("sizes", [(3, 17, 21, 26, 88), (2, 5, 3, 4, 6, 7, 2, 90), (2,) * 19])
 def test_many_dims_in_another_order_than_the_index(sizes, dtype):
     base = torch.randint(-40, 40, sizes[::-1]).to(dtype)
     x, gpu = (y.permute(*range(len(sizes) - 1, -1, -1)) for y in (base, base.cuda()))
@@ -176,6 +177,32 @@ def test_many_dims_in_another_order_than_the_index(sizes, dtype):
     dims = list(range(1, len(sizes)))
     assert ops.argmin(gpu, dims).tolist() == rows.argmin(1).tolist()
     assert ops.argmax(gpu, dims).tolist() == rows.argmax(1).tolist()
+
+
+@pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float32, torch.float64), ids=str)
+@pytest.mark.parametrize("shape", [(1_200_001, 3), (400_003, 7), (300_001, 12), (5, 80_001, 8)])
+def test_many_short_rows_with_more_than_their_extremes(shape, dtype):
+    """Under a mask, and of softmax_max; a last dim with gaps, too."""
+    x, mask = torch.randint(-40, 40, shape).to(dtype), torch.rand(shape) < 0.4
+    (softmax_max,) = (spec for spec in OPS if spec.name == "softmax_max")
+    for y, marks in ((x, mask), (x[..., ::2], mask[..., ::2])):
+        gpu, gpu_marks = y.cuda(), marks.cuda()
+        for name in ("max", "argmin"):
+            found = getattr(ops, name)(gpu, -1, mask=gpu_marks)
+            found = tuple(of.cpu() for of in as_tuple(found))
+            assert_same(found, reference.masked(name, y, -1, False, marks))
+        found = tuple(of.cpu() for of in ops.softmax_max(gpu, -1))
+        assert_same(found, reference.softmax_max(y, -1), softmax_max.tolerance)
+
+
+@pytest.mark.parametrize("last", (0, 5, 4095))
+def test_the_first_of_present_elements_that_are_as_absent_ones(last):
+    """One of a column, or some, in an input whose rows are staged."""
+    x = torch.full((4096, 2048), -math.inf, device="cuda")
+    mask = torch.zeros_like(x, dtype=torch.bool)
+    mask[last, ::2] = mask[-1, 1::3] = True
+    values, indices = ops.max(x, 0, mask=mask)
+    assert torch.equal(indices, mask.int().argmax(0)) and (values == -math.inf).all()
 
 
 @pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float32, torch.int8))

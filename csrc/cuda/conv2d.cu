@@ -82,10 +82,12 @@ class Choices {
     return at == choices_.end() ? std::nullopt : std::optional(at->second);
   }
 
-  // Whether to make one for this call.
+  // Whether to make one for this call. Where torch is to be deterministic, not at a later call with
+  // the same key: its result may differ in the last bits.
   bool wants(const Key& key) {
     const std::lock_guard lock(mutex_);
     if (choices_.size() < kAtOnce) return true;
+    if (key.convolution.deterministic) return false;
     if (choices_.size() >= kMost || (calls_.size() >= kCounted && !calls_.count(key))) return false;
     return ++calls_[key] >= kCalls;
   }

@@ -67,7 +67,7 @@ class FittingWalks {
     for (int i = 0; i < count_; ++i) {
       Priced& walk = walks_[i];
       walk.price = measured(in_, walk.plan) *
-                   microseconds(in_, walk.plan, traffic, work(in_, walk.plan, traffic));
+                   microseconds(in_, walk.plan, traffic, works_[i](in_, walk.plan, traffic));
     }
     add_folded(traffic);
   }
@@ -104,7 +104,7 @@ class FittingWalks {
     assert(count_ + 1 < kMostPlans);
     if (!WalkPlan::fits(in_) || !WalkPlan::make(in_, walks_[count_].plan)) return false;
     if (usual_ < 0 && WalkPlan::usual(in_)) usual_ = count_;
-    ++count_;
+    works_[count_++] = WalkPlan::work;
     return true;
   }
 
@@ -147,35 +147,10 @@ class FittingWalks {
     count_ += folded_ >= 0;
   }
 
-  static Work work(const PlanInput& in, const Plan& plan, const Traffic& traffic) {
-    switch (plan.walk) {
-      case Walk::kRows:
-        return RowsPlan::work(in, plan, traffic);
-      case Walk::kColumns:
-        return ColumnsPlan::work(in, plan, traffic);
-      case Walk::kBoxes:
-        return BoxesPlan::work(in, plan, traffic);
-      case Walk::kBulkColumns:
-        return BulkColumnsPlan::work(in, plan, traffic);
-      case Walk::kWholeRows:
-        return WholeRowsPlan::work(in, plan, traffic);
-      case Walk::kWholeColumns:
-        return WholeColumnsPlan::work(in, plan, traffic);
-      case Walk::kSmall:
-        return SmallPlan::work(in, plan, traffic);
-      case Walk::kTiles:
-        return TilesPlan::work(in, plan, traffic);
-      case Walk::kGather:
-        return GatherPlan::work(in, plan, traffic);
-      case Walk::kFill:
-        break;
-    }
-    return FillPlan::work(in, plan, traffic);
-  }
-
   const PlanInput& in_;
   int count_ = 0, usual_ = -1, folded_ = -1;
   Priced walks_[kMostPlans];
+  Work (*works_[kMostPlans])(const PlanInput&, const Plan&, const Traffic&);
 };
 
 // What is taken. Its price is there if it is asked for, or if it takes that to know.

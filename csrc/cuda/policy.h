@@ -80,7 +80,7 @@ constexpr int64_t kGatherFew = 4096;
 constexpr int64_t kWholeThreads = 512;  // of a block of rows, at most
 constexpr int64_t kWholeLoads = 4;      // of a thread, at once
 constexpr int kWholeDims = 5;           // kept ones
-constexpr int kMappedDims = 8;          // reduced ones of mapped rows
+constexpr int kMappedDims = 32;         // reduced ones of mapped rows
 constexpr int kHandInBytes =
     32;  // of a part in the workspace: two words with a number (hand_in.cuh)
 constexpr int64_t kBatch = kWholeThreads * kWholeLoads;  // loads of a block at once, at most

@@ -55,9 +55,14 @@ __device__ T* of_lane(T* pointer, uint32_t lane) {
 // The first position at which an element takes part, of so many of which one does.
 template <class At>
 __device__ uint32_t first_present(uint32_t extent, At at) {
+  constexpr uint32_t kAtOnce = 8;
   REDUCEOPS_ROLLED
-  for (uint32_t position = 0; position + 1 < extent; ++position) {
-    if (*at(position).mask) return position;
+  for (uint32_t position = 0; position < extent; position += kAtOnce) {
+    uint32_t present = 0;  // a bit to a position
+#pragma unroll
+    for (uint32_t i = 0; i < kAtOnce; ++i)
+      present |= uint32_t(*at(std::min(position + i, extent - 1)).mask != 0) << i;
+    if (present) return std::min(position + __ffs(present) - 1, extent - 1);
   }
   return extent - 1;
 }

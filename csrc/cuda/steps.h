@@ -125,8 +125,9 @@ inline Steps steps_of(const Groups& asked, int64_t bytes, int64_t address, Limit
   steps.hides = false;
   plan(asked, task);
   // On small inputs one kernel is faster than two.
-  steps.hides =
-      task == Task::kMasked && steps.plan.walk != Walk::kSmall && is_mask_of_groups(asked);
+  const bool is_small =
+      steps.plan.walk == Walk::kSmall && asked.outputs * asked.extent <= tuning.small_elements;
+  steps.hides = task == Task::kMasked && !is_small && is_mask_of_groups(asked);
   if (steps.hides) plan(without_mask(asked), Task::kExtreme);
   return steps;
 }

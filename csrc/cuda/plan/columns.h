@@ -100,9 +100,12 @@ struct ColumnsPlan {
     int64_t wanted = 1;
     const int64_t loads = ceil_div(in.walk, shares);
     const auto bytes = static_cast<double>(in.total) * 1e-6;
-    const double in_flight = static_cast<double>(units * kThreads * 4 * kLoadBytes) * 1e-6;
+    const int64_t of_thread = packs || in.task == Task::kExtreme
+                                  ? 4 * kLoadBytes
+                                  : column_loads(in.bytes, false) * in.bytes;
+    const double in_flight = static_cast<double>(units * kThreads * of_thread) * 1e-6;
     const bool waits =
-        units < full && in.task == Task::kExtreme && inner.stride == 1 &&
+        units < full && !plan.columns.staged && !in_lines &&
         bytes * (price::kLatency / in_flight - 1 / price::kMemory) > price::kWorkspace;
     if ((units < in.multiprocessors || waits) && loads >= in.tuning.split_loads)
       wanted = std::min({ceil_div(in.large() ? full : 2 * in.multiprocessors, units),

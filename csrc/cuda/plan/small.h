@@ -26,8 +26,16 @@ struct SmallPlan {
         in.task == Task::kExtreme && (WholeRowsPlan::usual(in) || WholeColumnsPlan::fits(in));
     const int64_t most =
         std::min(in.tuning.small_elements, whole ? in.tuning.small_whole_elements : kMaxPartExtent);
+    if (in.task != Task::kExtreme && in.rows && is_short_row(in)) return true;
     const int64_t longest = in.rows ? in.tuning.small_row : lanes(in) * in.tuning.small_loads;
     return in.groups.outputs * in.walk <= most && in.walk <= longest;
+  }
+
+  // Under a mask, or of softmax_max: of which other walks have one load at a time, in inputs of any
+  // size.
+  static bool is_short_row(const PlanInput& in) {
+    constexpr int64_t kShort = 7, kLonger = 12, kBytesOfLonger = 32;
+    return in.walk <= kShort || (in.walk <= kLonger && in.walk * in.bytes <= kBytesOfLonger);
   }
 
   // Of which the time on the GPU matters less than that of planning.
