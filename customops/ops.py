@@ -446,12 +446,14 @@ def _general(
     *scale: float | Tensor,
 ) -> Any:
     """A call of whatever the functions take, by its parts."""
-    if not options and not scale and not _traced():  # what needs no more than a schema's checks
-        is_plain = type(keepdim := arguments.value_of(keepdim)) is bool
-        if is_plain and type(dim) is int:
-            return _direct_calls[op, "default"](input, dim, keepdim)
-        if is_plain and op in arguments.SEVERAL and arguments.are_ints(dim):
-            return _direct_calls[op, "dims"](input, dim, keepdim)
+    # What needs no more than a schema's checks.
+    if not scale and not _traced() and type(plain := arguments.value_of(keepdim)) is bool:
+        if not options and type(dim) is int:
+            return _direct_calls[op, "default"](input, dim, plain)
+        if not options and op in arguments.SEVERAL and arguments.are_ints(dim):
+            return _direct_calls[op, "dims"](input, dim, plain)
+        if options and op in _HAVE_OPTIONS and type(dim) is int and arguments.are_plain(options):
+            return _direct_calls[op, "options"](input, dim, plain, **options)
     takes = ("mask", "index_dtype") if op in _HAVE_OPTIONS else ()
     dim, keepdim, rest = arguments.rename(op, options, takes, dim, keepdim)
     arguments.check_input(op, input)
