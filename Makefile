@@ -12,9 +12,9 @@ COMPAT_PYTEST ?= -n auto
 EXAMPLES ?= 20000
 
 BIN := .venv/bin
-# What setup.py builds: cpu or, with the CUDA library, as in cu130. (The build says what is wrong.)
+# What setup.py builds: cpu or, with the CUDA library, as in cu130.
 VARIANT = $(shell REDUCEOPS_CUDA='$(REDUCEOPS_CUDA)' CUDA_HOME='$(CUDA_HOME)' \
-	$(BIN)/python -c 'import setup; print(setup.variant())' 2> /dev/null)
+	$(BIN)/python -c 'import runpy; print(runpy.run_path("setup.py")["variant"]())')
 # What that library needs to fuse convolutions, unless REDUCEOPS_CUDNN says otherwise. (Asked once,
 # and not before the tools are there.)
 CUDNN = $(eval CUDNN := $(if $(REDUCEOPS_CUDNN),,$(if $(findstring cu,$(VARIANT)),build/cudnn)))$(CUDNN)

@@ -35,6 +35,7 @@ if int(setuptools.__version__.partition(".")[0]) < 77:  # which would not know p
 from setuptools import Extension, setup  # noqa: E402
 from setuptools.command.bdist_wheel import bdist_wheel  # noqa: E402
 from setuptools.command.build_ext import build_ext  # noqa: E402
+from setuptools.command.build_py import build_py  # noqa: E402
 from setuptools.errors import CompileError, SetupError  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent
@@ -430,13 +431,18 @@ class BuildLibraries(build_ext):
         return {}
 
 
+class BuildModules(build_py):
+    """Leaves no module of an earlier build, which a wheel would have, too."""
+
+    def run(self) -> None:
+        shutil.rmtree(Path(self.build_lib, "customops"), ignore_errors=True)
+        super().run()
+
+
 class AnyPython(bdist_wheel):
     """The libraries use no Python API, so one wheel serves every Python."""
 
     def run(self) -> None:
-        if not self.skip_build:  # modules of an earlier build that are gone by now
-            built = Path(self.get_finalized_command("build").build_lib, "customops")
-            shutil.rmtree(built, ignore_errors=True)
         super().run()
         wheel = self.distribution.dist_files[-1][-1]
         with zipfile.ZipFile(wheel) as archive:
@@ -481,7 +487,7 @@ def main() -> None:
         long_description_content_type="text/markdown",
         install_requires=[torch],
         ext_modules=[Extension("customops.lib", [])],  # makes setuptools run build_ext
-        cmdclass={"build_ext": BuildLibraries, "bdist_wheel": AnyPython},
+        cmdclass={"build_py": BuildModules, "build_ext": BuildLibraries, "bdist_wheel": AnyPython},
     )
 
 

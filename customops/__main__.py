@@ -47,4 +47,4 @@ def _report() -> list[tuple[str, str]]:
 
 argparse.ArgumentParser(prog="python -m customops", description=__doc__).parse_args()
 for label, value in _report():
-    print(f"{label:<14}{value}")
+    print(f"{label:<13} {value}")

@@ -5,6 +5,7 @@ Python imports a package before its `__main__`, so an error of the import would 
 
 import platform
 import sys
+from pathlib import Path
 
 from .version import __version__
 
@@ -21,10 +22,11 @@ def version() -> str:
     from importlib import metadata  # which imports much
 
     try:
-        installed = metadata.version("customops")
+        wheel = metadata.distribution("customops")
     except metadata.PackageNotFoundError:
         return __version__
-    return installed if installed.partition("+")[0] == __version__ else __version__
+    # Not one that this folder hides.
+    return wheel.version if wheel.locate_file("customops") == Path(__file__).parent else __version__
 
 
 def report(error: Exception) -> str:

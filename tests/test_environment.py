@@ -66,12 +66,16 @@ def test_the_report_without_torch(tmp_path):
 
 def test_the_report_names_the_wheel_that_is_installed(tmp_path):
     version = customops.__version__
-    for of, said in ((f"{version}+cu130", f"{version}+cu130"), ("0.0.1", version)):
-        (tmp_path / "customops-1.dist-info").mkdir(exist_ok=True)
-        (tmp_path / "customops-1.dist-info/METADATA").write_text(
-            f"Name: customops\nVersion: {of}\n"
-        )
-        path = f"{tmp_path}:{PACKAGE.parent}"
+    (tmp_path / "customops-1.dist-info").mkdir()
+    metadata = f"Name: customops\nVersion: {version}+cu130\n"
+    (tmp_path / "customops-1.dist-info/METADATA").write_text(metadata)
+    # Python finds the source first, or beside the wheel's metadata.
+    for path, said in (
+        (f"{PACKAGE.parent}:{tmp_path}", version),
+        (str(tmp_path), f"{version}+cu130"),
+    ):
+        if path == str(tmp_path):
+            (tmp_path / "customops").symlink_to(PACKAGE)
         command = [sys.executable, "-m", "customops"]
         environment = {**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
         done = subprocess.run(

@@ -630,6 +630,26 @@ def test_an_empty_dim_for_which_torch_has_no_guard(function, prefer, monkeypatch
                 compiled(x)
 
 
+@torch.fx.experimental._config.patch(backed_size_oblivious=True)
+def test_a_part_that_is_empty_for_which_torch_has_no_guard(device):
+    compiled = torch.compile(lambda x: customops.argmin(x[2:] + 1, 0))
+    full, two = (torch.randn(n, 4, device=device) for n in (8, 2))
+    torch._dynamo.mark_dynamic(full, 0, min=2, max=100)
+    assert torch.equal(compiled(full), customops.argmin(full[2:] + 1, 0))
+    with pytest.raises((IndexError, RuntimeError), match="dim 0, which has size 0"):
+        compiled(two)
+
+
+def test_an_extent_that_is_an_int_of_the_program(device):
+    compiled = torch.compile(lambda x, n: customops.argmax(x[:, :n] * 2, 1))
+    x = torch.randn(64, 100, device=device)
+    for n in (10, 20, 30):
+        assert torch.equal(compiled(x, n), customops.argmax(x[:, :n] * 2, 1))
+        assert " -> loop" in customops.inductor.rewrites()[-1]
+    with pytest.raises((IndexError, RuntimeError), match="size 0"):
+        compiled(x, 0)
+
+
 def test_an_inductor_without_what_it_takes(monkeypatch, device):
     monkeypatch.delattr(customops.inductor, "lowering")
     monkeypatch.setitem(sys.modules, "customops.inductor.lowering", None)  # its import fails

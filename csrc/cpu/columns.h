@@ -118,7 +118,7 @@ struct Columns : Walk<Element> {
     if (!price::is_dense(r.groups, walk, sizeof(Key), r.softmax)) return 1;
     const Dim &reduced = r.groups.reduced.dim[0], &axes = r.groups.axes.dim[0];
     const int64_t pitch = reduced.stride, width = axes.size;
-    // Rows that are present, or not, as a whole are read where they are, or not at all.
+    // Rows that are present, or not, as a whole need no marks.
     if (r.mask && axes.mask_stride == 0 && reduced.mask_stride != 0 && width >= kLanes) return 1;
     const int64_t rows = folded_rows(pitch, walk, sizeof(Key), kLanes);
     // No gap follows the last of them, and what masks are put to is read by whole vectors.

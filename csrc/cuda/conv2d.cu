@@ -82,8 +82,8 @@ class Choices {
     return at == choices_.end() ? std::nullopt : std::optional(at->second);
   }
 
-  // Whether to make one for this call. Where torch is to be deterministic, not at a later call with
-  // the same key: its result may differ in the last bits.
+  // Whether to make one for this call. Where torch is to be deterministic, not because there have
+  // been many with this key: the results of later ones may differ in the last bits.
   bool wants(const Key& key) {
     const std::lock_guard lock(mutex_);
     if (choices_.size() < kAtOnce) return true;

@@ -1,4 +1,4 @@
-// Small inputs: a power of two of lanes to an output, up to a block, an element at a time to each
+// Small inputs, and short rows of any: a power of two of lanes to an output, up to a block, an element at a time to each
 // of them.
 //
 // Bound by the latency of a launch and by the chain of instructions from a thread's number to its

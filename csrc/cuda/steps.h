@@ -126,7 +126,7 @@ inline Steps steps_of(const Groups& asked, int64_t bytes, int64_t address, Limit
   plan(asked, task);
   // On small inputs one kernel is faster than two.
   const bool is_small =
-      steps.plan.walk == Walk::kSmall && asked.outputs * asked.extent <= tuning.small_elements;
+      steps.plan.walk == Walk::kSmall && asked.outputs * walk_extent(asked.reduced) <= tuning.small_elements;
   steps.hides = task == Task::kMasked && !is_small && is_mask_of_groups(asked);
   if (steps.hides) plan(without_mask(asked), Task::kExtreme);
   return steps;

@@ -113,7 +113,6 @@ def hold(group: dist.ProcessGroup, exchange: Exchange) -> None:
 
 def disable(group: dist.ProcessGroup) -> None:
     _drop(ref(group))
-    caches.tell_caches()
 
 
 def forget_destroyed() -> None:
@@ -133,6 +132,7 @@ def _drop(held: ref) -> None:
     # After a new init_process_group another group has the name.
     if all(other.group_name != exchange.group_name for other in exchanges.values()):
         devices.pop(exchange.group_name, None)
+    caches.tell_caches()
     if exchange.state.is_cuda:
         torch.cuda.synchronize(exchange.device)  # kernels on any stream use the buffers
 

@@ -12,6 +12,7 @@ import torch
 from torch._inductor import config, ir, lowering
 from torch._inductor.runtime.hints import ReductionHint
 from torch._inductor.virtualized import V, ops
+from torch.fx.experimental import _config as symbols
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from .. import checks, libraries
@@ -539,9 +540,9 @@ class Loop:
             return variables.statically_known_leq(1, self.extent)
         if V.graph.aot_mode:
             return self.extent.is_number
-        # (Not by what is known of the extent: sympy takes each symbol for positive.)
-        ranges = variables.shape_env.var_to_range
-        return all(ranges[symbol].lower >= 1 for symbol in self.extent.free_symbols)
+        if not symbols.backed_size_oblivious:  # 0 has a graph of its own
+            return True
+        return variables.shape_env.bound_sympy(self.extent).lower >= 1
 
     def _is_at_most(self, limit: int) -> bool:
         return V.graph.sizevars.statically_known_leq(self.extent, limit)

@@ -1,4 +1,4 @@
-// small.cu: few elements, whatever their order.
+// small.cu: few elements, whatever their order; and short rows under a mask, or of softmax_max.
 #pragma once
 
 #include "cuda/plan/fill.h"
@@ -31,8 +31,8 @@ struct SmallPlan {
     return in.groups.outputs * in.walk <= most && in.walk <= longest;
   }
 
-  // Under a mask, or of softmax_max: of which other walks have one load at a time, in inputs of any
-  // size.
+  // In inputs of any size, under a mask, or of softmax_max: other walks would load one element of
+  // such a row after the other.
   static bool is_short_row(const PlanInput& in) {
     constexpr int64_t kShort = 7, kLonger = 12, kBytesOfLonger = 32;
     return in.walk <= kShort || (in.walk <= kLonger && in.walk * in.bytes <= kBytesOfLonger);
