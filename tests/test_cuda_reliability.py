@@ -180,13 +180,22 @@ def test_many_dims_in_another_order_than_the_index(sizes, dtype):
 
 
 @pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float32, torch.float64), ids=str)
-@pytest.mark.parametrize("shape", [(1_200_001, 3), (400_003, 7), (300_001, 12), (5, 80_001, 8)])
+@pytest.mark.parametrize(
+    "shape",
+    [(1_200_001, 3), (400_003, 7), (300_001, 12), (5, 80_001, 8), (7, 200, 310, 3), (90_001, 19)],
+)
 def test_many_short_rows_with_more_than_their_extremes(shape, dtype):
-    """Under a mask, and of softmax_max; a last dim with gaps, too."""
+    """Under a mask, and of softmax_max; in other layouts, too."""
     x, mask = torch.randint(-40, 40, shape).to(dtype), torch.rand(shape) < 0.4
     (softmax_max,) = (spec for spec in OPS if spec.name == "softmax_max")
-    for y, marks in ((x, mask), (x[..., ::2], mask[..., ::2])):
-        gpu, gpu_marks = y.cuda(), marks.cuda()
+    views = [lambda t: t, lambda t: t[..., ::2]]
+    if len(shape) > 2:
+        views += [lambda t: t[:, 8:-8], lambda t: t[:, 8:-8].transpose(0, 1)]
+        views += [lambda t: t[:1].expand(shape) if t.is_floating_point() else t]
+    if len(shape) > 3:
+        views += [lambda t: t[:, 8:-8, 8:-8], lambda t: t.permute(2, 0, 1, 3)]
+    for view in views:
+        y, marks, gpu, gpu_marks = (view(t) for t in (x, mask, x.cuda(), mask.cuda()))
         for name in ("max", "argmin"):
             found = getattr(ops, name)(gpu, -1, mask=gpu_marks)
             found = tuple(of.cpu() for of in as_tuple(found))

@@ -170,6 +170,18 @@ __device__ void put_alone(const Problem& p, const Source& source, const Reducer&
     }
     return results.put_run(source.element, 0, count, keys, positions);
   }
+  if constexpr (!Reducer::kTakesElement) {
+    if (results.side_by_side()) {
+      uint32_t positions[kWidth];
+#pragma unroll
+      for (int c = 0; c < kWidth; ++c) positions[c] = position_of(states[c]);
+      return results.put_run(count, positions, [&](int c) {
+        return reducer.value(source, states[c], [&](int64_t i) {
+          return first[c * stride + i * p.reduced()[0].stride];
+        });
+      });
+    }
+  }
   State each[kWidth];  // for a loop that takes them by their number
 #pragma unroll
   for (int c = 0; c < kWidth; ++c) each[c] = states[c];

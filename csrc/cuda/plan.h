@@ -164,7 +164,7 @@ inline bool is_packed(const Plan& plan, int reduced_count, int64_t bytes) {
 }
 
 // Puts dims in the order that the kernels go over them.
-inline void arrange(Groups& groups, int64_t bytes) {
+inline void arrange(Groups& groups, int64_t bytes, Task task) {
   // Where only the mask has a stride, memory is no reason for a dim to be the innermost.
   for (Dims* dims : {&groups.kept, &groups.axes, &groups.reduced}) {
     if (dims->count > 1 && dims->dim[0].stride == 0)
@@ -173,10 +173,16 @@ inline void arrange(Groups& groups, int64_t bytes) {
   }
   if (!is_rows(groups)) {
     order_by_index(groups.reduced);
-  } else if (is_run(groups.reduced) && !in_order(groups) &&
-             walk_extent(groups.reduced) * bytes >= kBurstBytes) {
-    // Rows that long are read as well in any order, and results written best in theirs.
-    order_by_result(groups);
+  } else if (is_run(groups.reduced) && !in_order(groups)) {
+    const Dims& kept = groups.kept;
+    const bool expanded = std::any_of(kept.dim, kept.dim + kept.count,
+                                      [](const Dim& dim) { return dim.stride == 0; });
+    // Rows that long are read as well in any order, and results written best in theirs. Shorter
+    // ones are for walks that exchange results, which there are for one task; and those that only
+    // a mask tells apart are read again and again.
+    if (task == Task::kSoftmax || (task == Task::kMasked && expanded) ||
+        walk_extent(groups.reduced) * bytes >= kBurstBytes)
+      order_by_result(groups);
   }
 }
 

@@ -141,7 +141,7 @@ class PlanCheck {
     require_threads(own.lanes);
     require_grid();
     require_one_part();
-    require(kept.count <= 2 && reduced.count <= 1, "at most two kept dims and a reduced one");
+    require(kept.count <= kSmallDims && reduced.count <= 1, "a few kept dims and a reduced one");
     require(
         plan_.threads == kSmallThreads && own.lanes <= plan_.threads && is_power_of_two(own.lanes),
         "a power of two of a block's threads to an output");

@@ -36,6 +36,7 @@ constexpr int packed_blocks(bool realigned) { return realigned ? 3 : 4; }
 
 // small.cu
 constexpr int64_t kSmallThreads = 128;
+constexpr int kSmallDims = 3;       // kept ones of small.cu, at most
 constexpr int64_t kSmallLoads = 4;  // elements that a lane loads before it looks at them
 
 // gather.cu

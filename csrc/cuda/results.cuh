@@ -51,6 +51,19 @@ class Results {
     if (whole) *reinterpret_cast<Run*>(to) = run;
   }
 
+  // Those of the first `count` outputs; value(i) is that of a position.
+  template <int kCount, class ValueOf>
+  __device__ void put_run(uint32_t count, const uint32_t (&positions)[kCount],
+                          ValueOf value) const {
+    if (p_.out.indices) p_.out.put_indices(output_, count, positions);
+    if (!p_.out.values) return;
+    if (count >= kCount) return p_.out.template put_values<Key, kCount>(output_, value);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      if (i < count) static_cast<Key*>(p_.out.values)[output_ + i] = value(i);
+    }
+  }
+
   __device__ void put(Element element, uint32_t here, Key key, int64_t position) const {
     const int64_t index = first_ + position * along_.step;
     if (p_.candidates) {

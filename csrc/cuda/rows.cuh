@@ -67,9 +67,22 @@ __device__ auto scan_run(const Source& source, const Reducer& reducer, typename 
 
   typename Reducer::template Items<Source> items;
   if (lane < edges) items.take(source, first, [&](int) { return edge(lane); });
-  for (uint32_t i = lane + lanes; i < edges; i += lanes) {
-    const Item item[1] = {source.item(source.along(from, dim, edge(i)))};
-    items.take(source, item, [&](int) { return edge(i); });
+  // Of small types, where there is more to an element than its load, some are loaded before any is
+  // looked at.
+  constexpr uint32_t kEdges = sizeof(Key) <= 2 && !Reducer::kRepeats ? 4 : 1;
+  for (uint32_t i = lane + lanes; i < edges; i += kEdges * lanes) {
+    // Past the end there is the last element again, which must not count twice.
+    const auto at = [&](int u) { return edge(std::min(i + u * lanes, edges - 1)); };
+    Item some[kEdges];
+#pragma unroll
+    for (uint32_t u = 0; u < kEdges; ++u) some[u] = source.item(source.along(from, dim, at(u)));
+    if constexpr (!Reducer::kRepeats) {
+#pragma unroll
+      for (uint32_t u = 0; u < kEdges; ++u) {
+        if (i + u * lanes >= edges) source.fill(some[u], reducer.absent());
+      }
+    }
+    items.take(source, some, at);
   }
   auto state = items.state();
   if (lane < loads) {

@@ -1,8 +1,8 @@
-// Small inputs, and short rows of any: a power of two of lanes to an output, up to a block, an element at a time to each
-// of them.
+// Small inputs, and short rows of any: a power of two of lanes to an output, up to a block, an
+// element at a time to each of them.
 //
 // Bound by the latency of a launch and by the chain of instructions from a thread's number to its
-// result. So positions have 32 bits, there is one reduced dim and at most two kept ones, and the
+// result. So positions have 32 bits, there is one reduced dim and at most three kept ones, and the
 // parameters are few.
 #pragma once
 
@@ -25,7 +25,7 @@ struct SmallProblem {
   const char* input;
   const uint8_t* mask;
   Outputs out;
-  SmallDim inner, outer, reduced;
+  SmallDim inner, outer, outermost, reduced;
   uint32_t outputs, lanes;
 
   explicit SmallProblem(const Problem& p)
@@ -34,6 +34,7 @@ struct SmallProblem {
         out(p.out),
         inner(small_dim(p, 0, p.kept_count)),
         outer(small_dim(p, 1, p.kept_count)),
+        outermost(small_dim(p, 2, p.kept_count)),
         reduced(small_dim(p, p.kept_count, p.kept_count + p.reduced_count)),
         outputs(static_cast<uint32_t>(p.outputs)),
         lanes(p.plan.small.lanes) {}
@@ -47,12 +48,17 @@ __global__ void __launch_bounds__(kSmallThreads)
   constexpr int kAtOnce = kSmallLoads;
   const uint32_t thread = blockIdx.x * kSmallThreads + threadIdx.x;
   const uint32_t output = thread >> log2_of(p.lanes), lane = thread & (p.lanes - 1);
-  uint32_t inner = output, outer = 0;
+  uint32_t inner = output, outer = 0, outermost = 0;
   if (p.outer.size > 1) {
     outer = output / p.inner.size;
     inner = output - outer * p.inner.size;
   }
-  const auto base = source.along(source.along(source.begin(p), p.outer, outer), p.inner, inner);
+  if (p.outermost.size > 1) {
+    outermost = outer / p.outer.size;
+    outer -= outermost * p.outer.size;
+  }
+  auto base = source.along(source.along(source.begin(p), p.outer, outer), p.inner, inner);
+  if (p.outermost.size > 1) base = source.along(base, p.outermost, outermost);
   typename Reducer::template Items<Source> items;
   if (output < p.outputs && lane < p.reduced.size) {
     for (uint32_t j = lane; j < p.reduced.size; j += kAtOnce * p.lanes) {
@@ -74,7 +80,7 @@ __global__ void __launch_bounds__(kSmallThreads)
   const auto state =
       block_combine(items.state(), lane, kWarps ? p.lanes : std::min(p.lanes, 32u), warps);
   if (lane > 0 || output >= p.outputs) return;
-  const uint32_t to = outer * p.outer.step + inner * p.inner.step;
+  const uint32_t to = outermost * p.outermost.step + outer * p.outer.step + inner * p.inner.step;
   const auto index = static_cast<uint32_t>(reducer.index(state));
   p.out.put(to, index * p.reduced.step, [&] {
     return reducer.value(source, state,

@@ -86,7 +86,7 @@ inline Steps steps_of(const Groups& asked, int64_t bytes, int64_t address, Limit
     steps.packed = steps.repeats && all.outputs * all.copies > few_repeats;
     steps.groups = all;
     if (steps.packed) steps.groups = without_repeats(all);
-    arrange(steps.groups, bytes);
+    arrange(steps.groups, bytes, task);
     order_by_mask(steps.groups);
     const auto input_of = [&](const Groups& groups) {
       return PlanInput(groups, bytes, address, limits, tuning, task, stores);
@@ -106,7 +106,7 @@ inline Steps steps_of(const Groups& asked, int64_t bytes, int64_t address, Limit
     steps.plan = copied.plan;
     if (sliced) {
       Slice slice(all, slices, 0);
-      arrange(slice.groups, bytes);
+      arrange(slice.groups, bytes, task);
       const Priced of_slice = make_plan(input_of(slice.groups), true);
       // Unlike folding (plan/folds.h), this is not taken where other walks take longer than their
       // prices say: of 42 random layouts on an H200, eight took longer in slices then.
@@ -125,8 +125,8 @@ inline Steps steps_of(const Groups& asked, int64_t bytes, int64_t address, Limit
   steps.hides = false;
   plan(asked, task);
   // On small inputs one kernel is faster than two.
-  const bool is_small =
-      steps.plan.walk == Walk::kSmall && asked.outputs * walk_extent(asked.reduced) <= tuning.small_elements;
+  const bool is_small = steps.plan.walk == Walk::kSmall &&
+                        asked.outputs * walk_extent(asked.reduced) <= tuning.small_elements;
   steps.hides = task == Task::kMasked && !is_small && is_mask_of_groups(asked);
   if (steps.hides) plan(without_mask(asked), Task::kExtreme);
   return steps;

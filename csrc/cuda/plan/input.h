@@ -91,6 +91,14 @@ struct PlanInput {
     return (last | last_mask | groups.extent | groups.outputs * groups.copies) >> 31 == 0;
   }
 
+  // Under a mask, or of softmax_max, rows so short that loads of 16 bytes would leave most of their
+  // elements to be loaded one after the other.
+  bool has_short_rows() const {
+    constexpr int64_t kShort = 7, kLonger = 12, kBytesOfLonger = 32;
+    return task != Task::kExtreme && rows &&
+           (walk <= kShort || (walk <= kLonger && walk * bytes <= kBytesOfLonger));
+  }
+
   // Whether positions over several reduced dims are found by divisions of 32 bits.
   bool has_flat_positions() const {
     const int count = groups.reduced.count;

@@ -13,7 +13,8 @@ struct SmallPlan {
     const Groups& groups = in.groups;
     const Dims &kept = groups.kept, &reduced = groups.reduced;
     if (FillPlan::fits(in)) return false;
-    if (kept.count > 2 || reduced.count > 1 || groups.outputs * in.walk > kMaxPartExtent)
+    const int most_kept = in.has_short_rows() ? kSmallDims : 2;
+    if (kept.count > most_kept || reduced.count > 1 || groups.outputs * in.walk > kMaxPartExtent)
       return false;
     // Of larger inputs, what it costs has not been measured, and cannot be the least.
     if (in.task == Task::kExtreme && groups.outputs * in.walk > 16 * in.tuning.small_elements)
@@ -26,16 +27,9 @@ struct SmallPlan {
         in.task == Task::kExtreme && (WholeRowsPlan::usual(in) || WholeColumnsPlan::fits(in));
     const int64_t most =
         std::min(in.tuning.small_elements, whole ? in.tuning.small_whole_elements : kMaxPartExtent);
-    if (in.task != Task::kExtreme && in.rows && is_short_row(in)) return true;
+    if (in.has_short_rows()) return true;
     const int64_t longest = in.rows ? in.tuning.small_row : lanes(in) * in.tuning.small_loads;
     return in.groups.outputs * in.walk <= most && in.walk <= longest;
-  }
-
-  // In inputs of any size, under a mask, or of softmax_max: other walks would load one element of
-  // such a row after the other.
-  static bool is_short_row(const PlanInput& in) {
-    constexpr int64_t kShort = 7, kLonger = 12, kBytesOfLonger = 32;
-    return in.walk <= kShort || (in.walk <= kLonger && in.walk * in.bytes <= kBytesOfLonger);
   }
 
   // Of which the time on the GPU matters less than that of planning.
