@@ -363,6 +363,20 @@ def test_cuda_plan_fills_the_gpu(shape, bulk):
     assert cuda_plan(empty(*shape), dims, multiprocessors=132, bulk=bulk).blocks >= 132
 
 
+@pytest.mark.parametrize(
+    "shape, dims, mask, runs",
+    [
+        ((8192, 8192), [0, 1], (1, 8192), 8),  # warps side by side read neighbours of the mask
+        ((1, 64, 256, 256), [0, 1, 2, 3], (1, 1, 16384, 64), 1),  # of which a part has none
+        ((1024, 4, 65536), [1, 2], (1, 67108864, 1024), 1),
+    ],
+)
+def test_runs_of_a_row_under_a_mask_that_lies_across_them(shape, dims, mask, runs):
+    marks = torch.empty_strided(shape, mask, device="meta", dtype=torch.bool)
+    plan = cuda_plan(empty(*shape), dims, mask=marks, multiprocessors=132)
+    assert plan.walk == Walk.ROWS and plan.runs == runs
+
+
 def test_few_rows_of_a_vocabulary_are_combined_by_clusters():
     plan = cuda_plan(empty(64, 151936), [1])
     assert plan.cluster == plan.parts > 1 and plan.partial_results == 1

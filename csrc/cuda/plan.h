@@ -163,6 +163,27 @@ inline bool is_packed(const Plan& plan, int reduced_count, int64_t bytes) {
                                     : plan.part_extent <= 1 << 24 && turns <= 1 << 8));
 }
 
+// Whether short rows, too, are taken in the order of their results. (Where plans know prices there
+// are walks that exchange results instead.)
+inline bool is_best_in_result_order(const Groups& groups, Task task) {
+  const Dims& kept = groups.kept;
+  const auto all = [&](auto holds) { return std::all_of(kept.dim, kept.dim + kept.count, holds); };
+  const Dim& first = *std::min_element(kept.dim, kept.dim + kept.count,
+                                       [](const Dim& a, const Dim& b) { return a.step < b.step; });
+  // Those that only the mask tells apart, in its order, which would be read again and again.
+  if (task == Task::kMasked)
+    return first.stride == 0 &&
+           all([&](const Dim& dim) { return dim.mask_stride >= first.mask_stride; });
+  if (task != Task::kSoftmax) return false;
+  // Neighbours in memory are to follow each other while what was read with the first is in cache.
+  constexpr int64_t kCached = 16 << 20;
+  int64_t between = 1;
+  for (int d = 0; d < kept.count; ++d) {
+    if (kept.dim[d].step < kept.dim[0].step) between *= kept.dim[d].size;
+  }
+  return between <= kCached / kBurstBytes;
+}
+
 // Puts dims in the order that the kernels go over them.
 inline void arrange(Groups& groups, int64_t bytes, Task task) {
   // Where only the mask has a stride, memory is no reason for a dim to be the innermost.
@@ -173,16 +194,11 @@ inline void arrange(Groups& groups, int64_t bytes, Task task) {
   }
   if (!is_rows(groups)) {
     order_by_index(groups.reduced);
-  } else if (is_run(groups.reduced) && !in_order(groups)) {
-    const Dims& kept = groups.kept;
-    const bool expanded = std::any_of(kept.dim, kept.dim + kept.count,
-                                      [](const Dim& dim) { return dim.stride == 0; });
-    // Rows that long are read as well in any order, and results written best in theirs. Shorter
-    // ones are for walks that exchange results, which there are for one task; and those that only
-    // a mask tells apart are read again and again.
-    if (task == Task::kSoftmax || (task == Task::kMasked && expanded) ||
-        walk_extent(groups.reduced) * bytes >= kBurstBytes)
-      order_by_result(groups);
+  } else if (is_run(groups.reduced) && !in_order(groups) &&
+             (walk_extent(groups.reduced) * bytes >= kBurstBytes ||
+              is_best_in_result_order(groups, task))) {
+    // Long rows are read as well in any order, and results written best in theirs.
+    order_by_result(groups);
   }
 }
 

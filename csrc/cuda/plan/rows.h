@@ -20,8 +20,8 @@ struct RowsPlan {
     const bool packed = is_packed(in);
     // (Of masked elements a load each, with its mark, takes longer than loads that are not full.)
     const int64_t least = in.task == Task::kMasked ? width : in.tuning.min_vector_run;
-    const bool long_runs =
-        reduced.count <= 1 ? !in.has_short_rows() : packed || in.along().size >= least;
+    const bool long_runs = reduced.count <= 1 ? in.rows_aligned() || !in.has_short_rows()
+                                              : packed || in.along().size >= least;
     plan.rows.spaced = reduced.count > 0 && in.along().stride == 2 && long_runs && in.bytes <= 4 &&
                        in.task == Task::kExtreme;
     plan.rows.vector =
@@ -72,8 +72,12 @@ struct RowsPlan {
     plan.rows.realigned = packed && !runs_aligned(in);
     if (reduced.count > 1 && !plan.rows.flat) {
       const int64_t of_run = plan.rows.vector ? ceil_div(in.along().size, width) : in.along().size;
-      // Warps side by side read what lies side by side in a mask that lies across the runs.
-      const bool mask_across = in.task == Task::kMasked && is_mask_sparse(in.along());
+      // Warps side by side read what lies side by side in a mask that lies across the runs, if a
+      // part has enough of these.
+      const int64_t warps = plan.rows.lanes / 32;
+      const bool mask_across = in.task == Task::kMasked && is_mask_sparse(in.along()) &&
+                               reduced.dim[1].mask_stride == 1 &&
+                               2 * plan.part_extent >= warps * in.along().size;
       const bool by_all = of_run > kLongRun && !mask_across;
       const int64_t most = by_all ? plan.rows.lanes : std::min(plan.rows.lanes, 32);
       const int64_t lanes = std::min(most, ceil_pow2(ceil_div(of_run, in.tuning.run_loads)));
