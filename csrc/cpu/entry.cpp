@@ -47,16 +47,6 @@ Memory prepare(void* data, int64_t bytes) {
   return Memory::kSmall;
 }
 
-// In this thread if there are few items, each of which is worth 1 / grain of a thread.
-template <class Body>
-void in_parallel(int64_t items, int64_t grain, Body body) {
-  if (items <= grain) {
-    body(0, items);
-  } else {
-    parallel(items, grain, body);
-  }
-}
-
 // Those worth asking for where there are so many elements.
 int64_t threads_for(int64_t elements, int64_t bytes) {
   return elements <= kGrainBytes / bytes ? 1 : torch::stable::get_num_threads();

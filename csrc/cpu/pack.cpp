@@ -13,14 +13,9 @@ constexpr int64_t kPairsOfThread = 4096;
 
 template <class Body>
 void for_each_pair(int64_t count, Body body) {
-  const auto range = [&](int64_t begin, int64_t end) {
+  in_parallel(count, kPairsOfThread, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) body(i);
-  };
-  if (count <= kPairsOfThread) {
-    range(0, count);
-  } else {
-    parallel(count, kPairsOfThread, range);
-  }
+  });
 }
 
 // Elements in the order in which the calling thread compares them: denormals may count as zero.

@@ -55,4 +55,14 @@ void parallel(int64_t items, int64_t grain, const F& f) {
     std::rethrow_exception(task.error);
 }
 
+// In this thread if there are few items, each of which is worth 1 / grain of a thread.
+template <class Body>
+void in_parallel(int64_t items, int64_t grain, Body body) {
+  if (items <= grain) {
+    body(0, items);
+  } else {
+    parallel(items, grain, body);
+  }
+}
+
 }  // namespace reduceops::cpu
