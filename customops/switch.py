@@ -73,6 +73,10 @@ class Enabled(contextlib.ContextDecorator):
             )
         return super().__call__(function)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Of a copy: nothing on is its own, as where `disable` has ended it."""
+        return vars(self) | {"_generation": None}
+
     def _recreate_cm(self) -> "Enabled":
         return Enabled()
 

@@ -1,6 +1,8 @@
 """customops.enable(): torch's own operators run our kernels, and nothing else changes."""
 
+import copy
 import functools
+import pickle
 import subprocess
 import sys
 import threading
@@ -285,6 +287,25 @@ def test_one_object_several_blocks():
         with scope, scope:
             assert customops.enabled()
         assert not customops.enabled()
+
+
+@pytest.mark.parametrize(
+    "copied", (copy.copy, copy.deepcopy, lambda scope: pickle.loads(pickle.dumps(scope)))
+)
+def test_a_copy_has_no_switch_of_its_own(copied):
+    """As of a module that holds one, and is averaged or sent to another process."""
+    scope = customops.enable()
+    of_switch = copied(scope)
+    with scope:
+        of_block = copied(scope)
+    assert not customops.enabled()
+    for other in (of_switch, of_block):
+        with other:
+            assert customops.enabled()
+        assert not customops.enabled()
+        other.__exit__()
+        with customops.enable():
+            assert customops.enabled()
 
 
 def test_decorator():
