@@ -46,6 +46,13 @@ cpu = Library(_FOLDER / "libreduceops.so")
 cuda = Library(_FOLDER / "libreduceops_cuda.so")
 
 
+def why_not_on(device: torch.device) -> str | None:
+    """Why no kernel runs on a GPU, None if they do. To ask it initialises CUDA."""
+    if not cuda.loaded:
+        return "the CUDA library is not loaded"
+    return cuda.ask("reduceops_cuda_problem", device.index or 0)
+
+
 def load() -> None:
     """Loads what this torch can use; ImportError where that leaves no operators."""
     if cpu.loaded:

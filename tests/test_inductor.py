@@ -1,6 +1,7 @@
 """customops.inductor_options(): which reductions become ours, and that results stay the same."""
 
 import math
+from types import SimpleNamespace
 
 import data
 import pytest
@@ -13,9 +14,11 @@ from torch._dynamo.utils import counters
 from torch._functorch.aot_autograd import make_boxed_func
 from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch._inductor.decomposition import select_decomp_table
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import customops
-from customops import inductor
+from customops import inductor, libraries
 from customops._register import caches
 from customops.inductor.rewrite import RewriteReductions
 
@@ -172,6 +175,21 @@ def test_what_has_no_kernel():
     x = torch.randn(4, 5, device="meta")
     torch.compile(lambda x: x.argmax(1), backend=Rewriting())(x)
     assert not inductor.rewrites() and "no kernels for meta" in inductor.left_alone()[0]
+
+
+@pytest.mark.parametrize("loaded", [True, False])
+def test_a_gpu_without_kernels(loaded, monkeypatch):
+    """As one for which the CUDA library has no code, or where there is none."""
+    cuda = SimpleNamespace(loaded=loaded, ask=lambda question, gpu: f"no code for GPU {gpu}")
+    monkeypatch.setattr(libraries, "cuda", cuda)
+    with FakeTensorMode():
+        x = torch.empty(40, 50, device="cuda:1")
+        graph = make_fx(lambda x: torch.ops.aten.argmax(x, 1))(x).graph
+    before = str(graph)
+    RewriteReductions(0, ())(graph)
+    assert str(graph) == before and not inductor.rewrites()
+    reason = "no code for GPU 1" if loaded else "the CUDA library is not loaded"
+    assert f"no kernels for cuda: {reason}" in inductor.left_alone()[0]
 
 
 def test_small_inputs():

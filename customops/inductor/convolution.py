@@ -97,7 +97,7 @@ def _is_faster(convolution: Node) -> bool:
     values = [node.meta.get("val") for node in (x, weight)]
     if not all(isinstance(value, FakeTensor) for value in values) or groups != 1:
         return False
-    if not values[0].is_cuda or not libraries.cuda.loaded:
+    if not values[0].is_cuda or libraries.why_not_on(values[0].device):
         return False
     batch, _, rows, columns = convolution.meta["val"].shape
     sizes = [*values[1].shape, batch * rows * columns]

@@ -144,8 +144,8 @@ class Loop:
         kind = self.device.type
         if kind not in _BACKENDS or getattr(config, f"{kind}_backend", None) != _BACKENDS[kind]:
             raise NoLoop("no backend of Inductor that is known here")
-        if kind == "cuda" and not libraries.cuda.loaded:
-            raise NoLoop("the CUDA library is not loaded")
+        if kind == "cuda" and (why := libraries.why_not_on(self.device)):
+            raise NoLoop(why)
         if x.get_dtype() not in SUPPORTED:
             raise NoLoop(f"no loop for {x.get_dtype()}")
         dtype = x.get_dtype()

@@ -242,8 +242,10 @@ def _rewrite(reduction: _Reduction, min_elements: int) -> str:
 
 
 def _check_input(x: Tensor, min_elements: int) -> None:
-    if x.device.type != "cpu" and not (x.device.type == "cuda" and libraries.cuda.loaded):
+    if x.device.type not in ("cpu", "cuda"):
         raise _LeftAlone(f"there are no kernels for {x.device.type}")
+    if x.device.type == "cuda" and (why := libraries.why_not_on(x.device)):
+        raise _LeftAlone(f"there are no kernels for cuda: {why}")
     if x.layout != torch.strided or x.dtype not in checks.SUPPORTED:
         raise _LeftAlone(f"there are no kernels for a {x.layout} tensor of {x.dtype}")
     elements = x.numel()
