@@ -19,11 +19,14 @@ _switches = 0  # enable() calls that are no `with` block's
 _blocks = 0  # `with` blocks entered
 _generation = 0  # grows when disable() ends them all
 
-
+# The code that all functions have which contextlib makes of generators.
+_makers: tuple[Any, ...] = (contextlib.contextmanager, contextlib.asynccontextmanager)
+_CONTEXT_MANAGERS = [make(id).__code__ for make in _makers]
 _RUN_LATER = (
     inspect.iscoroutinefunction,
     inspect.isgeneratorfunction,
     inspect.isasyncgenfunction,
+    lambda call: getattr(call, "__code__", None) in _CONTEXT_MANAGERS,
 )
 
 
@@ -69,7 +72,8 @@ class Enabled(contextlib.ContextDecorator):
         if any(is_of(call) for is_of in _RUN_LATER for call in called):
             raise TypeError(
                 f"customops.enable() cannot decorate {name}, which runs after its call has "
-                "returned (async or a generator): write `with customops.enable():` inside it"
+                "returned (async, a generator or a context manager): write "
+                "`with customops.enable():` inside it"
             )
         return super().__call__(function)
 
@@ -197,8 +201,8 @@ def enable() -> Enabled:
 
     Raises:
         RuntimeError: This torch does not export its own kernels.
-        TypeError: As the decorator of what runs after its call: a class, a generator, an async
-            function or an object that is called as one.
+        TypeError: As the decorator of what runs after its call: a class, a generator, a context
+            manager that is made of one, an async function or an object that is called as one.
 
     Example:
         >>> with customops.enable():

@@ -1,5 +1,6 @@
 """customops.enable(): torch's own operators run our kernels, and nothing else changes."""
 
+import contextlib
 import copy
 import functools
 import pickle
@@ -328,6 +329,14 @@ def test_a_decorated_function_runs_in_its_call():
     async def asynchronous_generator():
         yield
 
+    @contextlib.contextmanager
+    def context_manager():
+        yield
+
+    @contextlib.asynccontextmanager
+    async def asynchronous_context_manager():
+        yield
+
     class Asynchronous:
         async def __call__(self):
             pass
@@ -339,7 +348,10 @@ def test_a_decorated_function_runs_in_its_call():
         with pytest.raises(TypeError, match="cannot decorate .*(Asynchronous|Model)"):
             customops.enable()(given)
         assert not customops.enabled()
-    for function in (coroutine, generator, asynchronous_generator):
+    for function in (
+        *(coroutine, generator, asynchronous_generator),
+        *(context_manager, asynchronous_context_manager),
+    ):
         with pytest.raises(TypeError, match=rf"cannot decorate .*{function.__name__}"):
             customops.enable()(function)
         assert not customops.enabled()
