@@ -135,8 +135,12 @@ def check_broadcast(op: str, mask: Sequence[int], shape: Sequence[int]) -> None:
     if len(mask) > len(shape):
         raise RuntimeError(text())
     for size, full in zip(reversed(mask), reversed(shape), strict=False):
-        if not guard_or_false(size == 1):
+        if guard_or_false(size == 1):
+            continue
+        try:
             _torch_private.check(size == full, text)
+        except RuntimeError:  # backed_size_oblivious takes no size for 1 unless nothing else fits
+            _torch_private.check(size == 1, text)
 
 
 MASK_PLACE = "reduceops::{}: mask must be a strided tensor on the device of the input"

@@ -640,6 +640,25 @@ def test_a_part_that_is_empty_for_which_torch_has_no_guard(device):
         compiled(two)
 
 
+@pytest.mark.parametrize("prefer", ["loop", "kernel"])
+@torch.fx.experimental._config.patch(backed_size_oblivious=True)
+def test_a_mask_that_broadcasts_where_torch_has_no_guard(prefer, monkeypatch, device):
+    """A graph is made for a size of 1, as torch's own broadcasting makes one."""
+    monkeypatch.setattr(customops.inductor, "prefer", prefer)
+
+    def function(x, mask):
+        return customops.max(x + 1, 0, mask=mask)
+
+    x = torch.randn(8, 4, device=device)
+    for shapes in (((1, 4), (8, 4)), ((8, 4), (8, 1)), ((1,), (4,), (1, 1))):
+        torch._dynamo.reset()
+        compiled = torch.compile(function, dynamic=True)
+        for mask in (torch.rand(shape, device=device) > 0.5 for shape in shapes):
+            opspec.assert_same(compiled(x, mask), function(x, mask))
+    with pytest.raises(RuntimeError, match="a mask of shape .* does not broadcast"):
+        compiled(x, mask.expand(3, 4))
+
+
 def test_an_extent_that_is_an_int_of_the_program(device):
     compiled = torch.compile(lambda x, n: customops.argmax(x[:, :n] * 2, 1))
     x = torch.randn(64, 100, device=device)
