@@ -99,15 +99,15 @@ class Switch {
     return mask;
   }
 
-  // Whether a call is ours, which is done then. Where memory is not enough it is torch's, whose
-  // error has a type of its own.
+  // Whether a call is ours, which is done then. Where it cannot run it is torch's, whose error, if
+  // memory is not enough, has a type of its own.
   static bool runs(const char* name, StableIValue* stack, const Input& self,
                    std::optional<uint64_t> mask, bool keepdim, bool largest, Outputs outputs) {
     if (!mask) return false;
     try {
       reduce(run, name, stack, self, dtype_of(self.dtype), *mask, keepdim, largest, outputs);
       return true;
-    } catch (const AllocationError&) {
+    } catch (const CannotRun&) {
       return false;
     }
   }

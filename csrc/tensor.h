@@ -14,7 +14,9 @@
 
 namespace reduceops {
 
-struct AllocationError : std::runtime_error {
+// Why a kernel of ours cannot run, where one of torch's may: there is no memory, or no code for the
+// device.
+struct CannotRun : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
@@ -62,7 +64,7 @@ class Tensor {
     text << "reduceops: cannot allocate a tensor of shape [";
     for (int64_t d = 0; d < ndim; ++d) text << (d ? ", " : "") << sizes[d];
     text << "] (out of memory?): " << (cause ? cause : "the cause is in the log above");
-    throw AllocationError(text.str());
+    throw CannotRun(text.str());
   }
 
   template <class T>

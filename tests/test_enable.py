@@ -3,16 +3,19 @@
 import contextlib
 import copy
 import functools
+import os
 import pickle
 import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import SimpleNamespace
 
 import data
 import pytest
 import torch
+from conftest import needs_compiler
 from opspec import ANY_NAN, all_dims, as_tuple, assert_same
 from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -460,6 +463,42 @@ for _ in range(2):
     assert call() == expected, call()
     with customops.enable():
         assert call() == expected, call()
+""")
+
+
+WITHOUT_CODE = """
+#include "switch.h"
+namespace {
+int calls = 0;
+void run(reduceops::Reduction&) {
+  ++calls;
+  throw reduceops::CannotRun("there is no code for this device");
+}
+}  // namespace
+extern "C" const char* enable() { return reduceops::Switch<run>::set(true, "CPU", "cpu"); }
+extern "C" int calls_of_ours() { return calls; }
+"""
+
+
+@needs_compiler
+def test_a_device_without_code_is_left_to_torch(tmp_path):
+    """The switch of a library that can run nothing on the CPU, as ours on an old GPU."""
+    source, library = tmp_path / "without_code.cpp", tmp_path / "without_code.so"
+    source.write_text(WITHOUT_CODE)
+    torch_home, ours = Path(torch.__file__).parent, Path(__file__).parent.parent / "csrc"
+    flags = ["-std=c++20", "-shared", "-fPIC", f"-I{ours}", "-isystem", torch_home / "include"]
+    libs = [f"-L{torch_home / 'lib'}", "-ltorch_cpu", "-lc10"]
+    command = [os.environ.get("CXX") or "g++", *flags, source, "-o", library, *libs]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-5000:]
+    run(f"""
+import ctypes, torch
+library = ctypes.CDLL({str(library)!r})
+x = torch.tensor([[3.0, 1.0, 3.0], [0.0, 5.0, 0.0]])
+calls = [lambda op=op: op(x, 1) for op in (torch.argmin, torch.argmax, torch.min, torch.max)]
+expected = [str(call()) for call in calls]
+assert not library.enable()
+assert [str(call()) for call in calls] == expected and library.calls_of_ours() == len(calls)
 """)
 
 

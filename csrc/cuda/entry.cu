@@ -135,7 +135,7 @@ Device ask_device(int32_t index) {
     const std::string why = why_no_code(error, index);
     if (why.empty()) fail(error);
     cudaGetLastError();
-    throw std::runtime_error(why);
+    throw CannotRun(why);
   }
   int count = 0, major = 0, shared = 0;
   check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index));
