@@ -507,6 +507,28 @@ def check_gradient(rank, world, device, cases=GRADIENTS, prepare=lambda f: f):
         assert torch.equal(gradient, narrowed(expected, dim, begin, end)), (uneven, dim, offset)
 
 
+def check_changed_in_place(rank, world, device):
+    """Results are their caller's to change, and the gradient is still that of the element."""
+    x = data.make((3, 4 * world), torch.float64, "smooth").to(device)
+    shard = x[:, 4 * rank : 4 * rank + 4].clone().requires_grad_()
+    chosen = torch.zeros_like(x).scatter(1, x.argmax(1, True), 1.0)[:, 4 * rank : 4 * rank + 4]
+
+    def plain(shard):
+        return distributed.max(shard, 1, True)[0].sub_(1)
+
+    for call in (plain, torch.compile(plain, backend="aot_eager")):
+        values = call(shard)
+        assert torch.equal(values, x.max(1, True)[0] - 1)
+        (gradient,) = torch.autograd.grad(values.sum(), shard)
+        assert torch.equal(gradient, chosen)
+    sharded = distribute_tensor(x, mesh_of(device, (world,)), [Shard(1)]).requires_grad_()
+    for op in (customops.max, customops.softmax_max):
+        values = op(sharded, 1, True)[0]
+        (expected,) = torch.autograd.grad(values.sum() * 2, sharded, retain_graph=True)
+        (gradient,) = torch.autograd.grad(values.mul_(2).sum(), sharded)
+        assert torch.equal(gradient.to_local(), expected.to_local()), op
+
+
 def check_second_derivative(rank, world, device):
     x = torch.arange(2.0 * world, device=device, dtype=torch.float64)[2 * rank : 2 * rank + 2]
     x.requires_grad_()

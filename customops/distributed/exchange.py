@@ -173,7 +173,7 @@ class _Select(torch.autograd.Function):
         ctx.save_for_backward(local, mine)
         ctx.shape, ctx.dim, ctx.keepdim, ctx.scale = x.shape, dim, keepdim, scale
         ctx.is_empty = extent == 0
-        return values.view_as(values)
+        return values.detach()  # no view, which could not be changed in place
 
     @staticmethod
     def backward(ctx, grad):
@@ -231,7 +231,7 @@ class _Probability(torch.autograd.Function):
     def forward(ctx, x, probability, largest, local, dim):
         ctx.save_for_backward(x, probability, largest, local)
         ctx.dim = dim
-        return probability.view_as(probability)
+        return probability.clone()  # which may be changed in place
 
     @staticmethod
     @torch.autograd.function.once_differentiable
