@@ -80,7 +80,7 @@ class Select(OneLevel):
         ctx.channels_last = 4 <= self.dim() <= 5 and is_channels_last(self)
         ctx.mark_non_differentiable(indices)
         mask = options[0] if options else None
-        present = None if mask is None else _has_elements(mask, indices, self, ctx.dim, ctx.keepdim)
+        present = None if mask is None else has_elements(mask, indices, self, ctx.dim, ctx.keepdim)
         ctx.save_for_backward(indices, present)
         ctx.save_for_forward(indices, present)
         ctx.set_materialize_grads(False)
@@ -174,7 +174,7 @@ def _gather(x: Tensor, indices: Tensor, dim: int, keepdim: bool) -> Tensor:
     return x.gather(dim, indices.unsqueeze(dim)).squeeze(dim)
 
 
-def _has_elements(mask: Tensor, indices: Tensor, self: Tensor, dim: int, keepdim: bool) -> Tensor:
+def has_elements(mask: Tensor, indices: Tensor, self: Tensor, dim: int, keepdim: bool) -> Tensor:
     """Of which groups an element takes part: the others have index 0, and it does not."""
     dim = checks.wrap_dim("mask", self.dim(), dim) - (self.dim() - mask.dim())
     if mask.dim() and dim >= 0:

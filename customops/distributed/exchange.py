@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from .. import _torch_private
-from .._register.autograd import scatter
+from .._register.autograd import has_elements, scatter
 from . import symmetric
 from .links import Link, link_of
 
@@ -165,11 +165,9 @@ class _Select(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, values, local, dim, keepdim, scale, mask):
         extent = x.shape[dim] if x.dim() else 1
-        if mask is not None and extent > 0:  # whose bytes may be others than 0 and 1
-            first = mask.expand(x.shape).narrow(dim, 0, 1)
-            first = first if keepdim else first.squeeze(dim)
-            local = torch.where(first | (local > 0), local, -1)
         mine = (local >= 0) & (local < extent)
+        if mask is not None and extent > 0:  # whose bytes may be others than 0 and 1
+            mine = torch.where(has_elements(mask, local, x, dim, keepdim), mine, False)
         ctx.save_for_backward(local, mine)
         ctx.shape, ctx.dim, ctx.keepdim, ctx.scale = x.shape, dim, keepdim, scale
         ctx.is_empty = extent == 0
