@@ -60,19 +60,17 @@ def check_scalable(op: str, dtype: torch.dtype) -> None:
         )
 
 
-def as_scale(op: str, scale: Tensor, self: Tensor) -> Tensor:
-    """A scale that is a tensor, on the device of `self` where that is a CPU."""
+def check_scale(op: str, scale: Tensor, self: Tensor) -> None:
     if scale.dim() or not scale.dtype.is_floating_point:
         raise RuntimeError(
             f"reduceops::{op}: scale must be a number or a 0-d floating-point tensor, got "
             f"{dtype_name(scale.dtype)} of shape {list(scale.shape)}"
         )
-    if scale.device.type not in ("cpu", "cuda", self.device.type):
+    if scale.device.type != "cpu" and scale.device != self.device:
         raise RuntimeError(
-            f"reduceops::{op}: scale must be on the device of the input, or on a CPU, "
-            f"got {scale.device.type}"
+            f"reduceops::{op}: scale must be on the device of the input, {self.device}, or on a "
+            f"CPU, got {scale.device}"
         )
-    return scale.to(self.device) if self.device.type == "cpu" else scale
 
 
 def wrap_dim(op: str, ndim: int, dim: int) -> int:

@@ -5,6 +5,7 @@ import pytest
 import torch
 from conftest import needs_compiler
 from opspec import ANY_NAN, assert_same
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import grad, jacrev, jvp, vmap
 
 import customops
@@ -170,6 +171,22 @@ def test_bad_scales(end, device):
         getattr(torch.ops.reduceops, f"scale_{end}")([1.0], torch.tensor(2.0))
     with pytest.raises(IndexError, match="dim 5 is out of range"):
         ours(end)(x, torch.tensor(2.0, device=device), 5)
+
+
+@pytest.mark.parametrize("of, place", [("cpu", "cuda:0"), ("cuda:0", "cuda:1"), ("meta", "cuda:0")])
+def test_a_scale_on_another_device(of, place):
+    """No call waits for it in silence, or gets an error of torch."""
+    text = f"scale must be on the device of the input, {of}, or on a CPU, got {place}"
+    with FakeTensorMode():
+        scale, x = torch.empty((), device=place), torch.empty(1, 2, 4, 4, device=of)
+        weight = torch.empty(3, 2, 1, 1, device=of)
+        for call, inputs in (
+            (customops.scale_min, (x,)),
+            (customops.conv2d_scale_max, (x, weight, None)),
+        ):
+            with pytest.raises(RuntimeError, match=text):
+                call(*inputs, scale)
+            assert call(*inputs, scale.to(of)).shape == call(*inputs, torch.empty(())).shape
 
 
 @pytest.mark.parametrize("op", ["scale_min", "scale_max", "conv2d_scale_min", "conv2d_scale_max"])

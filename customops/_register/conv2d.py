@@ -399,7 +399,7 @@ def _take_scales_that_are_no_numbers(op: str) -> None:
         if not torch.jit.is_tracing():  # where sizes are tensors
             check(op, input, weight, bias, stride, padding, dilation, groups, dim)
         if isinstance(scale, Tensor):
-            scale = checks.as_scale(op, scale, input)
+            checks.check_scale(op, scale, input)
         convolved = torch.conv2d(input, weight, bias, stride, padding, dilation, groups)
         return reduce(convolved, scale, dim, keepdim)
 

@@ -65,7 +65,7 @@ def _scaled_by(end: str, self: Tensor, scale, dim: int, keepdim: bool):
     if not torch.jit.is_tracing():  # where sizes are tensors
         checks.check_not_empty(op, self.shape, dims)
     if isinstance(scale, Tensor):
-        scale = checks.as_scale(op, scale, self)
+        checks.check_scale(op, scale, self)
     if of_subclass := autograd.of_subclass.get((op, type(self))):
         return of_subclass(self, scale, dim, keepdim)
     with torch.no_grad():
