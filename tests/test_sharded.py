@@ -28,7 +28,7 @@ import reference
 import torch
 import torch.distributed as dist
 from conftest import NO_CUDA
-from opspec import Tolerance, assert_same
+from opspec import Tolerance, as_tuple, assert_same
 from reference import bits
 from torch.autograd import forward_ad
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
@@ -390,6 +390,56 @@ def check_plain(rank, world, device, dtypes=data.DTYPES):
                 result = getattr(distributed, op)(shard, dim, keepdim, offset=offset)
                 expected = REFERENCES[op](x, dim, keepdim)
                 assert_same(result, expected, context=(dtype, kind, uneven, dim, op, offset))
+
+
+def check_mask(rank, world, device):
+    """Each rank's own, of its shard or broadcast to it; one rank's alone; groups without any."""
+    x = data.make((3, 16), torch.float32, "ties").to(device)
+    mask = (torch.arange(48, device=device) % 3 == 1).view(3, 16)
+    mask[1] = False
+    for uneven, op in itertools.product((False, True), OPS):
+        begin, end = split_of(rank, world, 16, uneven)
+        shard, call = x[:, begin:end], getattr(distributed, op)
+        for hides in (mask, mask[:1], mask[1:2], mask[1:2, :1]):
+            part = hides if hides.size(1) == 1 else hides[:, begin:end]
+            expected = reference.masked(op, x.cpu(), 1, False, hides.cpu())
+            for offset in (None, begin):
+                result = as_tuple(call(shard, 1, offset=offset, mask=part))
+                assert_same([r.cpu() for r in result], expected, context=(op, uneven, offset))
+        last = begin <= 15 < end  # has what pads the whole
+        result = as_tuple(call(shard, 1, mask=part.new_zeros(1) if last else None))
+        whole = torch.arange(16, device=device) < split_of(world - 1, world, 16, uneven)[0]
+        expected = reference.masked(op, x.cpu(), 1, False, whole.cpu())
+        assert_same([r.cpu() for r in result], expected, context=(op, uneven))
+    with pytest.raises(RuntimeError, match="max: a mask of shape .* does not broadcast"):
+        distributed.max(x, 1, mask=mask[:, :5])
+    with pytest.raises(RuntimeError, match="mask is under a transform of torch.func"):
+        torch.vmap(lambda mask: distributed.max(x, 1, mask=mask))(mask[None])
+    with pytest.raises(TypeError, match="max: mask must be a bool tensor or None, got list"):
+        distributed.max(x, 1, mask=[True])
+    sharded, of_mesh = (
+        distribute_tensor(t, mesh_of(device, (world,)), [Shard(1)]) for t in (x, mask)
+    )
+    expected = reference.masked("max", x.cpu(), 1, False, mask.cpu())
+    result = distributed.max(sharded, 1, mask=of_mesh)
+    assert_same([r.full_tensor().cpu() for r in result], expected)
+    with pytest.raises(RuntimeError, match="input and mask must be DTensors, both or none"):
+        distributed.max(x, 1, mask=of_mesh)
+
+
+def check_mask_gradient(rank, world, device):
+    """Of a group without any element there is none, in graphs neither."""
+    x = data.make((3, 16), torch.float64, "smooth").to(device)
+    mask = (torch.arange(48, device=device) % 3 == 1).view(3, 16)
+    mask[1] = False
+    begin, end = split_of(rank, world, 16, uneven=True)
+    whole = x.clone().requires_grad_()
+    customops.max(whole, 1, mask=mask).values[::2].square().sum().backward()
+    for f in (distributed.max, torch.compile(distributed.max, fullgraph=True, backend="aot_eager")):
+        shard = x[:, begin:end].clone().requires_grad_()
+        f(shard, 1, mask=mask[:, begin:end]).values[::2].square().sum().backward()
+        assert torch.equal(shard.grad, whole.grad[:, begin:end])
+    torch._dynamo.reset()
 
 
 def check_ties_and_nans(rank, world, device):

@@ -31,6 +31,7 @@ def argmin(
     *,
     group: Group = None,
     offset: int | None = None,
+    mask: Tensor | None = None,
 ) -> Tensor:
     """The index of the smallest element over `dim`, which is sharded over the ranks of `group`.
 
@@ -42,6 +43,8 @@ def argmin(
         group: The process group, None for the default one. All its ranks call.
         offset: The index at which the shard begins, on all ranks or on none: then shards follow
             each other in the order of ranks.
+        mask: Which elements of the shard take part: a bool tensor that broadcasts to it, as of
+            `customops.argmin`. Some ranks may have none. Of a DTensor it is one, too.
 
     Returns:
         The indices into the whole, as int64, in the shape of `input` without `dim` (size 1 there
@@ -62,7 +65,7 @@ def argmin(
         >>> customops.distributed.argmin(shard, 1, offset=100)  # it begins at index 100
         tensor([101, 100])
     """
-    return _reduce("argmin", input, dim, keepdim, group, offset, False, True)[1]
+    return _reduce("argmin", input, dim, keepdim, group, offset, mask, False, True)[1]
 
 
 def argmax(
@@ -72,6 +75,7 @@ def argmax(
     *,
     group: Group = None,
     offset: int | None = None,
+    mask: Tensor | None = None,
 ) -> Tensor:
     """The index of the largest element over `dim`, which is sharded over the ranks of `group`.
 
@@ -81,6 +85,7 @@ def argmax(
         keepdim: Whether the result has `dim`, with size 1.
         group: The process group, None for the default one.
         offset: The index at which the shard begins, on all ranks or on none.
+        mask: Which elements take part, as of `argmin`.
 
     Returns:
         The indices into the whole, as of `argmin`.
@@ -93,7 +98,7 @@ def argmax(
         >>> customops.distributed.argmax(shard, 1)
         tensor([0, 1])
     """
-    return _reduce("argmax", input, dim, keepdim, group, offset, True, True)[1]
+    return _reduce("argmax", input, dim, keepdim, group, offset, mask, True, True)[1]
 
 
 def min(
@@ -103,6 +108,7 @@ def min(
     *,
     group: Group = None,
     offset: int | None = None,
+    mask: Tensor | None = None,
 ) -> ValuesIndices:
     """The smallest elements over a sharded dim, and their indices.
 
@@ -114,6 +120,7 @@ def min(
         keepdim: Whether the result has `dim`, with size 1.
         group: The process group, None for the default one.
         offset: The index at which the shard begins, on all ranks or on none.
+        mask: Which elements take part, as of `argmin`.
 
     Returns:
         A named tuple ``(values, indices)``, the same on all ranks. The values have the dtype of
@@ -128,7 +135,7 @@ def min(
         >>> customops.distributed.min(shard, 1).values
         tensor([1., 0.])
     """
-    found: Any = _reduce("min", input, dim, keepdim, group, offset, False, False)
+    found: Any = _reduce("min", input, dim, keepdim, group, offset, mask, False, False)
     return ValuesIndices(*found)
 
 
@@ -139,6 +146,7 @@ def max(
     *,
     group: Group = None,
     offset: int | None = None,
+    mask: Tensor | None = None,
 ) -> ValuesIndices:
     """The largest elements over a sharded dim, and their indices; gradients as of `min`.
 
@@ -148,6 +156,7 @@ def max(
         keepdim: Whether the result has `dim`, with size 1.
         group: The process group, None for the default one.
         offset: The index at which the shard begins, on all ranks or on none.
+        mask: Which elements take part, as of `argmin`.
 
     Returns:
         A named tuple ``(values, indices)``, as of `min`.
@@ -160,7 +169,7 @@ def max(
         >>> customops.distributed.max(shard, 1).indices
         tensor([0, 1])
     """
-    found: Any = _reduce("max", input, dim, keepdim, group, offset, True, False)
+    found: Any = _reduce("max", input, dim, keepdim, group, offset, mask, True, False)
     return ValuesIndices(*found)
 
 
@@ -230,20 +239,21 @@ def _reduce(
     keepdim: bool,
     group: Group,
     offset: int | None,
+    mask: Tensor | None,
     largest: bool,
     indices_only: bool,
 ) -> tuple[Tensor | None, Tensor]:
     """(values, indices); values may be None with `indices_only`. What it does in eager mode costs
     as much as the kernels, so one rank's own arguments are looked at when something went wrong."""
-    if is_traced(x):
-        return _reduce_traced(op, x, dim, keepdim, group, offset, largest, indices_only)
+    if mask is not None or is_traced(x):
+        return _reduce_seldom(op, x, dim, keepdim, group, offset, mask, largest, indices_only)
     if group is None:
         group = _member.WORLD
     if not isinstance(group, _ProcessGroup):
         group = _check_group(op, group)
     link = links.get(ref(group)) or link_of(group)
     if link.is_compared:
-        _compare(op, x, dim, keepdim, group, offset, indices_only)
+        _compare(op, x, dim, keepdim, group, offset, mask, indices_only)
     try:
         # What no operator sees before this rank has sent something.
         if (
@@ -253,31 +263,32 @@ def _reduce(
             or is_transformed(x)
             or (not indices_only and _has_tangent(x))
         ):
-            _check_call(op, x, dim, keepdim, offset, indices_only)
+            _check_call(op, x, dim, keepdim, offset, mask, indices_only)
         return reduce_in_eager_mode(x, dim, keepdim, offset, group, link, largest, indices_only)
     except (RuntimeError, TypeError, AttributeError):
-        _check_call(op, x, dim, keepdim, offset, indices_only)
+        _check_call(op, x, dim, keepdim, offset, mask, indices_only)
         raise
 
 
-def _reduce_traced(
+def _reduce_seldom(
     op: str,
     x: Tensor,
     dim: int,
     keepdim: bool,
     group: Group,
     offset: int | None,
+    mask: Tensor | None,
     largest: bool,
     indices_only: bool,
 ) -> tuple[Tensor | None, Tensor]:
     if isinstance(x, DTensor):
-        return _reduce_dtensor(op, x, dim, keepdim, group, offset)
+        return _reduce_dtensor(op, x, dim, keepdim, group, offset, mask)
     group = _check_group(op, group)
     if not _is_compiling() and link_of(group).is_compared:
-        _compare(op, x, dim, keepdim, group, offset, indices_only)
-    _check_call(op, x, dim, keepdim, offset, indices_only)
+        _compare(op, x, dim, keepdim, group, offset, mask, indices_only)
+    _check_call(op, x, dim, keepdim, offset, mask, indices_only)
     start = [] if offset is None else [offset]
-    return reduce_shard(x, [dim], keepdim, start, [], [group], largest, None, indices_only)
+    return reduce_shard(x, [dim], keepdim, start, [], [group], largest, None, indices_only, mask)
 
 
 def _compare(
@@ -287,10 +298,11 @@ def _compare(
     keepdim: bool,
     group: dist.ProcessGroup,
     offset: int | None,
+    mask: Tensor | None,
     indices_only: bool,
 ) -> None:
     if compare.is_possible(x):
-        check = partial(_check_call, op, x, dim, keepdim, offset, indices_only)
+        check = partial(_check_call, op, x, dim, keepdim, offset, mask, indices_only)
         compare.shards(op, x, dim, group, offset, check)
 
 
@@ -299,14 +311,20 @@ def _has_tangent(x: Tensor) -> bool:
 
 
 def _reduce_dtensor(
-    op: str, x: DTensor, dim: int, keepdim: bool, group: Group, offset: int | None
+    op: str,
+    x: DTensor,
+    dim: int,
+    keepdim: bool,
+    group: Group,
+    offset: int | None,
+    mask: Tensor | None,
 ) -> tuple[Tensor | None, Tensor]:
     if group is not None or offset is not None:
         raise RuntimeError(
             f"customops.distributed.{op}: a DTensor has a mesh and placements of its own, and "
             "takes neither group nor offset"
         )
-    result = getattr(ops, op)(x, dim, keepdim)
+    result = getattr(ops, op)(x, dim, keepdim, mask=mask)
     return (None, result) if op.startswith("arg") else result
 
 
@@ -332,7 +350,13 @@ def _check_group(op: str, group: Group) -> dist.ProcessGroup:
 
 
 def _check_call(
-    op: str, x: Tensor, dim: int, keepdim: bool, offset: int | None, indices_only: bool
+    op: str,
+    x: Tensor,
+    dim: int,
+    keepdim: bool,
+    offset: int | None,
+    mask: Tensor | None,
+    indices_only: bool,
 ) -> None:
     """What one rank can see of its own arguments."""
     if not isinstance(x, Tensor):
@@ -343,12 +367,19 @@ def _check_call(
     checks.check_dtype(op, x.dtype)
     checks.wrap_dims(op, x.dim(), arguments.as_int(op, "dim", dim))
     arguments.as_keepdim(op, keepdim)
+    if mask is not None:
+        arguments.check_options(op, mask, None)
+        if isinstance(mask, DTensor):
+            raise RuntimeError(
+                f"customops.distributed.{op}: input and mask must be DTensors, both or none"
+            )
+        checks.check_mask(op, mask, x)
     if _torch_private.is_real(x):
         # The collectives know neither, and a derivative would be lost in silence.
-        if is_transformed(x):
+        if is_transformed(x) or (mask is not None and is_transformed(mask)):
             raise RuntimeError(
-                f"customops.distributed.{op}: input is under a transform of torch.func, which has "
-                "no rule for it: call it outside of that"
+                f"customops.distributed.{op}: input or mask is under a transform of torch.func, "
+                "which has no rule for it: call it outside of that"
             )
         if not indices_only and _has_tangent(x):
             raise RuntimeError(
