@@ -349,7 +349,8 @@ def scale_min(
         input: A float16, bfloat16, float32 or float64 tensor of any shape and strides.
         scale: What each element is multiplied by: a number, as a float, or a 0-d floating-point
             tensor, whose gradient is the sum of that of the result times the element chosen. With a
-            tensor the product is computed in memory first, except in a compiled graph.
+            tensor on a GPU, or whose gradient is asked for, the product is computed in memory
+            first, except in a compiled graph.
         dim: The dim that is reduced.
         keepdim: Whether the result has `dim`, with size 1.
 
@@ -392,7 +393,8 @@ def scale_max(
         input: A float16, bfloat16, float32 or float64 tensor of any shape and strides.
         scale: What each element is multiplied by: a number, as a float, or a 0-d floating-point
             tensor, whose gradient is the sum of that of the result times the element chosen. With a
-            tensor the product is computed in memory first, except in a compiled graph.
+            tensor on a GPU, or whose gradient is asked for, the product is computed in memory
+            first, except in a compiled graph.
         dim: The dim that is reduced.
         keepdim: Whether the result has `dim`, with size 1.
 

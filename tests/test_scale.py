@@ -1,5 +1,7 @@
 """scale_min and scale_max by a scale that is no number: a 0-d tensor, or a symbol of a graph."""
 
+import math
+
 import data
 import pytest
 import torch
@@ -38,7 +40,42 @@ def test_values(end, dtype, device):
                     assert_same(actual, torchs(end)(x, scale, 1, False), ANY_NAN)
                 # Of results without dims torch would promote the dtype to that of the scale.
                 row = x[0, :, 0]
-                assert_same(ours(end)(row, scale, 0, False), torchs(end)(row, scale, 0, False))
+                expected = torchs(end)(row, scale, 0, False)
+                assert_same(ours(end)(row, scale, 0, False), expected, ANY_NAN)
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("of", data.FLOATS, ids=str)
+def test_a_tensor_on_a_cpu_is_its_number(end, of, device):
+    """Where nobody asks for its gradient: no product is written, and its bits are as torch has
+    them, also by scales that the input's dtype cannot hold."""
+    bits = torch.randint(-(1 << 63), (1 << 63) - 1, (40,)).view(torch.float64).tolist()
+    special = [0.1, 1 / 3, 1e300, 5e-324, 1e-45, 65519.9, 0.0, -0.0, math.inf, -math.inf, math.nan]
+    scales = torch.tensor([*special, *bits, *torch.randn(40).tolist()], dtype=of)
+    for dtype in data.FLOATS:
+        x = data.make((6, 7, 5), dtype, "special").to(device)
+        for scale in scales:
+            for row in (x, x[0, :, 0]):
+                dim = min(1, row.dim() - 1)
+                actual = ours(end)(row, scale, dim, False)
+                assert_same(actual, torchs(end)(row, scale, dim, False), ANY_NAN, (dtype, scale))
+                assert_same(ours(end)(row, scale.item(), dim, False), actual, ANY_NAN)
+
+
+@pytest.mark.parametrize("name", ["scale_min", "conv2d_scale_max"])
+def test_no_product_is_written_for_a_tensor_on_a_cpu(name):
+    operator = getattr(customops, name)
+    others = (torch.ones(1, 2, 1, 1), None) if name.startswith("conv") else ()
+    x, scale = torch.ones(1, 2, 2, 2), torch.tensor(2.0, requires_grad=True)
+
+    def multiplies(scale):
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+            operator(x, *others, scale)
+        return any(event.name == "aten::mul" for event in profile.events())
+
+    assert multiplies(scale) and not multiplies(scale.detach())
+    with torch.no_grad():
+        assert not multiplies(scale)
 
 
 @pytest.mark.parametrize("end", ENDS)

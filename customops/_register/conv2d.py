@@ -17,7 +17,7 @@ from .. import _torch_private, arguments, checks, libraries
 from .._torch_private import are_transforms_active
 from ..after_import import after_import
 from . import autograd, unsupported
-from .scale import take_no_numbers
+from .scale import is_as_good_as_its_number, take_no_numbers
 
 log = logging.getLogger("customops")
 _library, _ops = torch.library.Library("reduceops", "IMPL"), torch.ops.reduceops
@@ -377,6 +377,7 @@ def _register_unsupported(op: str) -> None:
 
 def _take_scales_that_are_no_numbers(op: str) -> None:
     """A 0-d tensor, or a symbol: the convolution, and then the operator that takes them."""
+    call = getattr(torch.ops.reduceops, op).default
     reduce = getattr(torch.ops.reduceops, op.removeprefix("conv2d_"))
 
     def scaled(
@@ -400,6 +401,9 @@ def _take_scales_that_are_no_numbers(op: str) -> None:
             check(op, input, weight, bias, stride, padding, dilation, groups, dim)
         if isinstance(scale, Tensor):
             checks.check_scale(op, scale, input)
+            if is_as_good_as_its_number(scale, input):
+                how = (stride, padding, dilation, groups, dim, keepdim)
+                return call(input, weight, bias, float(scale), *how)
         convolved = torch.conv2d(input, weight, bias, stride, padding, dilation, groups)
         return reduce(convolved, scale, dim, keepdim)
 

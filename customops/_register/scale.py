@@ -3,7 +3,8 @@
 torch makes a number of either where it parses the arguments of a call, before any kernel: of a
 tensor by waiting for its device, and without a gradient; of a symbol by tracing anew for each
 value. So this is put before that. The position is found of the product, the element is taken from
-the input and multiplied once more, which has the gradients of both.
+the input and multiplied once more, which has the gradients of both. Of a tensor that is on a CPU,
+and that nobody but this call looks at, the number will do.
 """
 
 import functools
@@ -32,16 +33,39 @@ class _Gather(torch.autograd.Function):
         return autograd.scatter(grad, index, ctx.shape, ctx.dim, True, False), None, None
 
 
-def _gather(self: Tensor, dim: int, index: Tensor) -> Tensor:
-    # Forward mode, transforms and a trace of torch.jit have rules for torch's operator.
-    if (
-        not (self.requires_grad and torch.is_grad_enabled())
-        or _torch_private.is_forward_mode()
+def _has_backward(x: Tensor) -> bool:
+    return x.requires_grad and torch.is_grad_enabled()
+
+
+def _is_watched() -> bool:
+    """Whether forward mode, a transform or a trace of torch.jit, which have rules for torch's
+    operators, may be active."""
+    return (
+        _torch_private.is_forward_mode()
         or _torch_private.are_transforms_active()
         or torch.jit.is_tracing()
-    ):
+    )
+
+
+def _gather(self: Tensor, dim: int, index: Tensor) -> Tensor:
+    if not _has_backward(self) or _is_watched():
         return self.gather(dim, index)
     return _Gather.apply(self, dim, index)
+
+
+_PLAIN = (Tensor, torch.nn.Parameter)
+
+
+def is_as_good_as_its_number(scale: Tensor, self: Tensor) -> bool:
+    """Whether a product has the same bits with it, and nobody can tell but by the time it takes."""
+    return (
+        scale.is_cpu
+        and scale.dtype in checks.SCALABLE
+        and self.dim() > 0  # else the dtype of the product might be that of the scale
+        and type(scale) in _PLAIN
+        and type(self) in _PLAIN
+        and not (_has_backward(scale) or _is_watched() or _torch_private.dispatch_modes())
+    )
 
 
 def _is_no_number(scale: object) -> bool:
@@ -66,6 +90,8 @@ def _scaled_by(end: str, self: Tensor, scale, dim: int, keepdim: bool):
         checks.check_not_empty(op, self.shape, dims)
     if isinstance(scale, Tensor):
         checks.check_scale(op, scale, self)
+        if is_as_good_as_its_number(scale, self):
+            return getattr(torch.ops.reduceops, op).default(self, float(scale), dim, keepdim)
     if of_subclass := autograd.of_subclass.get((op, type(self))):
         return of_subclass(self, scale, dim, keepdim)
     with torch.no_grad():
