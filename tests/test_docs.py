@@ -58,7 +58,8 @@ def test_python_runs(path, tmp_path, monkeypatch):
 @each_document
 def test_commands_exist(path):
     """`make` knows its targets, and Python its modules."""
-    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.M))
+    rules = re.findall(r"^([\w./ -]+):", (ROOT / "Makefile").read_text(), re.M)
+    targets = {target for rule in rules for target in rule.split()}
     for code in blocks(path, "sh"):
         for line in code.replace("\\\n", " ").splitlines():
             words = shlex.split(line, comments=True)
@@ -68,6 +69,14 @@ def test_commands_exist(path):
                 assert named <= targets, line
             for module in re.findall(r"python -m ([\w.]+)", line):
                 assert importlib.util.find_spec(module), line
+
+
+@each_document
+def test_who_runs_pytest_is_told_to_install_it(path):
+    """`make build` does not bring it."""
+    for code in blocks(path, "sh"):
+        first = code.find("python -m pytest")
+        assert first < 0 or ".venv/tools" in code[:first] or "REDUCEOPS_TEST" in code[:first], code
 
 
 FOLDERS = [*(ROOT / name for name in ("csrc", "tests", "compile_examples", "docs"))]
