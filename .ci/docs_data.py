@@ -258,7 +258,10 @@ def kernelbench_says(file: str) -> str:
     verdict = f"accepted {case['trials']}" if case["accepted"] else "not accepted"
     tf32 = "with TF32" if run["tf32"] else "without TF32"
     problem = f"`{case['name']}` of {case['level'].replace('level', 'level ')}"
-    said = f"A whole model with gradients, by KernelBench's harness: {problem}, {tf32}: {times}; "
+    said = (
+        "The forward pass of a whole model, whose parameters need gradients, by KernelBench's "
+        f"harness: {problem}, {tf32}: {times}; "
+    )
     return textwrap.fill(f"{said}{verdict}. {where(run)}.", 99) + "\n"
 
 
