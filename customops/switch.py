@@ -65,6 +65,11 @@ class Enabled(contextlib.ContextDecorator):
                 f"customops.enable() cannot decorate the class {name}, whose methods run after it "
                 "is made: decorate these"
             )
+        if isinstance(function, torch.nn.Module):
+            raise TypeError(
+                f"customops.enable() cannot decorate the module {type(function).__name__}, in "
+                "whose place there would be a function: decorate its forward"
+            )
         inner: Any = function
         while isinstance(inner, functools.partial):
             inner = inner.func
@@ -203,6 +208,7 @@ def enable() -> Enabled:
         RuntimeError: This torch does not export its own kernels.
         TypeError: As the decorator of what runs after its call: a class, a generator, a context
             manager that is made of one, an async function or an object that is called as one.
+            And of a module, which would be a function then.
 
     Example:
         >>> with customops.enable():

@@ -360,6 +360,16 @@ def test_a_decorated_function_runs_in_its_call():
         assert not customops.enabled()
 
 
+def test_a_module_is_not_decorated():
+    """A function in its place would have no parameters; its forward is one."""
+    model = torch.nn.Linear(2, 2)
+    with pytest.raises(TypeError, match=r"cannot decorate the module Linear, .* its forward"):
+        customops.enable()(model)
+    assert not customops.enabled()
+    model.forward = customops.enable()(lambda x: customops.enabled())
+    assert model(None) and not customops.enabled()
+
+
 def test_threads_reduce_while_others_switch(device):
     """Nobody crashes, nobody gets another result, and all blocks together leave nothing enabled."""
     problems = []
