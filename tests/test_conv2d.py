@@ -15,6 +15,7 @@ import torch
 from conftest import NO_CUDA
 from torch import nn
 from torch.export import Dim
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 import customops
@@ -548,6 +549,22 @@ def test_vmap(name, device):
     assert none.shape == (0, *function(x, w, b).shape)
     grads = torch.func.vmap(torch.func.grad(lambda x, w: function(x, w, b).sum()), (0, None))
     assert grads(torch.stack([x, x]), w).shape == (2, *x.shape)
+
+
+def test_vmap_checks_shapes_without_memory_for_them():
+    sizes = []
+
+    class Allocations(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            result = func(*args, **(kwargs or {}))
+            if func is torch.ops.aten.new_empty.default:
+                sizes.append(result.numel())
+            return result
+
+    x, w, b = make((2, 4, 7, 6), (6, 4, 3, 2), "cpu", torch.float32)
+    with Allocations():
+        torch.vmap(lambda x: customops.conv2d_scale_min(x, w, b, SCALE, dim=0))(x[None])
+    assert sizes == [1, 1, 1]
 
 
 @each_name

@@ -332,7 +332,7 @@ def _register_vmap(op: str) -> None:
             x if x is None else x.expand(size, *x.shape) if of is None else x.movedim(of, 0)
             for x, of in zip((input, weight, bias), in_dims[:3], strict=True)
         )
-        one = (t if t is None else t.new_empty(t.shape[1:]) for t in (x, w, b))
+        one = (t if t is None else t.new_empty(()).expand(t.shape[1:]) for t in (x, w, b))
         shape, dim = check(op, *one, *rest[:-1]), dim % len(sample)
         if size == 0:
             return x.new_empty((0, *checks.reduced_shape(shape, [dim], keepdim))), 0
