@@ -15,8 +15,12 @@ def _default(of: griffe.Parameter | griffe.DocstringParameter) -> str | griffe.E
     return "None" if may_be_none else default
 
 
-class Parameters(griffe.Extension):
-    def on_function(self, *, func: griffe.Function, **_: object) -> None:
+class Parameters(griffe.UnpackTypedDictExtension):
+    def on_class(self, *, cls: griffe.Class, **_: object) -> None:
+        """Leaves a TypedDict as it is. Else it would lose what those that inherit from it have."""
+
+    def on_function(self, *, func: griffe.Function, **others: object) -> None:
+        super().on_function(func=func, **others)
         for parameter in func.parameters:
             parameter.default = _default(parameter)
         for section in func.docstring.parsed if func.docstring else ():
