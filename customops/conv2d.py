@@ -39,13 +39,13 @@ def conv2d_scale_min(
 ) -> Tensor:
     """``torch.min(torch.nn.functional.conv2d(...) * scale, dim, keepdim)[0]``, NaN included.
 
-    The gradient is that of the two operators it stands for (from one kernel of a GPU, of channels
-    that are equal after rounding it is that of the most extreme before); a backward needs `input`,
-    `weight` and what names the channels chosen.
+    The gradient is that of the two operators it stands for. A GPU may compute both in one kernel:
+    of channels that are equal once they are rounded, it is then that of the most extreme before
+    rounding. A backward needs `input`, `weight` and what names the channels chosen.
 
     Args:
-        input: `(batch, channels, height, width)`, or without the batch; float16, bfloat16, float32
-            or float64.
+        input: `(batch, channels, height, width)`, or without the batch (then see `dim`); float16,
+            bfloat16, float32 or float64.
         weight: `(filters, channels / groups, height, width)`, of the dtype and device of `input`.
         bias: `(filters,)`, likewise, or None.
         scale: A number, or a 0-d floating-point tensor, which gets a gradient.
@@ -53,7 +53,8 @@ def conv2d_scale_min(
         padding: Also "valid" or "same", as for ``conv2d``.
         dilation: The distance of neighbours in the kernel.
         groups: Into how many the channels and filters are divided.
-        dim: The dim of the convolution's result that is reduced; also `axis`.
+        dim: The dim of the convolution's result that is reduced; also `axis`. The channels are dim
+            -3. Without the batch, dim 1 is the height.
         keepdim: Whether the result has `dim`, with size 1; also `keepdims`.
 
     Returns:
@@ -101,7 +102,7 @@ def conv2d_scale_max(
         padding: Also "valid" or "same".
         dilation: The distance of neighbours in the kernel.
         groups: Into how many the channels and filters are divided.
-        dim: The dim of the convolution's result that is reduced; also `axis`.
+        dim: As of `conv2d_scale_min`: without the batch, dim 1 is the height.
         keepdim: Whether the result has `dim`, with size 1; also `keepdims`.
 
     Returns:
