@@ -9,6 +9,7 @@ import functools
 import logging
 import math
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,6 +24,17 @@ log = logging.getLogger("customops")
 _library, _ops = torch.library.Library("reduceops", "IMPL"), torch.ops.reduceops
 OPERATORS = ("conv2d_scale_min", "conv2d_scale_max")
 _DEFAULTS = ([1, 1], [0, 0], [1, 1], 1, 1, True)
+
+
+class How(NamedTuple):
+    """What an operator takes after the scale."""
+
+    stride: int | Sequence[int] = (1, 1)
+    padding: int | Sequence[int] = (0, 0)
+    dilation: int | Sequence[int] = (1, 1)
+    groups: int = 1
+    dim: int = 1
+    keepdim: bool = True
 
 
 def without_defaults(how: Sequence) -> Sequence:
@@ -206,13 +218,11 @@ def _is_one_kernel(input: Tensor, weight: Tensor, bias: Tensor | None, dim: int)
 
 
 def _register_fake(op: str) -> None:
-    def fake(
-        input, weight, bias, scale, stride=(1,), padding=(0,), dilation=(1,), groups=1, dim=1,
-        keepdim=True,
-    ):  # fmt: skip
-        shape = check(op, input, weight, bias, stride, padding, dilation, groups, dim)
-        dims = [checks.wrap_dim(op, len(shape), dim)]
-        return input.new_empty(checks.reduced_shape(shape, dims, keepdim))
+    def fake(input, weight, bias, scale, *args, **keywords):
+        how = How(*args, **keywords)
+        shape = check(op, input, weight, bias, *how[:-1])
+        dims = [checks.wrap_dim(op, len(shape), how.dim)]
+        return input.new_empty(checks.reduced_shape(shape, dims, how.keepdim))
 
     torch.library.register_fake(f"reduceops::{op}", fake)
     overload = getattr(torch.ops.reduceops, op).default
@@ -260,17 +270,16 @@ def _register_autograd(op: str) -> None:
     packet = getattr(torch.ops.reduceops, op)
     call, largest = _torch_private.direct(packet.default), op.endswith("max")
 
-    def decide(input, weight, bias, scale, stride=(1, 1), padding=(0, 0), dilation=(1, 1),
-               groups=1, dim=1, keepdim=True):  # fmt: skip
-        rest = (stride, padding, dilation, groups, dim, keepdim)
+    def decide(input, weight, bias, scale, *args, **keywords):
+        how = How(*args, **keywords)
         if _may_need_gradient(input, weight, bias):
             if of_subclass := autograd.of_subclass.get((op, type(input))):
-                return of_subclass(input, weight, bias, scale, *rest)
-            if _is_one_kernel(input, weight, bias, dim):
-                return FusedExtreme.apply(largest, input, weight, bias, scale, *rest)[0]
-            check(op, input, weight, bias, *rest[:-1])
-            return _convolve_and_reduce(op, input, weight, bias, scale, *rest)
-        return autograd.below_autograd(call, input, weight, bias, scale, *rest)
+                return of_subclass(input, weight, bias, scale, *how)
+            if _is_one_kernel(input, weight, bias, how.dim):
+                return FusedExtreme.apply(largest, input, weight, bias, scale, *how)[0]
+            check(op, input, weight, bias, *how[:-1])
+            return _convolve_and_reduce(op, input, weight, bias, scale, *how)
+        return autograd.below_autograd(call, input, weight, bias, scale, *how)
 
     def decide_or_fail(*args):
         try:
@@ -310,11 +319,9 @@ def _register_vmap(op: str) -> None:
     packet = getattr(torch.ops.reduceops, op)
     reduce = getattr(torch.ops.reduceops, op.removeprefix("conv2d_"))
 
-    def rule(
-        info, in_dims, input, weight, bias, scale, stride=(1, 1), padding=(0, 0), dilation=(1, 1),
-        groups=1, dim=1, keepdim=True,
-    ):  # fmt: skip
-        rest = (stride, padding, dilation, groups, dim, keepdim)
+    def rule(info, in_dims, input, weight, bias, scale, *args, **keywords):
+        rest = How(*args, **keywords)
+        *_, dim, keepdim = rest
         of_input, *of_others = in_dims[:3]
         sample = [size for d, size in enumerate(input.shape) if d != of_input]
         if of_others == [None, None] and len(sample) == 3:  # a batch
@@ -370,7 +377,7 @@ def _register_unsupported(op: str) -> None:
                 f"reduceops::{op}: got a tensor on {input.device}, but the CUDA library is not "
                 f"loaded: {libraries.cuda.reason}"
             )
-        raise unsupported.layout_error(op, input)
+        unsupported.refuse(op, input)
 
     unsupported.register_kernel(op, kernel)
 
@@ -380,31 +387,26 @@ def _take_scales_that_are_no_numbers(op: str) -> None:
     call = getattr(torch.ops.reduceops, op).default
     reduce = getattr(torch.ops.reduceops, op.removeprefix("conv2d_"))
 
-    def scaled(
-        input, weight, bias, scale, stride=1, padding=0, dilation=1, groups=1, dim=1, keepdim=True
-    ):
+    def scaled(input, weight, bias, scale, *args, **keywords):
+        *numbers, dim, keepdim = How(*args, **keywords)
         for name, tensor in (("input", input), ("weight", weight)):
             arguments.check_input(op, tensor, name)
         if bias is not None:
             arguments.check_input(op, bias, "bias")
-        dim = arguments.as_int(op, "dim", dim)
+        how = (*numbers, arguments.as_int(op, "dim", dim), keepdim)
         if of_subclass := autograd.of_subclass.get((op, type(input))):
-            how = (stride, padding, dilation, groups, dim, keepdim)
             return of_subclass(input, weight, bias, scale, *how)
-        return _autocast(
-            *(of_tensors, input.device.type, input, weight, bias, scale, stride, padding, dilation),
-            *(groups, dim, keepdim),
-        )
+        return _autocast(of_tensors, input.device.type, input, weight, bias, scale, *how)
 
-    def of_tensors(input, weight, bias, scale, stride, padding, dilation, groups, dim, keepdim):
+    def of_tensors(input, weight, bias, scale, *how):
+        *numbers, dim, keepdim = how
         if not torch.jit.is_tracing():  # where sizes are tensors
-            check(op, input, weight, bias, stride, padding, dilation, groups, dim)
+            check(op, input, weight, bias, *numbers, dim)
         if isinstance(scale, Tensor):
             checks.check_scale(op, scale, input)
             if is_as_good_as_its_number(scale, input):
-                how = (stride, padding, dilation, groups, dim, keepdim)
                 return call(input, weight, bias, float(scale), *how)
-        convolved = torch.conv2d(input, weight, bias, stride, padding, dilation, groups)
+        convolved = torch.conv2d(input, weight, bias, *numbers)
         return reduce(convolved, scale, dim, keepdim)
 
     take_no_numbers(op, 3, scaled)
@@ -423,9 +425,8 @@ def _register_flops() -> None:
     register = getattr(flop_counter, "register_flop_formula", None)
     for op in OPERATORS if register else ():
 
-        def flops(input, weight, bias, scale, stride=1, padding=0, dilation=1, groups=1, dim=1,
-                  keepdim=True, op=op, out_val=None):  # fmt: skip
-            shape = check(op, input, weight, bias, stride, padding, dilation, groups, dim)
+        def flops(input, weight, bias, scale, *args, op=op, out_val=None, **keywords):
+            shape = check(op, input, weight, bias, *How(*args, **keywords)[:-1])
             return 2 * math.prod(shape) * math.prod(weight.shape[1:])
 
         try:

@@ -253,26 +253,26 @@ def _check_conv2d(op, input, weight, bias, *how) -> list[int]:
     return conv2d.check(op, input, weight, bias, *how)
 
 
-def _conv2d(
-    op, func, input, weight, bias, scale, stride=(1, 1), padding=(0, 0), dilation=(1, 1), groups=1,
-    dim=1, keepdim=True,
-):  # fmt: skip
+def _conv2d(op, func, input, weight, bias, scale, *args, **keywords):
     """A batch stays sharded; all else is replicated."""
-    how = (stride, padding, dilation, groups, dim)
-    check = functools.partial(_check_conv2d, op, input, weight, bias, *how)
+    how = conv2d.How(*args, **keywords)
+    check = functools.partial(_check_conv2d, op, input, weight, bias, *how[:-1])
 
     def describe():
-        rank, pairs = len(check()), {"stride": stride, "padding": padding, "dilation": dilation}
+        rank, given = len(check()), how._asdict()
         return {
             **_described(op, input, weight=weight, bias=bias),
-            **{name: conv2d.pair(op, name, given, 0) for name, given in pairs.items()},
-            **{"groups": groups, "dim": checks.wrap_dim(op, rank, dim)},
-            **{"keepdim": bool(keepdim), "scale": _described_scale(scale)},
+            **{
+                name: conv2d.pair(op, name, given[name], 0)
+                for name in ("stride", "padding", "dilation")
+            },
+            **{"groups": how.groups, "dim": checks.wrap_dim(op, rank, how.dim)},
+            **{"keepdim": bool(how.keepdim), "scale": _described_scale(scale)},
         }
 
     compare.dtensors(op, (input, weight, bias), describe)
     shape, mesh = check(), input.device_mesh
-    dims = checks.wrap_dims(op, len(shape), dim)
+    dims = checks.wrap_dims(op, len(shape), how.dim)
     keeps_batch = len(shape) == 4 and 0 not in dims
     shards = [0 if keeps_batch and shard == 0 else None for shard in _shards(input)]
     placements = [Replicate() if shard is None else Shard(shard) for shard in shards]
@@ -288,8 +288,8 @@ def _conv2d(
         result = local.new_empty((0,))
     else:
         scale = _local_scale(scale, mesh, shards)
-        result = func(local, weight, bias, scale, stride, padding, dilation, groups, dim, keepdim)
-    shape = torch.Size(checks.reduced_shape(shape, dims, keepdim))
+        result = func(local, weight, bias, scale, *how)
+    shape = torch.Size(checks.reduced_shape(shape, dims, how.keepdim))
     return DTensor.from_local(
         result, mesh, placements, run_check=False, shape=shape, stride=_contiguous(shape)
     )
