@@ -18,8 +18,11 @@ namespace {
 // How many columns and rows the kernel takes at once.
 template <class Key>
 struct ColumnLimits {
+  using Number = std::make_unsigned_t<Key>;  // of a row in its block, from 1, in a lane
+  static constexpr int64_t kLanes = kVectorBytes / sizeof(Key);
   static constexpr int64_t kTile = tile_of(sizeof(Key));
   static constexpr int kRows = kPassRows;
+  static constexpr int kGroup = 4;     // vectors of a row that are compared at once
   static constexpr int kAhead = 1024;  // bytes in each row of a pass
   static constexpr int64_t kMostPitch = 1 << 20;
   // Rows to a block, so that their numbers fit.
@@ -36,6 +39,110 @@ struct ColumnLimits {
   }
 };
 
+// The bests of some of a tile's columns, and the accumulators of all: the bits of their lanes.
+template <class Key>
+struct Part {
+  Key* lane;
+  typename ColumnLimits<Key>::Number* at;
+  Part from(int64_t column) const { return {lane + column, at + column}; }
+};
+
+// What goes over the rows of a tile. The kernel is behind pointers, so that this is there once for
+// all elements of a width.
+template <class Key>
+struct ColumnTile {
+  using Limits = ColumnLimits<Key>;
+  using Number = typename Limits::Number;
+  static constexpr int64_t kLanes = Limits::kLanes, kAhead = Limits::kAhead;
+  static constexpr int kRows = Limits::kRows, kGroup = Limits::kGroup;
+  static constexpr int64_t kCalm = 4;  // where fewer than one in so many ask
+
+  using Pass = bool (*)(const void* kernel, const Key* const* row, Number number, int64_t width,
+                        Part<Key> bests, int64_t& asked);
+
+  const void* kernel;
+  Pass (*pass_of)(int rows, bool first);
+  void (*take_row)(const void* kernel, const Key* row, const Key* next, Number number,
+                   int64_t width, Part<Key> bests, int64_t& asked);
+
+  // The best of `width` columns over positions [j, stop) of a walk and, unless `results` is null,
+  // the results that `rows` gives for where they are. Rows have a vector of columns at least.
+  template <class Rows>
+  REDUCEOPS_NOINLINE void operator()(Rows& rows, int64_t width, int64_t j, int64_t stop,
+                                     Part<Key> bests, int64_t* results) const {
+    const int64_t lanes = std::max<int64_t>(width, kLanes);
+    bool settled = false, changed = false;
+    for (int64_t start = j, block; start < stop && !settled; start += block) {
+      block = rows.most(stop - start);
+      rows.begin(start, block);
+      if (start != j && changed) std::fill_n(bests.at, lanes, Number(0));
+      changed = false;
+      int n = kRows;
+      while (n > 2 && n / 2 >= block) n /= 2;
+      using Row = typename Rows::Row;
+      Row row[kRows];
+      const bool wide = lanes * int64_t(sizeof(Key)) >= kAhead;
+      bool calm = false;
+      const Pass first_pass = pass_of(n, true), later_pass = pass_of(n, false);
+      for (int64_t i = 0; i < block && !settled;) {
+        // The last pass of a block overlaps the one before, and the last row of a short block comes
+        // again: what is done twice changes nothing.
+        const int taken = static_cast<int>(least<int64_t>(n, block - i));
+        const int kept = i > 0 ? n - taken : 0;
+        std::copy(row + n - kept, row + n, row);
+        for (int u = kept; u < kept + taken; ++u) row[u] = rows.next();
+        for (int u = kept + taken; u < n; ++u) row[u] = row[u - 1];
+        const auto number = static_cast<Number>(i - kept + 1);
+        const bool first = start == j && i == 0;
+        i += taken;
+        int64_t asked = 0;
+        if (calm) {
+          for (int u = kept; u < n; ++u) {
+            const Row following = u + 1 < n ? row[u + 1] : rows.following(row, u);
+            rows.hand(row + u, 1, lanes, following,
+                      [&](auto* part, auto next, int64_t c, int64_t w) {
+                        take_row(kernel, *part, next, static_cast<Number>(number + u), w,
+                                 bests.from(c), asked);
+                      });
+          }
+          calm = asked * kCalm * kGroup * kLanes < lanes * taken;
+        } else {
+          settled = true;
+          const Pass pass = first ? first_pass : later_pass;
+          rows.hand(row, n, lanes, row[0], [&](auto* part, auto, int64_t c, int64_t w) {
+            settled &= pass(kernel, part, number, w, bests.from(c), asked);
+          });
+          calm = n == kRows && wide && asked * kCalm * kLanes < lanes;
+        }
+        changed |= asked > 0;
+      }
+      if (changed && results) {
+        const auto last = static_cast<Number>(block);
+        find_results(rows, start, last, width, bests.at, results, start == j);
+      }
+    }
+  }
+
+  // The results of a block that begins at position `start` and has rows up to number `last`; those
+  // of columns whose best is in it, or of all. (Where somebody writes to the input meanwhile, a row
+  // that was read again may have won with a later number.)
+  template <class Rows>
+  REDUCEOPS_NOINLINE static void find_results(const Rows& rows, int64_t start, Number last,
+                                              int64_t width, const Number* at, int64_t* results,
+                                              bool all) {
+    const auto of = rows.results(start);  // a copy, which no store changes
+    if (all) {
+      for (int64_t c = 0; c < width; ++c) results[c] = of(std::min(at[c], last));
+    } else {
+      for (int64_t c = 0; c < width; ++c) {  // without a branch, which would be a guess
+        const Number number = std::min(at[c], last);
+        const int64_t found = of(std::max(number, Number(1)));
+        results[c] = number ? found : results[c];
+      }
+    }
+  }
+};
+
 template <class Element>
 struct ColumnKernel : Lanes<Element>, ColumnLimits<typename Element::Key> {
   using Vectors = Lanes<Element>;
@@ -44,18 +151,11 @@ struct ColumnKernel : Lanes<Element>, ColumnLimits<typename Element::Key> {
   using typename Vectors::Key;
   using typename Vectors::Lane;
   using typename Vectors::V;
-  using Number = std::make_unsigned_t<Key>;  // of a row in its block, from 1, in a lane
   using Vectors::element, Vectors::kFloats, Vectors::kLanes;
 
   using Limits = ColumnLimits<Key>;
-  using Limits::kAhead, Limits::kBlock, Limits::kMostPitch, Limits::kRows, Limits::kTile;
-  static constexpr int kGroup = 4;     // vectors of a row that are compared at once
-  static constexpr int64_t kCalm = 4;  // where fewer than one in so many ask
-  // The bests of some of a tile's columns, and the accumulators of all.
-  struct Part {
-    Lane* lane;
-    Number* at;
-  };
+  using Limits::kAhead, Limits::kGroup, Limits::kMostPitch, Limits::kRows, Limits::kTile;
+  using typename Limits::Number;
   // Of narrow floats, whose keys do not tell the sign of a zero. (Not for the oldest machines,
   // whose kernels are small and not fast.)
   static constexpr bool kKeepsBlock = Vectors::kNarrowFloats && kVectorBytes > 16;
@@ -68,7 +168,7 @@ struct ColumnKernel : Lanes<Element>, ColumnLimits<typename Element::Key> {
     alignas(kVectorBytes) Lane lane[kTile + kLanes];
     alignas(kVectorBytes) Number at[kTile + kLanes];  // 0: not in this block
     Block block;                                      // of narrow floats
-    Part from(int64_t column) { return {lane + column, at + column}; }
+    Part<Key> part() { return {reinterpret_cast<Key*>(lane), at}; }
   };
 
   const bool knows_zeros = !kFloats || !flushes();  // else a denormal has become one
@@ -91,8 +191,9 @@ struct ColumnKernel : Lanes<Element>, ColumnLimits<typename Element::Key> {
   // columns, and counts the vectors that ask which row it was. True if no more rows can change
   // these: all are NaN.
   template <int n, bool kFirst>
-  REDUCEOPS_NOINLINE bool pass(const Key* const* row, Number number, int64_t width, Part bests,
-                               int64_t& asked) const {
+  REDUCEOPS_NOINLINE static bool pass(const void* kernel, const Key* const* row, Number number,
+                                      int64_t width, Part<Key> bests, int64_t& asked) {
+    const Vectors lanes = *static_cast<const ColumnKernel*>(kernel);  // which no store changes
     bool settled = kFloats;
     const int64_t next_rows = Limits::template next_pass<n>(row, width, kAhead - 1);
     const int64_t ahead = next_rows >= 0 ? next_rows : kAhead;
@@ -101,7 +202,7 @@ struct ColumnKernel : Lanes<Element>, ColumnLimits<typename Element::Key> {
       // The last vector overlaps the one before: what it does twice changes nothing.
       const int64_t c = least(next, width - kLanes);
       V v[n];
-      for (int u = 0; u < n; ++u) v[u] = this->load(row[u] + c);
+      for (int u = 0; u < n; ++u) v[u] = lanes.load(row[u] + c);
       for (int u = 0; asks_ahead && u < n; ++u) prefetch(row[u] + c, ahead);
       const V smallest = smallest_of<n>(v);
       const V best = kFirst ? Vectors::all(Vectors::kLast) : get<V>(bests.lane + c);
@@ -138,25 +239,21 @@ struct ColumnKernel : Lanes<Element>, ColumnLimits<typename Element::Key> {
     return settled;
   }
 
-  template <bool kFirst>
-  bool pass(int n, const Key* const* row, Number number, int64_t width, Part bests,
-            int64_t& asked) const {
-    switch (n) {
+  static typename ColumnTile<Key>::Pass pass_of(int rows, bool first) {
+    switch (rows) {
       case 8:
-        return pass<8, kFirst>(row, number, width, bests, asked);
+        return first ? pass<8, true> : pass<8, false>;
       case 4:
-        return pass<4, kFirst>(row, number, width, bests, asked);
-      case 2:
-        return pass<2, kFirst>(row, number, width, bests, asked);
+        return first ? pass<4, true> : pass<4, false>;
       default:
-        return pass<1, kFirst>(row, number, width, bests, asked);
+        return first ? pass<2, true> : pass<2, false>;
     }
   }
 
   // Takes some vectors of row `number` into the bests of their columns; whether any element asks.
   template <int kVectors>
   static REDUCEOPS_INLINE bool take(Vectors lanes, const Key* row, int64_t c, Number number,
-                                    Part bests) {
+                                    Part<Key> bests) {
     V v[kVectors], best[kVectors];
     typename Vectors::Asked asks{};
     for (int g = 0; g < kVectors; ++g) {
@@ -178,10 +275,11 @@ struct ColumnKernel : Lanes<Element>, ColumnLimits<typename Element::Key> {
 
   // Takes a row by itself: of neighbouring columns, at least a vector of them. `next` is the row
   // that follows. Counts the groups of vectors that ask.
-  REDUCEOPS_NOINLINE void take_row(const Key* row, const Key* next, Number number, int64_t width,
-                                   Part bests, int64_t& asked) const {
+  REDUCEOPS_NOINLINE static void take_row(const void* kernel, const Key* row, const Key* next,
+                                          Number number, int64_t width, Part<Key> bests,
+                                          int64_t& asked) {
     constexpr int64_t kColumns = kGroup * kLanes;
-    const Vectors lanes = *this;  // which no store changes
+    const Vectors lanes = *static_cast<const ColumnKernel*>(kernel);  // which no store changes
     const int64_t ahead = least<int64_t>(kRowAhead / sizeof(Key), width);
     const auto part = [&](int64_t c, int64_t stop, const Key* to) REDUCEOPS_INLINED {
       for (; c + kColumns <= stop; c += kColumns) {
@@ -203,78 +301,12 @@ struct ColumnKernel : Lanes<Element>, ColumnLimits<typename Element::Key> {
     }
   }
 
-  // The best of `width` columns over positions [j, stop) of a walk and, unless `results` is null,
-  // the results that `rows` gives for where they are. Rows have a vector of columns at least.
+  // What a tile calls for this kernel.
   template <class Rows>
-  REDUCEOPS_NOINLINE void tile(Rows& rows, int64_t width, int64_t j, int64_t stop, Bests& bests,
-                               int64_t* results) const {
-    const int64_t lanes = std::max<int64_t>(width, kLanes);
-    bool settled = false, changed = false;
-    for (int64_t start = j, block; start < stop && !settled; start += block) {
-      block = rows.most(stop - start);
-      rows.begin(start, block);
-      if (start != j && changed) std::fill_n(bests.at, lanes, Number(0));
-      changed = false;
-      int n = kRows;
-      while (n / 2 >= block) n /= 2;
-      using Row = typename Rows::Row;
-      Row row[kRows];
-      const bool wide = lanes * int64_t(sizeof(Key)) >= kAhead;
-      bool calm = false;
-      for (int64_t i = 0; i < block && !settled;) {
-        // The last pass of a block overlaps the one before, and the last row of a short block comes
-        // again: what is done twice changes nothing.
-        const int taken = static_cast<int>(least<int64_t>(n, block - i));
-        const int kept = i > 0 ? n - taken : 0;
-        std::copy(row + n - kept, row + n, row);
-        for (int u = kept; u < kept + taken; ++u) row[u] = rows.next();
-        for (int u = kept + taken; u < n; ++u) row[u] = row[u - 1];
-        const auto number = static_cast<Number>(i - kept + 1);
-        const bool first = start == j && i == 0;
-        i += taken;
-        int64_t asked = 0;
-        if (calm) {
-          for (int u = kept; u < n; ++u) {
-            const Row following = u + 1 < n ? row[u + 1] : rows.following(row, u);
-            rows.hand(
-                row + u, 1, lanes, following, [&](auto* part, auto next, int64_t c, int64_t w) {
-                  take_row(*part, next, static_cast<Number>(number + u), w, bests.from(c), asked);
-                });
-          }
-          calm = asked * kCalm * kGroup * kLanes < lanes * taken;
-        } else {
-          settled = kFloats;
-          rows.hand(row, n, lanes, row[0], [&](auto* part, auto, int64_t c, int64_t w) {
-            settled &= first ? pass<true>(n, part, number, w, bests.from(c), asked)
-                             : pass<false>(n, part, number, w, bests.from(c), asked);
-          });
-          calm = n == kRows && wide && asked * kCalm * kLanes < lanes;
-        }
-        changed |= asked > 0;
-      }
-      if (changed && results) {
-        const auto last = static_cast<Number>(block);
-        this->results(rows, start, last, width, bests, results, start == j);
-      }
-    }
-  }
-
-  // The results of a block that begins at position `start` and has rows up to number `last`; those
-  // of columns whose best is in it, or of all. (Where somebody writes to the input meanwhile, a row
-  // that was read again may have won with a later number.)
-  template <class Rows>
-  REDUCEOPS_NOINLINE void results(const Rows& rows, int64_t start, Number last, int64_t width,
-                                  const Bests& bests, int64_t* results, bool all) const {
-    const auto of = rows.results(start);  // a copy, which no store changes
-    if (all) {
-      for (int64_t c = 0; c < width; ++c) results[c] = of(std::min(bests.at[c], last));
-    } else {
-      for (int64_t c = 0; c < width; ++c) {  // without a branch, which would be a guess
-        const Number number = std::min(bests.at[c], last);
-        const int64_t found = of(std::max(number, Number(1)));
-        results[c] = number ? found : results[c];
-      }
-    }
+  void tile(Rows& rows, int64_t width, int64_t j, int64_t stop, Bests& bests,
+            int64_t* results) const {
+    const ColumnTile<Key> all{this, pass_of, take_row};
+    all(rows, width, j, stop, bests.part(), results);
   }
 
   // The value of an element; what scales 16-bit floats is long.

@@ -175,8 +175,8 @@ struct Columns : Walk<Element> {
     kernel.tile(rows, width, j, stop, bests, waits ? nullptr : results);
     if (!waits) return true;
     if ((Kernel::kKeepsBlock && bests.block.rows) || !unsure(width, bests)) return false;
-    kernel.results(rows, j, static_cast<typename Kernel::Number>(stop - j), width, bests, results,
-                   true);
+    ColumnTile<Key>::find_results(rows, j, static_cast<typename Kernel::Number>(stop - j), width,
+                                  bests.at, results, true);
     return true;
   }
 

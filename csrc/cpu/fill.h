@@ -18,16 +18,28 @@ constexpr bool kHasOwnValues = false;
 template <class Key, bool kFloat>
 constexpr bool kHasOwnValues<Plain<Key, kFloat>> = true;
 
-template <class Element, bool kMasked>
-struct Fill : Walk<Element> {
-  using Base = Walk<Element>;
-  using Base::element, Base::input, Base::job, Base::r;
-  using typename Base::Key;
-
-  static constexpr int64_t kTogether = 512, kMade = 16 * kFillBlock;
+// Once for all elements of a width: what makes values of their bits, where these are not the
+// values, is behind a pointer.
+template <class Key, bool kMasked, bool kBools>
+struct Fill {
+  static constexpr int64_t kTogether = 512;
   static constexpr int64_t kOfRun = 16384 / sizeof(Key);  // that are copied, and then made values
 
-  Fill(const Job& job, Element element) : Base(job, element) {}
+  const Job& job;
+  const Reduction& r;
+  const Key* const input;
+  const Masking<Key, kBools> masking;
+  const void* const element;
+  void (*const make_values)(const void* element, Key* bits, int64_t n);  // may be null
+
+  template <class Element>
+  Fill(const Job& job, const Element& element)
+      : job(job),
+        r(job.reduction),
+        input(static_cast<const Key*>(r.input)),
+        masking(masking_of(element)),
+        element(&element),
+        make_values(kHasOwnValues<Element> ? nullptr : values_of<Element>) {}
 
   // Values of units [begin, end).
   REDUCEOPS_NOINLINE void operator()(int64_t begin, int64_t end) const {
@@ -37,7 +49,7 @@ struct Fill : Walk<Element> {
     }
     const Dims& dims = filling.dims;
     const Dim inner = dims.count ? dims.dim[0] : Dim{1, 1, 1};
-    const auto masking = masking_of(element);
+    const auto masking = this->masking;  // which no store changes
     Cursor outer(dims, 1, begin / inner.size);
     Marks<kMasked> outer_marks(r, dims, 1, begin / inner.size);
     Key* values = static_cast<Key*>(r.values);
@@ -87,38 +99,19 @@ struct Fill : Walk<Element> {
         m = least(kFillBlock, stop - i);
         const Key* rows = from + i * along.stride;
         if (m >= Square<Key>::kSide && n >= Square<Key>::kSide && across.stride == 1) {
-          transpose_values(rows, m, along.stride, n, to + i, across.step);
-          continue;
+          transpose(rows, m, along.stride, n, to + i, across.step);
+        } else {
+          for (int64_t u = 0; u < m; ++u)
+            for (int64_t k = 0; k < n; ++k)
+              to[k * across.step + i + u] = get<Key>(rows + u * along.stride + k * across.stride);
         }
-        for (int64_t u = 0; u < m; ++u)
-          for (int64_t k = 0; k < n; ++k)
-            to[k * across.step + i + u] =
-                element.value(get<Key>(rows + u * along.stride + k * across.stride));
+        for (int64_t k = 0; k < n; ++k) to_values(to + k * across.step + i, m);
       }
       if (++chunk < filling.chunks) continue;
       chunk = 0;
       if (++block == count) {
         block = 0;
         outer.next();
-      }
-    }
-  }
-
-  // Values of m rows of n neighbours become columns. They are made of some columns at a time
-  // before, for the loops over rows are long.
-  void transpose_values(const Key* from, int64_t m, int64_t pitch, int64_t n, Key* to,
-                        int64_t to_pitch) const {
-    if constexpr (kHasOwnValues<Element>) {
-      transpose(from, m, pitch, n, to, to_pitch);
-    } else {
-      Key made[kMade];
-      const int64_t some = least(kMade / m, n);
-      for (int64_t next = 0; next < n; next += some) {
-        const int64_t k = least(next, n - some);
-        for (int64_t u = 0; u < m; ++u)
-          for (int64_t i = 0; i < some; ++i)
-            made[u * some + i] = element.value(get<Key>(from + u * pitch + k + i));
-        transpose(made, m, some, some, to + k * to_pitch, to_pitch);
       }
     }
   }
@@ -138,9 +131,14 @@ struct Fill : Walk<Element> {
     }
   }
 
-  // Elements in memory become values.
-  void to_values(Key* values, int64_t n) const {
-    for (int64_t i = 0; i < n; ++i) values[i] = element.value(values[i]);
+  // Bits in memory become values.
+  void to_values(Key* bits, int64_t n) const {
+    if (make_values) make_values(element, bits, n);
+  }
+  template <class Element>
+  REDUCEOPS_NOINLINE static void values_of(const void* element, Key* bits, int64_t n) {
+    const Element of = *static_cast<const Element*>(element);  // which no store changes
+    for (int64_t i = 0; i < n; ++i) bits[i] = of.value(bits[i]);
   }
 };
 

@@ -75,12 +75,8 @@ void fill(const Job& job, int64_t begin, int64_t end) {
     });
   }
   visit(job.reduction, [&]<class Element>(Element element, auto masked) {
-    using Bits = Plain<typename Element::Key, false>;  // to copy floats is to copy integers
-    if constexpr (!masked && std::is_same_v<Element, Plain<typename Element::Key, true>>) {
-      Fill<Bits, false>(job, Bits{element.order})(begin, end);
-    } else {
-      Fill<Element, masked>(job, element)(begin, end);
-    }
+    constexpr bool kBools = std::is_same_v<Element, MarkedBool>;
+    Fill<typename Element::Key, masked, kBools>(job, element)(begin, end);
   });
 }
 
