@@ -97,6 +97,7 @@ constexpr Field<CpuPlan> kCpuFields[] = {
     REDUCEOPS_FIELD(CpuPlan, columns),
     REDUCEOPS_FIELD(CpuPlan, by_parts),
     REDUCEOPS_FIELD(CpuPlan, folds),
+    REDUCEOPS_FIELD(CpuPlan, hides),
 };
 
 #undef REDUCEOPS_CUT_FIELD
@@ -178,15 +179,18 @@ REDUCEOPS_EXPORT const char* reduceops_cuda_plan(int64_t ndim, const int64_t* si
 }
 
 // mask_strides: of a mask in the shape of the input; null if there is none
+// stores: of each result: of its index or, if it is 2, of its value, too
 // Returns null. Of what is carried out in slices, the plan is that of the first.
 REDUCEOPS_EXPORT const char* reduceops_cpu_plan(int64_t ndim, const int64_t* sizes,
                                                 const int64_t* strides, uint64_t reduced_mask,
                                                 int64_t bytes, int64_t threads,
                                                 const int64_t* mask_strides, int64_t bools,
-                                                int64_t softmax, int64_t* out) {
+                                                int64_t softmax, int64_t stores, int64_t* out) {
   using namespace reduceops::cpu;
   const auto groups = groups_of(ndim, sizes, strides, reduced_mask, mask_strides);
-  const Plan plan = plan_of(groups, bytes, threads, bools != 0, softmax != 0);
+  const int64_t written = static_cast<int64_t>(sizeof(int64_t)) + (stores > 1 ? bytes : 0);
+  const Plan plan =
+      plan_of(groups, bytes, threads, mask_strides != nullptr, bools != 0, softmax != 0, written);
   write(kCpuFields, plan, out);
   return nullptr;
 }

@@ -136,6 +136,7 @@ class CpuPlan:
         gathers: Whether it is that of gather; if neither, it is that of columns.
         tile: How many columns are taken at once; 1 of rows.
         parts: Into how many the reduced extent is cut.
+        hides: Whether a mask that hides whole groups or nothing of them is applied to the results.
     """
 
     rows: bool
@@ -151,6 +152,7 @@ class CpuPlan:
     slices: int
     by_parts: bool
     folds: bool
+    hides: bool
 
 
 @contextmanager
@@ -353,6 +355,7 @@ def cpu_plan(
     threads: int = 1,
     mask: torch.Tensor | None = None,
     softmax: bool = False,
+    values: bool = False,
 ) -> CpuPlan:
     """How the CPU kernels would reduce `dim` of a tensor.
 
@@ -362,6 +365,7 @@ def cpu_plan(
         threads: How many run.
         mask: One like that of the call.
         softmax: Whether the plan is for `softmax_max`.
+        values: Whether it is for what gives values and indices.
 
     Returns:
         A `CpuPlan`.
@@ -379,7 +383,8 @@ def cpu_plan(
     names, kinds = _fields("cpu"), CpuPlan.__annotations__
     threads = _number("threads", threads, 1, 31)
     layout = _layout(input, dim)
-    rest = (threads, _mask_strides(input, mask), input.dtype == torch.bool, bool(softmax))
+    kind = (input.dtype == torch.bool, bool(softmax), 1 + bool(values))
+    rest = (threads, _mask_strides(input, mask), *kind)
     numbers, _ = _ask("reduceops_cpu_plan", layout, rest, len(names))
     return CpuPlan(**{n: kinds[n](number) for n, number in zip(names, numbers, strict=True)})
 

@@ -610,6 +610,20 @@ def test_cpu_plan_crosses_reduced_dims_that_memory_has_in_another_order():
     assert in_slices.slices == 3 * 5 and in_slices.units * in_slices.tile <= WORKSPACE // 16
 
 
+def test_cpu_plan_says_where_a_mask_is_left_to_the_results():
+    def mask(*shape):
+        return empty(*shape, dtype=torch.bool)
+
+    pixels = empty(16, 21, 64, 64).to(memory_format=torch.channels_last)
+    assert cpu_plan(pixels, [1], mask=mask(16, 1, 64, 64)).hides
+    assert not cpu_plan(pixels, [1]).hides
+    assert not cpu_plan(pixels, [1], mask=mask(16, 21, 64, 64)).hides
+    assert not cpu_plan(empty(100, 4096), [1], mask=mask(100, 1)).hides  # not read at all
+    columns = empty(4, 20, 1000)
+    assert cpu_plan(columns, [1], mask=mask(4, 1, 1000)).hides
+    assert not cpu_plan(columns, [1], mask=mask(4, 1, 1000), values=True).hides
+
+
 def test_cpu_plan_reads_two_long_columns_as_rows():
     plan = cpu_plan(empty(7, 80, 3613, 200, dtype=torch.int8)[..., :2])
     assert plan.rows and plan.copies and plan.columns == 2

@@ -215,20 +215,11 @@ void repeat(void* data, int bytes, const Dims& repeats, int64_t results) {
   });
 }
 
-// Whether the mask leaves out whole groups, some here and some there, which are short or whose
-// lines are read for their neighbours anyhow: those are reduced, too, and their results replaced.
 bool hides_groups(const Reduction& reduction) {
-  const Groups& groups = reduction.groups;
-  if (!reduction.mask || !is_mask_of_groups(groups)) return false;
-  if (is_single(groups) || groups.kept.count == 0) return false;
-  const int64_t bytes = walk_extent(groups.reduced) * reduction.dtype->bytes;
-  const int64_t stride = groups.axes.dim[0].mask_stride;
-  if (is_rows(groups) || stride == 0) return bytes <= 2 * kCopyBytes;
-  if (stride != 1) return true;
-  constexpr int64_t kWorthReading = 8;  // bytes for each of a result
-  const int64_t written = (reduction.indices ? reduction.index_bytes : 0) +
-                          (reduction.values ? reduction.dtype->bytes : 0);
-  return bytes >= kWorthReading * written;
+  const int64_t bytes = reduction.dtype->bytes;
+  const int64_t written =
+      (reduction.indices ? reduction.index_bytes : 0) + (reduction.values ? bytes : 0);
+  return reduction.mask && cpu::hides_groups(reduction.groups, bytes, written);
 }
 
 // The results as groups of one element each, which are to be filled in their place.

@@ -72,7 +72,7 @@ struct Fill {
       begin += n;
       start += n;
       if (begin - done >= kTogether || begin == end) {
-        to_values(values + done, begin - done);
+        if (make_values) make_values(element, values + done, begin - done);
         done = begin;
       }
       if (start < inner.size) continue;
@@ -105,7 +105,8 @@ struct Fill {
             for (int64_t k = 0; k < n; ++k)
               to[k * across.step + i + u] = get<Key>(rows + u * along.stride + k * across.stride);
         }
-        for (int64_t k = 0; k < n; ++k) to_values(to + k * across.step + i, m);
+        for (int64_t k = 0; make_values && k < n; ++k)
+          make_values(element, to + k * across.step + i, m);
       }
       if (++chunk < filling.chunks) continue;
       chunk = 0;
@@ -132,9 +133,6 @@ struct Fill {
   }
 
   // Bits in memory become values.
-  void to_values(Key* bits, int64_t n) const {
-    if (make_values) make_values(element, bits, n);
-  }
   template <class Element>
   REDUCEOPS_NOINLINE static void values_of(const void* element, Key* bits, int64_t n) {
     const Element of = *static_cast<const Element*>(element);  // which no store changes

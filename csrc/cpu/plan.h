@@ -26,7 +26,20 @@ struct Plan {
   // Where reduced dims are crossed (crossed_groups): columns that each output is first, and slices
   // of the outputs, of which this is the plan of the first.
   int64_t columns = 1, slices = 1;
+  bool hides = false;  // a mask is left to the results (hides_groups)
 };
+
+// Whether the mask leaves out whole groups, some here and some there, which are short or whose
+// lines are read for their neighbours anyhow: those are reduced, too, and their results replaced.
+// `written`: bytes of each.
+inline bool hides_groups(const Groups& groups, int64_t bytes, int64_t written) {
+  if (!is_mask_of_groups(groups) || is_single(groups) || groups.kept.count == 0) return false;
+  const int64_t read = walk_extent(groups.reduced) * bytes;
+  const int64_t stride = groups.axes.dim[0].mask_stride;
+  if (is_rows(groups) || stride == 0) return read <= 2 * kCopyBytes;
+  constexpr int64_t kWorthReading = 8;  // bytes for each of a result
+  return stride != 1 || read >= kWorthReading * written;
+}
 
 // The groups where the innermost `count` reduced dims are crossed: each position along them is a
 // column of its own, reduced over the other dims, and these columns are combined afterwards. So
@@ -351,8 +364,15 @@ inline Plan make_plan(const Groups& groups, const Choice& choice, int64_t walk, 
   return plan;
 }
 
-// The plan of a call, or of the first of the slices in which it is carried out.
-inline Plan plan_of(Groups groups, int64_t bytes, int64_t threads, bool bools, bool softmax) {
+// The plan of a call, or of the first of the slices in which it is carried out. `written`: bytes of
+// each result.
+inline Plan plan_of(Groups groups, int64_t bytes, int64_t threads, bool masked, bool bools,
+                    bool softmax, int64_t written) {
+  if (masked && hides_groups(groups, bytes, written)) {
+    Plan plan = plan_of(without_mask(groups), bytes, threads, false, bools, softmax, written);
+    plan.hides = true;
+    return plan;
+  }
   put_unread_outermost(groups);
   const int64_t walk = walk_extent(groups.reduced);
   const Choice choice = choose(groups, walk, bytes, softmax);
