@@ -165,8 +165,9 @@ def are_ints(numbers: Any) -> bool:
     return (kind is tuple or kind is list) and {*map(type, numbers)} <= _INT
 
 
-def as_int(op: str, name: str, number: Any) -> Any:
-    return number if type(number) is int else _as_int(op, number, "an int", name)
+def as_int(op: str, name: str, number: Any, words: str = "") -> Any:
+    """An int; `words` say which."""
+    return number if type(number) is int else _as_int(op, number, f"an int{words}", name)
 
 
 def check_ints(op: str, name: str, numbers: Any) -> None:

@@ -20,6 +20,7 @@ from .ops import Names, _caused, _is_out_of_memory, _raise, _traced, _with_direc
 
 Numbers = int | Sequence[int]
 
+_TAKEN = ("scale", *register.How._fields[:4])  # by keyword, beside dim and keepdim
 _OPS_MIN = _with_direct(torch.ops.reduceops.conv2d_scale_min)
 _OPS_MAX = _with_direct(torch.ops.reduceops.conv2d_scale_max)
 
@@ -135,7 +136,7 @@ def _call(
     if isinstance(dim, Default) and isinstance(keepdim, Default) and not names:
         dim, keepdim = 1, True
     else:
-        dim, keepdim, _ = arguments.rename(name, names, (), dim, keepdim)
+        dim, keepdim, _ = arguments.rename(name, names, _TAKEN, dim, keepdim)
         dim, keepdim = arguments.as_dim(name, dim), arguments.as_keepdim(name, keepdim)
     stride = arguments.as_ints(name, "stride", stride)
     dilation = arguments.as_ints(name, "dilation", dilation)

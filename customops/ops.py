@@ -456,7 +456,7 @@ def _general(
             return _direct_calls[op, "dims"](input, dim, plain)
         if options and op in _HAVE_OPTIONS and type(dim) is int and arguments.are_plain(options):
             return _direct_calls[op, "options"](input, dim, plain, **options)
-    takes = ("mask", "index_dtype") if op in _HAVE_OPTIONS else ()
+    takes = ("mask", "index_dtype") if op in _HAVE_OPTIONS else ("scale",) * len(scale)
     dim, keepdim, rest = arguments.rename(op, options, takes, dim, keepdim)
     arguments.check_input(op, input)
     dim, keepdim = arguments.as_dim(op, dim), arguments.as_keepdim(op, keepdim)

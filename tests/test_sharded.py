@@ -509,7 +509,10 @@ def check_errors(rank, world, device):
     with pytest.raises(RuntimeError, match="offset is -1"):
         distributed.min(x, 1, offset=-1)
     for name, wrong, takes in (
-        *(("dim", wrong, "an int") for wrong in (1.5, True, None, [1], torch.tensor(0.5))),
+        *(
+            ("dim", wrong, "an int, the dim that is sharded")
+            for wrong in (1.5, True, None, [1], torch.tensor(0.5))
+        ),
         *(("offset", wrong, "an int") for wrong in (1.5, True, "1")),
         *(("keepdim", wrong, "a bool") for wrong in ("a", 1, None)),
     ):

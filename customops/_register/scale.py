@@ -83,7 +83,7 @@ def _scaled_by(end: str, self: Tensor, scale, dim: int, keepdim: bool):
     if not isinstance(keepdim, int):  # which a schema takes for a bool
         arguments.as_keepdim(op, keepdim)
     if self.layout != torch.strided or self.is_nested or self.is_quantized:
-        raise unsupported.layout_error(op, self)
+        unsupported.refuse(op, self)
     checks.check_scalable(op, self.dtype)
     dims = checks.wrap_dims(op, self.dim(), dim)
     if not torch.jit.is_tracing():  # where sizes are tensors

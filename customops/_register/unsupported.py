@@ -23,15 +23,18 @@ def _register(name: str, op: str) -> None:
                 f"reduceops::{op}: got a tensor on {self.device}, but the CUDA library is not "
                 f"loaded: {libraries.cuda.reason}"
             )
-        raise layout_error(op, self)
+        refuse(op, self)
 
     register_kernel(name, kernel)
 
 
-def layout_error(op: str, x: Tensor) -> RuntimeError:
+def refuse(op: str, x: Tensor) -> NoReturn:
+    """Says what is wrong with a tensor that no kernel takes."""
+    if x.is_quantized:
+        checks.check_dtype(op, x.dtype)
     layout, dtype = (str(kind).removeprefix("torch.") for kind in (x.layout, x.dtype))
     nested = "nested " if x.is_nested else ""
-    return RuntimeError(
+    raise RuntimeError(
         f"reduceops::{op}: got a {nested}{layout} {dtype} tensor on {x.device.type} "
         "(supported: strided tensors on cpu and cuda)"
     )
