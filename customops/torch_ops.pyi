@@ -1,4 +1,4 @@
-"""The operators as their schemas have them (csrc/library.cpp)."""
+"""The operators as their schemas have them (csrc/library.cpp), `self` too: what is called is `_`."""
 
 from collections.abc import Sequence
 from typing import Any, Generic, Protocol, TypeVar, overload
@@ -20,16 +20,14 @@ class _Arg(_Packet, Protocol):
     options: _Overload[Tensor]
     dims_options: _Overload[Tensor]
     @overload
-    def __call__(
-        self, self_: Tensor, /, dim: int | None = None, keepdim: bool = False
-    ) -> Tensor: ...
+    def __call__(_, /, self: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor: ...
     @overload
-    def __call__(self, self_: Tensor, /, dim: Sequence[int], keepdim: bool = False) -> Tensor: ...
+    def __call__(_, /, self: Tensor, dim: Sequence[int], keepdim: bool = False) -> Tensor: ...
     @overload
     def __call__(
-        self,
-        self_: Tensor,
+        _,
         /,
+        self: Tensor,
         dim: int | None = None,
         keepdim: bool = False,
         *,
@@ -38,9 +36,9 @@ class _Arg(_Packet, Protocol):
     ) -> Tensor: ...
     @overload
     def __call__(
-        self,
-        self_: Tensor,
+        _,
         /,
+        self: Tensor,
         dim: Sequence[int],
         keepdim: bool = False,
         *,
@@ -52,14 +50,12 @@ class _Extreme(_Packet, Protocol):
     default: _Overload[tuple[Tensor, Tensor]]
     options: _Overload[tuple[Tensor, Tensor]]
     @overload
-    def __call__(
-        self, self_: Tensor, /, dim: int, keepdim: bool = False
-    ) -> tuple[Tensor, Tensor]: ...
+    def __call__(_, /, self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]: ...
     @overload
     def __call__(
-        self,
-        self_: Tensor,
+        _,
         /,
+        self: Tensor,
         dim: int,
         keepdim: bool = False,
         *,
@@ -69,14 +65,12 @@ class _Extreme(_Packet, Protocol):
 
 class _SoftmaxMax(_Packet, Protocol):
     default: _Overload[tuple[Tensor, Tensor]]
-    def __call__(
-        self, self_: Tensor, /, dim: int, keepdim: bool = False
-    ) -> tuple[Tensor, Tensor]: ...
+    def __call__(_, /, self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]: ...
 
 class _Scaled(_Packet, Protocol):
     default: _Overload[Tensor]
     def __call__(
-        self, self_: Tensor, /, scale: float | Tensor, dim: int = 1, keepdim: bool = True
+        _, /, self: Tensor, scale: float | Tensor, dim: int = 1, keepdim: bool = True
     ) -> Tensor: ...
 
 class _Convolved(_Packet, Protocol):

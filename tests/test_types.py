@@ -38,7 +38,7 @@ def stubbed(function):
         kind, default = ast.unparse(arg.annotation), value and ast.literal_eval(value)
         if kind == "int | Sequence[int]":  # an int stands for two
             kind, default = "Sequence[int]", [default] * 2
-        parameters.append((arg.arg.rstrip("_"), kind, default))
+        parameters.append((arg.arg, kind, default))
     return parameters, ast.unparse(function.returns)
 
 
@@ -89,6 +89,8 @@ customops.softmax_max(x, 1, mask=x > 0)  # type: ignore[call-overload]
 customops.explain(x, 1, multiprocessors=80)
 customops.explain(x, 1, cores=80)  # type: ignore[call-arg]
 assert_type(reduceops.argmax.overloads(), list[str])
+assert_type(reduceops.argmin(self=x, dim=1), torch.Tensor)
+assert_type(reduceops.scale_max(self=x, scale=2.0), torch.Tensor)
 assert_type(reduceops.max.options(x, 1, mask=x > 0), tuple[torch.Tensor, torch.Tensor])
 reduceops.argmax.default._schema.arguments
 """
