@@ -17,13 +17,13 @@ try:
     from . import interpreter, libraries  # noqa: F401  (interpreter first, before torch)
 
     libraries.load()
+    from . import _register  # noqa: F401
 except (ImportError, OSError) as error:  # the second of a torch that lacks a library of CUDA
     if failure.is_asked_for():
-        print(failure.report(error))
+        failure.show(failure.report(error))
         sys.exit(1)
     raise
 
-from . import _register  # noqa: E402, F401
 from . import onnx as onnx  # noqa: E402
 from .after_import import after_import  # noqa: E402
 from .conv2d import conv2d_scale_max, conv2d_scale_min  # noqa: E402

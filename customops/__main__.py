@@ -46,5 +46,4 @@ def _report() -> list[tuple[str, str]]:
 
 
 argparse.ArgumentParser(prog="python -m customops", description=__doc__).parse_args()
-for label, value in _report():
-    print(f"{label:<13} {value}")
+failure.show("\n".join(f"{label:<13} {value}" for label, value in _report()))

@@ -3,6 +3,7 @@
 Python imports a package before its `__main__`, so an error of the import would come first.
 """
 
+import os
 import platform
 import sys
 from pathlib import Path
@@ -15,6 +16,15 @@ def is_asked_for() -> bool:
     given = getattr(sys, "argv", [])  # which an embedded interpreter may lack
     module = sys.orig_argv[-len(given) :][:1]
     return given[:1] == ["-m"] and module in ([__package__], [f"-m{__package__}"])
+
+
+def show(text: str) -> None:
+    """Prints it, and says in a line why not."""
+    try:
+        print(text, flush=True)
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python flushes once more
+        sys.exit(f"customops cannot print: {error.strerror}")
 
 
 def version() -> str:

@@ -1,4 +1,4 @@
-"""The plan a call would run with, without running it: for bug reports, and for tests.
+"""How a call would cut its work (its plan), without running it: for bug reports, and for tests.
 
 python -m customops.plans 128 4096 4095 --dim 1 --dtype float32
 """
@@ -8,7 +8,8 @@ import ctypes
 import enum
 import functools
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypedDict
@@ -16,7 +17,7 @@ from typing import Any, TypedDict
 import torch
 from typing_extensions import Unpack  # which torch requires
 
-from . import arguments, checks, libraries
+from . import arguments, checks, failure, libraries
 
 __all__ = [
     "BrokenPlan",
@@ -189,8 +190,8 @@ def cuda_plan(
         multiprocessors: Of the GPU.
         address: Stands for the address of the first element, in bytes.
         bulk: Whether the GPU has bulk copies (Hopper on).
-        tuning: What REDUCEOPS_CUDA_TUNING sets: from 0 on, and where a value would be no use, the
-            nearest that is.
+        tuning: Used in place of REDUCEOPS_CUDA_TUNING: from 0 on, and where a value would be no
+            use, the nearest that is.
         mask: One like that of the call.
         softmax: Whether the plan is for `softmax_max`.
         values: Whether it is for what gives values and indices.
@@ -203,7 +204,8 @@ def cuda_plan(
         ValueError: The tensor is empty; a number is out of range, or a constant not known; several
             dims of `softmax_max`.
         IndexError: A dim is out of range.
-        RuntimeError: The dtype or layout is not supported; `mask` does not fit.
+        RuntimeError: The dtype or layout is not supported; `mask` or REDUCEOPS_CUDA_TUNING does
+            not fit.
         BrokenPlan: The kernel could not rely on the plan, which is a bug.
 
     Example:
@@ -212,12 +214,14 @@ def cuda_plan(
         'BULK_COLUMNS'
     """
     constants = cuda_constants()
-    if unknown := set(tuning or ()) - set(constants):
+    if tuning is None:
+        tuning = _tuning_of_environment(constants)
+    if unknown := set(tuning) - set(constants):
         raise ValueError(
             f"reduceops::explain: no constants of the plan: {', '.join(sorted(unknown))}; "
             f"there are {', '.join(sorted(constants))}"
         )
-    constants |= {name: _number(name, value, 0, 63) for name, value in (tuning or {}).items()}
+    constants |= {name: _number(name, value, 0, 63) for name, value in tuning.items()}
     address = _number("address", address, 0, 63)
     multiprocessors = _number("multiprocessors", multiprocessors, 1, 31)
     array = (ctypes.c_int64 * len(constants))(*constants.values())
@@ -240,6 +244,21 @@ def cuda_plan(
     if broken:
         raise BrokenPlan(f"a bug: the kernel relies on '{broken.decode()}', but not so in {plan}")
     return plan
+
+
+def _tuning_of_environment(known: Iterable[str]) -> dict[str, int]:
+    """As csrc/cuda/entry.cu reads it for a call."""
+    tuning, rest = {}, os.environ.get("REDUCEOPS_CUDA_TUNING", "")
+    while rest:
+        item, _, rest = rest.partition(",")
+        name, _, value = item.partition("=")
+        if name not in known or not (value.isdecimal() and value.isascii()) or int(value) >> 63:
+            raise RuntimeError(
+                f"reduceops: REDUCEOPS_CUDA_TUNING: no constant of the plan is set by '{item}'; it "
+                f"takes name=value with a value from 0 on and one of {', '.join(known)}"
+            )
+        tuning[name] = int(value)
+    return tuning
 
 
 def _cuda_plan(numbers: Sequence[int], candidates: tuple[Candidate, ...] = ()) -> CudaPlan:
@@ -272,7 +291,8 @@ class Limits(TypedDict, total=False):
 def explain(
     input: torch.Tensor, dim: int | Sequence[int] | None = None, **options: Unpack[Limits]
 ) -> str:
-    """The walks that a GPU could take to reduce `dim` of a tensor, and what each would cost.
+    """The walks (ways to go over memory) that a GPU could take to reduce `dim`, and what each would
+    cost.
 
     By keyword it takes what `cuda_plan` takes.
 
@@ -443,12 +463,12 @@ def _ask(
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Prints the walks that a GPU could take, and what each is predicted to cost."""
+    """Prints the walks (ways to go over memory) that a GPU could take, and what each would cost."""
     parser = argparse.ArgumentParser(prog="python -m customops.plans", description=main.__doc__)
     parser.add_argument("sizes", nargs="+", type=int, metavar="SIZE")
     parser.add_argument("--strides", nargs="+", type=int, metavar="STRIDE", help="in elements")
     parser.add_argument(
-        "--dim", type=int, action="append", help="reduced, or several (default: all)"
+        "--dim", type=int, action="append", help="reduced; again for several (default: all dims)"
     )
     parser.add_argument("--dtype", default="float32")
     options = parser.parse_args(arguments)
@@ -463,9 +483,10 @@ def main(arguments: list[str] | None = None) -> None:
         x = torch.empty(options.sizes, dtype=dtype, device="meta")
         if options.strides:
             x = x.new_empty_strided(options.sizes, options.strides)
-        print(explain(x, options.dim))
+        table = explain(x, options.dim)
     except (IndexError, RuntimeError, ValueError) as error:
         parser.error(str(error))
+    failure.show(table)
 
 
 if __name__ == "__main__":

@@ -57,6 +57,25 @@ def test_the_report_says_why_nothing_is_loaded(broken, tmp_path):
     assert str(tmp_path) in lines["not"]
 
 
+def test_the_report_says_that_a_variable_of_tests_has_another_value():
+    done = report(REDUCEOPS_WITHOUT="torch.nothing")
+    assert done.returncode == 1 and done.stderr == "", done.stderr
+    assert "not loaded    REDUCEOPS_WITHOUT names torch.nothing; it takes " in done.stdout
+
+
+@pytest.mark.parametrize("broken", [{}, {"REDUCEOPS_LIBRARY_DIR": "/nothing"}])
+def test_a_report_that_cannot_be_printed(broken):
+    """As where a pipe has ended, or a disk is full: a line, no traceback."""
+    command = [sys.executable, "-m", "customops"]
+    with open("/dev/full", "w") as full:
+        environment = {**os.environ, **broken}
+        done = subprocess.run(
+            command, env=environment, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert done.returncode == 1
+    assert done.stderr == "customops cannot print: No space left on device\n"
+
+
 def test_the_report_without_torch(tmp_path):
     (tmp_path / "torch.py").write_text("raise ImportError('there is no torch')")
     done = report(PYTHONPATH=f"{tmp_path}:{PACKAGE.parent}")

@@ -840,3 +840,26 @@ def test_the_table_of_candidates_is_printed(capsys):
     with pytest.raises(SystemExit):
         main(["64", "--dtype", "quarter"])
     assert "torch has no dtype" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("tuning, walk", [("walk=2", Walk.COLUMNS), ("bulk=0,walk=9,", Walk.TILES)])
+def test_the_plan_is_that_of_the_environment(tuning, walk, monkeypatch, capsys):
+    """Unless other constants are given."""
+    x = empty(16, 21, 512, 512)
+    usual = cuda_plan(x, 1)
+    monkeypatch.setenv("REDUCEOPS_CUDA_TUNING", tuning)
+    assert cuda_plan(x, 1).walk == walk != usual.walk
+    main(["16", "21", "512", "512", "--dim", "1"])
+    (taken,) = (line for line in capsys.readouterr().out.splitlines() if "taken" in line)
+    assert taken.startswith(walk.name.lower())
+    assert cuda_plan(x, 1, tuning={}) == usual
+
+
+@pytest.mark.parametrize("tuning", ["walk=foo", "stage=1", "walk", "walk=", "walk=-1", ""])
+def test_a_tuning_of_the_environment_that_does_not_exist(tuning, monkeypatch, capsys):
+    """The error is that of a call on a GPU (tests/test_cuda_walks.py)."""
+    monkeypatch.setenv("REDUCEOPS_CUDA_TUNING", f"bulk=0,{tuning},bulk=1")
+    with pytest.raises(SystemExit):
+        main(["64"])
+    text = f"no constant of the plan is set by '{tuning}'; it takes name=value with a value from 0"
+    assert text in capsys.readouterr().err
