@@ -33,7 +33,7 @@ def options_to_front(
     mask: Tensor | None,
 ) -> tuple[Tensor, list[int], bool, Tensor | None]:
     """The same, and the mask for it, where either or both of `self` and `mask` are batched."""
-    of_self, of_mask = in_dims[0], in_dims[3]
+    of_self, of_mask = in_dims[0], None if mask is None else in_dims[3]
     if of_mask is not None:
         mask = mask.movedim(of_mask, 0)
     if of_self is None:  # every sample has the same elements
@@ -47,46 +47,26 @@ def options_to_front(
     return self, dims, keepdim, mask
 
 
-def _register_arg(op: str) -> None:
+def _register(op: str) -> None:
+    """One rule for all overloads, those with options too."""
     packet = getattr(torch.ops.reduceops, op)
 
-    def rule(info, in_dims, self, dim=None, keepdim=False):
-        self, dims, keepdim = batch_to_front(op, self, in_dims[0], dim, keepdim)
-        return packet.dims(self, dims, keepdim), 0
-
-    def rule_one_dim(info, in_dims, self, dim=None, keepdim=False):
-        if dim is None:
-            return rule(info, in_dims, self, dim, keepdim)
-        self, (dim,), keepdim = batch_to_front(op, self, in_dims[0], dim, keepdim)
-        return packet.default(self, dim, keepdim), 0
-
-    def rule_with_options(info, in_dims, self, dim, keepdim, mask, index_dtype):
+    def rule(info, in_dims, self, dim=None, keepdim=False, *options):
+        mask = options[0] if options else None
         self, dims, keepdim, mask = options_to_front(op, in_dims, self, dim, keepdim, mask)
-        options = {"mask": mask, "index_dtype": index_dtype}
-        if len(dims) == 1:
-            return packet.options(self, *dims, keepdim, **options), 0
-        return packet.dims_options(self, dims, keepdim, **options), 0
+        named = {"mask": mask, "index_dtype": options[1]} if options else {}
+        of_several, of_one = ("dims_options", "options") if options else ("dims", "default")
+        if len(dims) > 1:
+            results = getattr(packet, of_several)(self, dims, keepdim, **named)
+        else:
+            results = getattr(packet, of_one)(self, *dims, keepdim, **named)
+        return results, (0, 0) if isinstance(results, tuple) else 0
 
-    torch.library.register_vmap(f"reduceops::{op}", rule_one_dim)
-    torch.library.register_vmap(f"reduceops::{op}.dims", rule)
-    _register_with_options(packet.options, rule_with_options)
-    _register_with_options(packet.dims_options, rule_with_options)
-
-
-def _register_extreme(op: str) -> None:
-    packet = getattr(torch.ops.reduceops, op)
-
-    def rule(info, in_dims, self, dim, keepdim=False):
-        self, (dim,), keepdim = batch_to_front(op, self, in_dims[0], dim, keepdim)
-        return packet.default(self, dim, keepdim), (0, 0)
-
-    def rule_with_options(info, in_dims, self, dim, keepdim, mask, index_dtype):
-        self, (dim,), keepdim, mask = options_to_front(op, in_dims, self, dim, keepdim, mask)
-        return packet.options(self, dim, keepdim, mask=mask, index_dtype=index_dtype), (0, 0)
-
-    torch.library.register_vmap(f"reduceops::{op}", rule)
-    if hasattr(packet, "options"):
-        _register_with_options(packet.options, rule_with_options)
+    for name in packet.overloads():
+        if "options" in name:
+            _register_with_options(getattr(packet, name), rule)
+        else:
+            torch.library.register_vmap(getattr(packet, name), rule)
 
 
 def _register_with_options(overload, rule: Callable) -> None:
@@ -116,9 +96,7 @@ def _register_scaled(op: str) -> None:
     register(f"_{op}_indices", (0, 0))
 
 
-for _op in ("argmin", "argmax"):
-    _register_arg(_op)
-for _op in ("min", "max", "softmax_max"):
-    _register_extreme(_op)
+for _op in ("argmin", "argmax", "min", "max", "softmax_max"):
+    _register(_op)
 for _op in ("scale_min", "scale_max"):
     _register_scaled(_op)
