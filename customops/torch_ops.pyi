@@ -1,4 +1,4 @@
-"""The operators as their schemas have them (csrc/library.cpp), `self` too: what is called is `_`."""
+"""The operators as their schemas have them (csrc/library.cpp), with their `self`."""
 
 from collections.abc import Sequence
 from typing import Any, Generic, Protocol, TypeVar, overload
