@@ -12,7 +12,7 @@ from conftest import NO_CUDA
 
 from customops import libraries
 from customops.bench import __main__ as bench
-from customops.bench import builds, cases, peers, random_suite, sampler
+from customops.bench import builds, cases, peers, random_suite, report, sampler
 from customops.bench.cases import Case
 from customops.bench.peers import Contender
 from customops.bench.strided import GRAIN_BYTES, RARE, Arena, Strided
@@ -102,6 +102,8 @@ def test_what_is_no_case(text, capsys):
     "text, why",
     [
         ("conv2d_scale_min (2, 3)", "it is not like 'conv2d_scale_min (8, 64, 56, 56) dim=1"),
+        ("argmax 2,3", "float32': the sizes are not in brackets; dim= is missing, as in dim=1 or"),
+        ("argmax 2,3 dim=1", "float32': the sizes are not in brackets"),
         ("argmax (2, 3)", "it is not like 'argmax (64, 1000) dim=-1 float32': dim= is missing"),
         ("argmax (2, 3, 4) dim=0,1 float32", "float32': a case takes one dim, or dim=None"),
         ("argmax (2, 3, 4) dim=(0, 1)", "float32': a case takes one dim, or dim=None"),
@@ -361,16 +363,61 @@ def test_without_rich_and_matplotlib(tmp_path, monkeypatch, capsys):
         (["--threads", "0"], "'0' is neither a number of threads"),
         (["--suite", "scaling", "--only", "no such case"], "no case of the suite is left"),
         (["--case", "argmin (3,) dim=0"], "--case says it all"),
-        (["--json", "no/such/folder/x.json"], "--json: no/such/folder/x.json cannot be a file"),
-        (["--plot", "/"], "--plot: / cannot be a file"),
+        (["--json", "no/x.json"], "--json: no/x.json cannot be written: No such file or directory"),
+        (["--json", "/proc/x.json"], "--json: /proc/x.json cannot be written: "),
+        (["--plot", "/proc/x.png"], "--plot: /proc/x.png cannot be written: "),
+        (["--plot", "/"], "--plot: / cannot be written: Is a directory"),
         (["--plot", "plot.txt"], "--plot: a name that ends in .png or .svg"),
     ],
 )
 def test_arguments_that_make_no_sense(arguments, message, capsys):
     with pytest.raises(SystemExit) as status:
         bench.main([*TINY, *arguments])
-    assert status.value.code == 2
-    assert message in capsys.readouterr().err
+    (error,) = capsys.readouterr().err.splitlines()
+    assert status.value.code == 2 and message in error
+
+
+def test_a_file_is_left_as_it_was_until_there_are_figures(tmp_path):
+    (tmp_path / "old.json").write_text("old")
+    for name in ("new.json", "old.json"):
+        assert report.file(str(tmp_path / name)) == str(tmp_path / name)
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["old"]
+
+
+def test_the_help_says_what_is_measured_unless_told_otherwise(capsys):
+    with pytest.raises(SystemExit):
+        bench.main(["--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert "cpu (the default) or cuda" in text and "sweep (the default), " in text
+    suites = text.partition("what to measure: ")[2].partition(" --case")[0]
+    assert all(f"{suite}" in suites for suite in (*cases.SUITES, bench.RANDOM, bench.COMPILED))
+    assert "of --suite compiled: loop, kernel" in text
+
+
+def test_what_a_report_of_a_slow_case_needs_is_printed(tmp_path, capsys):
+    _, figures = run(tmp_path, "--peers", "torch")
+    title = capsys.readouterr().out.splitlines()[0]
+    assert f"{figures['machine']['cpu_kernels']} kernels" in title
+    assert f"customops {figures['versions']['customops']}" in title
+
+
+@pytest.mark.parametrize(
+    "case, share, warns",
+    [
+        ("argmax (64, 1000) dim=1 float32", 1.4, False),
+        ("argmax (64, 1000) dim=1 float32", 45, True),
+        ("argmax (64, 1000) dim=1 float32 nan", 45, False),
+        ("argmax (64, 1000) dim=1 bool", 45, False),
+    ],
+)
+def test_a_share_that_cannot_be(case, share, warns, capsys):
+    """The machine was busy when the bandwidth was measured. (Of NaNs and bools not all is read.)"""
+    row = {"name": case, "threads": 1, "input_bytes": 1, **vars(Case.parse(case))}
+    row |= {"contenders": {"ours": {"seconds": 1.0, "right": True, "share": share}}}
+    row |= {"torch_ratio": None, "best_peer_ratio": None}
+    report.show([row], ["ours"], "title")
+    out = capsys.readouterr().out
+    assert (f"warning: {case}: the bandwidth measured is too low" in out) == warns
 
 
 def test_several_ranks_are_started_by_torchrun(monkeypatch, capsys):
@@ -378,7 +425,8 @@ def test_several_ranks_are_started_by_torchrun(monkeypatch, capsys):
     monkeypatch.delenv("RANK", raising=False)
     with pytest.raises(SystemExit) as status:
         distributed.main([])
-    assert status.value.code == 2 and "torchrun" in capsys.readouterr().err.splitlines()[-1]
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert status.value.code == 2 and "start it by torchrun, as in torchrun --nproc" in error
 
 
 @pytest.mark.parametrize(

@@ -32,8 +32,18 @@ RANDOM, COMPILED = "random", "compiled"
 
 def _parser() -> argparse.ArgumentParser:
     parser = report.Parser(prog="python -m customops.bench", description=__doc__)
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--suite", choices=(*cases.SUITES, RANDOM, COMPILED), default="sweep")
+    parser.add_argument(
+        "--device", choices=("cpu", "cuda"), default="cpu", help="cpu (the default) or cuda"
+    )
+    parser.add_argument(
+        "--suite",
+        choices=(*cases.SUITES, RANDOM, COMPILED),
+        default="sweep",
+        help="what to measure: sweep (the default), large and small inputs of many kinds; seeds, "
+        "shapes of KernelBench; latency, calls of tiny inputs; scaling, from 2^10 elements on; "
+        "options, masks, index dtypes and softmax_max; fused, convolutions; compiled, what "
+        "torch.compile makes of it; random, see below",
+    )
     parser.add_argument(
         "--case",
         type=_case,
@@ -57,7 +67,8 @@ def _parser() -> argparse.ArgumentParser:
         "--peers",
         type=_list_of([*known, compiled_suite.LOOP, compiled_suite.KERNEL]),
         metavar="A,B",
-        help=f"of {', '.join(known)}; by default {_default_peers()}",
+        help=f"of {', '.join(known)}; by default {_default_peers()}; of --suite compiled: "
+        f"{compiled_suite.LOOP}, {compiled_suite.KERNEL}",
     )
     parser.add_argument(
         "--threads",
@@ -70,9 +81,12 @@ def _parser() -> argparse.ArgumentParser:
         type=report.seconds,
         help="for each contender and case (default: 1; random: 0.01)",
     )
-    parser.add_argument("--json", metavar="FILE", help="write every figure")
+    parser.add_argument("--json", type=report.file, metavar="FILE", help="write every figure")
     parser.add_argument(
-        "--plot", metavar="FILE", help="write a PNG or SVG, as its name ends (needs matplotlib)"
+        "--plot",
+        type=report.file,
+        metavar="FILE",
+        help="write a PNG or SVG, as its name ends (needs matplotlib)",
     )
     of_random = parser.add_argument_group(
         "the random suite", "shapes and layouts that nobody listed; prints quantiles and the worst"
@@ -176,9 +190,6 @@ def _check_options(options: argparse.Namespace, parser: argparse.ArgumentParser)
             parser.error(f"--before: there is no {path}")
         if options.plot:
             parser.error("--before: not with --plot")
-    for name, path in (("--json", options.json), ("--plot", options.plot)):
-        if path and (Path(path).is_dir() or not Path(path).absolute().parent.is_dir()):
-            parser.error(f"{name}: {path} cannot be a file: there is no such folder, or it is one")
     if options.plot and Path(options.plot).suffix not in (".png", ".svg"):
         parser.error("--plot: a name that ends in .png or .svg")
     if options.plot and importlib.util.find_spec("matplotlib") is None:

@@ -69,11 +69,12 @@ class Case:
 
     @staticmethod
     def _lacks(text: str) -> str:
+        lacks = [] if re.match(r" *\w+ \(", text) else ["the sizes are not in brackets"]
         if "dim=" not in text:
-            return ": dim= is missing, as in dim=1 or dim=None"
+            lacks.append("dim= is missing, as in dim=1 or dim=None")
         if re.search(r"dim=[(\[]?-?\d+ *,", text):
-            return ": a case takes one dim, or dim=None"
-        return ""
+            lacks.append("a case takes one dim, or dim=None")
+        return ": " * bool(lacks) + "; ".join(lacks)
 
     @classmethod
     def read(cls, text: str) -> "Case":

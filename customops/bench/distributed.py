@@ -240,8 +240,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--dtype", choices=("bfloat16", "float16", "float32"), default="bfloat16")
     parser.add_argument("--modes", default=None, metavar="A,B", help="of eager,graph")
     parser.add_argument("--samples", type=int, default=30)
-    parser.add_argument("--json", metavar="FILE", help="write every figure")
-    parser.add_argument("--plot", metavar="FILE", help="write a PNG or SVG (needs matplotlib)")
+    parser.add_argument("--json", type=report.file, metavar="FILE", help="write every figure")
+    parser.add_argument(
+        "--plot",
+        type=report.file,
+        metavar="FILE",
+        help="write a PNG or SVG (needs matplotlib)",
+    )
     return parser
 
 
@@ -252,7 +257,7 @@ def main(arguments: list[str] | None = None) -> int:
     if not set(modes) <= set(MODES) or (options.device == "cpu" and "graph" in modes):
         parser.error(f"--modes: {options.modes} on {options.device}")
     if "RANK" not in os.environ:
-        parser.error("it is started by torchrun, as above")
+        parser.error(f"start it by torchrun, as in {__doc__.splitlines()[2].strip()}")
     report.use_plain_characters()
     device = torch.device(options.device)
     if options.device == "cuda":

@@ -35,6 +35,7 @@ from . import peers
 from .peers import OURS
 
 LARGE_BYTES = 64_000_000
+MOST_SHARE = 1.5  # where all is read; the bandwidth is not quite the same from sample to sample
 # For a terminal that has no other characters than those of ASCII.
 IN_ASCII = {"†": "!", "‡": "~", "–": "-", "µ": "u", "×": "x", "→": "->"}
 LEGEND = (
@@ -60,6 +61,18 @@ def seconds(text: str) -> float:
     if not 0 <= number < math.inf:
         raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds from 0 on")
     return number
+
+
+def file(path: str) -> str:
+    """Of an option: one that can be written, which is left as it is."""
+    new = not os.path.exists(path)
+    try:
+        open(path, "a").close()
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"{path} cannot be written: {error.strerror}") from None
+    if new:
+        Path(path).unlink(missing_ok=True)  # another rank may have
+    return path
 
 
 def use_plain_characters() -> None:
@@ -97,10 +110,12 @@ def header(command: list[str], device: str) -> dict:
 
 
 def where(header: dict) -> str:
-    """The machine and torch, in a title."""
-    machine = header["machine"]
-    place = machine.get("gpu") or f"{machine['cpu']}, {machine['cores']} cores"
-    return f"on {place}, torch {header['versions']['torch']}"
+    """The machine and the versions, in a title."""
+    machine, versions = header["machine"], header["versions"]
+    place = machine.get("gpu") or (
+        f"{machine['cpu']}, {machine['cores']} cores, {machine['cpu_kernels']} kernels"
+    )
+    return f"on {place}, torch {versions['torch']}, customops {versions['customops']}"
 
 
 def _machine(device: str) -> dict:
@@ -176,6 +191,9 @@ def show(rows: list[dict], names: list[str], title: str) -> None:
     for row in rows:
         if "skipped" in row:
             print(f"not measured: {row['name']}: {row['skipped']}")
+        all_read = row["data"] != "nan" and row["dtype"] != "bool"
+        if all_read and row["contenders"].get(OURS, {}).get("share", 0) > MOST_SHARE:
+            print(f"warning: {row['name']}: the bandwidth measured is too low (a busy machine?)")
     for line in summary(rows):
         print(_sentence(line))
 
