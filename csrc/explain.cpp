@@ -98,6 +98,7 @@ constexpr Field<CpuPlan> kCpuFields[] = {
     REDUCEOPS_FIELD(CpuPlan, by_parts),
     REDUCEOPS_FIELD(CpuPlan, folds),
     REDUCEOPS_FIELD(CpuPlan, hides),
+    REDUCEOPS_FIELD(CpuPlan, orders),
 };
 
 #undef REDUCEOPS_CUT_FIELD

@@ -138,6 +138,7 @@ class CpuPlan:
         tile: How many columns are taken at once; 1 of rows.
         parts: Into how many the reduced extent is cut.
         hides: Whether a mask that hides whole groups or nothing of them is applied to the results.
+        orders: Whether a mask is copied into the order of the input first.
     """
 
     rows: bool
@@ -154,6 +155,7 @@ class CpuPlan:
     by_parts: bool
     folds: bool
     hides: bool
+    orders: bool
 
 
 @contextmanager

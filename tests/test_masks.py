@@ -4,6 +4,7 @@ A mask says which elements take part. Of a group without any the index is 0, and
 identity: what no element loses to.
 """
 
+import itertools
 import math
 import random
 from functools import partial
@@ -357,3 +358,22 @@ def test_an_expanded_input_with_a_mask_of_its_own(device):
     x = torch.randn(64, 1, 256).expand(64, 8, 256)
     check("argmax", x, [0, 1], torch.rand(8, 1) < 0.5, device=device)
     check("max", x, 1, torch.rand(64, 8, 256) < 0.5, device=device)
+
+
+@pytest.mark.parametrize("dtype", (torch.bool, torch.bfloat16, torch.float32, torch.int64), ids=str)
+def test_masks_in_another_order_than_the_input(dtype, device):
+    """Of elements, of groups and of groups of one element."""
+    shape = (21, 30, 47)
+    orders = tuple(itertools.permutations(range(3)))
+    for seed, (order, mask_order) in enumerate(itertools.product(orders, orders)):
+        kind, fill = MASKS[seed % len(MASKS)], INPUTS[seed % len(INPUTS)]
+        x = make_input([shape[d] for d in order], dtype, fill, True, seed)
+        x = x.permute([order.index(d) for d in range(3)])
+        mask = make_mask([shape[d] for d in mask_order], kind, seed)
+        mask = mask.permute([mask_order.index(d) for d in range(3)])
+        for dim in range(3):
+            check("max", x, dim, mask, device=device)
+            check("max", x, dim, mask.narrow(dim, 0, 1), device=device)
+        check("max", x[None], 0, mask, device=device)
+        check("argmax", x, [0, 2], mask, device=device)
+        check("argmax", x, [0, 2], mask[:1, :, :1], device=device)

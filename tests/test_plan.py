@@ -624,6 +624,27 @@ def test_cpu_plan_says_where_a_mask_is_left_to_the_results():
     assert not cpu_plan(columns, [1], mask=mask(4, 1, 1000), values=True).hides
 
 
+def test_cpu_plan_orders_a_mask_like_the_input():
+    def mask(*shape):
+        return empty(*shape, dtype=torch.bool)
+
+    x = empty(300, 21, 50)
+    across = cpu_plan(x, [2], mask=mask(300, 50, 21).transpose(1, 2))
+    assert across.orders and across.rows
+    assert not cpu_plan(x, [2], mask=mask(300, 21, 50)).orders
+    assert not cpu_plan(x, [2], mask=mask(21, 300, 50).transpose(0, 1)).orders
+    assert not cpu_plan(x, [2], mask=mask(50, 1).t()).orders  # one mark for each
+    assert not cpu_plan(x, [0], mask=mask(21, 1)).orders  # broadcast along the innermost
+    narrow = empty(300, 21, 50, dtype=torch.int8)
+    assert not cpu_plan(narrow, [2], mask=mask(300, 50, 21).transpose(1, 2)).orders
+
+
+def test_cpu_plan_of_one_element_is_copied_by_blocks_before_a_mask_hides_some():
+    x, mask = empty(1, 64, 100).transpose(1, 2), empty(100, 64, dtype=torch.bool)
+    assert cpu_plan(x, [0], mask=mask).hides
+    assert not cpu_plan(empty(1, 100, 64), [0], mask=mask).hides
+
+
 def test_cpu_plan_reads_two_long_columns_as_rows():
     plan = cpu_plan(empty(7, 80, 3613, 200, dtype=torch.int8)[..., :2])
     assert plan.rows and plan.copies and plan.columns == 2
@@ -674,7 +695,9 @@ def test_cpu_plan_of_masks_and_of_softmax_max():
     assert cpu_plan(x, [1]).gathers and cpu_plan(x, [1], mask=empty(8, dtype=torch.bool)).gathers
     one_for_each = empty(8, 4096, dtype=torch.bool).t()
     assert cpu_plan(empty(4096, 300), [1]).rows
-    assert cpu_plan(empty(4096, 300), [1], mask=empty(300, 4096, dtype=torch.bool).t()).gathers
+    across, narrow = empty(300, 4096, dtype=torch.bool).t(), empty(4096, 300, dtype=torch.bfloat16)
+    assert cpu_plan(empty(4096, 300), [1], mask=across).rows  # once it is ordered
+    assert cpu_plan(narrow, [1]).rows and cpu_plan(narrow, [1], mask=across).gathers
     assert cpu_plan(x, [1], mask=one_for_each).gathers
     columns = empty(1 << 20, 10_000)
     most = cpu_plan(columns, [0], threads=1024).parts

@@ -120,8 +120,11 @@ class StoredColumns {
     Gather<Key>& gather_;
   };
 
-  // An element of column `first` + c, at this position of the walk.
-  Key element(const Key* element, int64_t, int64_t, int64_t) const { return get<Key>(element); }
+  // An element of column c, at this position of the walk; the marks are those of the first column.
+  static const uint8_t* marks_of(int64_t) { return nullptr; }
+  Key element(const Key* element, const uint8_t*, int64_t, int64_t) const {
+    return get<Key>(element);
+  }
 
   // Corrects the indices of a tile, or of a part of it.
   template <class Lane>
@@ -354,9 +357,12 @@ class MaskedColumns {
     const int64_t lanes_;  // whole vectors
   };
 
-  Key element(const Key* element, int64_t first, int64_t c, int64_t position) const {
-    const uint8_t mark =
-        marks_of(first)[c * axes_.dim[0].stride + position * reduced_.dim[0].stride];
+  // The marks of output number `first`.
+  const uint8_t* marks_of(int64_t first) const {
+    return marks_ + Cursor(axes_, 0, first).place().offset;
+  }
+  Key element(const Key* element, const uint8_t* marks, int64_t c, int64_t position) const {
+    const uint8_t mark = marks[c * axes_.dim[0].stride + position * reduced_.dim[0].stride];
     return masking_.marked(get<Key>(element), mark);
   }
 
@@ -398,11 +404,6 @@ class MaskedColumns {
     uint8_t* unsettled = scratch_.unsettled;
     if (marks_rows_) return put_where(unsettled, width, first_present(marks_, search), indices);
     find_in_columns({marks_, axes_, first, width, unsettled, scratch_.apart}, search, indices);
-  }
-
-  // The marks of output number `first`.
-  const uint8_t* marks_of(int64_t first) const {
-    return marks_ + Cursor(axes_, 0, first).place().offset;
   }
 
   const Masking<Key, kBools> masking_;

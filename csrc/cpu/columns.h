@@ -141,6 +141,7 @@ struct Columns : Walk<Element> {
     typename Source::InPlace in_place(source, rows, dims, 0, first, {fold, width, pitch, columns},
                                       j * mark_stride);
     kernel.tile(in_place, columns, 0, wide, bests, wide_positions);
+    const uint8_t* const marks = source.marks_of(first);
     for (int64_t c = 0; c < width; ++c) {
       Best<Key> best{std::numeric_limits<Key>::max(), std::numeric_limits<int64_t>::max()};
       Lane winner = Kernel::kLast;
@@ -151,7 +152,7 @@ struct Columns : Walk<Element> {
       for (int64_t f = 0; f < fold; ++f)
         take(bests.lane[f * pitch + c], j + wide_positions[f * pitch + c] * fold + f);
       for (int64_t i = wide * fold; i < stop - j; ++i)
-        take(kernel.lane(source.element(rows + i * pitch + c, first, c, j + i)), j + i);
+        take(kernel.lane(source.element(rows + i * pitch + c, marks, c, j + i)), j + i);
       bests.lane[c] = winner;
       positions[c] = best.index;
     }

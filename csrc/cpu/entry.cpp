@@ -13,6 +13,7 @@
 
 #include "cpu/conv2d.h"
 #include "cpu/kernels.h"
+#include "cpu/mask_order.h"
 #include "cpu/pack.h"
 #include "cpu/parallel.h"
 #include "cpu/repeat.h"
@@ -188,7 +189,23 @@ void fill_values(const Reduction& reduction, const Kernels& kernels) {
               [&](int64_t begin, int64_t end) { kernels.fill(job, begin, end); });
 }
 
-void fill(const Reduction& reduction, const Kernels& kernels, Memory indices) {
+// Gives the reduction a mask in the order of its elements, where it has another; what is returned
+// holds it.
+std::unique_ptr<uint8_t[]> order_mask(Reduction& reduction, const Kernels& kernels) {
+  if (!reduction.mask || !are_marks_apart(reduction.groups)) return nullptr;
+  static const DType byte{"uint8", Kind::kUnsigned, 1, 0};
+  Reduction copy{};
+  copy.dtype = &byte;
+  copy.input = reduction.mask;
+  copy.groups = order_marks(reduction.groups);
+  auto marks = std::make_unique_for_overwrite<uint8_t[]>(copy.groups.outputs);
+  copy.values = marks.get();
+  fill_values(copy, kernels);
+  reduction.mask = marks.get();
+  return marks;
+}
+
+void fill(Reduction& reduction, const Kernels& kernels, Memory indices) {
   const Groups& groups = reduction.groups;
   if (reduction.indices) {
     constexpr int64_t kWord = sizeof(uint64_t);
@@ -205,7 +222,9 @@ void fill(const Reduction& reduction, const Kernels& kernels, Memory indices) {
     });
     std::memset(words + bytes / kWord, 0, bytes % kWord);
   }
-  if (reduction.values) fill_values(reduction, kernels);
+  if (!reduction.values) return;
+  const auto marks = order_mask(reduction, kernels);
+  fill_values(reduction, kernels);
 }
 
 void repeat(void* data, int bytes, const Dims& repeats, int64_t results) {
@@ -238,10 +257,11 @@ bool hides_groups(const Reduction& reduction) {
 
 // Index 0 and the identity for results that the mask hides; they are there already.
 [[gnu::cold]] void hide(const Reduction& reduction, const Kernels& kernels) {
-  const Reduction hidden = of_results(reduction);
+  Reduction hidden = of_results(reduction);
+  const auto ordered = order_mask(hidden, kernels);
   const Groups& groups = hidden.groups;
   if (hidden.values) fill_values(hidden, kernels);
-  if (!hidden.indices) return;
+  if (!hidden.indices || is_single(reduction.groups)) return;
   Dims marks = groups.kept;
   for (int d = 0; d < marks.count; ++d) marks.dim[d].stride = marks.dim[d].mask_stride;
   const Dim inner = marks.dim[0];
@@ -355,6 +375,9 @@ void run(Reduction& reduction) {
   const bool streams = indices != Memory::kFresh && values != Memory::kFresh &&
                        (indices == Memory::kTouched || values == Memory::kTouched);
   if (is_single(groups)) return fill(reduction, kernels, indices);
+  std::unique_ptr<uint8_t[]> marks;
+  if (reduction.mask && orders_mask(reduction.groups, reduction.dtype->bytes))
+    marks = order_mask(reduction, kernels);
   if (reduction.mask) put_unread_outermost(reduction.groups);
   reduce_groups(reduction, kernels, streams);
   if (groups.copies == 1) return;

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "cpu/limits.h"
+#include "cpu/mask_order.h"
 #include "cpu/price.h"
 
 namespace reduceops::cpu {
@@ -26,20 +27,9 @@ struct Plan {
   // Where reduced dims are crossed (crossed_groups): columns that each output is first, and slices
   // of the outputs, of which this is the plan of the first.
   int64_t columns = 1, slices = 1;
-  bool hides = false;  // a mask is left to the results (hides_groups)
+  bool hides = false;   // a mask is left to the results (hides_groups)
+  bool orders = false;  // a mask is copied into the order of the input (mask_order.h)
 };
-
-// Whether the mask leaves out whole groups, some here and some there, which are short or whose
-// lines are read for their neighbours anyhow: those are reduced, too, and their results replaced.
-// `written`: bytes of each.
-inline bool hides_groups(const Groups& groups, int64_t bytes, int64_t written) {
-  if (!is_mask_of_groups(groups) || is_single(groups) || groups.kept.count == 0) return false;
-  const int64_t read = walk_extent(groups.reduced) * bytes;
-  const int64_t stride = groups.axes.dim[0].mask_stride;
-  if (is_rows(groups) || stride == 0) return read <= 2 * kCopyBytes;
-  constexpr int64_t kWorthReading = 8;  // bytes for each of a result
-  return stride != 1 || read >= kWorthReading * written;
-}
 
 // The groups where the innermost `count` reduced dims are crossed: each position along them is a
 // column of its own, reduced over the other dims, and these columns are combined afterwards. So
@@ -364,30 +354,6 @@ inline Plan make_plan(const Groups& groups, const Choice& choice, int64_t walk, 
   return plan;
 }
 
-// The plan of a call, or of the first of the slices in which it is carried out. `written`: bytes of
-// each result.
-inline Plan plan_of(Groups groups, int64_t bytes, int64_t threads, bool masked, bool bools,
-                    bool softmax, int64_t written) {
-  if (masked && hides_groups(groups, bytes, written)) {
-    Plan plan = plan_of(without_mask(groups), bytes, threads, false, bools, softmax, written);
-    plan.hides = true;
-    return plan;
-  }
-  put_unread_outermost(groups);
-  const int64_t walk = walk_extent(groups.reduced);
-  const Choice choice = choose(groups, walk, bytes, softmax);
-  const int count = crossed_dims(groups, bytes, bools, choice.price);
-  if (!count) return make_plan(groups, choice, walk, bytes, threads, softmax);
-  const Slices slices = slices_of(groups, count);
-  const Groups slice = first_slice(groups, slices), crossed = crossed_groups(slice, count);
-  const int64_t columns = crossed.outputs / slice.outputs;
-  Plan plan = make_plan(crossed, choose_crossed(crossed, walk / columns, bytes), walk / columns,
-                        bytes, threads, false);
-  plan.columns = columns;
-  plan.slices = slices.count;
-  return plan;
-}
-
 // How the values of groups of one element are copied.
 struct Filling {
   Dims dims;       // of the results
@@ -420,6 +386,53 @@ inline Filling make_filling(const Groups& groups, bool plain, int64_t bytes) {
   filling.units = results / dims.dim[0].size / dims.dim[1].size * filling.blocks * filling.chunks;
   filling.grain = std::max<int64_t>(1, filling.grain * filling.units / results);
   return filling;
+}
+
+// Whether the mask leaves out whole groups, some here and some there, which are short, have short
+// runs, or whose lines are read for their neighbours anyhow: those are reduced, too, and their
+// results replaced; and so are groups of one element that are copied by blocks. `written`: bytes of
+// each result.
+inline bool hides_groups(const Groups& groups, int64_t bytes, int64_t written) {
+  if (!is_mask_of_groups(groups) || groups.kept.count == 0) return false;
+  constexpr int64_t kWorthTwice = 1 << 12;  // results to go over
+  if (is_single(groups))
+    return groups.outputs >= kWorthTwice && make_filling(without_mask(groups), true, bytes).across;
+  const int64_t read = walk_extent(groups.reduced) * bytes;
+  const int64_t stride = groups.axes.dim[0].mask_stride;
+  if (is_rows(groups)) return groups.reduced.dim[0].size * bytes <= 2 * kCopyBytes;
+  if (stride == 0) return read <= 2 * kCopyBytes;
+  constexpr int64_t kWorthReading = 8;  // bytes for each of a result
+  return stride != 1 || read >= kWorthReading * written;
+}
+
+// The plan of a call, or of the first of the slices in which it is carried out. `written`: bytes of
+// each result.
+inline Plan plan_of(Groups groups, int64_t bytes, int64_t threads, bool masked, bool bools,
+                    bool softmax, int64_t written) {
+  if (masked && hides_groups(groups, bytes, written)) {
+    Plan plan = plan_of(without_mask(groups), bytes, threads, false, bools, softmax, written);
+    plan.hides = true;
+    return plan;
+  }
+  if (masked && orders_mask(groups, bytes)) {
+    order_marks(groups);
+    Plan plan = plan_of(groups, bytes, threads, true, bools, softmax, written);
+    plan.orders = true;
+    return plan;
+  }
+  put_unread_outermost(groups);
+  const int64_t walk = walk_extent(groups.reduced);
+  const Choice choice = choose(groups, walk, bytes, softmax);
+  const int count = crossed_dims(groups, bytes, bools, choice.price);
+  if (!count) return make_plan(groups, choice, walk, bytes, threads, softmax);
+  const Slices slices = slices_of(groups, count);
+  const Groups slice = first_slice(groups, slices), crossed = crossed_groups(slice, count);
+  const int64_t columns = crossed.outputs / slice.outputs;
+  Plan plan = make_plan(crossed, choose_crossed(crossed, walk / columns, bytes), walk / columns,
+                        bytes, threads, false);
+  plan.columns = columns;
+  plan.slices = slices.count;
+  return plan;
 }
 
 }  // namespace reduceops::cpu
