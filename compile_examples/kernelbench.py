@@ -71,7 +71,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("harness", type=Path, help="a checkout of KernelBench")
     parser.add_argument("--only", default="", metavar="TEXT", help="files whose name has it")
-    parser.add_argument("--json", metavar="FILE", help="write every figure")
+    parser.add_argument("--json", type=report.file, metavar="FILE", help="write every figure")
     options = parser.parse_args(arguments)
     sys.path.insert(0, str(options.harness / "src"))
     device = torch.device("cuda", torch.cuda.current_device())

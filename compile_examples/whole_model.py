@@ -101,7 +101,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--size", type=int, default=problem.height, help="of the images")
     parser.add_argument("--channels-last", action="store_true", help="the input and the weights")
     parser.add_argument("--seconds", type=float, default=1.0, help="for each pass, mode and model")
-    parser.add_argument("--json", metavar="FILE", help="write every figure")
+    parser.add_argument("--json", type=report.file, metavar="FILE", help="write every figure")
     options = parser.parse_args(arguments)
     device = options.device or default_device()
     batch = options.batch or (CPU_BATCH if device == "cpu" else problem.batch_size)
