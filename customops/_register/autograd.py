@@ -212,16 +212,24 @@ in_python = {}  # the operators by name, all of autograd in Python
 of_subclass = {}  # how an operator is computed with a gradient, by (its name, subclass of Tensor)
 
 
+def may_need_gradient(*tensors: Tensor | None) -> bool:
+    # (A compiled torch.func.jvp leaves no trace in forward_ad.)
+    if _torch_private.is_forward_mode() or are_transforms_active():
+        return True
+    return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+
+
+def are_plain(*tensors: Tensor | None) -> bool:
+    """Whether Python sees no call with them: there is no mode, and no subclass of Tensor."""
+    kinds = {type(t) for t in tensors if t is not None}
+    return not _torch_private.dispatch_modes() and kinds <= {Tensor, torch.nn.Parameter}
+
+
 def _select_if_needed(name, op, select):
     """`select` where a gradient may be needed, else `op` below autograd."""
 
     def decide(self, *args, **options):
-        # (A compiled torch.func.jvp leaves no trace in forward_ad.)
-        if (
-            (self.requires_grad and torch.is_grad_enabled())
-            or _torch_private.is_forward_mode()
-            or are_transforms_active()
-        ):
+        if may_need_gradient(self):
             return of_subclass.get((name, type(self)), select)(self, *args, **options)
         return below_autograd(op, self, *args, **options)
 

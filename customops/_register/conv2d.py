@@ -211,10 +211,7 @@ def _is_one_kernel(input: Tensor, weight: Tensor, bias: Tensor | None, dim: int)
         return False
     if _torch_private.is_forward_mode() or are_transforms_active():
         return False
-    if _torch_private.dispatch_modes():
-        return False
-    kinds = {type(x) for x in (input, weight, bias) if x is not None}
-    return kinds <= {Tensor, torch.nn.Parameter}
+    return autograd.are_plain(input, weight, bias)
 
 
 def _register_fake(op: str) -> None:
@@ -227,12 +224,6 @@ def _register_fake(op: str) -> None:
     torch.library.register_fake(f"reduceops::{op}", fake)
     overload = getattr(torch.ops.reduceops, op).default
     overload.tags.append(torch.Tag.flexible_layout)
-
-
-def _may_need_gradient(*tensors: Tensor | None) -> bool:
-    if _torch_private.is_forward_mode() or are_transforms_active():
-        return True
-    return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
 
 
 _AUTOCAST = {"cpu": "AutocastCPU", "cuda": "AutocastCUDA"}
@@ -272,7 +263,7 @@ def _register_autograd(op: str) -> None:
 
     def decide(input, weight, bias, scale, *args, **keywords):
         how = How(*args, **keywords)
-        if _may_need_gradient(input, weight, bias):
+        if autograd.may_need_gradient(input, weight, bias):
             if of_subclass := autograd.of_subclass.get((op, type(input))):
                 return of_subclass(input, weight, bias, scale, *how)
             if _is_one_kernel(input, weight, bias, how.dim):

@@ -33,27 +33,16 @@ class _Gather(torch.autograd.Function):
         return autograd.scatter(grad, index, ctx.shape, ctx.dim, True, False), None, None
 
 
-def _has_backward(x: Tensor) -> bool:
-    return x.requires_grad and torch.is_grad_enabled()
-
-
-def _is_watched() -> bool:
-    """Whether forward mode, a transform or a trace of torch.jit, which have rules for torch's
-    operators, may be active."""
-    return (
-        _torch_private.is_forward_mode()
+def _gather(self: Tensor, dim: int, index: Tensor) -> Tensor:
+    # Forward mode, transforms and a trace of torch.jit have rules for torch's operator.
+    if (
+        not (self.requires_grad and torch.is_grad_enabled())
+        or _torch_private.is_forward_mode()
         or _torch_private.are_transforms_active()
         or torch.jit.is_tracing()
-    )
-
-
-def _gather(self: Tensor, dim: int, index: Tensor) -> Tensor:
-    if not _has_backward(self) or _is_watched():
+    ):
         return self.gather(dim, index)
     return _Gather.apply(self, dim, index)
-
-
-_PLAIN = (Tensor, torch.nn.Parameter)
 
 
 def is_as_good_as_its_number(scale: Tensor, self: Tensor) -> bool:
@@ -62,9 +51,8 @@ def is_as_good_as_its_number(scale: Tensor, self: Tensor) -> bool:
         scale.is_cpu
         and scale.dtype in checks.SCALABLE
         and self.dim() > 0  # else the dtype of the product might be that of the scale
-        and type(scale) in _PLAIN
-        and type(self) in _PLAIN
-        and not (_has_backward(scale) or _is_watched() or _torch_private.dispatch_modes())
+        and autograd.are_plain(scale, self)
+        and not (autograd.may_need_gradient(scale) or torch.jit.is_tracing())
     )
 
 
