@@ -377,3 +377,35 @@ def test_masks_in_another_order_than_the_input(dtype, device):
         check("max", x[None], 0, mask, device=device)
         check("argmax", x, [0, 2], mask, device=device)
         check("argmax", x, [0, 2], mask[:1, :, :1], device=device)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_short_rows_that_begin_anywhere(dtype, device):
+    """With other elements, and bytes of the mask, before them and behind them."""
+    for seed, width in enumerate((8, 9, 13, 15, 16, 17, 31, 33, 63, 100, 250)):
+        name, before = NAMES[seed % len(NAMES)], 1 + seed % 3
+        for kind in ("half", "few", "none"):
+            for fill in ("special", "identities"):
+                around = make_input((23, before + width + 2), dtype, fill, "max" in name, seed)
+                marks = make_mask((23, width + before), kind, seed)
+                x = around[:, before:-2]
+                check(name, x, 1, marks[:, before:], device=device)
+                check(name, x, 1, marks[0, :width], device=device)
+                check(
+                    name,
+                    x.unflatten(0, (1, 23)).transpose(0, 1),
+                    2,
+                    marks[:, None, :width],
+                    device=device,
+                )
+
+
+@pytest.mark.parametrize("dtype", (torch.bool, torch.int32, torch.bfloat16, torch.float32), ids=str)
+def test_columns_that_begin_anywhere(dtype, device):
+    for seed, (walk, columns) in enumerate(((3, 35), (21, 67), (150, 33), (200, 129))):
+        name = NAMES[seed % len(NAMES)]
+        for kind in ("half", "few"):
+            x = make_input((4, walk, columns + 1), dtype, "identities", "max" in name, seed)
+            marks = make_mask((4, walk, columns + 2), kind, seed)
+            check(name, x[:, :, 1:], 1, marks[:, :, 2:], device=device)
+            check(name, x[:, :, 1:], 1, marks[:, :1, 2:], device=device)

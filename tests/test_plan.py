@@ -402,6 +402,23 @@ def test_cuda_plan_of_masks_and_of_softmax_max(shape, strides, dim, walk):
     assert cuda_plan(x, dim, softmax=True).walk == walk
 
 
+@pytest.mark.parametrize(
+    "shape, lanes", [((1_000_000, 19), 1), ((100_000, 100), 2), ((64, 100), 16)]
+)
+def test_short_rows_that_are_not_aligned_are_read_by_packs(shape, lanes):
+    """Of large inputs by few lanes; of small ones each lane has a pack."""
+    x, mask = empty(*shape, dtype=torch.bfloat16), empty(*shape, dtype=torch.bool)
+    for plan in (cuda_plan(x, 1, mask=mask), cuda_plan(x, 1, softmax=True)):
+        assert plan.walk == Walk.SMALL and plan.vector and plan.lanes == lanes
+
+
+def test_short_rows_that_are_aligned_or_whose_mask_lies_apart_are_not_read_by_packs():
+    x = empty(100_000, 100, dtype=torch.bfloat16)
+    apart = torch.empty_strided(x.shape, (200, 2), device="meta", dtype=torch.bool)
+    assert cuda_plan(x, 1, mask=apart).walk == Walk.ROWS
+    assert cuda_plan(empty(100_000, 96, dtype=torch.bfloat16), 1, softmax=True).walk != Walk.SMALL
+
+
 @pytest.mark.parametrize("dims", [None, (0, 1), ()])
 def test_cuda_plan_of_softmax_max_is_of_one_dim(dims):
     with pytest.raises(ValueError, match="softmax_max reduces one dim"):

@@ -92,6 +92,17 @@ def test_every_layout(layout, dtype, kind, device):
 
 
 @each_dtype
+@pytest.mark.parametrize("kind", ["smooth", "special"])
+def test_short_rows_and_columns_that_begin_anywhere(dtype, kind, device):
+    for before, width in enumerate((8, 9, 13, 15, 16, 17, 31, 33, 63, 100), 1):
+        around = data.make((23, before + width + 2), dtype, kind, before).to(device)
+        check(around[:, before:-2], 1)
+        check(around[:, before:-2].unflatten(0, (1, 23)).transpose(0, 1), 2)
+    for walk, columns in ((3, 35), (7, 67), (21, 33), (40, 129)):
+        check(data.make((4, walk, columns + 1), dtype, kind).to(device)[:, :, 1:], 1)
+
+
+@each_dtype
 def test_no_dims(dtype, device):
     for value, expected in ((3.5, 1.0), (math.inf, math.nan), (math.nan, math.nan)):
         x = torch.tensor(value, dtype=dtype, device=device)

@@ -12,7 +12,12 @@ void launch_masked(const Reduction& r, const Problem& problem, bool early, void*
   if (plan.walk == Walk::kWholeRows) launch_masked_whole_rows(r, problem, stream);
   visit_masked(r, [&](auto element) {
     const auto apart = masked<MaskOf::kApart>(r, element);
-    if (plan.walk == Walk::kSmall) {
+    if (plan.walk == Walk::kSmall && plan.small.vector) {
+      const auto words = masked<MaskOf::kWords>(r, element);
+      const auto size = static_cast<uint32_t>(problem.walk);
+      const MaskedRowPacks<decltype(element)> packs{{words, problem.end, end_of_mask(r)}, size};
+      launch_small_packs_of(problem, packs, Extreme(), stream);
+    } else if (plan.walk == Walk::kSmall) {
       launch_small_of(problem, apart, Extreme(), stream);
     } else if (plan.walk == Walk::kRows && !plan.rows.vector) {
       launch_rows_of<false>(problem, apart, Extreme(), stream);

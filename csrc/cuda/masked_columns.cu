@@ -16,7 +16,7 @@ void launch_masked_columns(const Reduction& r, const Problem& problem, void* str
              (inner.mask_stride == 0 ||
               lies_in_blocks(r, inner, std::min(int64_t(4), kLoadBytes / r.dtype->bytes)))) {
     launch_columns_of_masks_in_words(r, problem, stream);
-  } else if (r.dtype->bytes == 1 && (plan.columns.vector || plan.columns.realigned) &&
+  } else if ((plan.columns.realigned || (r.dtype->bytes == 1 && plan.columns.vector)) &&
              inner.mask_stride <= 1) {
     launch_realigned_columns_of_masks(r, problem, stream);
   } else {

@@ -43,7 +43,8 @@ enum class Task : int {
 // What each walk decides for itself; those of boxes.cu, tiles.cu and gather.cu have headers of
 // their own.
 struct SmallCut {
-  int lanes;  // threads to an output
+  bool vector;  // 16-byte loads along the row, which begin anywhere
+  int lanes;    // threads to an output
 };
 
 struct RowsCut {

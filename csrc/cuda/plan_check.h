@@ -142,6 +142,9 @@ class PlanCheck {
     require_grid();
     require_one_part();
     require(kept.count <= kSmallDims && reduced.count <= 1, "a few kept dims and a reduced one");
+    require(!own.vector || (task_ != Task::kExtreme && reduced.count == 1 && own.lanes <= 32 &&
+                            along().stride == 1 && along().mask_stride <= 1),
+            "packs are of rows, whose mask lies as they do");
     require(
         plan_.threads == kSmallThreads && own.lanes <= plan_.threads && is_power_of_two(own.lanes),
         "a power of two of a block's threads to an output");
@@ -278,10 +281,11 @@ class PlanCheck {
                             (inner().mask_stride == 0 || inner().mask_stride == 1)),
             "segments lie side by side, and so does their mask");
     const int64_t columns = own.vector || own.realigned || own.staged ? width_ : 1;
-    require(!own.realigned ||
-                (inner().stride == 1 && inner().mask_stride <= 1 &&
-                 (task_ == Task::kExtreme ? bytes_ <= 2 : task_ == Task::kMasked && bytes_ == 1)),
-            "there is a kernel that realigns");
+    require(
+        !own.realigned || (inner().stride == 1 && inner().mask_stride <= 1 &&
+                           (task_ == Task::kMasked ? bytes_ == 1 || bytes_ == 4
+                                                   : bytes_ <= (task_ == Task::kExtreme ? 2 : 4))),
+        "there is a kernel that realigns");
     require(!own.vector ||
                 (inner().stride == 1 && inner().size % columns == 0 && address_ % kLoadBytes == 0 &&
                  strides_aligned(groups_.axes, 1, kLoadBytes) &&

@@ -691,6 +691,7 @@ struct SoftmaxMax {
   template <class Source>
   static constexpr Room column_room(bool vector) {
     if (!vector) return {sizeof(Sum) == 8 ? 4 : 8, sizeof(Sum) == 8 ? 3 : 4};
+    if (std::is_same_v<typename Source::Pack, Anywhere<typename F::Key>>) return {4, 2};
     if (sizeof(Sum) == 8) return {4, 3, 3};
     return sizeof(typename F::Key) == 2 ? Room{8, 2, 3} : Room{4, 4, 3};
   }

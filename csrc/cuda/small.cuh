@@ -1,9 +1,9 @@
 // Small inputs, and short rows of any: a power of two of lanes to an output, up to a block, an
-// element at a time to each of them.
+// element at a time to each of them, or 16 bytes of a row.
 //
 // Bound by the latency of a launch and by the chain of instructions from a thread's number to its
 // result. So positions have 32 bits, there is one reduced dim and at most three kept ones, and the
-// parameters are few.
+// parameters are few. Large inputs, of which short rows come here, are bound by instructions.
 #pragma once
 
 #include "cuda/reducer.cuh"
@@ -40,12 +40,66 @@ struct SmallProblem {
         lanes(p.plan.small.lanes) {}
 };
 
-// kWarps: several to an output.
-template <bool kWarps, class Source, class Reducer>
+// The state of a lane: of every so many elements.
+template <class Source, class Reducer>
+__device__ auto scan_items(const SmallProblem& p, const Source& source, const Reducer& reducer,
+                           typename Source::At base, uint32_t lane) {
+  constexpr int kAtOnce = kSmallLoads;
+  typename Reducer::template Items<Source> items;
+  for (uint32_t j = lane; j < p.reduced.size; j += kAtOnce * p.lanes) {
+    // Past the end there is the last element again, which must not count twice.
+    const auto at = [&](int u) { return std::min(j + u * p.lanes, p.reduced.size - 1); };
+    typename Source::Item some[kAtOnce];
+#pragma unroll
+    for (int u = 0; u < kAtOnce; ++u) some[u] = source.item(source.along(base, p.reduced, at(u)));
+    if constexpr (!Reducer::kRepeats) {
+#pragma unroll
+      for (int u = 0; u < kAtOnce; ++u) {
+        if (j + u * p.lanes >= p.reduced.size) source.fill(some[u], reducer.absent());
+      }
+    }
+    items.take(source, some, at);
+  }
+  return items.state();
+}
+
+constexpr int kSmallPacks = 1;  // that a lane loads before it looks at them
+
+// The same of every so many packs, of which the row's last one may have elements behind its end.
+template <class Source, class Reducer>
+__device__ auto scan_row_packs(const SmallProblem& p, const Source& source, const Reducer& reducer,
+                               typename Source::At base, uint32_t lane) {
+  using Pack = typename Source::Pack;
+  constexpr uint32_t kWidth = Vector<typename Source::Key>::kWidth;
+  constexpr int kAtOnce = kSmallPacks;
+  const uint32_t packs = (p.reduced.size + kWidth - 1) / kWidth;
+  const auto load = [&](uint32_t number) { return source.pack(base, p.reduced, number); };
+  using State = typename Reducer::template State<typename Source::Key, uint32_t>;
+  if (lane >= packs) return State();
+  typename Reducer::template Row<Source> row(source, lane);
+  for (uint32_t v = lane; v < packs; v += kAtOnce * p.lanes) {
+    // Past the end there is the last pack again, which must not count twice.
+    const auto number = [&](int u) { return std::min(v + u * p.lanes, packs - 1); };
+    Pack some[kAtOnce];
+#pragma unroll
+    for (int u = 0; u < kAtOnce; ++u) some[u] = load(number(u));
+    if constexpr (!Reducer::kRepeats) {
+#pragma unroll
+      for (int u = 0; u < kAtOnce; ++u) {
+        if (v + u * p.lanes >= packs) source.fill(some[u], reducer.absent());
+      }
+    }
+    row.take(source, some, number);
+  }
+  return State(row.state(source, load));
+}
+
+// kWarps: several to an output. kPacks: 16 bytes at a time.
+template <bool kWarps, bool kPacks, class Source, class Reducer>
 __global__ void __launch_bounds__(kSmallThreads)
     small(const __grid_constant__ SmallProblem p, const Source source, const Reducer reducer) {
   using Key = typename Source::Key;
-  constexpr int kAtOnce = kSmallLoads;
+  using State = typename Reducer::template State<Key, uint32_t>;
   const uint32_t thread = blockIdx.x * kSmallThreads + threadIdx.x;
   const uint32_t output = thread >> log2_of(p.lanes), lane = thread & (p.lanes - 1);
   uint32_t inner = output, outer = 0, outermost = 0;
@@ -59,26 +113,16 @@ __global__ void __launch_bounds__(kSmallThreads)
   }
   auto base = source.along(source.along(source.begin(p), p.outer, outer), p.inner, inner);
   if (p.outermost.size > 1) base = source.along(base, p.outermost, outermost);
-  typename Reducer::template Items<Source> items;
+  State found;
   if (output < p.outputs && lane < p.reduced.size) {
-    for (uint32_t j = lane; j < p.reduced.size; j += kAtOnce * p.lanes) {
-      // Past the end there is the last element again, which must not count twice.
-      const auto at = [&](int u) { return std::min(j + u * p.lanes, p.reduced.size - 1); };
-      typename Source::Item some[kAtOnce];
-#pragma unroll
-      for (int u = 0; u < kAtOnce; ++u) some[u] = source.item(source.along(base, p.reduced, at(u)));
-      if constexpr (!Reducer::kRepeats) {
-#pragma unroll
-        for (int u = 0; u < kAtOnce; ++u) {
-          if (j + u * p.lanes >= p.reduced.size) source.fill(some[u], reducer.absent());
-        }
-      }
-      items.take(source, some, at);
+    if constexpr (kPacks) {
+      found = scan_row_packs(p, source, reducer, base, lane);
+    } else {
+      found = scan_items(p, source, reducer, base, lane);
     }
   }
-  __shared__ typename Reducer::template State<Key, uint32_t> warps[kSmallThreads / 32];
-  const auto state =
-      block_combine(items.state(), lane, kWarps ? p.lanes : std::min(p.lanes, 32u), warps);
+  __shared__ State warps[kSmallThreads / 32];
+  const auto state = block_combine(found, lane, kWarps ? p.lanes : std::min(p.lanes, 32u), warps);
   if (lane > 0 || output >= p.outputs) return;
   const uint32_t to = outermost * p.outermost.step + outer * p.outer.step + inner * p.inner.step;
   const auto index = static_cast<uint32_t>(reducer.index(state));
@@ -88,12 +132,20 @@ __global__ void __launch_bounds__(kSmallThreads)
   });
 }
 
+// Of plans with 16-byte loads.
+template <class Source, class Reducer>
+void launch_small_packs_of(const Problem& problem, const Source& source, const Reducer& reducer,
+                           void* stream) {
+  enqueue(small<false, true, Source, Reducer>, problem.plan, stream, 0, SmallProblem(problem),
+          source, reducer);
+}
+
 template <class Source, class Reducer>
 void launch_small_of(const Problem& problem, const Source& source, const Reducer& reducer,
                      void* stream) {
   const Plan& plan = problem.plan;
-  const auto kernel =
-      plan.small.lanes > 32 ? small<true, Source, Reducer> : small<false, Source, Reducer>;
+  const auto kernel = plan.small.lanes > 32 ? small<true, false, Source, Reducer>
+                                            : small<false, false, Source, Reducer>;
   enqueue(kernel, plan, stream, 0, SmallProblem(problem), source, reducer);
 }
 

@@ -13,9 +13,22 @@ void launch_softmax(const Reduction& r, const Problem& problem, bool early, void
     const SoftmaxMax<Format> reducer{static_cast<typename Format::Compute>(r.groups.weight)};
     switch (plan.walk) {
       case Walk::kSmall:
-        launch_small_of(problem, source, reducer, stream);
+        if (plan.small.vector) {
+          const RowPacks<decltype(element)> packs{
+              source, problem.end, static_cast<uint32_t>(problem.walk), reducer.absent()};
+          launch_small_packs_of(problem, packs, reducer, stream);
+        } else {
+          launch_small_of(problem, source, reducer, stream);
+        }
         break;
       case Walk::kColumns:
+        if constexpr (sizeof(typename Format::Key) <= 4) {
+          if (plan.columns.realigned) {
+            const Realigned<decltype(element)> anywhere{source, problem.end};
+            launch_columns_of<true>(problem, anywhere, reducer, stream);
+            break;
+          }
+        }
         plan.columns.vector ? launch_columns_of<true>(problem, source, reducer, stream)
                             : launch_columns_of<false>(problem, source, reducer, stream);
         break;

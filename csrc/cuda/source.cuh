@@ -135,6 +135,12 @@ __device__ void join(uint32_t (&words)[2 * kWords], uint32_t from) {
   for (int i = 0; i < kWords; ++i) words[i] = __funnelshift_r(words[i], words[i + 1], 8 * from);
 }
 
+// All bits of the bytes of word number i that are among the first `count` of several words.
+__device__ inline uint32_t first_bytes(int i, uint32_t count) {
+  const int bytes = std::clamp(static_cast<int>(count) - 4 * i, 0, 4);
+  return static_cast<uint32_t>((uint64_t(1) << (8 * bytes)) - 1);
+}
+
 // 16 bytes of elements that begin anywhere: the two blocks in which they lie are loaded, and joined
 // when they are looked at. (The second comes from L1: a neighbour has it.)
 template <class Key>
@@ -184,9 +190,54 @@ struct Realigned : Stored<E> {
 
   using Pack = Anywhere<Key>;
   __device__ Pack pack(At at, const Dim&) const { return Pack::load(at.input, end); }
+  static __device__ void fill(Pack& pack, Key bits) {
+    Stored<E>::fill(pack.low, bits);
+    pack.at = 0;
+  }
   __device__ Vector<Key> bits(const Pack& pack) const { return pack.joined(); }
 
   static constexpr Room column_room(bool) { return {4, sizeof(Key) == 1 ? 2 : 3}; }
+};
+
+// The input alone, in packs of a row that begin anywhere: what lies behind the row is absent.
+template <class E>
+struct RowPacks : Stored<E> {
+  using typename Stored<E>::Key;
+  using typename Stored<E>::At;
+  using Stored<E>::bits;
+  using Stored<E>::fill;
+  static constexpr int kWidth = Vector<Key>::kWidth;
+  const char* end;  // of the input
+  uint32_t size;    // of a row
+  Key none;         // the bits of an absent element
+
+  struct Pack {
+    Anywhere<Key> elements;
+    uint32_t count;  // those of the row
+  };
+  __device__ Pack pack(At at, const auto&, uint32_t number) const {
+    const uint32_t first = number * kWidth;
+    return {Anywhere<Key>::load(at.input + first, end), size - first};
+  }
+  static __device__ void fill(Pack& pack, Key) { pack.count = 0; }
+  __device__ Vector<Key> bits(const Pack& pack) const {
+    Vector<Key> vector = pack.elements.joined();
+    if (pack.count >= kWidth) return vector;
+    if constexpr (sizeof(Key) >= 4) {
+#pragma unroll
+      for (int i = 0; i < kWidth; ++i) vector.at[i] = i < pack.count ? vector.at[i] : none;
+    } else {
+      uint32_t words[kLoadBytes / 4];
+      memcpy(words, &vector, kLoadBytes);
+#pragma unroll
+      for (int i = 0; i < int(kLoadBytes) / 4; ++i) {
+        const uint32_t care = first_bytes(i, pack.count * sizeof(Key));
+        words[i] = (words[i] & care) | (slot_of_all(none) & ~care);
+      }
+      memcpy(&vector, words, kLoadBytes);
+    }
+    return vector;
+  }
 };
 
 // The input alone, of which every second element counts: those of a pack are what remains of two
@@ -538,7 +589,7 @@ struct RealignedMasked : Masked<E, MaskOf::kWords> {
     uint32_t from;
   };
 
-  __device__ Pack pack(At at, const Dim& dim) const {
+  __device__ Pack pack(At at, const auto& dim) const {
     Pack pack;
     pack.elements = Anywhere<Key>::load(at.input, end);
     pack.from = 0;
@@ -570,6 +621,41 @@ struct RealignedMasked : Masked<E, MaskOf::kWords> {
   __device__ void see(const Pack& pack, Seen& seen) const { Base::see(whole(pack), seen); }
 
   static constexpr Room column_room(bool) { return {4, 2}; }
+};
+
+// The same in packs of a row, behind which nothing takes part; of any type.
+template <class E>
+struct MaskedRowPacks : RealignedMasked<E> {
+  using Base = RealignedMasked<E>;
+  using Base::bits;
+  using Base::kWidth;
+  using Base::present;
+  using typename Base::At;
+  using typename Base::Key;
+  uint32_t size;  // of a row
+
+  struct Pack {
+    typename Base::Pack all;
+    uint32_t count;  // elements of the row
+  };
+  __device__ Pack pack(At at, const auto& dim, uint32_t number) const {
+    const uint32_t first = number * kWidth;
+    return {Base::pack(Base::along(at, dim, first), dim), size - first};
+  }
+  __device__ typename Base::Base::Pack of_row(const Pack& pack) const {
+    auto whole = Base::whole(pack.all);
+    if (pack.count >= kWidth) return whole;
+#pragma unroll
+    for (int w = 0; w < Base::kMaskWords; ++w) whole.mask.at[w] &= first_bytes(w, pack.count);
+    return whole;
+  }
+  __device__ Vector<Key> bits(const Pack& pack) const { return Base::Base::bits(of_row(pack)); }
+  __device__ bool any_present(const Pack& pack) const {
+    return Base::Base::any_present(of_row(pack));
+  }
+  __device__ uint32_t first_present(const Pack& pack) const {
+    return Base::Base::first_present(of_row(pack));
+  }
 };
 
 }  // namespace reduceops::cuda

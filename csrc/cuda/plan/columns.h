@@ -78,7 +78,7 @@ struct ColumnsPlan {
       lanes = halved;
       across = ceil_div(columns, lanes);
     }
-    if (!packs && in.task == Task::kExtreme) {
+    if (!packs && !plan.columns.staged && !in_lines) {
       const Threads threads = one_by_one(in, outer, columns, {lanes, shares});
       lanes = threads.lanes;
       shares = threads.shares;
@@ -100,10 +100,12 @@ struct ColumnsPlan {
     int64_t wanted = 1;
     const int64_t loads = ceil_div(in.walk, shares);
     const auto bytes = static_cast<double>(in.total) * 1e-6;
-    const int64_t of_thread = packs || in.task == Task::kExtreme
-                                  ? 4 * kLoadBytes
-                                  : column_loads(in.bytes, false) * in.bytes;
-    const double in_flight = static_cast<double>(units * kThreads * of_thread) * 1e-6;
+    const int64_t of_thread =
+        packs || in.task == Task::kExtreme ? 4 * kLoadBytes : item_loads(in) * in.bytes;
+    const int64_t busy = packs || in.task == Task::kExtreme
+                             ? kThreads
+                             : plan.threads / (lanes * shares) * (lanes * shares);
+    const double in_flight = static_cast<double>(units * busy * of_thread) * 1e-6;
     const bool waits =
         units < full && !plan.columns.staged && !in_lines &&
         bytes * (price::kLatency / in_flight - 1 / price::kMemory) > price::kWorkspace;
@@ -126,6 +128,15 @@ struct ColumnsPlan {
 
   static constexpr double kWorthwhile = 0.8;  // of the time
 
+  // Loads of a thread, and blocks that find room beside them, of elements one by one.
+  // (A sum of 64 bits waits for its exponentials, not for loads.)
+  static int64_t item_loads(const PlanInput& in) {
+    return column_loads(in.bytes, false) / (in.task == Task::kSoftmax && in.bytes < 8 ? 2 : 1);
+  }
+  static int64_t item_blocks(const PlanInput& in) {
+    return in.task == Task::kSoftmax && in.bytes == 8 ? 3 : column_blocks(in.bytes, false);
+  }
+
   // Microseconds of blocks that run at once and wait for their loads, so many of a thread at a
   // time.
   static double of_wave(const PlanInput& in, const Threads& t, int64_t loads) {
@@ -141,8 +152,9 @@ struct ColumnsPlan {
                                           Threads usual) {
     const Dims& axes = in.groups.axes;
     const int64_t pitch = axes.count > 1 ? axes.dim[1].stride * in.bytes : 0;
-    if (pitch == 0 || pitch > kBurstBytes || axes.dim[1].size * pitch < kLineBytes ||
-        usual.lanes != columns || in.along().stride * in.bytes <= pitch)
+    if (in.task != Task::kExtreme || pitch == 0 || pitch > kBurstBytes ||
+        axes.dim[1].size * pitch < kLineBytes || usual.lanes != columns ||
+        in.along().stride * in.bytes <= pitch)
       return usual.shares;
     int64_t best = usual.shares;
     for (Threads t = usual; t.groups() * pitch < kLineBytes && t.shares > 1;) {
@@ -157,12 +169,12 @@ struct ColumnsPlan {
   // no room at once take as long again, and so do lanes that lie beside the last column. So columns
   // are cut less, and shared by more threads or fewer, where that saves a fifth.
   static Threads one_by_one(const PlanInput& in, int64_t outer, int64_t columns, Threads usual) {
-    const int64_t most_loads = column_loads(in.bytes, false);
+    const int64_t most_loads = item_loads(in);
     const auto blocks = [&](const Threads& t) {
       return ceil_div(outer * ceil_div(columns, t.lanes), t.groups());
     };
     const auto waves = [&](const Threads& t) {
-      const int64_t room = column_blocks(in.bytes, false) * kThreads / t.of_block();
+      const int64_t room = item_blocks(in) * kThreads / t.of_block();
       return ceil_div(blocks(t), in.multiprocessors * room);
     };
     const auto time = [&](const Threads& t) {
@@ -177,6 +189,7 @@ struct ColumnsPlan {
     if (beside < usual.shares) return {usual.lanes, beside};
     if (waves(usual) == 1 && idle(usual) < 1 / kWorthwhile) return usual;
     const bool few = blocks(usual) < in.multiprocessors;
+    if (few && in.task != Task::kExtreme) return usual;  // whose candidates may be too many
     const auto cost = [&](const Threads& t) { return few ? idle(t) : time(t); };
     Threads best = usual;
     double least = kWorthwhile * cost(usual);
@@ -230,13 +243,23 @@ struct ColumnsPlan {
   }
 
   // Packs of neighbouring columns that begin anywhere: of small types, for a load of four bytes by
-  // each lane is as good, if that is all it loads and does. Of long narrow columns packs would be
-  // nearly empty.
+  // each lane is as good, if that is all it loads and does. Under a mask, and of a sum, they keep
+  // fewer loads in flight, which tells in longer columns (than these, as measured).
+  static bool has_realigned_packs(const PlanInput& in) {
+    constexpr int64_t kMasked = 160, kSummed = 4;
+    switch (in.task) {
+      case Task::kExtreme:
+        return in.bytes <= 2;
+      case Task::kMasked:
+        return in.bytes == 1 || (in.bytes == 4 && in.walk < kMasked);
+      default:
+        return in.bytes <= 4 && in.walk <= kSummed;
+    }
+  }
+  // Of long narrow columns packs would be nearly empty.
   static bool is_realigned(const PlanInput& in) {
     const Dim& inner = in.inner();
-    return inner.stride == 1 && inner.mask_stride <= 1 &&
-           (in.task == Task::kExtreme ? in.bytes <= 2
-                                      : in.task == Task::kMasked && in.bytes == 1) &&
+    return inner.stride == 1 && inner.mask_stride <= 1 && has_realigned_packs(in) &&
            in.tuning.realigned != 0 && (inner.size * in.bytes > kSectorBytes || in.walk <= 4);
   }
 

@@ -91,12 +91,20 @@ struct PlanInput {
     return (last | last_mask | groups.extent | groups.outputs * groups.copies) >> 31 == 0;
   }
 
+  static constexpr int64_t kShortRow = 7;
+
   // Under a mask, or of softmax_max, rows so short that loads of 16 bytes would leave most of their
   // elements to be loaded one after the other.
   bool has_short_rows() const {
-    constexpr int64_t kShort = 7, kLonger = 12, kBytesOfLonger = 32;
+    constexpr int64_t kLonger = 12, kBytesOfLonger = 32;
     return task != Task::kExtreme && rows &&
-           (walk <= kShort || (walk <= kLonger && walk * bytes <= kBytesOfLonger));
+           (walk <= kShortRow || (walk <= kLonger && walk * bytes <= kBytesOfLonger));
+  }
+  // The same where these loads may begin anywhere instead, which takes instructions.
+  bool has_rows_of_packs() const {
+    return task != Task::kExtreme && rows && groups.reduced.count == 1 && along().stride == 1 &&
+           along().mask_stride <= 1 && walk > kShortRow && walk * bytes < tuning.held_row_bytes &&
+           !rows_aligned();
   }
 
   // Whether positions over several reduced dims are found by divisions of 32 bits.

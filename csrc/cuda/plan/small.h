@@ -13,7 +13,7 @@ struct SmallPlan {
     const Groups& groups = in.groups;
     const Dims &kept = groups.kept, &reduced = groups.reduced;
     if (FillPlan::fits(in)) return false;
-    const int most_kept = in.has_short_rows() ? kSmallDims : 2;
+    const int most_kept = is_for_any_size(in) ? kSmallDims : 2;
     if (kept.count > most_kept || reduced.count > 1 || groups.outputs * in.walk > kMaxPartExtent)
       return false;
     // Of larger inputs, what it costs has not been measured, and cannot be the least.
@@ -22,12 +22,17 @@ struct SmallPlan {
     return in.has_short_places();
   }
 
+  // Rows that come here in inputs of any size.
+  static bool is_for_any_size(const PlanInput& in) {
+    return in.has_short_rows() || in.has_rows_of_packs();
+  }
+
   static bool usual(const PlanInput& in) {
     const bool whole =
         in.task == Task::kExtreme && (WholeRowsPlan::usual(in) || WholeColumnsPlan::fits(in));
     const int64_t most =
         std::min(in.tuning.small_elements, whole ? in.tuning.small_whole_elements : kMaxPartExtent);
-    if (in.has_short_rows()) return true;
+    if (is_for_any_size(in)) return true;
     const int64_t longest = in.rows ? in.tuning.small_row : lanes(in) * in.tuning.small_loads;
     return in.groups.outputs * in.walk <= most && in.walk <= longest;
   }
@@ -37,8 +42,17 @@ struct SmallPlan {
     return in.groups.outputs * in.walk <= in.tuning.tiny_elements;
   }
 
+  static constexpr int64_t kFewLanes = 512;  // of a multiprocessor
+
   // More than a warp only where every multiprocessor has a block at most.
   static int lanes(const PlanInput& in) {
+    if (in.has_rows_of_packs()) {  // few to a row, but of small inputs one to each pack
+      const int64_t packs = std::min<int64_t>(32, ceil_div(in.walk, in.elements_of_load()));
+      int lanes = in.lanes_of(packs, in.tuning.row_loads);
+      while (lanes < packs && in.groups.outputs * lanes < in.multiprocessors * kFewLanes)
+        lanes *= 2;
+      return lanes;
+    }
     int lanes = in.lanes_of(in.walk, in.tuning.lane_loads, kSmallThreads);
     while (lanes > 32 && in.groups.outputs * lanes > in.multiprocessors * kSmallThreads) lanes /= 2;
     return lanes;
@@ -47,6 +61,7 @@ struct SmallPlan {
   static bool make(const PlanInput& in, Plan& plan) {
     plan = in.empty_plan(Walk::kSmall);
     keep_whole(plan, in);
+    plan.small.vector = in.has_rows_of_packs();
     plan.small.lanes = lanes(in);
     plan.threads = kSmallThreads;
     plan.blocks = ceil_div(in.groups.outputs * plan.small.lanes, kSmallThreads);
