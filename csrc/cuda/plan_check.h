@@ -278,7 +278,7 @@ class PlanCheck {
     require(p.cluster == 1, "the kernel knows of no clusters");
     require(is_power_of_two(own.shares), "a power of two of threads shares a column");
     require(!own.staged || (task_ == Task::kMasked && bytes_ == 4 && inner().stride == 1 &&
-                            (inner().mask_stride == 0 || inner().mask_stride == 1)),
+                            inner().mask_stride == 1),
             "segments lie side by side, and so does their mask");
     const int64_t columns = own.vector || own.realigned || own.staged ? width_ : 1;
     require(

@@ -468,18 +468,6 @@ struct Masked {
     }
     return vector;
   }
-  // Of a slot (keys.cuh), to whose elements these bytes of the mask belong.
-  using Slot = typename Slots<E>::Slot;
-  __device__ Slot slot(Slot slot, uint32_t mask) const {
-    if constexpr (sizeof(Key) >= 4) {
-      return mask ? slot : static_cast<Slot>(none);
-    } else {
-      const uint32_t any = any_in_bytes(mask);
-      const uint32_t care =
-          sizeof(Key) == 2 ? signs_of_bytes<0x9988>(any) : signs_of_bytes<0xba98>(any);
-      return (slot & care) | (slot_of_all(none) & ~care);
-    }
-  }
 
   // Fewer than of Stored, for there is more to each of them.
   static constexpr Room row_room() {

@@ -1,8 +1,8 @@
-// Columns for any Source and Reducer, wherever their rows begin in memory. Each warp goes down a
-// segment of columns: it copies its part of some rows to shared memory while it looks at others, so
-// that copies are in flight at any time and take no registers, and it waits for nobody else. Warps
-// beside each other have neighbouring segments; where columns are few, warps share them by turns
-// and the reduced extent is cut into parts as well.
+// Columns of 32 bits under a mask whose bytes lie as they do, wherever rows begin in memory. Each
+// warp goes down a segment of columns: it copies its part of some rows to shared memory while it
+// looks at others, so that copies are in flight at any time and take no registers, and it waits for
+// nobody else. Warps beside each other have neighbouring segments; where columns are few, warps
+// share them by turns and the reduced extent is cut into parts as well.
 //
 // Bound by reading memory and the mask: 1.17 times the time of reading both, of 32 bits in columns
 // of 1024. Without it each thread loads its own 16 bytes and the mask of these (columns.cuh), which
@@ -21,12 +21,11 @@ struct Segment {
   using Element = typename Source::Element;
   using Key = typename Source::Key;
   using Slot = typename Slots<Element>::Slot;
-  static constexpr int kElements = Slots<Element>::kElements;  // of a slot
+  static_assert(Source::kMasked && sizeof(Slot) == sizeof(Key) && sizeof(Key) == 4);
   static constexpr int kColumns = kSegmentBytes / sizeof(Key);
-  static constexpr int kSlots = kSegmentBytes / sizeof(Slot) / 32;  // of a lane
+  static constexpr int kSlots = kColumns / 32;  // of a lane
   static constexpr int kElementBytes = kSegmentBytes + 2 * kLoadBytes;
-  static constexpr int kMaskBytes = Source::kMasked ? kColumns + 2 * kLoadBytes : 0;
-  static constexpr int kRowBytes = kElementBytes + kMaskBytes;
+  static constexpr int kRowBytes = kElementBytes + kColumns + 2 * kLoadBytes;
   static constexpr StagedRoom kRoom = kStagedRoom;
   static constexpr int kStageBytes = kRoom.rows * kRowBytes;
   // Behind the stages: of each of their rows, where in a block it begins.
@@ -67,17 +66,6 @@ __device__ uint32_t first_present(uint32_t extent, At at) {
   return extent - 1;
 }
 
-// The bytes of the mask for a slot of kElements elements, the first in the lowest; `order`: which
-// of those read they are.
-template <int kElements>
-__device__ uint32_t mask_of_slot(const char* own, uint32_t at, uint32_t order) {
-  if constexpr (kElements == 1) {
-    return static_cast<uint8_t>(own[at]);
-  } else {
-    return __byte_perm(Slots<Bool>::Row(own, at)[0], 0, order);
-  }
-}
-
 template <int kBlocks, class Source, class Reducer>
 __global__ void __launch_bounds__(kThreads, kBlocks)
     staged_columns(const __grid_constant__ Problem p, const Source source, const Reducer reducer) {
@@ -88,7 +76,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   using At = typename Source::At;
   using State = typename Reducer::template State<Key, uint32_t>;
   constexpr int kRows = Own::kRoom.rows, kStages = Own::kRoom.stages, kSlots = Own::kSlots;
-  constexpr int kElements = Own::kElements, kColumns = Own::kColumns;
+  constexpr int kColumns = Own::kColumns;
   static_assert(kColumns * sizeof(State) <= Own::kLeads && Own::kWarpBytes % kLoadBytes == 0);
   if (p.candidates) let_next_launch();
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -109,11 +97,6 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
     if (p.reduced_count == 1) return source.along(base, p.reduced()[0], position);
     return source.move(base, p.reduced(), p.reduced_count, position).at;
   };
-  bool same_mask = true;  // for all rows
-  if constexpr (Source::kMasked) {
-    for (int d = 0; d < p.reduced_count; ++d) same_mask &= p.reduced()[d].mask_stride == 0;
-  }
-  const uint32_t mask_rows = same_mask ? 0 : 1;
   for (int64_t block = blockIdx.x; block < p.plan.blocks; block += gridDim.x) {
     const auto [unit, part] = split(block, p.plan.parts);
     const int64_t begin = part * p.plan.part_extent;
@@ -129,22 +112,14 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
     const int turns = inside ? static_cast<int>((extent - share - 1) >> shares_log2) + 1 : 0;
 
     typename Reducer::template Columns<Source, 1> trackers[kSlots];
-    uint32_t seen[kSlots]{};  // bytes of the mask, of any turn
+    uint32_t seen[kSlots]{};  // of the mask, of any turn
     if (turns > 0) {
       const At base = base_of(outer, column);
       const uint32_t bytes = columns * sizeof(Key);
       // Whether whole blocks may be copied of all rows: the last one of all lies behind the others.
       const At last = row_at(base, p.walk - 1);
       bool whole = reinterpret_cast<const char*>(last.input + columns) <= p.whole_blocks;
-      uint32_t mask_bytes = 0, mask_lane = 0, mask_slot = 0, mask_order = 0;
-      if constexpr (Source::kMasked) {
-        const auto step = static_cast<uint32_t>(inner.mask_stride);  // 0 or 1
-        mask_bytes = step ? columns : 1;
-        mask_lane = lane * kElements * step;
-        mask_slot = 32 * kElements * step;
-        mask_order = kElements == 2 ? (step ? 0x4410 : 0x4400) : (step ? 0x3210 : 0);
-        whole &= reinterpret_cast<const char*>(last.mask) + mask_bytes <= source.whole_blocks;
-      }
+      whole &= reinterpret_cast<const char*>(last.mask + columns) <= source.whole_blocks;
       // Where rows lie alike in blocks of 16 bytes, the lane's blocks of each are a step apart.
       constexpr uint32_t kMaskLanes = std::max<uint32_t>(kColumns / kLoadBytes, 1);  // to a row
       constexpr uint32_t kMaskRows = std::min<uint32_t>(32 / kMaskLanes, kRows);     // at once
@@ -154,12 +129,10 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
       const uint32_t lead_of_first = reinterpret_cast<uintptr_t>(first.input) % kLoadBytes;
       const char* const blocks =
           reinterpret_cast<const char*>(first.input) - lead_of_first + lane * kLoadBytes;
-      bool even = whole && p.reduced_count == 1 && step % kLoadBytes == 0;
-      uint32_t leads_of_first = lead_of_first;
-      if constexpr (Source::kMasked) {
-        even &= mask_step % kLoadBytes == 0;
-        leads_of_first |= reinterpret_cast<uintptr_t>(first.mask) % kLoadBytes << 8;
-      }
+      const bool even =
+          whole && p.reduced_count == 1 && step % kLoadBytes == 0 && mask_step % kLoadBytes == 0;
+      const uint32_t leads_of_first =
+          lead_of_first | reinterpret_cast<uintptr_t>(first.mask) % kLoadBytes << 8;
       if (even && lane < kStages * kRows) leads[lane] = leads_of_first;
       const auto ask_even = [&](int turn, uint32_t stage) {
         char* to = own + stage * Own::kStageBytes;
@@ -173,23 +146,20 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
             copy_async<kLoadBytes>(to + kSegmentBytes + r * Own::kRowBytes, from + kSegmentBytes);
           from += step;
         }
-        if constexpr (Source::kMasked) {
-          if (turn > 0 && same_mask) return;
-          const uint32_t row = lane / kMaskLanes, block = lane % kMaskLanes;
-          const uint32_t end = leads_of_first / 256 + mask_bytes;
-          const uint8_t* mask = first.mask - leads_of_first / 256 + block * kLoadBytes +
-                                (turn + int(row)) * mask_step;
-          to += row * Own::kRowBytes + Own::kElementBytes + block * kLoadBytes;
+        const uint32_t row = lane / kMaskLanes, block = lane % kMaskLanes;
+        const uint32_t end = leads_of_first / 256 + columns;
+        const uint8_t* mask =
+            first.mask - leads_of_first / 256 + block * kLoadBytes + (turn + int(row)) * mask_step;
+        to += row * Own::kRowBytes + Own::kElementBytes + block * kLoadBytes;
 #pragma unroll
-          for (uint32_t r = 0; r < kRows; r += kMaskRows) {
-            if (row < kMaskRows && block * kLoadBytes < end)
-              copy_async<kLoadBytes>(to, reinterpret_cast<const char*>(mask));
-            if (row < kMaskRows && block == 0 && kMaskLanes * kLoadBytes < end)
-              copy_async<kLoadBytes>(to + kMaskLanes * kLoadBytes,
-                                     reinterpret_cast<const char*>(mask) + kMaskLanes * kLoadBytes);
-            to += kMaskRows * Own::kRowBytes;
-            mask += kMaskRows * mask_step;
-          }
+        for (uint32_t r = 0; r < kRows; r += kMaskRows) {
+          if (row < kMaskRows && block * kLoadBytes < end)
+            copy_async<kLoadBytes>(to, reinterpret_cast<const char*>(mask));
+          if (row < kMaskRows && block == 0 && kMaskLanes * kLoadBytes < end)
+            copy_async<kLoadBytes>(to + kMaskLanes * kLoadBytes,
+                                   reinterpret_cast<const char*>(mask) + kMaskLanes * kLoadBytes);
+          to += kMaskRows * Own::kRowBytes;
+          mask += kMaskRows * mask_step;
         }
       };
       const auto ask = [&](int turn, uint32_t stage) {
@@ -197,12 +167,10 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
         // Each of some lanes finds where a row begins. Past the end there is the last one again.
         const int of_mine = std::min<int>(turn + lane % kRows, turns - 1);
         const At mine = row_at(base, begin + share + int64_t(of_mine) * shares);
-        uint32_t lead = reinterpret_cast<uintptr_t>(mine.input) % kLoadBytes;
-        if constexpr (Source::kMasked)
-          lead |= reinterpret_cast<uintptr_t>(mine.mask) % kLoadBytes << 8;
-        if (lane < kRows) leads[stage * kRows + lane] = lead;
+        if (lane < kRows)
+          leads[stage * kRows + lane] = reinterpret_cast<uintptr_t>(mine.input) % kLoadBytes |
+                                        reinterpret_cast<uintptr_t>(mine.mask) % kLoadBytes << 8;
         char* const rows = own + stage * Own::kStageBytes;
-        const bool with_mask = Source::kMasked && (turn == 0 || !same_mask);
         if (!whole) {
           REDUCEOPS_ROLLED
           for (int r = 0; r < kRows; ++r) {
@@ -213,26 +181,20 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
             };
             char* const row = rows + r * Own::kRowBytes;
             copy(mine.input, bytes, row, p.whole_blocks);
-            if constexpr (Source::kMasked) {
-              if (with_mask)
-                copy(mine.mask, mask_bytes, row + Own::kElementBytes, source.whole_blocks);
-            }
+            copy(mine.mask, columns, row + Own::kElementBytes, source.whole_blocks);
           }
           return;
         }
 #pragma unroll
         for (int r = 0; r < kRows; ++r)
           copy_blocks(of_lane(mine.input, r), bytes, rows + r * Own::kRowBytes, lane, 32);
-        if constexpr (Source::kMasked) {
-          if (!with_mask) return;
 #pragma unroll
-          for (uint32_t r = 0; r < kRows; r += kMaskRows) {
-            const uint32_t row = r + lane / kMaskLanes;
-            const uint8_t* from = of_lane(mine.mask, row % kRows);
-            char* const to = rows + row * Own::kRowBytes + Own::kElementBytes;
-            if (lane / kMaskLanes < kMaskRows)
-              copy_blocks(from, mask_bytes, to, lane % kMaskLanes, kMaskLanes);
-          }
+        for (uint32_t r = 0; r < kRows; r += kMaskRows) {
+          const uint32_t row = r + lane / kMaskLanes;
+          const uint8_t* from = of_lane(mine.mask, row % kRows);
+          char* const to = rows + row * Own::kRowBytes + Own::kElementBytes;
+          if (lane / kMaskLanes < kMaskRows)
+            copy_blocks(from, columns, to, lane % kMaskLanes, kMaskLanes);
         }
       };
 
@@ -251,28 +213,17 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
         for (int r = 0; r < kRows; ++r) lead[r] = leads[stage * kRows + r];
 #pragma unroll
         for (int u = 0; u < kSlots; ++u) {
-          if (u * 32 * kElements >= columns) continue;  // nobody's
+          if (u * 32 >= columns) continue;  // nobody's
           Slot slots[1][kRows];
 #pragma unroll
           for (int r = 0; r < kRows; ++r) {
             const uint32_t row = stage * Own::kStageBytes + r * Own::kRowBytes;
             const uint32_t at = row + lead[r] % 256 + lane * sizeof(Slot);
             slots[0][r] = typename Slots<Element>::Row(own, at)[u * 32];
-            if constexpr (Source::kMasked) {
-              const uint32_t mask_at = row * mask_rows + Own::kElementBytes + lead[r] / 256;
-              const uint32_t mask =
-                  mask_of_slot<kElements>(own, mask_at + mask_lane + u * mask_slot, mask_order);
-              seen[u] |= mask;
-              slots[0][r] = source.slot(slots[0][r], mask);
-            }
-          }
-          if constexpr (!Reducer::kRepeats) {
-            if (turn + kRows > turns) {
-#pragma unroll
-              for (int r = 0; r < kRows; ++r) {
-                if (turn + r >= turns) slots[0][r] = slot_of<Element>(reducer.absent());
-              }
-            }
+            const uint32_t mask_at = row + Own::kElementBytes + lead[r] / 256 + lane + u * 32;
+            const uint32_t mask = static_cast<uint8_t>(own[mask_at]);
+            seen[u] |= mask;
+            if (!mask) slots[0][r] = static_cast<Slot>(source.absent());
           }
           trackers[u].take(source, slots, turn);
         }
@@ -286,16 +237,12 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
 #pragma unroll
     for (int u = 0; u < kSlots; ++u) {
       trackers[u].finish();
-#pragma unroll
-      for (int e = 0; e < kElements; ++e) {
-        State state;
-        const bool any = !Source::kMasked || (seen[u] >> (8 * e) & 0xff) != 0;
-        if (turns > 0 && any) {
-          state = trackers[u].state(source, 0, e);
-          state.index = share + state.index * shares;
-        }
-        states[(u * 32 + lane) * kElements + e] = state;
+      State state;
+      if (seen[u] != 0) {
+        state = trackers[u].state(source, 0, 0);
+        state.index = share + state.index * shares;
       }
+      states[u * 32 + lane] = state;
     }
     __syncthreads();
     const uint32_t of_tile = segments * kColumns;
@@ -314,13 +261,10 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
         merge(state, reinterpret_cast<const State*>(of_warp)[here % kColumns]);
       }
       const At base = base_of(outer, column);
-      if constexpr (Source::kMasked) {
-        // All that are present equal absent ones, and the first of them is to be found.
-        if (!state.none() && state.key == source.element.key(source.absent()))
-          state.index = same_mask ? 0 : first_present(extent, [&](uint32_t position) {
-            return row_at(base, begin + position);
-          });
-      }
+      // All that are present equal absent ones, and the first of them is to be found.
+      if (!state.none() && state.key == source.element.key(source.absent()))
+        state.index = first_present(
+            extent, [&](uint32_t position) { return row_at(base, begin + position); });
       typename Reducer::template State<Key, int64_t> found;
       if (!state.none())
         found = widen(state, place(p.reduced(), p.reduced_count, begin + state.index).step);

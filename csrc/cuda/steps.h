@@ -125,8 +125,10 @@ inline Steps steps_of(const Groups& asked, int64_t bytes, int64_t address, Limit
   steps.hides = false;
   plan(asked, task);
   // On small inputs one kernel is faster than two.
-  const bool is_small = steps.plan.walk == Walk::kSmall &&
-                        asked.outputs * walk_extent(asked.reduced) <= tuning.small_elements;
+  const int64_t most = steps.plan.walk == Walk::kSmall ? tuning.small_elements
+                       : steps.plan.has_combine()      ? 0
+                                                       : tuning.small_whole_elements;
+  const bool is_small = asked.outputs * walk_extent(asked.reduced) <= most;
   steps.hides = task == Task::kMasked && !is_small && is_mask_of_groups(asked);
   if (steps.hides) plan(without_mask(asked), Task::kExtreme);
   return steps;
