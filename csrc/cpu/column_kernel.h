@@ -156,9 +156,8 @@ struct ColumnKernel : Lanes<Element>, ColumnLimits<typename Element::Key> {
   using Limits = ColumnLimits<Key>;
   using Limits::kAhead, Limits::kGroup, Limits::kMostPitch, Limits::kRows, Limits::kTile;
   using typename Limits::Number;
-  // Of narrow floats, whose keys do not tell the sign of a zero. (Not for the oldest machines,
-  // whose kernels are small and not fast.)
-  static constexpr bool kKeepsBlock = Vectors::kNarrowFloats && kVectorBytes > 16;
+  // Of narrow floats, whose keys do not tell the sign of a zero.
+  static constexpr bool kKeepsBlock = Vectors::kNarrowFloats && !kSmall;
   // The rows of a tile that is one block and at least a vector wide; of others it is null.
   struct Block {
     const Key* rows;

@@ -18,10 +18,13 @@
 namespace reduceops::cpu {
 namespace {
 
+// The kernels for the oldest machines of an architecture are small and not fast.
 #ifdef __OPTIMIZE_SIZE__
 #define REDUCEOPS_INLINED
+constexpr bool kSmall = true;
 #else
 #define REDUCEOPS_INLINED __attribute__((always_inline))  // of a lambda
+constexpr bool kSmall = false;
 #endif
 #define REDUCEOPS_INLINE inline REDUCEOPS_INLINED
 // For what is called once for many elements, so that it is there once for all its callers; and for
