@@ -1,5 +1,6 @@
 """The plans, without a GPU: they cover every group and choose the walk meant for a shape."""
 
+import math
 import os
 import re
 import typing
@@ -705,6 +706,26 @@ def test_cpu_plan_gives_every_thread_about_as_much():
         assert -(-items // threads) * threads <= 1.15 * items
     across = empty(4, 16, 1_000_000).permute(0, 2, 1)
     assert cpu_plan(across, [0], threads=64).units > 1000
+
+
+@pytest.mark.parametrize("softmax", [False, True])
+@pytest.mark.parametrize(
+    "shape, dim, threads",
+    [
+        ((1, 21, 91, 91), 1, 2),  # little more than a tile
+        ((8, 21, 96, 96), 1, 16),
+        ((1000, 100_000), 0, 24),  # more tiles than threads
+        ((1, 21, 512, 512), 1, 24),
+        ((5, 633, 8031), 1, 64),
+    ],
+)
+def test_cpu_plan_cuts_columns_into_tiles_that_are_about_as_much(shape, dim, threads, softmax):
+    x = empty(*shape)
+    plan = cpu_plan(x, [dim], threads=threads, softmax=softmax)
+    assert not plan.rows and not plan.gathers
+    items = math.ceil(plan.units * plan.parts / threads)  # of a thread, at most
+    width = min(plan.tile, math.prod(shape[dim + 1 :]))
+    assert items * width * plan.part_extent * threads <= 1.15 * x.numel()
 
 
 def test_cpu_plan_of_masks_and_of_softmax_max():

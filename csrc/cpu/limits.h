@@ -14,8 +14,8 @@ constexpr int64_t kSoftmaxBytes = kCandidateBytes + sizeof(double);  // of its c
 
 // A tile's segment of one reduced position: wide enough to stream, and columns that fit a stack.
 constexpr int64_t kTileBytes = 32768, kTileColumns = 16384;
-// Narrower tiles lose more to DRAM than they gain in balance.
-constexpr int64_t kMinTileBytes = 512;
+// Narrower tiles lose more to DRAM than they gain in threads that have work, or in balance.
+constexpr int64_t kMinTileBytes = 512, kBalancedTileBytes = 4096;
 constexpr int64_t kPassRows = 8;  // that columns take at once
 // Elements for each column that folding makes: so few that combining them does not matter.
 constexpr int64_t kFoldedWalk = 256;

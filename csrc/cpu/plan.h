@@ -266,12 +266,13 @@ inline void order_for_gather(Groups& groups, const GatherOrder& order) {
   merge(groups.axes, true);
 }
 
-// Into how many parts the extent of each of `units` is cut, at most: for each of the threads to
-// have work, and all of them about as much.
-inline int64_t useful_parts(int64_t units, int64_t threads) {
-  int64_t parts = ceil_div(threads, units);
+// Into how many parts, `least` or more, each of `units` is cut: for each of the threads to have
+// work, and all of them about as much as far as `most` parts achieve that.
+inline int64_t useful_parts(int64_t units, int64_t threads, int64_t least, int64_t most) {
+  int64_t parts = std::max(least, threads / units);
   const auto idle = [&] { return ceil_div(units * parts, threads) * threads - units * parts; };
-  while (units * parts < kItemsOfThread * threads && idle() * kItemsOfThread > units * parts)
+  while (parts < most && units * parts < kItemsOfThread * threads &&
+         idle() * kItemsOfThread > units * parts)
     ++parts;
   return parts;
 }
@@ -297,12 +298,14 @@ inline Plan make_plan(const Groups& groups, const Choice& choice, int64_t walk, 
   const bool gathers = choice.walk == Walks::kGather;
   const int64_t inner = choice.walk == Walks::kColumns ? groups.axes.dim[0].size : groups.outputs;
   const int64_t outer = groups.outputs / inner;
-  // Tiles of up to `most` columns: narrower ones where that makes `enough` units.
-  const auto cut = [&](int64_t most, int64_t enough) {
-    plan.tile = most;
-    for (; plan.tile * bytes > kMinTileBytes; plan.tile /= 2) {
-      if (outer * ceil_div(inner, plan.tile) >= enough) break;
-    }
+  // Tiles of up to `most` columns, all about as wide, of which each is there so many `times`:
+  // narrower ones where threads would have no work, or less than others.
+  const auto cut = [&](int64_t most, int64_t times, int64_t threads) {
+    const int64_t least = ceil_div(inner, most), lanes = kCopyBytes / bytes;
+    const int64_t tiles =
+        std::min(useful_parts(times, threads, least, inner * bytes / kBalancedTileBytes),
+                 std::max(least, ceil_div(inner * bytes, kMinTileBytes)));
+    plan.tile = ceil_div(ceil_div(inner, tiles), lanes) * lanes;
     plan.tiles = ceil_div(inner, plan.tile);
     plan.units = outer * plan.tiles;
   };
@@ -315,7 +318,7 @@ inline Plan make_plan(const Groups& groups, const Choice& choice, int64_t walk, 
     const bool far = across.size > 1 && across.stride * bytes >= kCopyBytes / 2 && !is_rows(groups);
     const int64_t least =
         std::clamp((far ? kFarRowBytes : kGatherRowBytes) / column, kWhole, kGatherColumns);
-    cut(std::clamp(fits, least, kGatherColumns) / kWhole * kWhole, useful);
+    cut(std::clamp(fits, least, kGatherColumns) / kWhole * kWhole, 1, useful);
   }
   const int64_t fits =
       kWorkspaceBytes / ((softmax ? kSoftmaxBytes : kCandidateBytes) * groups.outputs);
@@ -324,12 +327,12 @@ inline Plan make_plan(const Groups& groups, const Choice& choice, int64_t walk, 
   if (choice.walk == Walks::kColumns) {
     // Folding is worth more than tiles, where parts are as many.
     const bool whole = softmax && inner <= tile_of(bytes) && most >= kItemsOfThread;
-    cut(tile_of(bytes), whole ? 1 : useful);
-    plan.folds = plan.tile >= inner;
+    cut(tile_of(bytes), outer, whole ? 1 : useful);
+    plan.folds = plan.tiles == 1;
   }
   const int64_t worth = ceil_div(ceil_div(elements, plan.units), grain);
-  plan.parts = std::clamp<int64_t>(useful_parts(plan.units, useful), 1,
-                                   std::max<int64_t>(1, std::min(most, worth)));
+  const int64_t most_parts = std::max<int64_t>(1, std::min(most, worth));
+  plan.parts = std::min(useful_parts(plan.units, useful, 1, most_parts), most_parts);
   // Outputs that share their lines and are too few to be columns, or whose runs lie in turns, are
   // read together part by part, of which each stays in cache.
   const Dims& reduced = groups.reduced;
@@ -348,7 +351,7 @@ inline Plan make_plan(const Groups& groups, const Choice& choice, int64_t walk, 
   plan.parts = ceil_div(walk, plan.part_extent);
   // Where sums do not depend on the tiles, these are as wide as the threads there are allow.
   if (softmax && choice.walk == Walks::kColumns && !plan.folds)
-    cut(tile_of(bytes), ceil_div(useful_of(threads), plan.parts));
+    cut(tile_of(bytes), outer * plan.parts, useful_of(threads));
   const int64_t item_elements = std::max<int64_t>(1, elements / (plan.units * plan.parts));
   plan.grain = std::max<int64_t>(1, grain / item_elements);
   return plan;
