@@ -728,6 +728,14 @@ def test_cpu_plan_cuts_columns_into_tiles_that_are_about_as_much(shape, dim, thr
     assert items * width * plan.part_extent * threads <= 1.15 * x.numel()
 
 
+def test_cpu_plan_of_softmax_max_has_parts_for_any_number_of_threads():
+    """The same for all of them, for sums depend on them."""
+    for elements, most in ((1 << 20, 16), (1 << 24, 64)):
+        x = empty(1, elements)
+        (parts,) = {cpu_plan(x, [1], threads=t, softmax=True).parts for t in (1, 12, 24, 48, 64)}
+        assert all(math.ceil(parts / t) * t <= 1.5 * parts for t in range(2, most + 1))
+
+
 def test_cpu_plan_of_masks_and_of_softmax_max():
     x = empty(4096, 8)
     assert cpu_plan(x, [1]).gathers and cpu_plan(x, [1], mask=empty(8, dtype=torch.bool)).gathers

@@ -279,7 +279,7 @@ inline int64_t useful_parts(int64_t units, int64_t threads, int64_t least, int64
 
 // The sums of softmax_max depend on the parts, on folding and on the tiles of a gather. So these
 // follow from the shape alone: as if there were so many threads.
-constexpr int64_t kSoftmaxThreads = 16;
+constexpr int64_t kSoftmaxThreads = 128;
 
 // `walk` is the number of positions a walk over the reduced dims visits.
 inline Plan make_plan(const Groups& groups, const Choice& choice, int64_t walk, int64_t bytes,
