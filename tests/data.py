@@ -119,6 +119,7 @@ LAYOUTS = {
     "offset_rows": lambda make_: make_((5, 70))[:, 1:66],
     "size_one": lambda make_: make_((3, 1, 5, 1)),
     "windows": lambda make_: make_((40,)).unfold(0, 8, 3),
+    "moving_windows": lambda make_: make_((2, 100)).unfold(1, 8, 1),
     "one": lambda make_: make_((1,)),
     "six_dims": lambda make_: make_((2, 3, 1, 2, 3, 2)).permute(5, 0, 3, 1, 4, 2),
 }

@@ -736,6 +736,14 @@ def test_cpu_plan_of_softmax_max_has_parts_for_any_number_of_threads():
         assert all(math.ceil(parts / t) * t <= 1.5 * parts for t in range(2, most + 1))
 
 
+def test_cpu_plan_of_short_moving_windows_is_of_columns():
+    x = empty(1 << 16)
+    short = cpu_plan(x.unfold(0, 7, 1), [1])
+    assert not short.rows and not short.gathers
+    assert cpu_plan(x.unfold(0, 200, 1), [1]).rows
+    assert cpu_plan(x.unfold(0, 7, 7), [1]).gathers  # apart
+
+
 def test_cpu_plan_of_masks_and_of_softmax_max():
     x = empty(4096, 8)
     assert cpu_plan(x, [1]).gathers and cpu_plan(x, [1], mask=empty(8, dtype=torch.bool)).gathers
