@@ -50,7 +50,8 @@ def why_not_on(device: torch.device) -> str | None:
     """Why no kernel runs on a GPU, None if they do. To ask it initialises CUDA."""
     if not cuda.loaded:
         return "the CUDA library is not loaded"
-    return cuda.ask("reduceops_cuda_problem", device.index or 0)
+    index = torch.cuda.current_device() if device.index is None else device.index
+    return cuda.ask("reduceops_cuda_problem", index)
 
 
 def load() -> None:

@@ -749,8 +749,10 @@ def test_cpu_plan_of_masks_and_of_softmax_max():
     assert cpu_plan(x, [1]).gathers and cpu_plan(x, [1], mask=empty(8, dtype=torch.bool)).gathers
     one_for_each = empty(8, 4096, dtype=torch.bool).t()
     assert cpu_plan(empty(4096, 300), [1]).rows
-    across, narrow = empty(300, 4096, dtype=torch.bool).t(), empty(4096, 300, dtype=torch.bfloat16)
-    assert cpu_plan(empty(4096, 300), [1], mask=across).rows  # once it is ordered
+    across, narrow = empty(300, 2048, dtype=torch.bool).t(), empty(2048, 300, dtype=torch.bfloat16)
+    assert cpu_plan(empty(2048, 300), [1], mask=across).rows  # once it is ordered
+    too_large = empty(300, 4096, dtype=torch.bool).t()
+    assert cpu_plan(empty(4096, 300), [1], mask=too_large).gathers
     assert cpu_plan(narrow, [1]).rows and cpu_plan(narrow, [1], mask=across).gathers
     assert cpu_plan(x, [1], mask=one_for_each).gathers
     columns = empty(1 << 20, 10_000)

@@ -12,7 +12,7 @@
 
 namespace reduceops::cpu {
 
-constexpr int64_t kLeastMarks = 1 << 12, kMostMarks = 16 << 20;  // that are copied
+constexpr int64_t kLeastMarks = 1 << 12, kMostMarks = 1 << 20;  // that are copied, a byte each
 constexpr int64_t kOrderedBytes = 4;   // of an element that is reduced, at least
 constexpr int64_t kOrderedRun = 32;    // of marks in a group, at least
 constexpr int64_t kMarksTogether = 8;  // along each of the dims that change places, at least

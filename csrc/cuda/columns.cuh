@@ -2,10 +2,10 @@
 // many as 16 bytes hold); where columns are few, threads share them by turns and the reduced extent
 // is cut into parts as well.
 //
-// Bound by reading memory. Where rows of columns of 8- and 16-bit types are not aligned, what is
-// loaded is joined (Realigned); other types are loaded element by element then, bound by the number
-// of loads in flight. What is done for an element under a mask or for a sum takes registers that
-// loads would have: those go by way of shared memory, so that some are always in flight.
+// Bound by reading memory. Where rows of columns are not aligned, what is loaded is joined
+// (Realigned) if that is faster; else elements are loaded one by one, bound by the number of loads
+// in flight. What is done for an element under a mask or for a sum takes registers that loads would
+// have: those go by way of shared memory, so that some are always in flight.
 #pragma once
 
 #include "cuda/mask_groups.h"

@@ -63,35 +63,24 @@ __device__ auto scan_items(const SmallProblem& p, const Source& source, const Re
   return items.state();
 }
 
-constexpr int kSmallPacks = 1;  // that a lane loads before it looks at them
-
 // The same of every so many packs, of which the row's last one may have elements behind its end.
 template <class Source, class Reducer>
-__device__ auto scan_row_packs(const SmallProblem& p, const Source& source, const Reducer& reducer,
+__device__ auto scan_row_packs(const SmallProblem& p, const Source& source,
                                typename Source::At base, uint32_t lane) {
-  using Pack = typename Source::Pack;
   constexpr uint32_t kWidth = Vector<typename Source::Key>::kWidth;
-  constexpr int kAtOnce = kSmallPacks;
   const uint32_t packs = (p.reduced.size + kWidth - 1) / kWidth;
   const auto load = [&](uint32_t number) { return source.pack(base, p.reduced, number); };
-  using State = typename Reducer::template State<typename Source::Key, uint32_t>;
-  if (lane >= packs) return State();
+  typename Reducer::template State<typename Source::Key, uint32_t> state;
+  if (lane >= packs) return state;
   typename Reducer::template Row<Source> row(source, lane);
-  for (uint32_t v = lane; v < packs; v += kAtOnce * p.lanes) {
-    // Past the end there is the last pack again, which must not count twice.
-    const auto number = [&](int u) { return std::min(v + u * p.lanes, packs - 1); };
-    Pack some[kAtOnce];
-#pragma unroll
-    for (int u = 0; u < kAtOnce; ++u) some[u] = load(number(u));
-    if constexpr (!Reducer::kRepeats) {
-#pragma unroll
-      for (int u = 0; u < kAtOnce; ++u) {
-        if (v + u * p.lanes >= packs) source.fill(some[u], reducer.absent());
-      }
-    }
-    row.take(source, some, number);
+  for (uint32_t number = lane; number < packs; number += p.lanes) {
+    const typename Source::Pack pack[1]{load(number)};
+    row.take(source, pack, [&](int) { return number; });
   }
-  return State(row.state(source, load));
+  state = row.state(source, load);
+  // Should somebody have written to the last pack meanwhile, it is an element of the row even so.
+  if (!state.none()) state.index = std::min(state.index, p.reduced.size - 1);
+  return state;
 }
 
 // kWarps: several to an output. kPacks: 16 bytes at a time.
@@ -116,7 +105,7 @@ __global__ void __launch_bounds__(kSmallThreads)
   State found;
   if (output < p.outputs && lane < p.reduced.size) {
     if constexpr (kPacks) {
-      found = scan_row_packs(p, source, reducer, base, lane);
+      found = scan_row_packs<Source, Reducer>(p, source, base, lane);
     } else {
       found = scan_items(p, source, reducer, base, lane);
     }

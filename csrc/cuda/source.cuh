@@ -205,7 +205,6 @@ struct RowPacks : Stored<E> {
   using typename Stored<E>::Key;
   using typename Stored<E>::At;
   using Stored<E>::bits;
-  using Stored<E>::fill;
   static constexpr int kWidth = Vector<Key>::kWidth;
   const char* end;  // of the input
   uint32_t size;    // of a row
@@ -219,7 +218,6 @@ struct RowPacks : Stored<E> {
     const uint32_t first = number * kWidth;
     return {Anywhere<Key>::load(at.input + first, end), size - first};
   }
-  static __device__ void fill(Pack& pack, Key) { pack.count = 0; }
   __device__ Vector<Key> bits(const Pack& pack) const {
     Vector<Key> vector = pack.elements.joined();
     if (pack.count >= kWidth) return vector;
@@ -557,7 +555,7 @@ struct Masked {
 };
 
 // The same in packs of columns that begin anywhere, as do the bytes of their mask, or which have
-// one and the same byte. Of types of 1 byte: of others more is in flight without packs.
+// one and the same byte. (Of 16-bit types more is in flight without packs.)
 template <class E>
 struct RealignedMasked : Masked<E, MaskOf::kWords> {
   using Base = Masked<E, MaskOf::kWords>;

@@ -15,7 +15,7 @@
 namespace reduceops::cuda {
 
 // How a warp has a part of a row in shared memory. It begins at the offset in a block of 16 bytes
-// that it has in memory, and a lane may read the word behind it.
+// that it has in memory.
 template <class Source>
 struct Segment {
   using Element = typename Source::Element;

@@ -129,7 +129,7 @@ struct ColumnsPlan {
   static constexpr double kWorthwhile = 0.8;  // of the time
 
   // Loads of a thread, and blocks that find room beside them, of elements one by one.
-  // (A sum of 64 bits waits for its exponentials, not for loads.)
+  // (Of sums of 64 bits, which wait for exponentials, as many as if loads were all.)
   static int64_t item_loads(const PlanInput& in) {
     return column_loads(in.bytes, false) / (in.task == Task::kSoftmax && in.bytes < 8 ? 2 : 1);
   }
@@ -243,15 +243,15 @@ struct ColumnsPlan {
   }
 
   // Packs of neighbouring columns that begin anywhere: of small types, for a load of four bytes by
-  // each lane is as good, if that is all it loads and does. Under a mask, and of a sum, they keep
-  // fewer loads in flight, which tells in longer columns (than these, as measured).
+  // each lane is as good, if that is all it loads and does. Under a mask, and of a sum, packs keep
+  // fewer loads in flight: longer columns than these were measured to be slower so.
   static bool has_realigned_packs(const PlanInput& in) {
     constexpr int64_t kMasked = 160, kSummed = 4;
     switch (in.task) {
       case Task::kExtreme:
         return in.bytes <= 2;
       case Task::kMasked:
-        return in.bytes == 1 || (in.bytes == 4 && in.walk < kMasked);
+        return in.bytes == 1 || (in.bytes == 4 && in.walk < kMasked && in.large());
       default:
         return in.bytes <= 4 && in.walk <= kSummed;
     }
@@ -260,7 +260,9 @@ struct ColumnsPlan {
   static bool is_realigned(const PlanInput& in) {
     const Dim& inner = in.inner();
     return inner.stride == 1 && inner.mask_stride <= 1 && has_realigned_packs(in) &&
-           in.tuning.realigned != 0 && (inner.size * in.bytes > kSectorBytes || in.walk <= 4);
+           in.tuning.realigned != 0 &&
+           (inner.size * in.bytes > kSectorBytes ||
+            (in.walk <= 4 && in.bytes <= 2 && in.task != Task::kSoftmax));
   }
 
   static Work work(const PlanInput& in, const Plan& plan, const Traffic& traffic) {
