@@ -81,13 +81,7 @@ def _parser() -> argparse.ArgumentParser:
         type=report.seconds,
         help="for each contender and case (default: 1; random: 0.01)",
     )
-    parser.add_argument("--json", type=report.file, metavar="FILE", help="write every figure")
-    parser.add_argument(
-        "--plot",
-        type=report.file,
-        metavar="FILE",
-        help="write a PNG or SVG, as its name ends (needs matplotlib)",
-    )
+    report.add_files(parser)
     of_random = parser.add_argument_group(
         "the random suite", "shapes and layouts that nobody listed; prints quantiles and the worst"
     )

@@ -240,13 +240,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--dtype", choices=("bfloat16", "float16", "float32"), default="bfloat16")
     parser.add_argument("--modes", default=None, metavar="A,B", help="of eager,graph")
     parser.add_argument("--samples", type=int, default=30)
-    parser.add_argument("--json", type=report.file, metavar="FILE", help="write every figure")
-    parser.add_argument(
-        "--plot",
-        type=report.file,
-        metavar="FILE",
-        help="write a PNG or SVG (needs matplotlib)",
-    )
+    report.add_files(parser)
     return parser
 
 

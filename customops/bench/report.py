@@ -75,6 +75,17 @@ def file(path: str) -> str:
     return path
 
 
+def add_files(parser: argparse.ArgumentParser) -> None:
+    """The options that say where figures go."""
+    parser.add_argument("--json", type=file, metavar="FILE", help="write every figure")
+    parser.add_argument(
+        "--plot",
+        type=file,
+        metavar="FILE",
+        help="write a PNG or SVG, as its name ends (needs matplotlib)",
+    )
+
+
 def use_plain_characters() -> None:
     """Where a terminal cannot show a character, it gets one of ASCII in its place."""
 
