@@ -193,9 +193,8 @@ void fill_values(const Reduction& reduction, const Kernels& kernels) {
 // holds it.
 std::unique_ptr<uint8_t[]> order_mask(Reduction& reduction, const Kernels& kernels) {
   if (!reduction.mask || !are_marks_apart(reduction.groups)) return nullptr;
-  static const DType byte{"uint8", Kind::kUnsigned, 1, 0};
   Reduction copy{};
-  copy.dtype = &byte;
+  copy.dtype = &dtype_of(aoti_torch_dtype_uint8());
   copy.input = reduction.mask;
   copy.groups = order_marks(reduction.groups);
   auto marks = std::make_unique_for_overwrite<uint8_t[]>(copy.groups.outputs);
