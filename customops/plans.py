@@ -88,7 +88,8 @@ class CudaPlan:
     units: int
     cross_side: int
     inner_side: int
-    before_cross: int
+    inner_lanes: int
+    cross_lanes: int
     copied: bool
     shares: int
     tile: int

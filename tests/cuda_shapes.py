@@ -258,8 +258,12 @@ def branches(shape: Shape, plan: CudaPlan) -> set[tuple]:
         found.add((walk, packs if plan.packed else "row" if plan.row_loads else "elements"))
         rows = f"{extent} rows" if extent <= (2 if plan.cross_side else 4) else "rows"
         found.add((walk, f"{rows} of a tile" if plan.cross_side else rows))
-        if plan.before_cross < plan.inner_side:
+        if not plan.copied and plan.inner_lanes < plan.inner_side:
             found.add((walk, "a side between others"))
+        if plan.cross_side:
+            further = "across" if plan.cross_side > plan.cross_lanes else "behind all"
+            found.add((walk, f"units of a tile's threads {further}"))
+            found.add((walk, "few units of a tile" if plan.units == 4 else "many units of a tile"))
         found |= {(walk, "copies across a tile")} if plan.copied else set()
         if plan.shares > 1:
             found.add((walk, "shared packs" if plan.packed else "shared elements"))

@@ -44,12 +44,13 @@ struct GatherProblem {
   int64_t last_inside;  // of packs that begin anywhere: up to there, all words end in the input
   ShortDivisor by_size[kGatherDims];
   // Of tiles.
-  uint32_t inner_side, cross_side, before_cross;
+  uint32_t inner_side, cross_side;
+  uint32_t inner_lanes, cross_lanes, tile_threads;
+  uint32_t tile_units, next_inner, next_across;  // of a thread; from one of them to the next
   uint32_t whole_bands, last_band, band_blocks;  // tiles of the last band; blocks of a whole one
   uint32_t crosses;                              // positions across, of all tiles
   uint32_t pitch, next_cross;                    // in shared memory, from a result to others
-  uint32_t computed_cross;                       // of a tile, copies apart
-  ShortDivisor by_before_cross, by_computed_cross, by_cross_side, by_band_blocks, by_last_band;
+  ShortDivisor by_inner_lanes, by_cross_lanes, by_cross_side, by_band_blocks, by_last_band;
   bool in_runs;  // whether the results across lie side by side, in whole runs: so many of them
   uint32_t index_runs, value_runs;
   ShortDivisor by_index_runs, by_value_runs;
@@ -116,10 +117,14 @@ struct GatherProblem {
     band_blocks = static_cast<uint32_t>(std::min(inner_tiles, kGatherBand) * cross_tiles);
     by_band_blocks = ShortDivisor(band_blocks);
     by_last_band = ShortDivisor(std::max<int64_t>(last_band, 1));
-    computed_cross = plan.copied ? 1 : cross_side;
-    before_cross = static_cast<uint32_t>(plan.before_cross);
-    by_before_cross = ShortDivisor(before_cross);
-    by_computed_cross = ShortDivisor(computed_cross);
+    inner_lanes = static_cast<uint32_t>(plan.inner_lanes);
+    cross_lanes = static_cast<uint32_t>(plan.cross_lanes);
+    by_inner_lanes = ShortDivisor(inner_lanes);
+    by_cross_lanes = ShortDivisor(cross_lanes);
+    tile_threads = static_cast<uint32_t>(plan.tile_threads());
+    tile_units = static_cast<uint32_t>(plan.units);
+    next_across = plan.along_cross() ? cross_lanes : 0;
+    next_inner = plan.along_cross() ? 0 : inner_side / tile_units;
     by_cross_side = ShortDivisor(cross_side);
     const uint32_t value_run = run_of_values(bytes);
     in_runs &= (!out.indices || has_runs(kIndexRun)) && (!out.values || has_runs(value_run));
@@ -127,13 +132,13 @@ struct GatherProblem {
     value_runs = cross_side / value_run;
     by_index_runs = ShortDivisor(std::max(index_runs, 1u));
     by_value_runs = ShortDivisor(std::max(value_runs, 1u));
-    pitch = static_cast<uint32_t>(plan.pitch());
+    pitch = static_cast<uint32_t>(plan.pitch(bytes));
     next_cross = plan.copied ? 0 : 1;
   }
 
  private:
   bool has_runs(uint32_t run) const {
-    return crosses % run == 0 && (cross_side == crosses || cross_side % run == 0);
+    return crosses % run == 0 && (cross_side >= crosses || cross_side % run == 0);
   }
   static bool is_aligned(const void* results) {
     return reinterpret_cast<uintptr_t>(results) % kLoadBytes == 0;
@@ -830,7 +835,7 @@ template <class Key, uint32_t kWidth>
 struct GatherTile {
   const GatherProblem& p;
   uint32_t *from, *to;  // [inner, then cross]
-  Key* values;          // [inner][width][cross], and a unit more, for threads without one
+  Key* values;          // [inner][width][cross]
   uint8_t* positions;   // the same
   uint32_t inners, first_cross, crosses;
 
@@ -839,7 +844,7 @@ struct GatherTile {
         from(reinterpret_cast<uint32_t*>(dynamic_shared())),
         to(from + p.inner_side + p.cross_side),
         values(reinterpret_cast<Key*>(to + p.inner_side + p.cross_side)),
-        positions(reinterpret_cast<uint8_t*>(values + (p.inner_side + 1) * kWidth * p.pitch)) {
+        positions(reinterpret_cast<uint8_t*>(values + p.inner_side * kWidth * p.pitch)) {
     const uint32_t band = p.by_band_blocks.quotient(blockIdx.x);
     const uint32_t in_band = blockIdx.x - band * p.band_blocks;
     const bool is_whole = band < p.whole_bands;
@@ -943,37 +948,50 @@ template <bool kPacked, int kRows, class Element>
 __global__ void __launch_bounds__(kThreads, tile_blocks<kPacked, typename Element::Key>)
     gather_tiles(const __grid_constant__ GatherProblem p, const Element element) {
   using Key = typename Element::Key;
-  constexpr int kUnits = kGatherTile / kThreads;
-  using Of = Bests<kPacked, kUnits, kRows, Element>;
+  using Of = Bests<kPacked, kTileUnits, kRows, Element>;
   constexpr uint32_t kWidth = Of::kWidth;
   const GatherTile<Key, kWidth> tile(p);
-  GatherPlace at[kUnits];
-  uint32_t slots[kUnits];
-#pragma unroll
-  for (int i = 0; i < kUnits; ++i) {
-    const uint32_t unit = threadIdx.x + i * uint32_t(kThreads);
-    const uint32_t rest = p.by_before_cross.quotient(unit);
-    const uint32_t over = p.by_computed_cross.quotient(rest);
-    const uint32_t cross = rest - over * p.computed_cross;
-    const uint32_t inner = std::min(unit - (rest - over) * p.before_cross, p.inner_side);
-    at[i].from = tile.from[std::min(inner, p.inner_side - 1)] + tile.from[p.inner_side + cross];
-    slots[i] = inner * kWidth * p.pitch + cross;
-  }
+  const uint32_t number = std::min(threadIdx.x, p.tile_threads - 1);
+  const uint32_t rest = p.by_inner_lanes.quotient(number), over = p.by_cross_lanes.quotient(rest);
+  uint32_t cross = rest - over * p.cross_lanes;
+  uint32_t inner = number - (rest - over) * p.inner_lanes;
+  uint32_t slot = inner * kWidth * p.pitch + cross;
+  const uint32_t next_slot = p.next_inner * kWidth * p.pitch + p.next_across;
   const bool indices = p.out.indices || p.out.pairs.words;
-  const Of bests(p, element, {p.rows, p.row_stride, p.even_rows}, at, indices);
-  if (indices) {
+  const auto take = [&] {
+    GatherPlace at[kTileUnits];
+    uint32_t slots[kTileUnits];
 #pragma unroll
-    for (int i = 0; i < kUnits; ++i) {
-#pragma unroll
-      for (uint32_t e = 0; e < kWidth; ++e)
-        tile.positions[slots[i] + e * p.pitch] = static_cast<uint8_t>(bests.position(i, e));
+    for (int i = 0; i < kTileUnits; ++i) {
+      at[i].from = tile.from[inner] + tile.from[p.inner_side + cross];
+      slots[i] = slot;
+      inner += p.next_inner;
+      cross += p.next_across;
+      slot += next_slot;
     }
-  }
-  if (p.out.values) {
+    const Of bests(p, element, {p.rows, p.row_stride, p.even_rows}, at, indices);
+    if (indices) {
 #pragma unroll
-    for (int i = 0; i < kUnits; ++i) {
+      for (int i = 0; i < kTileUnits; ++i) {
 #pragma unroll
-      for (uint32_t e = 0; e < kWidth; ++e) tile.values[slots[i] + e * p.pitch] = bests.value(i, e);
+        for (uint32_t e = 0; e < kWidth; ++e)
+          tile.positions[slots[i] + e * p.pitch] = static_cast<uint8_t>(bests.position(i, e));
+      }
+    }
+    if (p.out.values) {
+#pragma unroll
+      for (int i = 0; i < kTileUnits; ++i) {
+#pragma unroll
+        for (uint32_t e = 0; e < kWidth; ++e)
+          tile.values[slots[i] + e * p.pitch] = bests.value(i, e);
+      }
+    }
+  };
+  take();
+  if constexpr (kRows != kAnyRows) {
+    REDUCEOPS_ROLLED
+    for (uint32_t unit = kTileUnits; unit < p.tile_units; unit += kTileUnits) {
+      if (inner < tile.inners && cross < tile.crosses) take();
     }
   }
   __syncthreads();

@@ -19,9 +19,11 @@ struct Gather {
   bool row_loads;  // whether the elements of a group come in one load
   int shares;      // threads to a unit, each of which has every so many elements of its groups
   // Where results follow each other in another order than memory, a block may have a tile of both:
-  // so many positions over the first dims of the results, and units over all others, of which so
-  // many lie before a position across in memory. Else 0.
-  int cross_side, inner_side, before_cross;
+  // so many positions over the first dims of the results, and units over all others. Else 0.
+  int cross_side, inner_side;
+  // Threads of a tile lie over so many units, then over positions across, then over more units. The
+  // next unit of each is behind those of all of them, across if the tile is longer there.
+  int inner_lanes, cross_lanes;
   bool copied;  // the results across a tile are copies of one
 
   bool tiled() const { return cross_side > 0; }
@@ -31,14 +33,22 @@ struct Gather {
   int64_t units_of(const Dim& inner, int64_t bytes) const {
     return ceil_div(inner.size, width(bytes));
   }
-  // In shared memory, from the results of an element of a unit to those of the next: with a column
-  // more than a tile has, for the banks.
-  int pitch() const { return copied ? 1 : cross_side + 1; }
-  // Where units and positions across lie and where their results go; of each result, and those of a
-  // unit more, the value and a position of a byte.
+  bool along_cross() const { return !copied && cross_side > cross_lanes; }
+  // Positions across that threads go over, and threads that have units.
+  int computed_cross() const { return copied ? 1 : cross_side; }
+  int tile_threads() const { return inner_side * computed_cross() / units; }
+  // In shared memory, from the results of an element of a unit to those of the next: for the banks,
+  // those of a unit are an odd number of words.
+  int64_t pitch(int64_t bytes) const {
+    if (copied) return 1;
+    const int64_t of_word = packed ? 1 : std::max<int64_t>(4 / bytes, 1);
+    return (ceil_div(cross_side, of_word) | 1) * of_word;
+  }
+  // Where units and positions across lie and where their results go; of each result, the value and
+  // a position of a byte.
   int64_t shared_bytes(int64_t bytes) const {
     return (inner_side + cross_side) * 2 * int64_t(sizeof(uint32_t)) +
-           (inner_side + 1) * width(bytes) * pitch() * (bytes + 1);
+           inner_side * width(bytes) * pitch(bytes) * (bytes + 1);
   }
 };
 

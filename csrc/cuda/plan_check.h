@@ -441,13 +441,16 @@ class PlanCheck {
       if (violation_) return;
       int64_t crosses = 1;
       for (int d = dims.count - across; d < dims.count; ++d) crosses *= dims.dim[d].size;
-      require(own.before_cross >= 1 && own.inner_side % own.before_cross == 0,
-              "a tile has whole times what lies before its side in memory");
-      require(own.inner_side * (own.copied ? 1 : own.cross_side) <= kGatherTile &&
-                  own.units * kThreads == kGatherTile,
+      require(own.units % kTileUnits == 0 && own.units >= kTileUnits, "units come by several");
+      require(own.inner_lanes >= 1 && own.cross_lanes >= 1 && own.inner_side >= 1 &&
+                  own.tile_threads() <= kThreads &&
+                  own.tile_threads() * own.units == own.inner_side * own.computed_cross(),
               "the threads have all of a tile");
+      const int64_t of_lanes = own.inner_side / (own.along_cross() ? 1 : own.units);
+      require(own.tile_threads() == of_lanes * own.cross_lanes && of_lanes % own.inner_lanes == 0,
+              "threads lie over its sides");
       require(!own.copied || (across == 1 && dims.dim[dims.count - 1].stride == 0 &&
-                              own.before_cross == own.inner_side),
+                              own.cross_lanes == 1),
               "copies are of one result");
       require(own.shared_bytes(bytes_) <= kStaticSharedBytes && kGatherRows <= 256,
               "the results of a tile have room");

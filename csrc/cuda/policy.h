@@ -49,7 +49,7 @@ constexpr int64_t kGatherShares = 64;
 constexpr int kSharedGatherBlocks = 4;
 constexpr int64_t kSharedGatherLanes = 8;
 constexpr int64_t kSharedGatherRows = 64;
-constexpr int64_t kGatherTile = 1024;  // units of a tile
+constexpr int kTileUnits = 4, kMostTileUnits = 16;  // of a thread of a tile at once, and in all
 // Tiles side by side in memory that come before the next ones across: what these load and store of
 // the same sectors is still in L2 then.
 constexpr int64_t kGatherBand = 16;

@@ -63,28 +63,9 @@ struct GatherPlan {
     }
     const int64_t inner =
         in.groups.outputs / crosses / innermost.size * gather.units_of(innermost, in.bytes);
-    before = std::min<int64_t>(before, 32);
-    // Whole times as many as lie before it in memory.
-    const auto times = [&](int64_t units) { return std::max(units / before, int64_t(1)) * before; };
-    int64_t inner_side = std::min(inner, times(32));
-    int64_t cross_side = std::min(crosses, whole_warps(kGatherTile / inner_side));
-    // Of positions that are a few more than a tile has, tiles have about as many each.
-    const int64_t even = round_up(ceil_div(crosses, ceil_div(crosses, cross_side)), kEvenSide);
-    const bool evens = cross_side < crosses && even * 5 <= cross_side * 4;
-    if (evens) cross_side = even;
-    if (evens || cross_side == crosses)
-      inner_side = std::min(inner, before < 32 ? times(kGatherTile / cross_side)
-                                               : whole_warps(kGatherTile / cross_side));
     gather.copied = cross.stride == 0;
-    if (gather.copied) {
-      inner_side = before = std::min(inner, kGatherTile);
-      cross_side = std::min(crosses, kGatherCopies);
-    }
-    gather.units = static_cast<int>(kGatherTile / kThreads);
-    gather.inner_side = static_cast<int>(inner_side);
-    gather.cross_side = static_cast<int>(cross_side);
-    gather.before_cross = static_cast<int>(before < 32 ? before : inner_side);
-    plan.blocks = ceil_div(inner, inner_side) * ceil_div(crosses, cross_side);
+    cut_tile(gather, in, inner, crosses, before);
+    plan.blocks = ceil_div(inner, gather.inner_side) * ceil_div(crosses, gather.cross_side);
     return gather.shared_bytes(in.bytes) <= kStaticSharedBytes && plan.blocks <= kMaxBlocks;
   }
 
@@ -96,7 +77,7 @@ struct GatherPlan {
     const auto dims = static_cast<double>(in.groups.kept.count);
     const double resident =
         std::min(static_cast<double>(plan.blocks) / static_cast<double>(in.multiprocessors), 8.) *
-        kThreads * gather.units * width;
+        kThreads * (gather.tiled() ? kTileUnits : gather.units) * width;
     const double sectors = sectors_read(in, gather, resident);
     // Millions of outputs, but of copies across a tile only one.
     const double computed =
@@ -108,7 +89,8 @@ struct GatherPlan {
     const Apart apart = stored_apart(in, gather, traffic);
     const double at_once =
         known_size ? rows : std::min(rows, loads_at_once(in.bytes) / (gather.units > 1 ? 2. : 1.));
-    const double in_flight_of_thread = sectors / rows * width * at_once * gather.units * used;
+    const double in_flight_of_thread = sectors / rows * width * at_once *
+                                       (gather.tiled() ? kTileUnits : gather.units) * used;
     const double of_row = gather.row_loads               ? 5
                           : in.bytes == 1                ? 7
                           : in.bytes == 2 && in.walk > 4 ? 10
@@ -193,6 +175,50 @@ struct GatherPlan {
     return by_step(kept).dim[0].step == kept.dim[0].step;
   }
 
+  // The sides of tiles of so many units and positions across, where the next position is behind
+  // `before` units in memory, and how threads lie over them.
+  static void cut_tile(Gather& gather, const PlanInput& in, int64_t inner, int64_t crosses,
+                       int64_t before) {
+    const int64_t positions = gather.copied ? 1 : crosses;
+    // Larger tiles, for which a block finds its place once, where there are enough of them.
+    int64_t units = kTileUnits;
+    const int64_t most = gather.copied || in.walk > kTileRows ? kTileUnits : kMostTileUnits;
+    while (units < most &&
+           inner * positions >= 2 * units * kThreads * kTileRounds * in.multiprocessors)
+      units *= 2;
+    const int64_t side = units > kTileUnits ? 2 * kWarp : kWarp;
+    // Threads lie side by side in memory, as far as it goes.
+    const bool is_short = before < kWarp;
+    const int64_t most_lanes = is_short ? before : std::min<int64_t>(inner, kThreads);
+    int64_t lanes, across;
+    if (std::min<int64_t>(before, kWarp) * positions <= kThreads) {
+      across = positions;
+      lanes = std::min(most_lanes, kThreads / across);
+    } else {
+      // Of positions that are a few more than a tile has, tiles have about as many each.
+      const int64_t even = round_up(ceil_div(crosses, ceil_div(crosses, side)), kEvenSide);
+      across = ceil_div(even * 5 <= side * 4 ? even : std::min(side, crosses), units);
+      // Of few units, more positions across, so many that results fill sectors.
+      const int64_t beside = kThreads / std::min<int64_t>(inner, kThreads);
+      if (across < beside) across = std::max(across, beside - beside % (kWarp / 2 / kTileUnits));
+      if (is_short) across = std::min(across, kThreads / before);
+      lanes = std::min(most_lanes, kThreads / across);
+    }
+    const int64_t high =
+        is_short ? std::min(kThreads / (lanes * across), ceil_div(inner, lanes)) : 1;
+    const bool along_cross = across < positions;
+    const int64_t all =
+        along_cross ? ceil_div(positions, across) : ceil_div(inner, lanes * high);
+    units = std::min(units, round_up(all, kTileUnits));
+    gather.units = static_cast<int>(units);
+    gather.inner_lanes = static_cast<int>(lanes);
+    gather.cross_lanes = static_cast<int>(across);
+    gather.inner_side = static_cast<int>(lanes * high * (along_cross ? 1 : units));
+    gather.cross_side = static_cast<int>(gather.copied ? std::min(crosses, kGatherCopies)
+                                         : along_cross ? across * units
+                                                       : across);
+  }
+
   // That hold an element of each of these results.
   static int64_t sectors_of_warp(const PlanInput& in) {
     const Dims dims = by_step(in.groups.kept);
@@ -241,6 +267,8 @@ struct GatherPlan {
   // Of the instructions: where a kernel knows the size of groups; of an element of a tile.
   static constexpr double kCopied = 8;  // of a copy that a tile stores, of an index or a value
   static constexpr double kKnownSize = 0.6, kKnownSizeTiled = 0.75, kTiledRow = 1.3;
+  static constexpr int64_t kWarp = 32;
+  static constexpr int64_t kTileRounds = 32;  // tiles to a multiprocessor, at least, of larger ones
   static constexpr int64_t kEvenSide = 4;  // so that runs of results are aligned where they can be
   static constexpr double kRealigned = 7;  // of a row of a pack that begins anywhere
   static constexpr double kApartMemory = 420;  // bytes of memory for a result that fills no sector
