@@ -57,7 +57,7 @@ constexpr int64_t kRealignedSide = 8;  // outputs in a row of packs that begin a
 constexpr int64_t kGatherCopies = 64;  // of a result that a tile stores, at most
 constexpr int kAnyRows = 0;
 // Elements of groups that kernels are compiled for, at most; by tiles, for those are more code.
-constexpr int kKnownRows = 4, kTileRows = 2;
+constexpr int kKnownRows = 4, kTileRows = 4;
 // Loads of a thread at once, of groups of any number of elements.
 constexpr int loads_at_once(int64_t bytes) { return bytes == 8 ? 4 : 8; }
 // Whether the elements of a group come in one load where they lie side by side and aligned.

@@ -9,6 +9,7 @@
 
 #include "cuda/device.cuh"
 #include "cuda/plan/price.h"
+#include "cuda/source.cuh"
 #include "reduction.h"
 
 namespace reduceops::cuda {
@@ -45,6 +46,11 @@ struct Transposition {
         d = 0;
       }
     }
+    // Of tiles with this side, what lies in the run.
+    double used(uint32_t side) const {
+      return static_cast<double>(size) /
+             static_cast<double>(ceil_div(size, int64_t{side}) * int64_t{side});
+    }
     // Where the run is shorter than a tile, that is as short; returns the other side.
     uint32_t shorten() {
       const auto needed = static_cast<uint64_t>(std::max<int64_t>(size, kLeastTransposeSide));
@@ -62,7 +68,7 @@ struct Transposition {
   template <int64_t kBytes>
   size_t shared_bytes() const {
     return results.side * (memory.side + kTransposePad<kBytes>)*kBytes +
-           (memory.side + results.side) * sizeof(int64_t);
+           (memory.side + results.side) * sizeof(const void*);
   }
 
   // `dims` in the order of the results, of elements of so many bytes. False where tiles would not
@@ -78,6 +84,8 @@ struct Transposition {
     } else if (bytes <= 4 && results.size < kTransposeSide) {
       memory.side = results.shorten();
       memory.take(dims, &Dim::stride, -1);
+    } else if (bytes <= 4) {
+      lengthen();
     }
     if (dims.count > kTransposeDims) return false;
     for (Run* run : {&memory, &results})
@@ -91,7 +99,32 @@ struct Transposition {
            blocks() <= kMaxBlocks &&
            (is_square() || blocks() >= 2 * int64_t(price::kMultiprocessors));
   }
+
+ private:
+  // Another shape of tiles where that leaves fewer of their elements without use.
+  void lengthen() {
+    constexpr double kLong = 0.85;  // times as fast as square ones
+    const auto used = [&](uint32_t side) {
+      return memory.used(side) * results.used(kTransposeTile / side);
+    };
+    double most = used(kTransposeSide);
+    for (const uint32_t side : {kTransposeSide / 2, 2 * kTransposeSide}) {
+      if (kLong * used(side) <= most) continue;
+      most = kLong * used(side);
+      memory.side = side;
+      results.side = kTransposeTile / side;
+    }
+  }
 };
+
+// A store to memory, which a pointer out of shared memory is not known to point to.
+template <class T>
+__device__ void store_global(T* to, T value) {
+#ifdef __CUDA_ARCH__
+  __builtin_assume(__isGlobal(to));
+#endif
+  *to = value;
+}
 
 // Calls beside() first, for what else a block has to write. kSquare: what the sides of a tile are
 // is known to the compiler, for a tenth of the time.
@@ -103,9 +136,10 @@ __device__ void transpose_tile(const Key* input, Key* values, const Transpositio
   const uint32_t results_side = kSquare ? kTransposeSide : t.results.side;
   const int memory_log2 = log2_of(memory_side), results_log2 = log2_of(results_side);
   const int pitch = int(memory_side) + kTransposePad<sizeof(Key)>;
-  // Where rows begin: of memory, one to a position along results, and of results.
-  auto* const starts = reinterpret_cast<int64_t*>(dynamic_shared());
-  auto* const tile = reinterpret_cast<Key*>(starts + memory_side + results_side);
+  // Where rows of the tile begin in memory, one to a position along results, and in the results.
+  const auto sources = reinterpret_cast<const Key**>(dynamic_shared());
+  const auto targets = const_cast<Key**>(sources) + results_side;
+  auto* const tile = reinterpret_cast<Key*>(targets + memory_side);
   // Blocks that run together shall write neighbouring tiles of the results, for sectors where two
   // tiles meet are then written once; and read a few neighbouring tiles of memory, for its bursts.
   const uint32_t tiles = t.memory.tiles * t.results.tiles, number = blockIdx.x % tiles;
@@ -122,33 +156,43 @@ __device__ void transpose_tile(const Key* input, Key* values, const Transpositio
   const int inside_memory = inside(t.memory, in_memory),
             inside_results = inside(t.results, in_results);
   for (int i = threadIdx.x; i < inside_results; i += kThreads)
-    starts[i] = place(t.results.dims, t.results.count, in_results + i).offset;
+    sources[i] = input + outer.offset + in_memory +
+                 place(t.results.dims, t.results.count, in_results + i).offset;
   for (int i = threadIdx.x; i < inside_memory; i += kThreads)
-    starts[results_side + i] = place(t.memory.dims, t.memory.count, in_memory + i).step;
+    targets[i] =
+        values + outer.step + in_results + place(t.memory.dims, t.memory.count, in_memory + i).step;
   __syncthreads();
+  // Where in a tile of rows of so many elements a thread has its element number l.
+  struct At {
+    int row, lane;
+  };
+  const auto at = [](int l, int side_log2) {
+    if constexpr (kSquare) {
+      constexpr int kSide = kTransposeSide, kRows = kThreads / kSide;
+      return At{int(threadIdx.x) / kSide + l * kRows, int(threadIdx.x) % kSide};
+    }
+    const int number = threadIdx.x + l * kThreads, row = number >> side_log2;
+    return At{row, number - (row << side_log2)};
+  };
   Key held[kLoads];
 #pragma unroll
   for (int l = 0; l < kLoads; ++l) {
-    const int number = threadIdx.x + l * kThreads;
-    const int row = number >> memory_log2, lane = number - (row << memory_log2);
-    if (row < inside_results && lane < inside_memory)
-      held[l] = input[outer.offset + starts[row] + in_memory + lane];
+    const auto [row, lane] = at(l, memory_log2);
+    if (row < inside_results && lane < inside_memory) held[l] = load_global(sources[row] + lane);
   }
   beside();
 #pragma unroll
   for (int l = 0; l < kLoads; ++l) {
-    const int number = threadIdx.x + l * kThreads;
-    const int row = number >> memory_log2, lane = number - (row << memory_log2);
+    const auto [row, lane] = at(l, memory_log2);
     tile[row * pitch + lane] = held[l];
   }
   __syncthreads();
 #pragma unroll
   for (int l = 0; l < kLoads; ++l) {
-    const int number = threadIdx.x + l * kThreads;
-    const int row = number >> results_log2, lane = number - (row << results_log2);
-    if (row < inside_memory && lane < inside_results)
-      values[outer.step + starts[results_side + row] + in_results + lane] =
-          element.value(tile[lane * pitch + row]);
+    const auto [row, lane] = at(l, results_log2);
+    Key* const target = targets[row];  // of a row outside: nothing, and nothing goes there
+    const Key value = element.value(tile[lane * pitch + row]);
+    if (row < inside_memory && lane < inside_results) store_global(target + lane, value);
   }
 }
 

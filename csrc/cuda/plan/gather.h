@@ -89,8 +89,8 @@ struct GatherPlan {
     const Apart apart = stored_apart(in, gather, traffic);
     const double at_once =
         known_size ? rows : std::min(rows, loads_at_once(in.bytes) / (gather.units > 1 ? 2. : 1.));
-    const double in_flight_of_thread = sectors / rows * width * at_once *
-                                       (gather.tiled() ? kTileUnits : gather.units) * used;
+    const double in_flight_of_thread =
+        sectors / rows * width * at_once * (gather.tiled() ? kTileUnits : gather.units) * used;
     const double of_row = gather.row_loads               ? 5
                           : in.bytes == 1                ? 7
                           : in.bytes == 2 && in.walk > 4 ? 10
@@ -207,8 +207,7 @@ struct GatherPlan {
     const int64_t high =
         is_short ? std::min(kThreads / (lanes * across), ceil_div(inner, lanes)) : 1;
     const bool along_cross = across < positions;
-    const int64_t all =
-        along_cross ? ceil_div(positions, across) : ceil_div(inner, lanes * high);
+    const int64_t all = along_cross ? ceil_div(positions, across) : ceil_div(inner, lanes * high);
     units = std::min(units, round_up(all, kTileUnits));
     gather.units = static_cast<int>(units);
     gather.inner_lanes = static_cast<int>(lanes);
