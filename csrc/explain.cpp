@@ -54,6 +54,7 @@ constexpr Field<CudaPlan> kCudaFields[] = {
     REDUCEOPS_CUT_FIELD(flat),
     REDUCEOPS_CUT_FIELD(mapped),
     REDUCEOPS_CUT_FIELD(staged),
+    REDUCEOPS_CUT_FIELD(listed),
     REDUCEOPS_CUT_FIELD(contiguous),
     REDUCEOPS_CUT_FIELD(pieces),
     REDUCEOPS_CUT_FIELD(packed),

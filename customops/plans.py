@@ -75,6 +75,7 @@ class CudaPlan:
     flat: bool
     mapped: bool
     staged: bool
+    listed: bool
     contiguous: bool
     pieces: bool
     packed: bool

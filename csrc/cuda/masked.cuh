@@ -49,6 +49,7 @@ Masked<Element, kMask> masked(const Reduction& r, Element element) {
 
 // Parts of launch_masked, which take long to compile.
 void launch_masked_whole_rows(const Reduction& r, const Problem& problem, void* stream);
+void launch_columns_of_listed_rows(const Reduction& r, const Problem& problem, void* stream);
 void launch_columns_of_masks_apart(const Reduction& r, const Problem& problem, void* stream);
 void launch_columns_of_masks_in_words(const Reduction& r, const Problem& problem, void* stream);
 void launch_realigned_columns_of_masks(const Reduction& r, const Problem& problem, void* stream);

@@ -7,7 +7,9 @@ namespace reduceops::cuda {
 void launch_masked_columns(const Reduction& r, const Problem& problem, void* stream) {
   const Plan& plan = problem.plan;
   const Dim& inner = r.groups.axes.dim[0];
-  if (plan.columns.staged) {
+  if (plan.columns.listed) {
+    launch_columns_of_listed_rows(r, problem, stream);
+  } else if (plan.columns.staged) {
     visit_masked(r, [&]<class Element>(Element element) {
       if constexpr (sizeof(typename Element::Key) == 4)
         launch_staged_columns_of(problem, masked<MaskOf::kApart>(r, element), Extreme(), stream);

@@ -69,6 +69,7 @@ struct ColumnsCut {
   bool vector;     // 16-byte loads over neighbouring columns
   bool realigned;  // these 16 bytes begin anywhere
   bool staged;     // warps have segments of rows (staged_columns.cuh)
+  bool listed;     // of a mask that columns of a row have in common: rows are listed first
   bool flat;       // positions over several reduced dims are found one by one, in 32 bits
   int lanes;       // threads side by side over columns
   int shares;      // threads to a column

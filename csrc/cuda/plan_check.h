@@ -280,12 +280,17 @@ class PlanCheck {
     require(!own.staged || (task_ == Task::kMasked && bytes_ == 4 && inner().stride == 1 &&
                             inner().mask_stride == 1),
             "segments lie side by side, and so does their mask");
+    require(!own.listed || (task_ == Task::kMasked && inner().mask_stride == 0 &&
+                            is_packed(p, groups_.reduced.count, bytes_) &&
+                            kThreads / (own.lanes * own.shares) * p.part_extent <= kMostListed),
+            "rows are listed for all of their columns");
     const int64_t columns = own.vector || own.realigned || own.staged ? width_ : 1;
-    require(
-        !own.realigned || (inner().stride == 1 && inner().mask_stride <= 1 &&
-                           (task_ == Task::kMasked ? bytes_ == 1 || bytes_ == 4
-                                                   : bytes_ <= (task_ == Task::kExtreme ? 2 : 4))),
-        "there is a kernel that realigns");
+    require(!own.realigned || (inner().stride == 1 && inner().mask_stride <= 1 &&
+                               (own.listed                ? bytes_ <= 4
+                                : task_ == Task::kMasked  ? bytes_ == 1 || bytes_ == 4
+                                : task_ == Task::kExtreme ? bytes_ <= 2
+                                                          : bytes_ <= 4)),
+            "there is a kernel that realigns");
     require(!own.vector ||
                 (inner().stride == 1 && inner().size % columns == 0 && address_ % kLoadBytes == 0 &&
                  strides_aligned(groups_.axes, 1, kLoadBytes) &&
@@ -449,8 +454,8 @@ class PlanCheck {
       const int64_t of_lanes = own.inner_side / (own.along_cross() ? 1 : own.units);
       require(own.tile_threads() == of_lanes * own.cross_lanes && of_lanes % own.inner_lanes == 0,
               "threads lie over its sides");
-      require(!own.copied || (across == 1 && dims.dim[dims.count - 1].stride == 0 &&
-                              own.cross_lanes == 1),
+      require(!own.copied ||
+                  (across == 1 && dims.dim[dims.count - 1].stride == 0 && own.cross_lanes == 1),
               "copies are of one result");
       require(own.shared_bytes(bytes_) <= kStaticSharedBytes && kGatherRows <= 256,
               "the results of a tile have room");

@@ -77,6 +77,9 @@ constexpr int gather_units(int64_t rows, bool packed, int64_t bytes) {
 // computes.
 constexpr int64_t kGatherFew = 4096;
 
+// packed_columns.cuh: rows that a block lists, of all its groups, at most.
+constexpr int64_t kMostListed = 8192;
+
 // whole_rows.cu and whole_columns.cu: what is held as a whole.
 constexpr int64_t kWholeThreads = 512;  // of a block of rows, at most
 constexpr int64_t kWholeLoads = 4;      // of a thread, at once

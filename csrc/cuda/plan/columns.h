@@ -11,13 +11,29 @@ struct ColumnsPlan {
   static bool usual(const PlanInput&) { return true; }
 
   static bool make(const PlanInput& in, Plan& plan) {
+    if (has_common_mask(in)) {
+      make(in, plan, true);
+      const ColumnsCut& cut = plan.columns;
+      if (is_packed(plan, 1, in.bytes) &&
+          kThreads / (cut.lanes * cut.shares) * plan.part_extent <= kMostListed)
+        return true;
+    }
+    make(in, plan, false);
+    return true;
+  }
+
+  // `listed`: if the rows that take part are listed, the rest is as of the input alone.
+  static void make(const PlanInput& in, Plan& plan, bool listed) {
     plan = in.empty_plan(Walk::kColumns);
     plan.columns = {};
     plan.threads = kThreads;
     const Dim& inner = in.inner();
-    plan.columns.staged = is_staged(in);
+    const bool unmasked = in.task == Task::kExtreme || listed;
+    plan.columns.listed = listed;
+    plan.columns.staged = !listed && is_staged(in);
     plan.columns.vector = !plan.columns.staged && in.columns_aligned(kLoadBytes);
-    plan.columns.realigned = !plan.columns.staged && !plan.columns.vector && is_realigned(in);
+    plan.columns.realigned =
+        !plan.columns.staged && !plan.columns.vector && (listed || is_realigned(in));
     plan.columns.flat = in.has_flat_positions();
     const bool packs = plan.columns.vector || plan.columns.realigned;
     const int64_t full = in.multiprocessors * in.tuning.blocks_per_multiprocessor;
@@ -29,7 +45,7 @@ struct ColumnsPlan {
     if (columns > kThreads) lanes = round_up(ceil_div(columns, ceil_div(columns, kThreads)), 32);
     // Where neighbouring columns have no neighbouring bytes of the mask, but the next columns of
     // other groups do, or other elements, those are read together, with a line of columns each.
-    const bool masked = in.task == Task::kMasked;
+    const bool masked = in.task == Task::kMasked && !listed;
     const bool along_mask =
         masked && is_mask_sparse(inner) && in.groups.reduced.dim[0].mask_stride == 1;
     const bool in_lines =
@@ -40,22 +56,21 @@ struct ColumnsPlan {
     // side.
     int64_t across = ceil_div(columns, lanes), shares = 1;
     // Where no ring takes large ones, several rounds of blocks even out what multiprocessors do.
-    const bool rounds = in.task != Task::kExtreme && !in_lines && in.total >= in.tuning.bulk_bytes;
+    const bool rounds = !unmasked && !in_lines && in.total >= in.tuning.bulk_bytes;
     const auto few = [&](int64_t blocks) {
       return outer * across * lanes * shares / kThreads < blocks;
     };
     // Fewer lanes than a warp's, whose packs still fill a line: worth it where so many more blocks
     // spare a second kernel, and for small types, which combine fast.
     const int64_t of_line = kLineBytes / kLoadBytes;
-    const bool narrow = packs && in.task == Task::kExtreme && in.bytes <= 4 &&
+    const bool narrow = packs && unmasked && in.bytes <= 4 &&
                         (in.bytes <= 2 || outer * ceil_div(columns, of_line) >= in.multiprocessors);
     const int64_t resident = in.multiprocessors * packed_blocks(plan.columns.realigned);
     // Where the next element of a column lies in the same line or the next one: so many threads to
     // a long column that a warp's loads fill lines (up to 1.75 times as fast, of 90 random layouts
     // on an H200; columns that leave a thread fewer loads are slower).
     constexpr int64_t kLoadsOfLines = 48;
-    const bool adjoining =
-        packs && in.task == Task::kExtreme && in.along().stride * in.bytes <= kLineBytes;
+    const bool adjoining = packs && unmasked && in.along().stride * in.bytes <= kLineBytes;
     const auto fills_lines = [&] { return !adjoining || lanes * shares >= of_line; };
     for (; few(rounds ? in.tuning.column_rounds * full : full) || !fills_lines() ||
            (along_mask && shares < kSectorBytes);
@@ -84,7 +99,7 @@ struct ColumnsPlan {
       shares = threads.shares;
       across = ceil_div(columns, lanes);
       plan.threads = static_cast<int>(threads.of_block());
-    } else if (packs && in.task == Task::kExtreme) {
+    } else if (packs && unmasked) {
       int64_t least = across == 1 ? 1 : 2;
       if (adjoining)
         least = std::max(least, std::min(ceil_div(of_line, lanes), in.walk / kLoadsOfLines));
@@ -100,11 +115,9 @@ struct ColumnsPlan {
     int64_t wanted = 1;
     const int64_t loads = ceil_div(in.walk, shares);
     const auto bytes = static_cast<double>(in.total) * 1e-6;
-    const int64_t of_thread =
-        packs || in.task == Task::kExtreme ? 4 * kLoadBytes : item_loads(in) * in.bytes;
-    const int64_t busy = packs || in.task == Task::kExtreme
-                             ? kThreads
-                             : plan.threads / (lanes * shares) * (lanes * shares);
+    const int64_t of_thread = packs || unmasked ? 4 * kLoadBytes : item_loads(in) * in.bytes;
+    const int64_t busy =
+        packs || unmasked ? kThreads : plan.threads / (lanes * shares) * (lanes * shares);
     const double in_flight = static_cast<double>(units * busy * of_thread) * 1e-6;
     const bool waits =
         units < full && !plan.columns.staged && !in_lines &&
@@ -116,7 +129,6 @@ struct ColumnsPlan {
     plan.columns.lanes = static_cast<int>(lanes);
     plan.columns.shares = static_cast<int>(shares);
     plan.blocks = units * plan.parts;
-    return true;
   }
 
   // How threads lie over columns.
@@ -240,6 +252,13 @@ struct ColumnsPlan {
     }
     return in.walk >= in.tuning.staged_walk && mask_bytes % kLoadBytes == 0 &&
            inner.size * in.bytes >= kSegmentBytes && in.large();
+  }
+
+  // Whether a mask is the same for all columns of a row, of which packs are not nearly empty.
+  static bool has_common_mask(const PlanInput& in) {
+    const Dim& inner = in.inner();
+    return in.task == Task::kMasked && in.groups.reduced.count == 1 && in.bytes <= 4 &&
+           inner.stride == 1 && inner.mask_stride == 0 && inner.size * in.bytes > kSectorBytes;
   }
 
   // Packs of neighbouring columns that begin anywhere: of small types, for a load of four bytes by
