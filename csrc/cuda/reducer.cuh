@@ -216,12 +216,16 @@ struct Extreme {
     __device__ Near<Key> state(const Source& source, int u, int e) const {
       return {tracker_.key(source.element, u, e), tracker_.turn(u, e)};
     }
-    // Of each column; `turns` have been taken, of elements `at(turn, c)`.
+    // Of each column; `turns` have been taken, of elements `at(turn, c)`. Should somebody have
+    // written to the last one while the end of a walk took it again, it is that one.
     template <int kWidth, class At>
     __device__ void states(const Source& source, typename Source::Seen seen, uint32_t turns, At at,
                            Near<Key> (&states)[kWidth]) const {
 #pragma unroll
-      for (int c = 0; c < kWidth; ++c) states[c] = state(source, c / kElements, c % kElements);
+      for (int c = 0; c < kWidth; ++c) {
+        states[c] = state(source, c / kElements, c % kElements);
+        states[c].index = std::min(states[c].index, turns - 1);
+      }
       if constexpr (Source::kMasked) {
         uint32_t unsure = 0;  // a bit to a column
 #pragma unroll

@@ -240,7 +240,8 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
       State state;
       if (seen[u] != 0) {
         state = trackers[u].state(source, 0, 0);
-        state.index = share + state.index * shares;
+        // Should somebody have written to the last row while it was read again, it is that one.
+        state.index = share + std::min<uint32_t>(state.index, turns - 1) * shares;
       }
       states[u * 32 + lane] = state;
     }
