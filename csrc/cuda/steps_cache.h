@@ -65,11 +65,11 @@ class StepsCache {
     for (const Dims* dims : {&groups.kept, &groups.reduced}) {
       for (int d = 0; d < dims->count; ++d) {
         mix(dims->dim[d].size);
-        mix(dims->dim[d].stride);
+        mix(dims->dim[d].stride ^ dims->dim[d].mask_stride << 32);
       }
     }
     mix(call.bytes * 8 + call.stores * 4 + static_cast<int64_t>(call.task));
-    mix(call.address);
+    mix(call.device * kLineBytes + call.address);
     return hash >> 58;
   }
   static_assert(kEntries == 64);
