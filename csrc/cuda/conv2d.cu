@@ -171,12 +171,6 @@ std::array<int64_t, 4> four_sizes(const Tensor& tensor) {
   return {size[0], size[1], size[2], size[3]};
 }
 
-Tensor bytes(int64_t count, int32_t device) {
-  constexpr int64_t kStride = 1;
-  return Tensor::empty(1, &count, &kStride, aoti_torch_dtype_uint8(), aoti_torch_device_type_cuda(),
-                       device);
-}
-
 // A tensor in channels_last, by a copy if need be.
 class ChannelsLast {
  public:
@@ -184,7 +178,8 @@ class ChannelsLast {
     if (is_channels_last(tensor) && is_aligned(tensor)) return;
     const int64_t* size = tensor.sizes();
     const int width = dtype_of(tensor.dtype()).bytes;
-    copy_.emplace(bytes(size[0] * size[1] * size[2] * size[3] * width, tensor.device_index()));
+    copy_.emplace(
+        empty_bytes(size[0] * size[1] * size[2] * size[3] * width, tensor.device_index()));
     data_ = copy_->data();
   }
   static bool possible(const Tensor& tensor) {
@@ -274,7 +269,7 @@ struct Prepared {
              {input.data(), weight.data(), call.bias ? call.bias->data() : nullptr, nullptr},
              call.shape[0] * call.shape[2] * call.shape[3]} {
     const int64_t size = kernel.workspace_bytes();
-    if (size) workspace.emplace(bytes(size, call.input.device_index()));
+    if (size) workspace.emplace(empty_bytes(size, call.input.device_index()));
   }
 
   void run(const FusedKernel& kernel, void* stream) const {

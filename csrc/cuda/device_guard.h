@@ -1,10 +1,12 @@
-// torch's current device and stream.
+// torch's current device and stream, and memory of a device.
 #pragma once
 
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
 #include <torch/headeronly/util/shim_utils.h>
 
 #include <cstdint>
+
+#include "tensor.h"
 
 namespace reduceops::cuda {
 
@@ -24,6 +26,12 @@ inline void* current_stream(int32_t device) {
   void* stream = nullptr;
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(device, &stream));
   return stream;
+}
+
+inline Tensor empty_bytes(int64_t size, int32_t device) {
+  constexpr int64_t kStride = 1;
+  return Tensor::empty(1, &size, &kStride, aoti_torch_dtype_uint8(), aoti_torch_device_type_cuda(),
+                       device);
 }
 
 }  // namespace reduceops::cuda

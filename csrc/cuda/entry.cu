@@ -181,12 +181,6 @@ void launch_walk(const Reduction& r, const Problem& problem, void* stream) {
   }
 }
 
-Tensor empty_bytes(int64_t size, int32_t device) {
-  const int64_t stride = 1;
-  return Tensor::empty(1, &size, &stride, aoti_torch_dtype_uint8(), aoti_torch_device_type_cuda(),
-                       device);
-}
-
 Task task_of(const Reduction& r) {
   return r.mask ? Task::kMasked : r.softmax ? Task::kSoftmax : Task::kExtreme;
 }
