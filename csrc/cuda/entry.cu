@@ -208,14 +208,15 @@ void launch_folded(const Reduction& r, const FoldedPlan& plan, const Problem& pr
 }
 
 // The walk over the groups of `r`. With `pairs`, stores these in place of indices and values.
-void launch(const Reduction& r, const FoldedPlan& plan, const Words& pairs, void* stream) {
+void launch(const Reduction& r, const Steps& steps, const Words& pairs, void* stream) {
+  const FoldedPlan& plan = steps.plan;
   const Device& device = device_of(r.device_index);
   std::optional<Tensor> workspace;
   if (const int64_t of_output = plan.workspace_of_output())
     workspace.emplace(empty_bytes(r.groups.outputs * of_output, r.device_index));
   Problem problem = make_problem(r, plan, workspace ? workspace->mutable_data() : nullptr);
   problem.out.pairs = pairs;
-  switch (task_of(r)) {
+  switch (steps.task) {
     case Task::kExtreme:
       if (plan.is_folded()) return launch_folded(r, plan, problem, device.early_launch, stream);
       launch_walk(r, problem, stream);
@@ -277,12 +278,11 @@ void launch_steps(Reduction& r, const Steps& steps, void* stream) {
   if (steps.slices > 1) return launch_slices(r, steps.slices, stream);
   if (!steps.repeats && !steps.hides) {
     r.groups = steps.groups;
-    return launch(r, steps.plan, {}, stream);
+    return launch(r, steps, {}, stream);
   }
   Reduction walked = r;
   walked.groups = steps.groups;
-  if (steps.hides) walked.mask = nullptr;
-  launch(walked, steps.plan, {}, stream);
+  launch(walked, steps, {}, stream);
   if (steps.repeats) {
     Reduction all = r;
     if (steps.hides) all.groups = without_mask(r.groups);
@@ -318,7 +318,7 @@ void run_pairs(Reduction& r, Packing& p) {
       r.groups = steps.groups;
       r.indices = nullptr;
       r.values = p.to.words;
-      return launch(r, steps.plan, p.to, stream);
+      return launch(r, steps, p.to, stream);
     }
   }
   // Not among the words, which are not aligned for stores of several results.

@@ -12,7 +12,7 @@ namespace reduceops::cuda {
 struct Steps {
   Groups groups;  // that the walk goes over
   FoldedPlan plan;
-  Task task;
+  Task task;     // of the walk
   bool repeats;  // whether results are copied along kept dims of stride 0,
   bool packed;   // from where they lie one behind the other
   bool hides;    // whether the walk goes without the mask, for it hides whole groups or nothing
