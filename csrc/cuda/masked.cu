@@ -1,4 +1,5 @@
-// Reductions of the elements that a mask lets through, on the walks that fit every layout.
+// Reductions of the elements that a mask lets through, on the walks that fit every layout, and on
+// whole rows.
 #include "cuda/masked.cuh"
 
 #include "cuda/rows.cuh"
@@ -8,23 +9,33 @@ namespace reduceops::cuda {
 
 void launch_masked(const Reduction& r, const Problem& problem, bool early, void* stream) {
   const Plan& plan = problem.plan;
-  if (plan.walk == Walk::kColumns) launch_masked_columns(r, problem, stream);
-  if (plan.walk == Walk::kWholeRows) launch_masked_whole_rows(r, problem, stream);
   visit_masked(r, [&](auto element) {
     const auto apart = masked<MaskOf::kApart>(r, element);
-    if (plan.walk == Walk::kSmall && plan.small.vector) {
-      const auto words = masked<MaskOf::kWords>(r, element);
-      const auto size = static_cast<uint32_t>(problem.walk);
-      const MaskedRowPacks<decltype(element)> packs{{words, problem.end, end_of_mask(r)}, size};
-      launch_small_packs_of(problem, packs, Extreme(), stream);
-    } else if (plan.walk == Walk::kSmall) {
-      launch_small_of(problem, apart, Extreme(), stream);
-    } else if (plan.walk == Walk::kRows && !plan.rows.vector) {
-      launch_rows_of<false>(problem, apart, Extreme(), stream);
-    } else if (plan.walk == Walk::kRows && r.groups.reduced.dim[0].mask_stride > 1) {
-      launch_rows_of<true>(problem, apart, Extreme(), stream);
-    } else if (plan.walk == Walk::kRows) {
-      launch_rows_of<true>(problem, masked<MaskOf::kNeighbors>(r, element), Extreme(), stream);
+    switch (plan.walk) {
+      case Walk::kSmall:
+        if (plan.small.vector) {
+          const auto words = masked<MaskOf::kWords>(r, element);
+          const auto size = static_cast<uint32_t>(problem.walk);
+          const MaskedRowPacks<decltype(element)> packs{{words, problem.end, end_of_mask(r)}, size};
+          launch_small_packs_of(problem, packs, Extreme(), stream);
+        } else {
+          launch_small_of(problem, apart, Extreme(), stream);
+        }
+        break;
+      case Walk::kColumns:
+        launch_masked_columns(r, problem, stream);
+        break;
+      case Walk::kWholeRows:
+        launch_masked_whole_rows(r, problem, stream);
+        break;
+      default:
+        if (!plan.rows.vector) {
+          launch_rows_of<false>(problem, apart, Extreme(), stream);
+        } else if (r.groups.reduced.dim[0].mask_stride > 1) {
+          launch_rows_of<true>(problem, apart, Extreme(), stream);
+        } else {
+          launch_rows_of<true>(problem, masked<MaskOf::kNeighbors>(r, element), Extreme(), stream);
+        }
     }
     if (plan.split()) launch_combine_of(problem, {}, apart, Extreme(), early, stream);
   });
