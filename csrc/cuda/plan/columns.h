@@ -334,8 +334,10 @@ struct ColumnsPlan {
     if (plan.columns.vector)
       return {.read = read,
               .sectors = traffic.bytes,
-              .instructions = of_bytes(price::kColumn, in.bytes) * traffic.elements +
-                              90 * shares * static_cast<double>(in.bytes) / kLoadBytes + results,
+              .instructions =
+                  of_bytes(price::kColumn, in.bytes) * traffic.elements +
+                  price::kShareOfLoad * shares * static_cast<double>(in.bytes) / kLoadBytes +
+                  results,
               .in_flight = in_flight(in, plan, resident, loads * kLoadBytes),
               .extra = extra};
     if (plan.columns.realigned) {
@@ -348,7 +350,7 @@ struct ColumnsPlan {
               .instructions =
                   (of_bytes(price::kColumn, in.bytes) * width + price::kRealigning + next_run) *
                       packs * traffic.elements +
-                  90 * shares * packs + results,
+                  price::kShareOfLoad * shares * packs + results,
               .in_flight = in_flight(in, plan, in.bytes == 1 ? 2 : 3, 4 * kLoadBytes),
               .extra = extra};
     }
@@ -360,7 +362,7 @@ struct ColumnsPlan {
                                      static_cast<double>(in.inner().stride * in.bytes), in.bytes);
     return {.read = read,
             .sectors = traffic.elements * sector,
-            .instructions = of_element * idle * traffic.elements + 270 * shares,
+            .instructions = of_element * idle * traffic.elements + price::kScalarShare * shares,
             .in_flight = in_flight(in, plan, resident, static_cast<double>(loads) * sector),
             .extra = extra};
   }

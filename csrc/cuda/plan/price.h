@@ -60,6 +60,8 @@ constexpr double kPackedShare = 150, kPackedResult = 45;
 constexpr int64_t kLongColumn = 24, kLongColumns = 60 << 20;  // elements; bytes of 8-bit ones
 // More for each share of a column: its first rows all win.
 constexpr PerBytes kColumnResult = {120, 60, 20, 15};
+// More for each share of a load of columns, and of a column that is loaded by itself.
+constexpr double kShareOfLoad = 90, kScalarShare = 270;
 constexpr PerBytes kBoxRow = {4.5, 5.5, 7, 10};  // from shared memory
 constexpr PerBytes kBoxColumn = {4.5, 4.5, 6, 9};
 // Of an element before or after the loads of a row.
@@ -70,12 +72,21 @@ constexpr double kSameRun = 6, kNextRun = 65;
 constexpr double kRealigning = 40;  // of a pack of columns
 constexpr double kConflict = 4;     // of a lane that waits for a bank of shared memory
 constexpr double kScalarRow = 12, kScalarColumn = 10;  // loads of an element
+// Tiles: an element of a group that a thread holds, a slot, and an element that is looked at by
+// itself, of fewer than 4 bytes or more.
+constexpr double kHeldInTile = 3.5, kSlotInTile = 8, kSmallInTile = 14, kInTile = 10;
+// For each result there; for each array that it is stored to; more where its group is held, and for
+// each lane that shares the group; for all results of a group of columns.
+constexpr double kTileResult = 45, kTileStore = 15, kHeldGroup = 45, kTileLane = 40,
+                 kTileGroup = 100;
+constexpr double kTileBlock = 25;  // of 16 bytes that is copied
+constexpr double kPieceEnds = 24;  // bytes of the sectors in which pieces begin and end
 
 }  // namespace price
 
 // What a walk has to do, all of its blocks together.
 struct Work {
-  double read = 0;          // MB that memory would deliver meanwhile
+  double read = 0;          // MB from memory; more where it is slower than at its best
   double sectors = 0;       // MB that loads ask of L2
   double stores = 0;        // MB more that stores ask of it, of sectors they do not fill
   double instructions = 0;  // millions, of a lane

@@ -8,10 +8,8 @@ namespace reduceops::cuda {
 // Finds the tiles of a layout: none where a group does not find room in shared memory.
 class TilesMaker {
  public:
-  using E = Tiles;
-
   // A group has at most `most` bytes, a tile some `tile_bytes`; all offsets of elements are
-  // multiples of `element`, but where the input begins is one of `address`.
+  // multiples of `bytes`, but where the input begins is one of `address`.
   TilesMaker(const Groups& groups, int64_t bytes, int64_t address, int64_t most, int64_t tile_bytes,
              int64_t side, int64_t copy_blocks)
       : groups_(groups),
@@ -25,20 +23,20 @@ class TilesMaker {
         side_(side),
         copy_blocks_(copy_blocks) {}
 
-  std::optional<E> make() {
+  std::optional<Tiles> make() {
     if (kept_.count == 0 || kept_.count > kBoxDims || reduced_.count == 0 ||
         reduced_.count > kBoxReduced || walk_ * bytes_ > most_ || walk_ > kBoxTable)
       return {};
     for (int64_t part = 1; part <= 4; part *= 2) {
-      if (!cut(E::kPieceBytes / part, 32 / part)) continue;
+      if (!cut(Tiles::kPieceBytes / part, 32 / part)) continue;
       const int64_t count = group_count();
       if (plan_.groups < std::min<int64_t>(columns_follow_ ? 1 : part < 4 ? 32 : 8, count))
         continue;
       // Where there are few groups, a tile is as large with more columns.
       const int64_t times = tile_bytes_ / (plan_.groups * plan_.group_pitch);
       if (plan_.groups == count && times > 1) {
-        const E before = plan_;
-        if (!cut(E::kPieceBytes / part * times, 32 / part * times) || plan_.groups < count)
+        const Tiles before = plan_;
+        if (!cut(Tiles::kPieceBytes / part * times, 32 / part * times) || plan_.groups < count)
           plan_ = before;
       }
       return finished();
@@ -47,7 +45,7 @@ class TilesMaker {
   }
 
   // Results that a tile has side by side.
-  int64_t neighbours(const E& plan) const {
+  int64_t neighbours(const Tiles& plan) const {
     int64_t side_by_side = 1;
     const Dims dims = by_step(groups_.kept);
     int64_t in_tile = plan.groups;
@@ -108,7 +106,7 @@ class TilesMaker {
       } else if (joins) {
         taken = std::max<int64_t>(1, (enough - run) / pitch + 1);
       }
-      const int64_t most = E::kMostColumns / plan_.columns;
+      const int64_t most = Tiles::kMostColumns / plan_.columns;
       if (taken > most) taken = std::max<int64_t>(1, most);
       if (taken == 1 || closed) {
         closed = true;
@@ -143,13 +141,13 @@ class TilesMaker {
     int64_t room = round_up((is_aligned ? 0 : kLoadBytes - 1) + last + run, kLoadBytes);
     if (room % 32 == 0) room += kLoadBytes;  // neighbours begin in other banks
     const int64_t count = group_count(), with_tables = room + 20;
-    const int64_t least = columns_follow_ ? 1 : std::min(count, E::kLeastNeighbours);
+    const int64_t least = columns_follow_ ? 1 : std::min(count, Tiles::kLeastNeighbours);
     if (with_tables * least > box::kMostBytes) return false;
     plan_.group_pitch = static_cast<int>(room);
     const int64_t fit =
         std::clamp(tile_bytes_, std::min(32 * with_tables, box::kMostBytes), box::kMostBytes) /
         with_tables;
-    plan_.groups = std::min({fit, E::kMostGroups, count});
+    plan_.groups = std::min({fit, Tiles::kMostGroups, count});
     if (plan_.groups >= 32) {
       plan_.groups -= plan_.groups % 32;
     } else if (plan_.groups < count && plan_.groups > 8) {
@@ -162,7 +160,7 @@ class TilesMaker {
     return true;
   }
 
-  std::optional<E> finished() {
+  std::optional<Tiles> finished() {
     const int64_t slot = std::max<int64_t>(4, bytes_) / bytes_;
     const bool one_dim = reduced_.count == 1;
     bool side_by_side = true;  // columns
@@ -172,15 +170,15 @@ class TilesMaker {
       next *= kept_.dim[d].size;
     }
     const int64_t vectors = ceil_div(walk_ * bytes_, kLoadBytes);
-    plan_.reading = E::kScattered;
+    plan_.reading = Tiles::kScattered;
     if (one_dim && bytes_ < 4 && reduced_.dim[0].stride == 1 && plan_.inner_rows == 1 &&
         vectors <= box::kHeldVectors) {
       plan_.reading = static_cast<int>(ceil_pow2(vectors));
     } else if (one_dim && (bytes_ >= 4 || (side_by_side && plan_.columns > 1))) {
-      plan_.reading = E::kSlots;
+      plan_.reading = Tiles::kSlots;
     }
     const int64_t across =
-        plan_.reading == E::kSlots ? ceil_div(plan_.columns, slot) : plan_.columns;
+        plan_.reading == Tiles::kSlots ? ceil_div(plan_.columns, slot) : plan_.columns;
     plan_.lanes = plan_.reading > 0 ? 1 : box::lanes_for(plan_.groups * across, walk_);
     // Neighbouring threads take so many groups that their results fill sectors, and no more than
     // leave the others a column each.
@@ -203,7 +201,7 @@ class TilesMaker {
   bool columns_follow_ = false;  // the results of some columns follow each other
   const Dims kept_, reduced_;
   const int64_t bytes_, address_, walk_, most_, tile_bytes_, side_, copy_blocks_;
-  E plan_{};
+  Tiles plan_{};
 };
 
 struct TilesPlan {
@@ -243,28 +241,32 @@ struct TilesPlan {
   }
 
   static Work work(const PlanInput& in, const Plan& plan, const Traffic& traffic) {
-    const Tiles& e = plan.tiles;
-    const auto walk = static_cast<double>(in.walk), columns = static_cast<double>(e.columns);
-    const double pieces = static_cast<double>(e.outer_rows) / columns;  // of an output
-    const auto blocks = static_cast<double>(e.piece_bytes) / kLoadBytes + 1;
-    const bool held = e.reading > 0, slots = e.reading == Tiles::kSlots, small = in.bytes < 4;
-    const double of_element =
-        held    ? 3.5
-        : slots ? 8. * static_cast<double>(in.bytes) / static_cast<double>(in.slot_bytes())
-        : small ? 14
-                : 10;
-    const double rounds = std::ceil(blocks / e.copy_lanes) * e.copy_lanes;
-    const double of_output = 45 + 15 * static_cast<double>(in.stores) + (held ? 45 : 0) +
-                             of_element * walk + (e.lanes > 1 ? 40 * e.lanes : 0) +
-                             pieces * 25 * rounds + 100 / columns;
-    const bool aligned = e.piece_bytes % kSectorBytes == 0 && in.address_aligned(kSectorBytes);
+    const Tiles& tiles = plan.tiles;
+    const auto walk = static_cast<double>(in.walk), columns = static_cast<double>(tiles.columns);
+    const double pieces = static_cast<double>(tiles.outer_rows) / columns;  // of an output
+    const auto blocks = static_cast<double>(tiles.piece_bytes) / kLoadBytes + 1;
+    const bool held = tiles.reading > 0, slots = tiles.reading == Tiles::kSlots,
+               small = in.bytes < 4;
+    const double of_element = held    ? price::kHeldInTile
+                              : slots ? price::kSlotInTile * static_cast<double>(in.bytes) /
+                                            static_cast<double>(in.slot_bytes())
+                              : small ? price::kSmallInTile
+                                      : price::kInTile;
+    const double rounds = std::ceil(blocks / tiles.copy_lanes) * tiles.copy_lanes;
+    const double of_output = price::kTileResult +
+                             price::kTileStore * static_cast<double>(in.stores) +
+                             (held ? price::kHeldGroup : 0) + of_element * walk +
+                             (tiles.lanes > 1 ? price::kTileLane * tiles.lanes : 0) +
+                             pieces * price::kTileBlock * rounds + price::kTileGroup / columns;
+    const bool aligned = tiles.piece_bytes % kSectorBytes == 0 && in.address_aligned(kSectorBytes);
     Work work{.read = traffic.read,
-              .sectors = traffic.outputs * pieces * (e.piece_bytes + (aligned ? 0 : 24)),
+              .sectors = traffic.outputs * pieces *
+                         (tiles.piece_bytes + (aligned ? 0 : price::kPieceEnds)),
               .instructions = of_output * traffic.outputs,
-              .in_order = e.in_result_order,
+              .in_order = tiles.in_result_order,
               .extra = 1.5};
-    const double together = stored_together(in, e);
-    if (e.in_result_order && together < price::kOfSector)
+    const double together = stored_together(in, tiles);
+    if (tiles.in_result_order && together < price::kOfSector)
       work.stores = traffic.outputs * static_cast<double>(in.stores) * price::kStoreL2 / together;
     // Measured times of 158 layouts over these prices.
     const bool one_dim = in.groups.reduced.count == 1;
@@ -277,18 +279,18 @@ struct TilesPlan {
 
   // Indices that a warp stores side by side. Its lanes lie over columns in the order of memory: if
   // results follow each other along one of their dims, those before it come between.
-  static double stored_together(const PlanInput& in, const Tiles& e) {
+  static double stored_together(const PlanInput& in, const Tiles& tiles) {
     const Dims kept = by_stride(in.groups.kept);
     double between = 1;
-    for (int d = 0; d < e.column_dims; ++d) {
+    for (int d = 0; d < tiles.column_dims; ++d) {
       const Dim& dim = kept.dim[d];
       if (dim.step > 1) {
         between *= static_cast<double>(dim.size);
         continue;
       }
-      const int64_t in_slot = e.reading == Tiles::kSlots ? in.slot_bytes() / in.bytes : 1;
+      const int64_t in_slot = tiles.reading == Tiles::kSlots ? in.slot_bytes() / in.bytes : 1;
       const double slots = std::max(1., between / static_cast<double>(in_slot));
-      return std::max(1., 32. / (e.lanes * e.side) / slots);
+      return std::max(1., 32. / (tiles.lanes * tiles.side) / slots);
     }
     return price::kOfSector;
   }
