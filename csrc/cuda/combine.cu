@@ -1,4 +1,5 @@
-// The parts of reductions of the input alone (combine.cuh).
+// The parts of reductions of the input alone (combine.cuh). A walk may have ordered its elements in
+// another way (visit_input_element): keys are only compared here, in whichever order they are.
 #include "cuda/reducer.cuh"
 
 namespace reduceops::cuda {

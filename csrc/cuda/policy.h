@@ -15,7 +15,7 @@ constexpr int64_t kWorkspaceBytes = 1 << 20;  // for the candidates of the parts
 constexpr int64_t kCluster = 8;               // blocks: the most that every GPU with clusters takes
 constexpr int64_t kMaxPartExtent = int64_t(1) << 30;  // positions in a part fit 32 bits
 
-// Blocks of plain loads: rows, columns, whole columns, fill.
+// Threads of a block of plain loads, where a walk has no number of its own.
 constexpr int64_t kThreads = 256;
 
 // rows.cu: 16-byte loads that a multiprocessor has in flight, and a thread among them.

@@ -1,4 +1,4 @@
-// The largest element and its softmax, on the walks that fit every layout.
+// The largest element and its softmax, on the walks that fit every layout, and on whole rows.
 #include "cuda/columns.cuh"
 #include "cuda/held_rows.cuh"
 #include "cuda/rows.cuh"

@@ -10,8 +10,8 @@ namespace reduceops::cuda {
 struct Tuning {
   int64_t margin = 98;  // percent of the usual walk's price below which another is taken; 0: never
   int64_t walk = 0;     // that is taken wherever it fits: a Walk and 1 more; 0: none
-  int64_t fold = 85;    // percent of the least price below which is folded; 0: never
-  int64_t fold_bytes = 4 << 20;  // least input of which they are
+  int64_t fold = 85;    // percent of the best other price below which groups are folded; 0: never
+  int64_t fold_bytes = 4 << 20;  // of the smallest input whose groups are folded
   // Walks by bulk copies, and clusters.
   int64_t bulk = 1;                       // 0: keep to what GPUs before Hopper can do
   int64_t bulk_bytes = 8 << 20;           // least input
