@@ -30,7 +30,7 @@ namespace {
 // Kernels that are made, of all devices. All are kept, for a CUDA graph may hold them.
 constexpr size_t kMost = 256;
 // From so many on, one is made for what has been called so often, and not for every new size.
-constexpr size_t kAtOnce = 64;
+constexpr size_t kUncounted = 64;
 constexpr int kCalls = 8;
 // Convolutions that are counted.
 constexpr size_t kCounted = 4096;
@@ -86,7 +86,7 @@ class Choices {
   // been many with this key: the results of later ones may differ in the last bits.
   bool wants(const Key& key) {
     const std::lock_guard lock(mutex_);
-    if (choices_.size() < kAtOnce) return true;
+    if (choices_.size() < kUncounted) return true;
     if (key.convolution.deterministic) return false;
     if (choices_.size() >= kMost || (calls_.size() >= kCounted && !calls_.count(key))) return false;
     return ++calls_[key] >= kCalls;
