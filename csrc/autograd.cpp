@@ -114,9 +114,7 @@ class GivenOptions {
         return List{values.data(), static_cast<int64_t>(values.size())};
       };
       check_mask(op, kept_->dtype(), list(shape), list(sizes));
-      check_mask_place(op, kept_->layout() == aoti_torch_layout_strided(),
-                       kept_->device_type() == self.device_type() &&
-                           kept_->device_index() == self.device_index());
+      check_mask_place(op, *kept_, self);
     }
     if (index_dtype_) check_index_dtype(op, *index_dtype_, extent);
   }
@@ -159,16 +157,7 @@ template <class Rest>
 void check_layout(const char* op, const Tensor& self) {
   const int32_t layout = self.layout();
   if (layout == aoti_torch_layout_strided()) return;
-  const std::pair<int32_t, const char*> names[] = {
-      {aoti_torch_layout_sparse_coo(), "sparse_coo"},
-      {aoti_torch_layout_sparse_csr(), "sparse_csr"},
-      {aoti_torch_layout_sparse_csc(), "sparse_csc"},
-      {aoti_torch_layout_sparse_bsr(), "sparse_bsr"},
-      {aoti_torch_layout_sparse_bsc(), "sparse_bsc"},
-      {aoti_torch_layout__mkldnn(), "_mkldnn"},
-  };
-  for (const auto& [code, name] : names) {
-    if (code != layout) continue;
+  if (const char* name = layout_name(layout)) {
     fail(op, "got a ", name, " ", dtype_name(self.dtype()),
          " tensor (supported: strided tensors on cpu and cuda)");
   }

@@ -11,9 +11,11 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "dtype.h"
 #include "groups.h"
+#include "tensor.h"
 
 namespace reduceops {
 
@@ -62,6 +64,37 @@ inline std::string dtype_name(int32_t code) {
   std::transform(name.begin(), name.end(), name.begin(),
                  [](unsigned char c) { return std::tolower(c); });
   return name;
+}
+
+// Null for the layouts of strided and of nested tensors.
+[[gnu::cold]] inline const char* layout_name(int32_t code) {
+  const std::pair<int32_t, const char*> names[] = {
+      {aoti_torch_layout_sparse_coo(), "sparse_coo"},
+      {aoti_torch_layout_sparse_csr(), "sparse_csr"},
+      {aoti_torch_layout_sparse_csc(), "sparse_csc"},
+      {aoti_torch_layout_sparse_bsr(), "sparse_bsr"},
+      {aoti_torch_layout_sparse_bsc(), "sparse_bsc"},
+      {aoti_torch_layout__mkldnn(), "_mkldnn"},
+  };
+  for (const auto& [known, name] : names) {
+    if (known == code) return name;
+  }
+  return nullptr;
+}
+
+// As torch writes it.
+[[gnu::cold]] inline std::string device_name(const Tensor& tensor) {
+  const std::pair<int32_t, const char*> names[] = {
+      {aoti_torch_device_type_cpu(), "cpu"},   {aoti_torch_device_type_cuda(), "cuda"},
+      {aoti_torch_device_type_meta(), "meta"}, {aoti_torch_device_type_xpu(), "xpu"},
+      {aoti_torch_device_type_mps(), "mps"},
+  };
+  for (const auto& [type, name] : names) {
+    if (type != tensor.device_type()) continue;
+    const int32_t index = tensor.device_index();
+    return index < 0 ? name : std::string(name) + ":" + std::to_string(index);
+  }
+  return "another device";
 }
 
 template <class... Parts>
@@ -160,9 +193,15 @@ inline void check_mask(const char* op, int32_t code, List mask, List self) {
 }
 
 // A mask is read as the input is.
-inline void check_mask_place(const char* op, bool strided, bool on_device_of_self) {
-  if (!strided || !on_device_of_self)
-    fail(op, "mask must be a strided tensor on the device of the input");
+inline void check_mask_place(const char* op, const Tensor& mask, const Tensor& self) {
+  if (const int32_t layout = mask.layout(); layout != aoti_torch_layout_strided()) {
+    const char* name = layout_name(layout);
+    fail(op, "mask must be a strided tensor, got a ", name ? name : "nested", " one");
+  }
+  if (mask.device_type() != self.device_type() || mask.device_index() != self.device_index()) {
+    fail(op, "mask must be on the device of the input, ", device_name(self), ", got ",
+         device_name(mask));
+  }
 }
 
 // No reduced dim may have size 0.

@@ -84,9 +84,7 @@ inline void expand_mask(const char* op, const Tensor& mask, const Input& self, i
   const int64_t ndim = mask.ndim(), before = self.ndim - ndim;
   const int64_t *sizes = mask.sizes(), *given = mask.strides();
   check_mask(op, mask.dtype(), {sizes, ndim}, {self.sizes, self.ndim});
-  check_mask_place(op, mask.layout() == aoti_torch_layout_strided(),
-                   mask.device_type() == self.tensor.device_type() &&
-                       mask.device_index() == self.tensor.device_index());
+  check_mask_place(op, mask, self.tensor);
   for (int64_t d = 0; d < self.ndim; ++d)
     strides[d] = d < before || sizes[d - before] == 1 ? 0 : given[d - before];
 }

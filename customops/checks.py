@@ -119,8 +119,21 @@ def check_mask(op: str, mask: Tensor, self: Tensor) -> None:
             f"reduceops::{op}: mask must be a bool tensor, got {dtype_name(mask.dtype)}"
         )
     check_broadcast(op, mask.shape, self.shape)
-    if mask.layout != torch.strided or mask.device != self.device:
-        raise RuntimeError(MASK_PLACE.format(op))
+    check_mask_place(op, mask, self)
+
+
+def check_mask_place(op: str, mask: Tensor, self: Tensor) -> None:
+    if mask.is_nested or mask.layout != torch.strided:
+        layout = str(mask.layout).removeprefix("torch.")
+        raise RuntimeError(
+            f"reduceops::{op}: mask must be a strided tensor, "
+            f"got a {'nested' if mask.is_nested else layout} one"
+        )
+    if mask.device != self.device:
+        raise RuntimeError(
+            f"reduceops::{op}: mask must be on the device of the input, {self.device}, "
+            f"got {mask.device}"
+        )
 
 
 def check_broadcast(op: str, mask: Sequence[int], shape: Sequence[int]) -> None:
@@ -139,9 +152,6 @@ def check_broadcast(op: str, mask: Sequence[int], shape: Sequence[int]) -> None:
             _torch_private.check(size == full, text)
         except RuntimeError:  # backed_size_oblivious takes no size for 1 unless nothing else fits
             _torch_private.check(size == 1, text)
-
-
-MASK_PLACE = "reduceops::{}: mask must be a strided tensor on the device of the input"
 
 
 def check_index_dtype(

@@ -17,7 +17,7 @@ def _register(name: str, op: str) -> None:
     def kernel(self, *args, **kwargs):
         mask = kwargs.get("mask")
         if mask is not None and _is_supported(self):
-            raise RuntimeError(checks.MASK_PLACE.format(op))
+            checks.check_mask_place(op, mask, self)
         if self.is_cuda and self.layout == torch.strided and not self.is_quantized:
             raise RuntimeError(
                 f"reduceops::{op}: got a tensor on {self.device}, but the CUDA library is not "
