@@ -254,11 +254,15 @@ struct ColumnsPlan {
            inner.size * in.bytes >= kSegmentBytes && in.large();
   }
 
-  // Whether a mask is the same for all columns of a row, of which packs are not nearly empty.
+  // Whether a mask is the same for all columns of a row, of which packs are not nearly empty. (Of
+  // 32 bits it takes long columns or long rows until it pays to list these.)
   static bool has_common_mask(const PlanInput& in) {
+    constexpr int64_t kLong = 128, kLongRow = 512;
     const Dim& inner = in.inner();
-    return in.task == Task::kMasked && in.groups.reduced.count == 1 && in.bytes <= 4 &&
-           inner.stride == 1 && inner.mask_stride == 0 && inner.size * in.bytes > kSectorBytes;
+    const int64_t row = inner.size * in.bytes;
+    return in.task == Task::kMasked && in.groups.reduced.count == 1 && inner.stride == 1 &&
+           inner.mask_stride == 0 && row > kSectorBytes &&
+           (in.bytes <= 2 || (in.bytes == 4 && (in.walk >= kLong || row >= kLongRow)));
   }
 
   // Packs of neighbouring columns that begin anywhere: of small types, for a load of four bytes by
