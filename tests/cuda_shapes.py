@@ -112,6 +112,7 @@ TUNINGS = {
     "folded columns": "fold=1000000,fold_bytes=0,small_elements=0,bulk_bytes=0",
     "tiles of any layout": "walk=9,small_elements=0,bulk_bytes=0",
     "gathered": "walk=10,small_elements=0",
+    "gathered by large tiles": "walk=10,small_elements=0,tile_rounds=0",
     "gathered by few threads": "walk=10,small_elements=0,share_threads=2",
     "gathered by results": "walk=10,small_elements=0,gather_tiles=0",
 }
@@ -256,14 +257,14 @@ def branches(shape: Shape, plan: CudaPlan) -> set[tuple]:
         extent = shape.empty().size(shape.dims[0])
         packs = "packs anywhere" if plan.realigned else "packs"
         found.add((walk, packs if plan.packed else "row" if plan.row_loads else "elements"))
-        rows = f"{extent} rows" if extent <= (2 if plan.cross_side else 4) else "rows"
+        rows = f"{extent} rows" if extent <= 4 else "rows"
         found.add((walk, f"{rows} of a tile" if plan.cross_side else rows))
         if not plan.copied and plan.inner_lanes < plan.inner_side:
             found.add((walk, "a side between others"))
         if plan.cross_side:
-            further = "across" if plan.cross_side > plan.cross_lanes else "behind all"
-            found.add((walk, f"units of a tile's threads {further}"))
-            found.add((walk, "few units of a tile" if plan.units == 4 else "many units of a tile"))
+            further = "across" if plan.cross_side > plan.cross_lanes else "along memory"
+            found.add((walk, f"units {further}"))
+            found.add((walk, f"{plan.units} units of a tile"))
         found |= {(walk, "copies across a tile")} if plan.copied else set()
         if plan.shares > 1:
             found.add((walk, "shared packs" if plan.packed else "shared elements"))
@@ -307,7 +308,9 @@ BRANCHES = {
         "pieces",
     ),
     Walk.GATHER: ("packs", "packs anywhere", "row", "elements", "2 rows", "3 rows", "4 rows")
-    + ("rows", "2 rows of a tile", "rows of a tile")
+    + ("rows", "2 rows of a tile", "3 rows of a tile", "4 rows of a tile", "rows of a tile")
+    + ("units across", "units along memory", "4 units of a tile", "8 units of a tile")
+    + ("12 units of a tile", "16 units of a tile")
     + ("a side between others", "copies across a tile", "shared packs", "shared elements")
     + ("lanes of a warp share", "warps share", "fewer shares than a pack has", "512 threads"),
     Walk.TILES: ("1 vectors held", "2 vectors held", "4 vectors held", "slots", "scattered")

@@ -498,7 +498,7 @@ def test_results_in_another_order_than_memory_are_gathered_in_tiles_where_groups
     # Their runs end within sectors, of which L2 keeps what the next tile across fills.
     x = torch.empty_strided((672, 131, 3, 513), (201609, 1, 67203, 131), device="meta").bfloat16()
     plan = cuda_plan(x, [2])
-    assert plan.walk == Walk.GATHER and plan.cross_side == 32
+    assert plan.walk == Walk.GATHER and plan.cross_side == 64
     plan = cuda_plan(empty(2, 1023, 1023), [0])
     assert plan.walk == Walk.GATHER and plan.cross_side == 0
     assert cuda_plan(empty(100, 8192, 1024).transpose(1, 2), [0]).walk != Walk.GATHER
@@ -557,6 +557,32 @@ def test_threads_share_long_groups_of_small_inputs():
         assert plan.walk == Walk.GATHER and plan.shares == 8
     assert cuda_plan(empty(1000, 107, 999), [1]).walk == Walk.BULK_COLUMNS
     assert cuda_plan(empty(100, 257, 64), [2]).walk != Walk.GATHER  # rows
+
+
+def test_threads_of_many_tiles_have_more_of_each():
+    few, many = (
+        cuda_plan(empty(3, side, side).transpose(1, 2), [0], multiprocessors=132)
+        for side in (1024, 8192)
+    )
+    assert few.walk == many.walk == Walk.GATHER and few.units < many.units
+    assert many.inner_side * many.cross_side == many.units * many.threads
+    longer = cuda_plan(empty(5, 8192, 8192).transpose(1, 2), [0], multiprocessors=132)
+    assert longer.walk == Walk.GATHER and longer.units == few.units
+
+
+def test_rows_under_a_mask_that_columns_have_in_common_are_listed():
+    def plan_of(*shape, mask, dtype=torch.bfloat16, dim=1):
+        marks = empty(*mask, dtype=torch.bool)
+        return cuda_plan(empty(*shape, dtype=dtype), dim, mask=marks, multiprocessors=132)
+
+    classes, padding = (1, 21, 1, 1), (64, 128, 1)
+    assert plan_of(8, 21, 513, 513, mask=classes).listed
+    assert plan_of(64, 128, 1000, mask=padding).listed
+    assert plan_of(64, 128, 1000, mask=padding, dtype=torch.float32).listed
+    # Short columns and rows of 32 bits, 64 bits, and a mask of its own for each column.
+    assert not plan_of(4096, 21, 55, mask=(4096, 21, 1), dtype=torch.float32).listed
+    assert not plan_of(64, 128, 1000, mask=padding, dtype=torch.float64).listed
+    assert not plan_of(64, 128, 1000, mask=(64, 128, 1000)).listed
 
 
 def test_tiles_go_across_several_dims_where_one_is_short():

@@ -69,8 +69,16 @@ def _largest_softmax(x: Tensor, dim: int) -> Tensor:
     """In float64, some of the elements at a time: torch's own softmax rounds more than ours may."""
     largest = x.amax(dim, keepdim=True).double()
     at_once = max(1, x.size(dim) * PART_ELEMENTS // x.numel())
-    parts = ((part - largest).exp_().sum(dim) for part in x.split(at_once, dim))
+    parts = (_sum((part - largest).exp_(), dim) for part in x.split(at_once, dim))
     return (1 / sum(parts)).to(x.dtype)
+
+
+def _sum(x: Tensor, dim: int) -> Tensor:
+    """By halves: one after the other, as torch adds columns on a GPU, rounds more than ours may."""
+    while (count := x.size(dim)) > 1:
+        first, second, last = x.split((count // 2, count // 2, count % 2), dim)
+        x = torch.cat((first + second, last), dim)
+    return x.squeeze(dim)
 
 
 def with_mask(case: Case | Strided, x: Tensor, mask: Tensor | None) -> Tensor:

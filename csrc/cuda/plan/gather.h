@@ -184,7 +184,7 @@ struct GatherPlan {
     int64_t units = kTileUnits;
     const int64_t most = gather.copied || in.walk > kTileRows ? kTileUnits : kMostTileUnits;
     while (units < most &&
-           inner * positions >= 2 * units * kThreads * kTileRounds * in.multiprocessors)
+           inner * positions >= 2 * units * kThreads * in.tuning.tile_rounds * in.multiprocessors)
       units *= 2;
     const int64_t side = units > kTileUnits ? 2 * kWarp : kWarp;
     // Threads lie side by side in memory, as far as it goes.
@@ -267,7 +267,6 @@ struct GatherPlan {
   static constexpr double kCopied = 8;  // of a copy that a tile stores, of an index or a value
   static constexpr double kKnownSize = 0.6, kKnownSizeTiled = 0.75, kTiledRow = 1.3;
   static constexpr int64_t kWarp = 32;
-  static constexpr int64_t kTileRounds = 32;  // tiles to a multiprocessor, at least, of larger ones
   static constexpr int64_t kEvenSide = 4;  // so that runs of results are aligned where they can be
   static constexpr double kRealigned = 7;  // of a row of a pack that begins anywhere
   static constexpr double kApartMemory = 420;  // bytes of memory for a result that fills no sector
