@@ -5,6 +5,7 @@
 // Bound by reading the mask, of which there is a byte to a result.
 #include "cuda/each.cuh"
 #include "cuda/mask_groups.h"
+#include "cuda/outputs.h"
 
 namespace reduceops::cuda {
 namespace {
@@ -17,19 +18,9 @@ struct Hidden {
 
   __device__ void put(int64_t i) const {
     if (!results) return;
-    switch (bytes) {
-      case 1:
-        reinterpret_cast<int8_t*>(results)[i] = static_cast<int8_t>(bits);
-        break;
-      case 2:
-        reinterpret_cast<int16_t*>(results)[i] = static_cast<int16_t>(bits);
-        break;
-      case 4:
-        reinterpret_cast<int32_t*>(results)[i] = static_cast<int32_t>(bits);
-        break;
-      default:
-        reinterpret_cast<int64_t*>(results)[i] = bits;
-    }
+    with_bits(bytes, [&]<class Bits>(Bits) {
+      reinterpret_cast<Bits*>(results)[i] = static_cast<Bits>(bits);
+    });
   }
 };
 

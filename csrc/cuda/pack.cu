@@ -1,6 +1,7 @@
 // The pairs that ranks exchange (pairs.h), on a GPU: a thread for each output, of which there are
 // few. Bound by launch latency.
 #include "cuda/device.cuh"
+#include "cuda/outputs.h"
 #include "cuda/pack.h"
 
 namespace reduceops::cuda {
@@ -38,16 +39,8 @@ void launch_pairs(int64_t count, void* stream, void (*kernel)(Parameters...),
 }  // namespace
 
 void launch_pack(const Packing& p, const DType& dtype, void* stream) {
-  switch (dtype.bytes) {
-    case 1:
-      return launch_pairs(p.to.count, stream, pack_kernel<int8_t>, p);
-    case 2:
-      return launch_pairs(p.to.count, stream, pack_kernel<int16_t>, p);
-    case 4:
-      return launch_pairs(p.to.count, stream, pack_kernel<int32_t>, p);
-    default:
-      return launch_pairs(p.to.count, stream, pack_kernel<int64_t>, p);
-  }
+  with_bits(dtype.bytes,
+            [&]<class Bits>(Bits) { launch_pairs(p.to.count, stream, pack_kernel<Bits>, p); });
 }
 
 void launch_unpack(const Unpacking& u, const Gathered& words, const Reduction& order,

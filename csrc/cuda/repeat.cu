@@ -127,21 +127,6 @@ __global__ void __launch_bounds__(kThreads)
   if (to.second) store(to.second + i, second, whole, inside);
 }
 
-// Calls f with an integer of so many bytes.
-template <class F>
-void with_bits(int64_t bytes, F f) {
-  switch (bytes) {
-    case 1:
-      return f(int8_t());
-    case 2:
-      return f(int16_t());
-    case 4:
-      return f(int32_t());
-    default:
-      return f(int64_t());
-  }
-}
-
 template <class First, class Second = int8_t>
 void repeat_as(const Groups& groups, bool packed, Results<First, Second> from,
                Results<First, Second> to, int64_t begin, int64_t end, void* stream) {
