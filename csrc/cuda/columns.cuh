@@ -372,13 +372,11 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
     State found[kWidth];
     tracker.states(
         source, seen, inside ? turns : 0,
-        [&](uint32_t turn, int c) {
+        [&](uint32_t turn) {
           const int64_t position = begin + share + int64_t(turn) * shares;
-          // Of a load's columns past the last one, whose states nobody uses, that one is read.
-          const auto at = source.along(base, inner, std::min<int64_t>(c, inner.size - 1 - column));
-          return source.move(at, p.reduced(), p.reduced_count, position).at;
+          return source.move(base, p.reduced(), p.reduced_count, position).at;
         },
-        found);
+        inner, inner.size - column, found);
     if (alone(p)) {
       if (inside) {
         const auto count = static_cast<uint32_t>(std::min<int64_t>(inner.size - column, kWidth));

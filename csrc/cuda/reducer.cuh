@@ -216,10 +216,12 @@ struct Extreme {
     __device__ Near<Key> state(const Source& source, int u, int e) const {
       return {tracker_.key(source.element, u, e), tracker_.turn(u, e)};
     }
-    // Of each column; `turns` have been taken, of elements `at(turn, c)`. Should somebody have
-    // written to the last one while the end of a walk took it again, it is that one.
-    template <int kWidth, class At>
-    __device__ void states(const Source& source, typename Source::Seen seen, uint32_t turns, At at,
+    // Of each column, of which the first `count` along `inner` are wanted; `turns` have been taken,
+    // from `row(turn)` on. Should somebody have written to the last one while the end of a walk
+    // took it again, it is that one.
+    template <int kWidth, class Row>
+    __device__ void states(const Source& source, typename Source::Seen seen, uint32_t turns,
+                           Row row, const Dim& inner, int64_t count,
                            Near<Key> (&states)[kWidth]) const {
 #pragma unroll
       for (int c = 0; c < kWidth; ++c) {
@@ -232,46 +234,18 @@ struct Extreme {
         for (int c = 0; c < kWidth; ++c) {
           if (!seen.of(c)) {
             states[c] = {};
-          } else if (states[c].key == source.element.key(source.absent())) {
+          } else if (c < count && states[c].key == source.element.key(source.absent())) {
             unsure |= 1u << c;
           }
         }
-        if (unsure) find_present(unsure, turns, at, states);
+        // Where all that are present equal absent ones. (Rare, so it may read the mask once more.)
+        if (unsure)
+          find_first_present<kWidth>(source, unsure, turns, row, inner,
+                                     [&](int c, uint32_t turn) { states[c].index = turn; });
       }
     }
 
    private:
-    // Where all that are present, of which there is one, equal absent ones. (Rare, so it may read
-    // the mask once more.)
-    template <int kWidth, class At>
-    static __device__ void find_present(uint32_t unsure, uint32_t turns, At at,
-                                        Near<Key> (&states)[kWidth]) {
-      constexpr int kAtOnce = 8;
-      uint32_t first[kWidth];
-      REDUCEOPS_ROLLED
-      for (int c = 0; c < kWidth; ++c) {
-        first[c] = kNowhere;
-        if (!(unsure >> c & 1)) continue;
-        REDUCEOPS_ROLLED
-        for (uint32_t turn = 0; turn < turns && first[c] == kNowhere; turn += kAtOnce) {
-          bool present[kAtOnce];
-#pragma unroll
-          for (int i = 0; i < kAtOnce; ++i)
-            present[i] = *at(std::min(turn + i, turns - 1), c).mask != 0;
-#pragma unroll
-          for (int i = kAtOnce - 1; i >= 0; --i) {
-            if (present[i]) first[c] = std::min(turn + i, turns - 1);
-          }
-        }
-      }
-#pragma unroll
-      for (int c = 0; c < kWidth; ++c) {
-        if (!(unsure >> c & 1)) continue;
-        // Should somebody have written to the mask meanwhile, it is the last one.
-        states[c].index = std::min(first[c], turns - 1);
-      }
-    }
-
     Tracker<Element, kSlots> tracker_;
   };
 
@@ -652,9 +626,9 @@ struct SoftmaxMax {
       }
     }
     __device__ void finish() {}
-    template <int kWidth, class At>
-    __device__ void states(const Source& source, typename Source::Seen, uint32_t, At,
-                           Summed<F, uint32_t> (&states)[kWidth]) const {
+    template <int kWidth, class Row>
+    __device__ void states(const Source& source, typename Source::Seen, uint32_t, Row, const Dim&,
+                           int64_t, Summed<F, uint32_t> (&states)[kWidth]) const {
 #pragma unroll
       for (int c = 0; c < kWidth; ++c) {
         const Key key = source.element.key(F::encode(sums_[c].largest()));

@@ -309,6 +309,39 @@ enum class MaskOf {
   kApart,      // anywhere: each is loaded by itself
 };
 
+// Calls found(c, turn) with the first of `turns` turns in which column c takes part, if there is
+// one, for the columns along `inner` that have a bit in `wanted`. `row(turn)` is the place of the
+// first one. Loads of all columns are in flight together, and of as many turns as there is room
+// for.
+template <int kWidth, class Source, class Row, class Found>
+__device__ void find_first_present(const Source& source, uint32_t wanted, uint32_t turns, Row row,
+                                   const Dim& inner, Found found) {
+  constexpr int kTurns = std::min(8, 16 / kWidth);
+  REDUCEOPS_ROLLED
+  for (uint32_t first = 0; first < turns && wanted; first += kTurns) {
+    uint32_t present[kTurns];  // a bit to a column
+    const auto turn = [&](uint32_t i) { return std::min(first + i, turns - 1); };
+#pragma unroll
+    for (int i = 0; i < kTurns; ++i) {
+      auto at = row(turn(i));
+      present[i] = 0;
+#pragma unroll
+      for (int c = 0; c < kWidth; ++c) {
+        if (wanted >> c & 1) present[i] |= uint32_t(*at.mask != 0) << c;
+        at = source.along(at, inner, 1);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kTurns; ++i) {
+#pragma unroll
+      for (int c = 0; c < kWidth; ++c) {
+        if (wanted & present[i] & 1u << c) found(c, turn(i));
+      }
+      wanted &= ~present[i];
+    }
+  }
+}
+
 // The input and a mask, with strides of its own: bools that say which elements take part. Bound
 // like Stored, with a byte more to each element.
 template <class E, MaskOf kMask>

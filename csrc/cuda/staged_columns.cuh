@@ -51,21 +51,6 @@ __device__ T* of_lane(T* pointer, uint32_t lane) {
   return reinterpret_cast<T*>(__shfl_sync(~0u, reinterpret_cast<uintptr_t>(pointer), lane));
 }
 
-// The first position at which an element takes part, of so many of which one does.
-template <class At>
-__device__ uint32_t first_present(uint32_t extent, At at) {
-  constexpr uint32_t kAtOnce = 8;
-  REDUCEOPS_ROLLED
-  for (uint32_t position = 0; position < extent; position += kAtOnce) {
-    uint32_t present = 0;  // a bit to a position
-#pragma unroll
-    for (uint32_t i = 0; i < kAtOnce; ++i)
-      present |= uint32_t(*at(std::min(position + i, extent - 1)).mask != 0) << i;
-    if (present) return std::min(position + __ffs(present) - 1, extent - 1);
-  }
-  return extent - 1;
-}
-
 template <int kBlocks, class Source, class Reducer>
 __global__ void __launch_bounds__(kThreads, kBlocks)
     staged_columns(const __grid_constant__ Problem p, const Source source, const Reducer reducer) {
@@ -263,9 +248,11 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
       }
       const At base = base_of(outer, column);
       // All that are present equal absent ones, and the first of them is to be found.
-      if (!state.none() && state.key == source.element.key(source.absent()))
-        state.index = first_present(
-            extent, [&](uint32_t position) { return row_at(base, begin + position); });
+      if (!state.none() && state.key == source.element.key(source.absent())) {
+        find_first_present<1>(
+            source, 1, extent, [&](uint32_t position) { return row_at(base, begin + position); },
+            inner, [&](int, uint32_t first) { state.index = first; });
+      }
       typename Reducer::template State<Key, int64_t> found;
       if (!state.none())
         found = widen(state, place(p.reduced(), p.reduced_count, begin + state.index).step);
