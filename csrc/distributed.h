@@ -84,6 +84,7 @@ struct DistributedOperators {
                                        const Options& options, std::span<const int64_t> start,
                                        std::span<const int64_t> size) {
     constexpr const char* op = "_pairs";
+    if (options.scale && options.mask) fail(op, "a scale and a mask do not go together");
     const DType& dtype = check_dtype(op, self.dtype, options.scale.has_value());
     Packing packing;
     Words& to = packing.to;

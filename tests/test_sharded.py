@@ -200,6 +200,13 @@ def test_words_that_are_none(device):
             _ops._pairs(x, [1], True, None, start, size)
 
 
+def test_pairs_of_masked_products(device):
+    x = torch.zeros(3, 4, device=device)
+    for given in (x, x.to("meta")):
+        with pytest.raises(RuntimeError, match="a scale and a mask"):
+            _ops._pairs(given, [1], True, 2.0, [], [], given > 0)
+
+
 @NO_GLOO
 def test_bench(tmp_path):
     figures, picture = tmp_path / "figures.json", tmp_path / "picture.png"

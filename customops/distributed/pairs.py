@@ -16,6 +16,8 @@ def is_wide(dtype: torch.dtype, extent: int) -> bool:
 
 
 def _fake_pairs(self, dim, largest, scale, start, size, mask=None):
+    if scale is not None and mask is not None:
+        raise RuntimeError("reduceops::_pairs: a scale and a mask do not go together")
     if scale is None:
         checks.check_dtype("_pairs", self.dtype)
     else:
