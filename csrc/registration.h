@@ -50,7 +50,7 @@ class Registration {
 
   // Of the schemas if `key` is null, else of kernels for that dispatch key.
   Registration(void (*init)(Library&), const char* key, const char* file, uint32_t line) {
-    const std::string other = other_copy();
+    static const std::string other = other_copy();
     if (other.empty()) {
       const auto kind = key ? Library::Kind::IMPL : Library::Kind::DEF;
       init_.emplace(kind, init, "reduceops", key, file, line);
