@@ -233,6 +233,7 @@ struct Columns : Walk<Element> {
     // Whether the results of a tile follow each other.
     const bool follow =
         kept.dim[0].step == 1 && (in_order(r.groups) || (!gathers && kept.dim[0].size == columns));
+    const bool positions_count = counts(reduced);
     auto& [bests, local, narrowed, local_values, source_scratch] = in_scratch<Scratch>();
     Source source(*this, source_scratch);
     for (int64_t item = begin; item < end; ++item) {
@@ -272,13 +273,7 @@ struct Columns : Walk<Element> {
             bests.block = {base + j * pitch, pitch, stop - j};
           found = tile(neighbours, width, j, stop, bests, indices);
         }
-        // From positions of the walk to result indices.
-        if (found && reduced.count != 1) {
-          for (int64_t c = 0; c < width; ++c)
-            indices[c] = place(reduced.dim, reduced.count, indices[c]).step;
-        } else if (found && reduced.dim[0].step != 1) {
-          for (int64_t c = 0; c < width; ++c) indices[c] *= reduced.dim[0].step;
-        }
+        if (found && !positions_count) to_indices(reduced, indices, width);
       }
       if (job.candidates) {
         source.settle_part(first, width, bests.lane, Kernel::kLast, indices, j, stop);

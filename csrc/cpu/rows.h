@@ -43,24 +43,13 @@ struct WholeRows {
     }
   }
 
-  // Whether positions of the walk are the result's indices.
-  bool counts() const {
-    const Dims& reduced = r.groups.reduced;
-    int64_t step = 1;
-    for (int d = 0; d < reduced.count; ++d) {
-      if (reduced.dim[d].step != step) return false;
-      step *= reduced.dim[d].size;
-    }
-    return true;
-  }
-
   // Items are whole rows of n elements, without gaps or to be copied: as many at once as a vector
   // has lanes, but for long ones as many as still are in L1 when their winning blocks are read
   // again.
   REDUCEOPS_NOINLINE void operator()(Source& source, int64_t begin, int64_t end, int64_t n) const {
     const Dims &kept = r.groups.kept, &reduced = r.groups.reduced;
     const bool copies = job.plan.copies;
-    const bool in_place = counts() && in_order(r.groups);
+    const bool in_place = counts(reduced) && in_order(r.groups);
     const bool streams = job.streams && in_place && n <= RowLimits<Key>::kShort;
     const bool direct = in_place && !streams;
     const int64_t pitch = std::max(n, kLanes);

@@ -147,6 +147,22 @@ REDUCEOPS_NOINLINE void write_result(const Reduction& r, int64_t at, int64_t ind
   if (r.values) std::memcpy(static_cast<Key*>(r.values) + at, &value, sizeof(value));
 }
 
+// Whether positions of the walk are the result's indices.
+REDUCEOPS_NOINLINE inline bool counts(const Dims& reduced) {
+  int64_t step = 1;
+  for (int d = 0; d < reduced.count; ++d) {
+    if (reduced.dim[d].step != step) return false;
+    step *= reduced.dim[d].size;
+  }
+  return true;
+}
+
+// From positions of the walk to indices.
+REDUCEOPS_NOINLINE inline void to_indices(const Dims& reduced, int64_t* positions, int64_t n) {
+  for (int64_t i = 0; i < n; ++i)
+    positions[i] = place(reduced.dim, reduced.count, positions[i]).step;
+}
+
 // An item of a plan.
 struct Item {
   const Plan& plan;
