@@ -57,7 +57,7 @@ struct Square {
 template <class Key>
 class Gather {
  public:
-  static constexpr int64_t kMostRows = 240;                         // to a block
+  static constexpr int64_t kMostRows = 240;                         // to a block; fit a byte
   static constexpr int64_t kRunsAhead = 8, kAheadBytes = 32;        // runs of so many are asked for
   static constexpr int64_t kSlack = kCopyBytes / sizeof(Key);       // copies end behind a row
   static constexpr int64_t kBuffer = 20480 / sizeof(Key);           // stays in L1
@@ -69,8 +69,9 @@ class Gather {
     alignas(kVectorBytes) Key buffer[kBuffer + kSlack];
     int64_t offset[kColumns];  // of the runs of columns, which begin at these, or of each column:
     int64_t column[kColumns];
-    int32_t lane[kColumns];  // of each column, where gaps are copied too
-    int64_t row[kMostRows];  // offsets
+    int32_t lane[kColumns];     // of each column, where gaps are copied too
+    int64_t row[kMostRows];     // offsets, of those that differ from the one before
+    uint8_t number[kMostRows];  // among these, of each
     int64_t index[kMostRows];
   };
 
@@ -113,9 +114,12 @@ class Gather {
   REDUCEOPS_NOINLINE void begin(int64_t start, int64_t count) {
     if (start != start_ || count != count_) {
       Cursor cursor(reduced_, 0, start);
+      rows_ = 0;
       for (int64_t u = 0; u < count; ++u, cursor.next()) {
-        scratch_.row[u] = cursor.place().offset;
-        scratch_.index[u] = cursor.place().step;
+        const auto [offset, index] = cursor.place();
+        if (u == 0 || offset != scratch_.row[rows_ - 1]) scratch_.row[rows_++] = offset;
+        scratch_.number[u] = static_cast<uint8_t>(rows_ - 1);
+        scratch_.index[u] = index;
       }
       start_ = start;
       count_ = count;
@@ -139,15 +143,17 @@ class Gather {
     } else if (along_ && width_ >= Square<Key>::kSide) {
       transpose();
     } else if (along_) {
-      copy_along(0, count_, 0, width_);
+      copy_along(0, rows_, 0, width_);
     } else {
       copy_elements();
     }
-    if (width_ == lanes_) return;
-    for (int64_t u = 0; u < count_; ++u) {
-      Key* to = scratch_.buffer + u * pitch_;
+    for (int64_t u = 0; width_ < lanes_ && u < rows_; ++u) {
+      Key* to = row(u);
       std::fill(to + width_, to + lanes_, to[width_ - 1]);
     }
+    // The last first, for each is further on than what it is copied from.
+    for (int64_t u = count_ - 1; u >= rows_; --u)
+      std::memcpy(row(u), row(scratch_.number[u]), lanes_ * sizeof(Key));
   }
 
   const Key* next() {
@@ -215,7 +221,7 @@ class Gather {
     if constexpr (kStep > 0) {
       // Copies, so that no store changes them.
       const int64_t *offset = scratch_.offset, *column = scratch_.column, *row = scratch_.row;
-      const int64_t rows = count_, runs = run_count_, pitch = pitch_, last = end_ + 1 - kStep;
+      const int64_t rows = rows_, runs = run_count_, pitch = pitch_, last = end_ + 1 - kStep;
       const Key* input = input_;
       Key* buffer = scratch_.buffer;
       const auto copy = [=](int64_t i, int64_t u) REDUCEOPS_INLINED {
@@ -249,7 +255,7 @@ class Gather {
 
   void copy_elements() {
     const int64_t *offset = scratch_.offset, *column = scratch_.column, width = width_;
-    for (int64_t u = 0; u < count_; ++u) {
+    for (int64_t u = 0; u < rows_; ++u) {
       Key* to = scratch_.buffer + u * pitch_;
       const Key* from = input_ + scratch_.row[u];
       if (longest_ >= kSteppedRun) {
@@ -275,7 +281,7 @@ class Gather {
 
   void transpose() {
     constexpr int64_t kSide = Square<Key>::kSide;
-    const int64_t *offsets = scratch_.offset, width = width_, pitch = pitch_, count = count_;
+    const int64_t *offsets = scratch_.offset, width = width_, pitch = pitch_, count = rows_;
     const int64_t last = end_ + 1 - kSide;  // at which a square may begin
     const int64_t highest = *std::max_element(offsets, offsets + width);
     int64_t n;
@@ -313,7 +319,7 @@ class Gather {
   int64_t width_ = 0, lanes_ = 0, pitch_ = 0;
   int64_t run_count_ = 0, longest_ = 0;
   bool with_gaps_ = false;
-  int64_t start_ = -1, count_ = 0;
+  int64_t start_ = -1, count_ = 0, rows_ = 0;
   const Key* next_ = nullptr;
 };
 
