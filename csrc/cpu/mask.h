@@ -7,6 +7,8 @@
 // first is the answer, which is found in the mask alone.
 #pragma once
 
+#include <bit>
+
 #include "cpu/walk.h"
 #include "make_groups.h"
 
@@ -86,6 +88,9 @@ inline int64_t first_set(const uint8_t* marks, int64_t n, int64_t stride) {
       if (any(set)) return i + first<uint8_t>(set);
     }
   }
+  constexpr int64_t kWord = sizeof(uint64_t);
+  for (; stride == 1 && i + kWord <= n; i += kWord)
+    if (const auto word = get<uint64_t>(marks + i)) return i + std::countr_zero(word) / 8;
   while (i < n && !marks[i * stride]) ++i;
   return i;
 }

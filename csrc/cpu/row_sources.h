@@ -165,7 +165,7 @@ class MaskedRows {
   void settle(const Key* const* row, int count, int64_t n, int64_t* positions) const {
     for (int i = 0; mark_stride_ && i < count; ++i) {
       if (get<Key>(row[i] + positions[i]) != masking_.absent) continue;
-      const int64_t first = first_set(marks_[i], n, mark_stride_);
+      const int64_t first = kBools ? n : first_set(marks_[i], n, mark_stride_);
       positions[i] = first < n ? first : 0;
     }
   }
@@ -177,7 +177,11 @@ class MaskedRows {
   const Key* chunk(const Run<Key>& run, int64_t n) { return marked(scratch_.copied, run, n); }
   REDUCEOPS_NOINLINE void append(int64_t i, const Run<Key>& run, int64_t n) {
     copy_run(scratch_.copied + i, run.elements, n, run.stride);
-    copy_run(scratch_.marks + i, run.marks, n, run.mark_stride);
+    if (run.mark_stride == 0) {
+      std::memset(scratch_.marks + i, *run.marks, n);
+    } else {
+      copy_run(scratch_.marks + i, run.marks, n, run.mark_stride);
+    }
   }
   const Key* appended(int64_t n) {
     masking_.blend(scratch_.copied, scratch_.copied, scratch_.marks, n);
@@ -222,7 +226,8 @@ class MaskedRows {
     const auto ends = [](const auto* last, const auto* p) { return last - p < kLanes - 1; };
     const bool narrow = n < kLanes;
     if (run.mark_stride != 1 || (narrow && ends(last_mark_, marks))) {
-      copy_run(scratch_.marks, marks, n, run.mark_stride);
+      if (marks != copied_marks_ || n > copied_n_)  // rows may have the same ones
+        copy_run(scratch_.marks, copied_marks_ = marks, copied_n_ = n, run.mark_stride);
       marks = scratch_.marks;
     }
     if (narrow && (from == to || !ends(last_, from))) n = kLanes;  // a whole vector
@@ -243,6 +248,8 @@ class MaskedRows {
   const uint8_t* const last_mark_;
   int64_t mark_stride_;  // in a row that is handed over
   const uint8_t* marks_[kLanes];
+  const uint8_t* copied_marks_ = nullptr;  // of which so many are in the scratch
+  int64_t copied_n_ = 0;
 };
 
 }  // namespace
