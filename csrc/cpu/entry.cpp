@@ -182,8 +182,7 @@ void reduce_groups(Reduction& reduction, const Kernels& kernels, bool streams) {
 }
 
 void fill_values(const Reduction& reduction, const Kernels& kernels) {
-  const bool plain = !reduction.mask && !reduction.softmax;
-  const Filling filling = make_filling(reduction.groups, plain, reduction.dtype->bytes);
+  const Filling filling = make_filling(reduction.groups, !reduction.mask, reduction.dtype->bytes);
   const Job job{.reduction = reduction, .plan = {}, .filling = &filling};
   in_parallel(filling.units, filling.grain,
               [&](int64_t begin, int64_t end) { kernels.fill(job, begin, end); });

@@ -70,8 +70,8 @@ void combine(const Job& job, int64_t begin, int64_t end) {
 void fill(const Job& job, int64_t begin, int64_t end) {
   if (job.reduction.softmax) {
     return visit_format(job.reduction, [&]<class Format>(Format) {
-      const SoftmaxFill<Format> fill_range(job);
-      fill_range(begin, end);
+      const OnlyElement<Format> element(job.reduction);
+      Fill<typename Format::Key, false, false>(job, element)(begin, end);
     });
   }
   visit(job.reduction, [&]<class Element>(Element element, auto masked) {

@@ -1,45 +1,32 @@
-// softmax_max of groups of one element, repeated `weight` times: 1 / weight, or NaN of what is not
-// finite.
-//
-// Goes over the results in their order. Bound by writing them.
+// softmax_max of groups of one element, repeated `weight` times, as what Fill makes values of:
+// 1 / weight, or NaN of what is not finite.
 #pragma once
 
 #include "cpu/softmax.h"
-#include "make_groups.h"
 
 namespace reduceops::cpu {
 namespace {
 
 template <class Format>
-struct SoftmaxFill : SoftmaxWalk<Format> {
-  using Base = SoftmaxWalk<Format>;
-  using Base::input, Base::r;
-  using typename Base::Compute;
-  using typename Base::Key;
+struct OnlyElement : Plain<typename Format::Key, true> {
+  using typename Plain<typename Format::Key, true>::Key;
+  Key infinity, finite, other;
 
-  explicit SoftmaxFill(const Job& job) : Base(job) {}
+  explicit OnlyElement(const Reduction& r)
+      : Plain<Key, true>{order_of<Key>(*r.dtype, true)},
+        infinity(static_cast<Key>(r.dtype->max_magnitude)),
+        finite(of(0, r.groups.weight)),
+        other(of(std::numeric_limits<double>::infinity(), r.groups.weight)) {}
 
-  // Results [begin, end), repeats among them.
-  void operator()(int64_t begin, int64_t end) const {
-    const Dims dims = result_dims(r.groups);
-    const auto weight = static_cast<Compute>(r.groups.weight);
-    const auto of = [&](Compute x) {
-      return SoftmaxLanes<Format>::probability(x, Compute(1), weight);
-    };
-    const Key finite = of(0), other = of(std::numeric_limits<Compute>::infinity());
-    const auto infinity = static_cast<Key>(r.dtype->max_magnitude);
-    const Dim inner = dims.count ? dims.dim[0] : Dim{1, 1, 1};
-    Cursor outer(dims, 1, begin / inner.size);
-    for (int64_t start = begin % inner.size; begin < end; start = 0, outer.next()) {
-      const int64_t n = least(inner.size - start, end - begin);
-      const Key* from = input + outer.place().offset + start * inner.stride;
-      Key* to = static_cast<Key*>(r.values) + begin;
-      for (int64_t i = 0; i < n; ++i) {
-        const Key magnitude = get<Key>(from + i * inner.stride) & std::numeric_limits<Key>::max();
-        to[i] = magnitude < infinity ? finite : other;
-      }
-      begin += n;
-    }
+  Key value(Key bits) const {
+    return (bits & std::numeric_limits<Key>::max()) < infinity ? finite : other;
+  }
+
+ private:
+  static Key of(double x, int64_t weight) {
+    using Compute = typename Format::Compute;
+    return SoftmaxLanes<Format>::probability(static_cast<Compute>(x), Compute(1),
+                                             static_cast<Compute>(weight));
   }
 };
 
