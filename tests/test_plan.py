@@ -681,6 +681,14 @@ def test_cpu_plan_orders_a_mask_like_the_input():
     assert not cpu_plan(x, [0], mask=mask(21, 1)).orders  # broadcast along the innermost
     narrow = empty(300, 21, 50, dtype=torch.int8)
     assert not cpu_plan(narrow, [2], mask=mask(300, 50, 21).transpose(1, 2)).orders
+    # Its copy and the candidates of crossed dims have the workspace together.
+    for outputs, orders in ((448, True), (512, False)):
+        crossed = cpu_plan(
+            empty(2, outputs, 32, 64).transpose(2, 3), [2, 3], mask=mask(outputs, 64, 32)
+        )
+        marks = outputs * 64 * 32 * crossed.orders
+        assert crossed.orders == orders and crossed.columns == 64
+        assert marks + crossed.units * crossed.tile * crossed.parts * 16 <= WORKSPACE
 
 
 def test_cpu_plan_of_one_element_is_copied_by_blocks_before_a_mask_hides_some():

@@ -200,6 +200,25 @@ def test_words_that_are_none(device):
             _ops._pairs(x, [1], True, None, start, size)
 
 
+# The words have room, the values beside them have none.
+WITHOUT_MEMORY = """
+import resource, torch, customops
+torch.set_num_threads(1)
+x = torch.zeros(2, 1).expand(2, 1 << 26)
+torch.ops.reduceops._pairs(x[:, :4], [0], True, None, [], [])
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (5 << 27), -1))
+torch.ops.reduceops._pairs(x, [0], True, None, [], [])
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits the memory of a process")
+def test_without_memory():
+    command = [sys.executable, "-c", WITHOUT_MEMORY]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert "RuntimeError: reduceops: cannot allocate 268435456 bytes" in done.stderr
+
+
 def test_pairs_of_masked_products(device):
     x = torch.zeros(3, 4, device=device)
     for given in (x, x.to("meta")):

@@ -53,10 +53,6 @@ int64_t threads_for(int64_t elements, int64_t bytes) {
   return elements <= kGrainBytes / bytes ? 1 : torch::stable::get_num_threads();
 }
 
-std::unique_ptr<Candidate[]> room_for_candidates(int64_t count) {
-  return std::make_unique_for_overwrite<Candidate[]>(count);
-}
-
 // Leaves positions [begin, begin + size) of kept dim d.
 void cut(Reduction& reduction, int d, int64_t begin, int64_t size) {
   const Dim dim = reduction.groups.kept.dim[d];
@@ -106,16 +102,16 @@ void combine(const Kernels& kernels, const Job& job) {
 
 // Reduces over all but the innermost `count` of the reduced dims first. All candidates of a slice
 // are there at once.
-void reduce_slice(const Reduction& reduction, const Kernels& kernels, int count) {
+void reduce_slice(const Reduction& reduction, const Kernels& kernels, int count, int64_t room) {
   Reduction columns = reduction;
   Groups& crossed = columns.groups;
   crossed = crossed_groups(reduction.groups, count);
   const int64_t walk = walk_extent(crossed.reduced), bytes = reduction.dtype->bytes;
   const Choice choice = choose_crossed(crossed, walk, bytes);
-  const Plan plan =
-      make_plan(crossed, choice, walk, bytes, threads_for(crossed.outputs * walk, bytes), false);
+  const Plan plan = make_plan(crossed, choice, walk, bytes,
+                              threads_for(crossed.outputs * walk, bytes), false, room);
   if (choice.walk == Walks::kGather) order_for_gather(crossed, gather_order(crossed, walk, bytes));
-  const auto candidates = room_for_candidates(crossed.outputs * plan.parts);
+  const auto candidates = allocate<Candidate>(crossed.outputs * plan.parts);
   Dims inner = reduction.groups.reduced;
   inner.count = count;
   run_items(
@@ -126,23 +122,24 @@ void reduce_slice(const Reduction& reduction, const Kernels& kernels, int count)
       {.reduction = reduction, .plan = plan, .candidates = candidates.get(), .crossed = &inner});
 }
 
-void reduce_crossed(const Reduction& reduction, const Kernels& kernels, int count) {
-  const Slices slices = slices_of(reduction.groups, count);
+void reduce_crossed(const Reduction& reduction, const Kernels& kernels, int count, int64_t room) {
+  const Slices slices = slices_of(reduction.groups, count, room);
   for (int64_t number = 0; number < slices.count; ++number) {
     Reduction slice = reduction;
     cut(slice, slices, number);
-    reduce_slice(slice, kernels, count);
+    reduce_slice(slice, kernels, count, room);
   }
 }
 
-// May leave other groups in `reduction`: those of a part of the input, in another order.
-void reduce_groups(Reduction& reduction, const Kernels& kernels, bool streams) {
+// May leave other groups in `reduction`: those of a part of the input, in another order. `room`:
+// bytes for candidates.
+void reduce_groups(Reduction& reduction, const Kernels& kernels, bool streams, int64_t room) {
   Groups& groups = reduction.groups;
   const int64_t bytes = reduction.dtype->bytes;
   const int64_t walk = walk_extent(groups.reduced);
   const Choice choice = choose(groups, walk, bytes, reduction.softmax);
-  if (const int count = crossed_dims(groups, bytes, reduction.dtype->is_bool(), choice.price))
-    return reduce_crossed(reduction, kernels, count);
+  if (const int count = crossed_dims(groups, bytes, reduction.dtype->is_bool(), choice.price, room))
+    return reduce_crossed(reduction, kernels, count, room);
   if (choice.walk == Walks::kGather) {
     const GatherOrder order = gather_order(groups, walk, bytes);
     const int last = order.dims - 1;
@@ -150,20 +147,19 @@ void reduce_groups(Reduction& reduction, const Kernels& kernels, bool streams) {
       const int64_t whole = size / order.along * order.along;
       Reduction rest = reduction;
       cut(rest, last, whole, size - whole);
-      reduce_groups(rest, kernels, streams);
+      reduce_groups(rest, kernels, streams, room);
       shorten(groups, last, whole);
     }
     order_for_gather(groups, order);
   }
   const int64_t threads = threads_for(groups.outputs * walk, bytes);
-  const Plan plan = make_plan(groups, choice, walk, bytes, threads, reduction.softmax);
+  const Plan plan = make_plan(groups, choice, walk, bytes, threads, reduction.softmax, room);
   if (choice.walk != Walks::kRows || plan.copies) order_by_index(groups.reduced);
   std::unique_ptr<Candidate[]> candidates;
   std::unique_ptr<double[]> sums;
   if (plan.parts > 1) {
-    candidates = room_for_candidates(groups.outputs * plan.parts);
-    if (reduction.softmax)
-      sums = std::make_unique_for_overwrite<double[]>(groups.outputs * plan.parts);
+    candidates = allocate<Candidate>(groups.outputs * plan.parts);
+    if (reduction.softmax) sums = allocate<double>(groups.outputs * plan.parts);
   }
   std::atomic<int64_t> decided{std::numeric_limits<int64_t>::max()};
   const bool decides = groups.outputs == 1 && plan.parts > 1 && is_ordered(groups.reduced);
@@ -188,19 +184,24 @@ void fill_values(const Reduction& reduction, const Kernels& kernels) {
               [&](int64_t begin, int64_t end) { kernels.fill(job, begin, end); });
 }
 
+struct OrderedMarks {
+  std::unique_ptr<uint8_t[]> marks;
+  int64_t count = 0;
+};
+
 // Gives the reduction a mask in the order of its elements, where it has another; what is returned
 // holds it.
-std::unique_ptr<uint8_t[]> order_mask(Reduction& reduction, const Kernels& kernels) {
-  if (!reduction.mask || !are_marks_apart(reduction.groups)) return nullptr;
+OrderedMarks order_mask(Reduction& reduction, const Kernels& kernels) {
+  if (!reduction.mask || !are_marks_apart(reduction.groups)) return {};
   Reduction copy{};
   copy.dtype = &dtype_of(aoti_torch_dtype_uint8());
   copy.input = reduction.mask;
   copy.groups = order_marks(reduction.groups);
-  auto marks = std::make_unique_for_overwrite<uint8_t[]>(copy.groups.outputs);
+  auto marks = allocate<uint8_t>(copy.groups.outputs);
   copy.values = marks.get();
   fill_values(copy, kernels);
   reduction.mask = marks.get();
-  return marks;
+  return {std::move(marks), copy.groups.outputs};
 }
 
 void fill(Reduction& reduction, const Kernels& kernels, Memory indices) {
@@ -373,25 +374,28 @@ void run(Reduction& reduction) {
   const bool streams = indices != Memory::kFresh && values != Memory::kFresh &&
                        (indices == Memory::kTouched || values == Memory::kTouched);
   if (is_single(groups)) return fill(reduction, kernels, indices);
-  std::unique_ptr<uint8_t[]> marks;
+  OrderedMarks ordered;
   if (reduction.mask && orders_mask(reduction.groups, reduction.dtype->bytes))
-    marks = order_mask(reduction, kernels);
+    ordered = order_mask(reduction, kernels);
   if (reduction.mask) put_unread_outermost(reduction.groups);
-  reduce_groups(reduction, kernels, streams);
+  reduce_groups(reduction, kernels, streams, kWorkspaceBytes - ordered.count);
   if (groups.copies == 1) return;
   repeat(reduction.indices, reduction.index_bytes, groups.repeats, results);
   repeat(reduction.values, reduction.dtype->bytes, groups.repeats, results);
 }
 
-// Indices where the pairs will be, and values beside them.
+// Indices where the pairs will be, and values beside them: of 8 bytes, where theirs will be.
 void run_pairs(Reduction& r, Packing& p) {
   if (r.groups.extent == 0 || r.groups.outputs == 0) return pack_pairs(p, *r.dtype);
-  const auto values = std::make_unique_for_overwrite<int64_t[]>(
-      (p.to.count * r.dtype->bytes + sizeof(int64_t) - 1) / sizeof(int64_t));
-  r.indices = p.to.words + 1;
-  p.indices = p.to.words + 1;
+  int64_t* const words = p.to.words + 1;
+  const bool in_place = r.dtype->bytes == sizeof(int64_t);
+  std::unique_ptr<int64_t[]> values;
+  if (!in_place)
+    values = allocate<int64_t>(ceil_div(p.to.count * r.dtype->bytes, int64_t{sizeof(int64_t)}));
+  p.indices = in_place ? words + p.to.count : words;
+  r.indices = in_place ? words + p.to.count : words;
   r.index_bytes = sizeof(int64_t);
-  p.values = r.values = values.get();
+  p.values = r.values = in_place ? words : values.get();
   run(r);
   pack_pairs(p, *r.dtype);
 }

@@ -7,7 +7,7 @@
 namespace reduceops::cpu {
 
 constexpr int64_t kCombinedOfThread = 1 << 14;  // candidates worth waking a thread for
-constexpr int64_t kWorkspaceBytes = 1 << 20;    // for candidates of parts and of crossed columns
+constexpr int64_t kWorkspaceBytes = 1 << 20;    // for candidates and ordered marks
 constexpr int64_t kCandidateBytes = 2 * sizeof(int64_t);
 constexpr int64_t kSoftmaxWalk = 4096;  // elements that take long beside merging their sum
 constexpr int64_t kSoftmaxBytes = kCandidateBytes + sizeof(double);  // of its candidates
@@ -27,11 +27,10 @@ constexpr int64_t kSameSets = 512;       // indices
 constexpr int64_t kOrderedWalk = 32;  // elements of a group, from which on their order counts more
 constexpr int64_t kScatterWalk = 8;   // elements of a group, of which results count more
 constexpr int64_t kGatherAlong = 64, kGatherRunBytes = 128;  // in memory, where results lie across
-constexpr int64_t kPlainBytes = 4096;  // of rows and columns that are walked where they lie
-constexpr int64_t kWindowBytes = 256;  // of moving windows, from which on rows are faster
-constexpr int64_t kCrossedWalk = 8;    // positions behind each crossed column, at least
-constexpr int64_t kMostCrossed = kWorkspaceBytes / kCandidateBytes;  // columns at once
-constexpr int64_t kCacheBytes = 1 << 20;                             // of a core, at least
+constexpr int64_t kPlainBytes = 4096;     // of rows and columns that are walked where they lie
+constexpr int64_t kWindowBytes = 256;     // of moving windows, from which on rows are faster
+constexpr int64_t kCrossedWalk = 8;       // positions behind each crossed column, at least
+constexpr int64_t kCacheBytes = 1 << 20;  // of a core, at least
 constexpr int64_t kPartBytes = kCacheBytes / 4;
 constexpr int64_t kFarBytes = 32 << 20;         // too much for the caches of all cores
 constexpr int64_t kCopyBytes = 64;              // a vector's, at most

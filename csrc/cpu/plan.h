@@ -173,16 +173,17 @@ struct Slices {
   int64_t most;  // positions of that
   int64_t count;
 };
-inline Slices slices_of(const Groups& groups, int crossed) {
+inline Slices slices_of(const Groups& groups, int crossed, int64_t room) {
   const Dims &kept = groups.kept, &reduced = groups.reduced;
+  const int64_t most = room / kCandidateBytes;
   int64_t candidates = 1;
   for (int d = 0; d < crossed; ++d) candidates *= reduced.dim[d].size;
   Slices slices{0, 1, 1};
   int& d = slices.dim;
-  for (; d < kept.count && kept.dim[d].size <= kMostCrossed / candidates; ++d)
+  for (; d < kept.count && kept.dim[d].size <= most / candidates; ++d)
     candidates *= kept.dim[d].size;
   if (d == kept.count) return slices;
-  slices.most = kMostCrossed / candidates;
+  slices.most = most / candidates;
   slices.count = ceil_div(kept.dim[d].size, slices.most);
   for (int outer = d + 1; outer < kept.count; ++outer) slices.count *= kept.dim[outer].size;
   return slices;
@@ -197,7 +198,8 @@ inline Groups first_slice(Groups groups, const Slices& slices) {
 
 // How many of the reduced dims are crossed, the innermost first, where the groups would else be
 // walked for `price`. `bools`: rows of them end where they find one, by half on the average.
-inline int crossed_dims(const Groups& groups, int64_t bytes, bool bools, double price) {
+inline int crossed_dims(const Groups& groups, int64_t bytes, bool bools, double price,
+                        int64_t room) {
   const Dims& reduced = groups.reduced;
   double least = bools && is_ordered(reduced) ? price / 2 : price;
   int best = 0;
@@ -206,8 +208,8 @@ inline int crossed_dims(const Groups& groups, int64_t bytes, bool bools, double 
   for (int count = 1; count < reduced.count && least > price::kSlice; ++count) {
     columns *= reduced.dim[count - 1].size;
     const int64_t walk = extent / columns;
-    if (columns > kMostCrossed || walk < kCrossedWalk) break;
-    const Slices slices = slices_of(groups, count);
+    if (columns > room / kCandidateBytes || walk < kCrossedWalk) break;
+    const Slices slices = slices_of(groups, count, room);
     // Not where slices of what lies between the columns would each read all of it.
     const Dim last = reduced.dim[count - 1];
     if (slices.count > 1 && groups.kept.dim[slices.dim].stride < last.stride * last.size) break;
@@ -283,9 +285,10 @@ inline int64_t useful_parts(int64_t units, int64_t threads, int64_t least, int64
 // follow from the shape alone: as if there were so many threads.
 constexpr int64_t kSoftmaxThreads = 128;
 
-// `walk` is the number of positions a walk over the reduced dims visits.
+// `walk` is the number of positions a walk over the reduced dims visits; `room`: bytes for
+// candidates.
 inline Plan make_plan(const Groups& groups, const Choice& choice, int64_t walk, int64_t bytes,
-                      int64_t threads, bool softmax) {
+                      int64_t threads, bool softmax, int64_t room) {
   Plan plan{};
   plan.walk = choice.walk;
   plan.copies = choice.copies;
@@ -322,8 +325,7 @@ inline Plan make_plan(const Groups& groups, const Choice& choice, int64_t walk, 
         std::clamp((far ? kFarRowBytes : kGatherRowBytes) / column, kWhole, kGatherColumns);
     cut(std::clamp(fits, least, kGatherColumns) / kWhole * kWhole, 1, useful);
   }
-  const int64_t fits =
-      kWorkspaceBytes / ((softmax ? kSoftmaxBytes : kCandidateBytes) * groups.outputs);
+  const int64_t fits = room / ((softmax ? kSoftmaxBytes : kCandidateBytes) * groups.outputs);
   const bool merges_slowly = softmax && choice.walk != Walks::kRows;
   const int64_t most = std::min(merges_slowly ? walk / kSoftmaxWalk : walk, fits);
   if (choice.walk == Walks::kColumns) {
@@ -413,28 +415,28 @@ inline bool hides_groups(const Groups& groups, int64_t bytes, int64_t written) {
 // The plan of a call, or of the first of the slices in which it is carried out. `written`: bytes of
 // each result.
 inline Plan plan_of(Groups groups, int64_t bytes, int64_t threads, bool masked, bool bools,
-                    bool softmax, int64_t written) {
+                    bool softmax, int64_t written, int64_t room = kWorkspaceBytes) {
   if (masked && hides_groups(groups, bytes, written)) {
     Plan plan = plan_of(without_mask(groups), bytes, threads, false, bools, softmax, written);
     plan.hides = true;
     return plan;
   }
   if (masked && orders_mask(groups, bytes)) {
-    order_marks(groups);
-    Plan plan = plan_of(groups, bytes, threads, true, bools, softmax, written);
+    room -= order_marks(groups).outputs;
+    Plan plan = plan_of(groups, bytes, threads, true, bools, softmax, written, room);
     plan.orders = true;
     return plan;
   }
   put_unread_outermost(groups);
   const int64_t walk = walk_extent(groups.reduced);
   const Choice choice = choose(groups, walk, bytes, softmax);
-  const int count = crossed_dims(groups, bytes, bools, choice.price);
-  if (!count) return make_plan(groups, choice, walk, bytes, threads, softmax);
-  const Slices slices = slices_of(groups, count);
+  const int count = crossed_dims(groups, bytes, bools, choice.price, room);
+  if (!count) return make_plan(groups, choice, walk, bytes, threads, softmax, room);
+  const Slices slices = slices_of(groups, count, room);
   const Groups slice = first_slice(groups, slices), crossed = crossed_groups(slice, count);
   const int64_t columns = crossed.outputs / slice.outputs;
   Plan plan = make_plan(crossed, choose_crossed(crossed, walk / columns, bytes), walk / columns,
-                        bytes, threads, false);
+                        bytes, threads, false, room);
   plan.columns = columns;
   plan.slices = slices.count;
   return plan;

@@ -1,8 +1,8 @@
 #include "cpu/scratch.h"
 
-#include <new>
-#include <stdexcept>
 #include <string>
+
+#include "tensor.h"
 
 namespace reduceops::cpu {
 namespace {
@@ -19,14 +19,16 @@ thread_local struct Buffer {
 
 }  // namespace
 
+void fail_to_allocate(size_t bytes) {
+  throw CannotRun("reduceops: cannot allocate " + std::to_string(bytes) +
+                  " bytes (out of memory?)");
+}
+
 void make_scratch() {
   if (buffer.memory) [[likely]]
     return;
   buffer.memory = operator new(kScratchBytes, kAlignment, std::nothrow);
-  if (!buffer.memory) {
-    throw std::runtime_error("reduceops: cannot allocate " + std::to_string(kScratchBytes) +
-                             " bytes for a thread");
-  }
+  if (!buffer.memory) fail_to_allocate(kScratchBytes);
 }
 
 void* scratch() noexcept { return buffer.memory; }

@@ -2,11 +2,24 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <new>
 
 namespace reduceops::cpu {
 
 constexpr size_t kScratchAlignment = 64;
 constexpr size_t kScratchBytes = 1 << 20;  // pages that a walk does not use cost nothing
+
+[[noreturn, gnu::cold]] void fail_to_allocate(size_t bytes);
+
+// Uninitialised.
+template <class T>
+std::unique_ptr<T[]> allocate(int64_t count) {
+  std::unique_ptr<T[]> memory(new (std::nothrow) T[count]);
+  if (!memory) fail_to_allocate(count * sizeof(T));
+  return memory;
+}
 
 // Allocates the calling thread's, which it keeps until it ends.
 void make_scratch();
