@@ -9,6 +9,7 @@ from conftest import needs_compiler
 from opspec import ANY_NAN, assert_same
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import grad, jacrev, jvp, vmap
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import customops
 
@@ -76,6 +77,21 @@ def test_no_product_is_written_for_a_tensor_on_a_cpu(name):
     assert multiplies(scale) and not multiplies(scale.detach())
     with torch.no_grad():
         assert not multiplies(scale)
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_without_a_gradient_a_product_is_reduced(end):
+    """And not looked up in the input to be multiplied again."""
+    calls, x, scale = [], torch.ones(2, 3), torch.tensor(2.0)
+
+    class Record(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            calls.append(str(func))
+            return func(*args, **(kwargs or {}))
+
+    with Record():
+        ours(end)(x, scale)
+    assert calls == ["aten.mul.Tensor", f"reduceops.{end}.default"]
 
 
 @pytest.mark.parametrize("end", ENDS)

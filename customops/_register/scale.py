@@ -3,8 +3,9 @@
 torch makes a number of either where it parses the arguments of a call, before any kernel: of a
 tensor by waiting for its device, and without a gradient; of a symbol by tracing anew for each
 value. So this is put before that. The position is found of the product, the element is taken from
-the input and multiplied once more, which has the gradients of both. Of a tensor that is on a CPU,
-and that nobody but this call looks at, the number will do.
+the input and multiplied once more, which has the gradients of both. Where none is needed the
+product is reduced to its values, and of a tensor that is on a CPU, and that nobody but this call
+looks at, the number will do.
 """
 
 import functools
@@ -82,6 +83,8 @@ def _scaled_by(end: str, self: Tensor, scale, dim: int, keepdim: bool):
             return getattr(torch.ops.reduceops, op).default(self, float(scale), dim, keepdim)
     if of_subclass := autograd.of_subclass.get((op, type(self))):
         return of_subclass(self, scale, dim, keepdim)
+    if not autograd.may_need_gradient(self, scale if isinstance(scale, Tensor) else None):
+        return getattr(torch.ops.reduceops, end).default(self * scale, dim, keepdim)[0]
     with torch.no_grad():
         argument = getattr(torch.ops.reduceops, f"arg{end}").default
         index = argument(self.detach() * _constant(scale), dim, True)
