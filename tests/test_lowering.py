@@ -25,6 +25,7 @@ from torch._inductor.index_propagation import IndexPropagation
 from torch._inductor.sizevars import SizeVarAllocator
 from torch._inductor.utils import run_and_get_code
 from torch._inductor.virtualized import V, ops
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import customops
 from customops._register import caches, fake
@@ -586,6 +587,28 @@ def test_the_choice():
     assert loop == same and kernel > less
     with pytest.raises(ValueError, match="prefer must be one of auto, loop, kernel, got 'loops'"):
         customops.inductor.prefer = "loops"
+
+
+WRITTEN = {
+    "an output": lambda h: h.view(-1),
+    "mm": lambda h: h[0] @ torch.ones(4, 2),
+    "addmm": lambda h: nn.functional.linear(h[0], torch.ones(2, 4), torch.ones(2)),
+    "bmm": lambda h: h @ torch.ones(3, 4, 2),
+    "baddbmm": lambda h: torch.baddbmm(torch.ones(3, 4, 2), h, torch.ones(3, 4, 2)),
+    "convolution": lambda h: nn.functional.conv1d(h, torch.ones(1, 4, 1)),
+    "a library": torch.linalg.inv,
+}
+
+
+@pytest.mark.parametrize("read", [*WRITTEN.values(), torch.exp], ids=[*WRITTEN, "exp"])
+def test_what_others_read_in_memory_is_written(read):
+    def function(x):
+        h = x.relu()
+        return read(h), customops.argmax(h, 1)
+
+    graph = make_fx(function)(torch.eye(4).expand(3, 4, 4)).graph
+    node = next(n for n in graph.nodes if n.target == torch.ops.reduceops.argmax.default)
+    assert loops._is_written(node) == (read is not torch.exp)
 
 
 def test_a_dynamic_extent(device):

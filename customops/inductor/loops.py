@@ -70,11 +70,17 @@ def _is_computed(buffer: Any, extent: sympy.Expr) -> bool:
     return isinstance(data, ir.Pointwise)
 
 
+# Calls of libraries that are none of Inductor's fallbacks.
+_PRODUCTS = frozenset("mm addmm bmm baddbmm _int_mm _scaled_mm convolution".split())
+
+
 def _is_written(node: torch.fx.Node) -> bool:
     """Whether the input of a reduction is a result of the graph, or read by a library."""
     others = [user for user in node.args[0].users if user is not node]
     for user in others:
         if user.op == "output" or user.target in lowering.fallbacks:
+            return True
+        if getattr(user.target, "_opname", None) in _PRODUCTS:
             return True
         if is_view(user.target):
             others.extend(user.users)
