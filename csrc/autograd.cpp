@@ -285,6 +285,17 @@ void refuse_nested_options(const char* op, StableIValue* stack) {
                                        "reduceops::_" #op "_options_autograd", stack); \
   })
 
+// With its indices, which a graph holds that was recorded below autograd.
+#define REDUCEOPS_AUTOGRAD_INDICES(op)                                     \
+  m.impl("_" #op "_indices", [](StableIValue* stack, uint64_t, uint64_t) { \
+    forward<true, 2, 2>(#op, "reduceops::_" #op "_indices", "",            \
+                        "reduceops::_" #op "_indices_autograd", stack);    \
+  })
+
+#define REDUCEOPS_NESTED_INDICES(op) \
+  m.impl("_" #op "_indices",         \
+         [](StableIValue* stack, uint64_t, uint64_t) { refuse_nested(#op, stack); })
+
 #define REDUCEOPS_NESTED_CONV2D(op) \
   m.impl(#op, [](StableIValue* stack, uint64_t, uint64_t) { refuse_nested_conv2d(#op, stack); })
 
@@ -303,6 +314,8 @@ REDUCEOPS_LIBRARY_IMPL(Autograd, m) {
   REDUCEOPS_AUTOGRAD(softmax_max, true, 1, 2);
   REDUCEOPS_AUTOGRAD(scale_min, true, 2, 1);
   REDUCEOPS_AUTOGRAD(scale_max, true, 2, 1);
+  REDUCEOPS_AUTOGRAD_INDICES(scale_min);
+  REDUCEOPS_AUTOGRAD_INDICES(scale_max);
   REDUCEOPS_AUTOGRAD_CONV2D(conv2d_scale_min);
   REDUCEOPS_AUTOGRAD_CONV2D(conv2d_scale_max);
 }
@@ -315,6 +328,8 @@ REDUCEOPS_LIBRARY_IMPL(AutogradNestedTensor, m) {
   REDUCEOPS_NESTED(softmax_max);
   REDUCEOPS_NESTED(scale_min);
   REDUCEOPS_NESTED(scale_max);
+  REDUCEOPS_NESTED_INDICES(scale_min);
+  REDUCEOPS_NESTED_INDICES(scale_max);
   REDUCEOPS_NESTED_CONV2D(conv2d_scale_min);
   REDUCEOPS_NESTED_CONV2D(conv2d_scale_max);
 }

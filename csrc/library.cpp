@@ -100,6 +100,12 @@ REDUCEOPS_LIBRARY(m) {
   m.def("_scale_min_autograd(Tensor self, float scale, int dim, bool keepdim) -> Tensor");
   m.def("_scale_max_autograd(Tensor self, float scale, int dim, bool keepdim) -> Tensor");
   m.def(
+      "_scale_min_indices_autograd(Tensor self, float scale, int dim, bool keepdim) -> (Tensor "
+      "values, Tensor indices)");
+  m.def(
+      "_scale_max_indices_autograd(Tensor self, float scale, int dim, bool keepdim) -> (Tensor "
+      "values, Tensor indices)");
+  m.def(
       "_conv2d_scale_min_autograd(Tensor input, Tensor weight, Tensor? bias, float scale, SymInt[] "
       "stride, SymInt[] padding, SymInt[] dilation, SymInt groups, int dim, bool keepdim) -> "
       "Tensor");

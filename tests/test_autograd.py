@@ -1,5 +1,8 @@
 """Gradients: to the element chosen, as torch's own where torch's choice is the same."""
 
+import sys
+from pathlib import Path
+
 import data
 import pytest
 import torch
@@ -224,6 +227,17 @@ def test_no_node_where_none_is_wanted(name, monkeypatch):
     assert not calls
     getattr(ops, name)(x.requires_grad_(), 2.0, 1, True)
     assert len(calls) == 1
+
+
+@pytest.mark.parametrize("name", ["_scale_min_indices", "_scale_max_indices"])
+def test_without_a_gradient_a_call_runs_no_python(name):
+    op, files, x = getattr(ops, name).default, set(), distinct((3, 4))
+    sys.setprofile(lambda frame, *_: files.add(Path(frame.f_code.co_filename)))
+    try:
+        op(x, 2.0, 1, True)
+    finally:
+        sys.setprofile(None)
+    assert not any(Path(customops.__file__).parent in file.parents for file in files)
 
 
 @each_differentiable_op

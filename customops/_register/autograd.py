@@ -247,7 +247,7 @@ def _register(name, op, outputs, select) -> None:
             failed = Raise(error)
         return (failed,) * outputs if outputs > 1 else failed
 
-    private = f"_{name.replace('.', '_')}_autograd"
+    private = f"_{name.removeprefix('_').replace('.', '_')}_autograd"
     _library.impl(private, decide_or_fail, "CompositeImplicitAutograd")
     in_python[name] = decide
 
@@ -287,9 +287,7 @@ def _register_scaled(name: str) -> None:
         return Select.apply(with_indices, self, scale, dim, keepdim)
 
     _register(name, op, 1, select)
-    # What a graph holds that was recorded below autograd.
-    decide = _select_if_needed(indices, with_indices, select_with_indices)
-    _library.impl(indices, decide, "Autograd")
+    _register(indices, with_indices, 2, select_with_indices)
 
 
 _ops = torch.ops.reduceops
