@@ -565,6 +565,15 @@ def check_errors(rank, world, device):
     for call in (lambda x: distributed.max(x, 1)[0], lambda x: distributed.argmax(x, 1)):
         with pytest.raises(RuntimeError, match="under a transform of torch.func"):
             torch.func.grad(lambda x, call=call: x.sum() + call(x.detach()).sum())(x)
+    for function, what in (
+        (torch.func.grad(lambda x: distributed.max(x, 1)[0].sum()), "under a transform"),
+        (lambda x: distributed.max(forward_ad.make_dual(x, x), 1), "has a tangent"),
+    ):
+        with forward_ad.dual_level(), pytest.raises(RuntimeError, match=what):
+            torch.compile(function, backend="eager", fullgraph=True)(x)
+    with forward_ad.dual_level():
+        of_dual = lambda x: distributed.argmax(forward_ad.make_dual(x, x), 1)  # noqa: E731
+        torch.compile(of_dual, backend="eager", fullgraph=True)(x)
     with pytest.raises(RuntimeError, match="neither group nor offset"):
         distributed.min(distribute_tensor(x, mesh, [Shard(1)]), 1, offset=0)
 

@@ -80,7 +80,9 @@ def reduce_shard(
     has_gradient = not indices_only and x.requires_grad and torch.is_grad_enabled()
     follows = has_gradient and not start  # the ranks before, whose headers hold their extents
     pairs = _pairs if traced else _direct_pairs
-    words = pairs(x, dims, largest, scale, start, size, mask)
+    # (Of positions no tangent is lost.)
+    source = x.detach() if traced and indices_only else x
+    words = pairs(source, dims, largest, scale, start, size, mask)
     if len(groups) == 1 and symmetric.is_for(groups[0], words):
         one_shot = _ops._one_shot_of_group if traced else one_shot_of_group
         group, wanted = groups[0].group_name, groups[0].size() if follows else 0

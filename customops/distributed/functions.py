@@ -7,7 +7,6 @@ from weakref import ref
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.autograd import forward_ad
 from torch.distributed.tensor import DTensor
 
 from .. import _torch_private, arguments, checks, ops
@@ -15,7 +14,7 @@ from ..results import ValuesIndices
 from . import compare, symmetric
 from .exchange import is_traced, reduce_in_eager_mode, reduce_shard
 from .links import link_of, links
-from .pairs import check_place
+from .pairs import HAS_TANGENT, IS_TRANSFORMED, check_place, has_tangent
 
 _ProcessGroup = dist.ProcessGroup
 _member = dist.GroupMember
@@ -261,7 +260,7 @@ def _reduce(
             or type(dim) is not int
             or (offset is not None and (type(offset) is not int or offset < 0))
             or is_transformed(x)
-            or (not indices_only and _has_tangent(x))
+            or (not indices_only and has_tangent(x))
         ):
             _check_call(op, x, dim, keepdim, offset, mask, indices_only)
         return reduce_in_eager_mode(x, dim, keepdim, offset, group, link, largest, indices_only)
@@ -304,10 +303,6 @@ def _compare(
     if compare.is_possible(x):
         check = partial(_check_call, op, x, dim, keepdim, offset, mask, indices_only)
         compare.shards(op, x, dim, group, offset, check)
-
-
-def _has_tangent(x: Tensor) -> bool:
-    return _torch_private.is_forward_mode() and forward_ad.unpack_dual(x).tangent is not None
 
 
 def _reduce_dtensor(
@@ -375,17 +370,10 @@ def _check_call(
             )
         checks.check_mask(op, mask, x)
     if _torch_private.is_real(x):
-        # The collectives know neither, and a derivative would be lost in silence.
         if is_transformed(x) or (mask is not None and is_transformed(mask)):
-            raise RuntimeError(
-                f"customops.distributed.{op}: input or mask is under a transform of torch.func, "
-                "which has no rule for it: call it outside of that"
-            )
-        if not indices_only and _has_tangent(x):
-            raise RuntimeError(
-                f"customops.distributed.{op}: the values have a gradient by backward() alone, and "
-                "input has a tangent (arg reductions and input.detach() need none)"
-            )
+            raise RuntimeError(f"customops.distributed.{op}: {IS_TRANSFORMED}")
+        if not indices_only and has_tangent(x):
+            raise RuntimeError(f"customops.distributed.{op}: {HAS_TANGENT}")
     if offset is not None:
         arguments.check_ints(op, "offset", arguments.as_int(op, "offset", offset))
         if offset < 0:

@@ -5,9 +5,21 @@ from typing import NoReturn
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
-from .. import checks, libraries
+from .. import _torch_private, checks, libraries
+from .._register.autograd import below_autograd
 from .._torch_private import guard_or_false
+
+# The collectives know neither, and a derivative would be lost in silence.
+IS_TRANSFORMED = (
+    "input or mask is under a transform of torch.func, which has no rule for it: call it outside "
+    "of that"
+)
+HAS_TANGENT = (
+    "the values have a gradient by backward() alone, and input has a tangent (arg reductions and "
+    "input.detach() need none)"
+)
 
 
 def is_wide(dtype: torch.dtype, extent: int) -> bool:
@@ -57,6 +69,19 @@ def _refuse(self: Tensor, *_: object) -> NoReturn:
     raise RuntimeError(f"customops.distributed: got a tensor on {self.device} that it cannot read")
 
 
+def has_tangent(x: Tensor) -> bool:
+    return _torch_private.is_forward_mode() and forward_ad.unpack_dual(x).tangent is not None
+
+
+def _pairs_without_derivatives(self: Tensor, *arguments: object) -> Tensor:
+    """In a graph: in eager mode the public functions see it before anything is sent."""
+    if _torch_private.are_transforms_active():
+        raise RuntimeError(f"customops.distributed: {IS_TRANSFORMED}")
+    if has_tangent(self):
+        raise RuntimeError(f"customops.distributed: {HAS_TANGENT}")
+    return below_autograd(torch.ops.reduceops._pairs.default, self, *arguments)
+
+
 def _fake_one_shot_of_group(words, self, dim, largest, keepdim, group_name, headers):
     return *_fake_unpack(words, self, dim, largest, keepdim), words.new_empty(headers)
 
@@ -68,26 +93,27 @@ _fragment.define(
 )
 _library = torch.library.Library("reduceops", "IMPL")
 # Those of a single dim are called in eager mode only, and never traced.
-for _name, _fake in (
-    ("_pairs", _fake_pairs),
-    ("_pairs.dim", None),
-    ("_unpack", _fake_unpack),
-    ("_unpack.dim", None),
-    ("_unpack.index", None),
+_fallthrough = torch.library.fallthrough_kernel
+for _name, _fake, _autograd in (
+    ("_pairs", _fake_pairs, _pairs_without_derivatives),
+    ("_pairs.dim", None, _fallthrough),
+    ("_unpack", _fake_unpack, _fallthrough),
+    ("_unpack.dim", None, _fallthrough),
+    ("_unpack.index", None, _fallthrough),
 ):
     if _fake is not None:
         torch.library.register_fake(f"reduceops::{_name}", _fake)
     # Their results have no gradient; exchange.py gives the values theirs.
-    _library.impl(_name, torch.library.fallthrough_kernel, "Autograd")
+    _library.impl(_name, _autograd, "Autograd")
     _library.impl(_name, _refuse, "CompositeExplicitAutograd")
     # Any strides will do, as for the operators themselves.
     _packet, _, _overload = _name.partition(".")
     _tags = getattr(getattr(torch.ops.reduceops, _packet), _overload or "default").tags
     _tags.append(torch.Tag.flexible_layout)
-_library.impl("_one_shot", torch.library.fallthrough_kernel, "Autograd")
+_library.impl("_one_shot", _fallthrough, "Autograd")
 
 torch.library.register_fake("reduceops::_one_shot_of_group", _fake_one_shot_of_group)
-_library.impl("_one_shot_of_group", torch.library.fallthrough_kernel, "Autograd")
+_library.impl("_one_shot_of_group", _fallthrough, "Autograd")
 
 
 def _one_shot_of_group(*arguments):
