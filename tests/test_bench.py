@@ -659,6 +659,20 @@ def test_a_listed_suite_against_another_build(tmp_path):
     assert row["contenders"]["ours"]["right"] is True and row["before_ratio"] > 0
 
 
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        ["--case", "argmax (3, 40) dim=1 mask=kept"],
+        ["--case", "min (3, 40) dim=1 index=int32"],
+        ["--suite", "fused"],
+    ],
+)
+def test_what_is_not_measured_against_another_build(chosen, capsys):
+    with pytest.raises(SystemExit):
+        bench.main([*chosen, "--before", str(libraries.cpu.path.parent), "--device", "cpu"])
+    assert "--before: neither with masks" in capsys.readouterr().err
+
+
 def test_a_build_that_does_not_load_ends_the_run(tmp_path, capfd):
     (tmp_path / libraries.cpu.path.name).write_text("no library")
     with pytest.raises(RuntimeError, match="ended with status 1"):

@@ -243,7 +243,9 @@ def _run_random(
             options.seed, options.cases, device, options.options
         )
     else:
-        chosen = [Strided.of(case) for case in _listed(options, parser) if case.is_plain]
+        chosen = [Strided.of(case) for case in _listed(options, parser) if Strided.has(case)]
+        if not chosen:
+            parser.error("--before: neither with masks and index dtypes nor with convolutions")
     if options.list:
         print(*chosen, sep="\n")
         return 0

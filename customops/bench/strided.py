@@ -36,6 +36,11 @@ class Strided:
         fields = astuple(self)
         return f"Strided{fields if self.mask else fields[:-1]}"
 
+    @staticmethod
+    def has(case: Case) -> bool:
+        """Whether the layout is all there is to a listed case."""
+        return case.is_plain and not case.has_options and case.op in Case.OPERATORS
+
     @classmethod
     def of(cls, case: Case) -> "Strided":
         """The layout of a listed case."""
