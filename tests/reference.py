@@ -181,7 +181,8 @@ def softmax_max(x, dim, keepdim=False):
         wide, index, dim, keepdim = wide[None], index[None], 0, False
     with np.errstate(all="ignore"):  # infinities and NaNs
         largest = np.take_along_axis(wide, index.cpu().numpy(), dim)
-        probability = 1 / np.exp(wide - largest).sum(dim, keepdims=True)
+        shares = np.exp((wide - largest).astype(np.float64))  # of long doubles it takes long
+        probability = 1 / shares.sum(dim, keepdims=True, dtype=wide.dtype)
         if x.dtype == torch.float64:
             probability = probability.astype(np.float64)
     probability = torch.from_numpy(np.ascontiguousarray(probability)).to(x.dtype).to(x.device)
