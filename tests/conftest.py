@@ -28,7 +28,8 @@ def needs(what):
 
 NO_CUDA = needs("GPU")
 needs_compiler = needs("COMPILER")
-DEVICES = ["cpu", pytest.param("cuda", marks=NO_CUDA)]
+# Thousands of tests take one of these. Where there is no GPU, test_requirements.py says so once.
+DEVICES = ("cpu",) if NEEDS["GPU"] else ("cpu", "cuda")
 
 
 def pytest_configure(config):
@@ -40,9 +41,13 @@ def pytest_configure(config):
             raise pytest.UsageError(f"REDUCEOPS_REQUIRE_{what} is set, and {missing}")
 
 
+# Files, by the length of their tests.
+LONGEST = ("test_cuda_on_cpu", "test_variants", "test_sharded", "test_guard_pages")
+
+
 def pytest_collection_modifyitems(items):
-    """The longest test comes first, lest one of several workers is left alone with it."""
-    items.sort(key=lambda item: item.path.stem != "test_cuda_on_cpu")
+    """The longest tests come first, lest one of several workers is left alone with them."""
+    items.sort(key=lambda item: (*LONGEST, item.path.stem).index(item.path.stem))
 
 
 @pytest.fixture(params=DEVICES)

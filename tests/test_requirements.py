@@ -4,6 +4,12 @@ import conftest
 import pytest
 
 
+@conftest.NO_CUDA
+def test_what_takes_a_device_runs_on_a_gpu():
+    """Skipped for all such tests where there is none."""
+    assert "cuda" in conftest.DEVICES
+
+
 @pytest.mark.parametrize("what", conftest.NEEDS)
 @pytest.mark.parametrize("value, ends", [("1", True), ("0", False), ("", False), (None, False)])
 def test_what_is_required_is_not_skipped(what, value, ends, request, monkeypatch):
