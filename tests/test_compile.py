@@ -86,7 +86,8 @@ def test_scale_may_be_an_argument(spec):
 
 @each_op_and_dtype
 def test_fakes_have_the_shapes_and_strides_of_results(spec, dtype):
-    for layout in data.LAYOUTS:
+    """Of every layout those of one dtype, for they do not depend on it."""
+    for layout in data.LAYOUTS if dtype == torch.float32 else ("permuted",):
         x = data.LAYOUTS[layout](lambda shape: data.make(shape, dtype, "ties"))
         for dim in (0, -1, *((None, []) if spec.dims else ())):
             for keepdim in (False, True):
