@@ -150,6 +150,7 @@ SMALL = (
     Shape((2, 100, 40), (0,), order=(1, 2, 0)),
     Shape((2, 20, 40), (0,), torch.bfloat16, order=(1, 2, 0)),
     Shape((3, 40, 20), (0,), order=(2, 1, 0)),
+    Shape((4, 40, 45), (0,), order=(2, 1, 0)),
     Shape((5, 3, 7, 30, 9), (1,), order=(4, 0, 2, 1, 3)),
     Shape((6, 2, 5, 300), (1, 3)),
     Shape((3, 5, 1000), (0, 2), torch.bfloat16, step=2),
