@@ -11,7 +11,15 @@ from customops.plans import Walk
 
 ROOT = Path(__file__).parent.parent
 CASES, SEED = os.environ.get("REDUCEOPS_TEST_EXAMPLES", "260"), "1"
-MASKED = ("", "_columns", "_columns_apart", "_columns_listed", "_columns_realigned", "_columns_words", "_whole_rows")
+MASKED = (
+    "",
+    "_columns",
+    "_columns_apart",
+    "_columns_listed",
+    "_columns_realigned",
+    "_columns_words",
+    "_whole_rows",
+)
 FLAGS = ["-std=c++20", "-Wno-unknown-pragmas", "-fsanitize=address"]
 # What else is an error on a GPU: addresses that are not aligned, indices out of an array. Such a
 # check ends the program by SIGILL, which is compiled in half the time that messages take.
