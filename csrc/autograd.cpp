@@ -97,9 +97,9 @@ class GivenOptions {
 
   void hand_over() {
     if (mask_) {
-      const Tensor mask(*mask_);
+      Tensor mask(*mask_);
       kept_.emplace(mask.share());
-      *mask_ = mask.share().release();
+      *mask_ = mask.release();
     }
     mask_ = dtype_ = nullptr;
   }
@@ -138,8 +138,7 @@ std::string message_of_failure(const char* op, const std::string& text) {
 template <class Rest>
 [[noreturn]] void explain(const char* op, const Tensor& self, int64_t ndim, int64_t dim,
                           bool with_gradient, const Rest& rest) {
-  const char* const what = torch_private::what ? torch_private::what() : nullptr;
-  const std::string text = what ? what : "";  // before a failure here replaces it
+  const std::string text = torch_private::cause("");  // before a failure here replaces it
   size(self, dim);  // what Python raised is still pending, and fails the first question
   std::vector<int64_t> sizes;
   for (int64_t d = 0; d < ndim; ++d) sizes.push_back(size(self, d));
@@ -236,10 +235,7 @@ void forward_conv2d(const char* op, const char* name, const char* in_python, Sta
     const BelowAutograd guard;
     done = call(name);
   }
-  if (!done) {
-    const char* text = torch_private::what ? torch_private::what() : "";
-    throw std::runtime_error(message_of_failure(op, text ? text : ""));
-  }
+  if (!done) throw std::runtime_error(message_of_failure(op, torch_private::cause("")));
   if (python) check_failed(op, stack, 1);
 }
 

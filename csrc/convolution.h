@@ -189,8 +189,7 @@ inline Tensor convolve(const char* op, Convolution convolution, const Conv2d& ca
       convolution(input.borrow(), call.weight.borrow(), bias ? &bias : nullptr, call.stride.data(),
                   2, padding.data(), 2, call.dilation.data(), 2, 0, kNone, 2, call.groups, &result);
   if (status != AOTI_TORCH_SUCCESS) {
-    const char* cause = torch_private::what ? torch_private::what() : nullptr;
-    fail(op, "the convolution failed: ", cause ? cause : "the cause is in the log above");
+    fail(op, "the convolution failed: ", torch_private::cause("the cause is in the log above"));
   }
   return Tensor(result);
 }

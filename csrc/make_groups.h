@@ -64,12 +64,17 @@ inline void order_by_result(Groups& groups) {
   groups.axes = groups.kept;
 }
 
-// Merges the kept dims where they are adjacent in the results, too, and `axes` in memory alone.
-inline void merge_kept(Groups& groups) {
-  merge(groups.kept);
+// Makes `axes` of the kept dims.
+inline void merge_axes(Groups& groups) {
   groups.axes = groups.kept;
   merge(groups.axes, true);
   if (groups.axes.count > kMaxAxes) groups.axes = groups.kept;
+}
+
+// Merges the kept dims where they are adjacent in the results, too, and `axes` in memory alone.
+inline void merge_kept(Groups& groups) {
+  merge(groups.kept);
+  merge_axes(groups);
 }
 
 // Whether the mask is the same for all elements of a group: it hides the group, or nothing of it.

@@ -144,8 +144,8 @@ struct Operators {
     const Input self(stack[0]);
     const auto dim = argument<std::optional<int64_t>>(stack[1]);
     const DType& dtype = check_dtype(op, self.dtype, false);
-    const uint64_t mask = dim ? mask_of(op, *dim, self.ndim) : full_mask(op, self.ndim);
-    reduce(run, op, stack, self, dtype, mask, argument<bool>(stack[2]), largest, {false, true});
+    const uint64_t reduced = dim ? mask_of(op, *dim, self.ndim) : full_mask(op, self.ndim);
+    reduce(run, op, stack, self, dtype, reduced, argument<bool>(stack[2]), largest, {false, true});
   }
 
   // (self, dim?, keepdim, mask?, index_dtype?) -> indices
@@ -157,8 +157,8 @@ struct Operators {
     const Options options{.mask = optional_tensor(stack[3]),
                           .index_dtype = optional_dtype(stack[4])};
     const DType& dtype = check_dtype(op, self.dtype, false);
-    const uint64_t mask = dim ? mask_of(op, *dim, self.ndim) : full_mask(op, self.ndim);
-    reduce(run, op, stack, self, dtype, mask, argument<bool>(stack[2]), largest, {false, true},
+    const uint64_t reduced = dim ? mask_of(op, *dim, self.ndim) : full_mask(op, self.ndim);
+    reduce(run, op, stack, self, dtype, reduced, argument<bool>(stack[2]), largest, {false, true},
            options);
   }
 
@@ -171,8 +171,8 @@ struct Operators {
     const Options options{.mask = optional_tensor(stack[3]),
                           .index_dtype = optional_dtype(stack[4])};
     const DType& dtype = check_dtype(op, self.dtype, false);
-    const uint64_t mask = check_dims(op, dims.data(), dims.size(), self.ndim);
-    reduce(run, op, stack, self, dtype, mask, argument<bool>(stack[2]), largest, {false, true},
+    const uint64_t reduced = check_dims(op, dims.data(), dims.size(), self.ndim);
+    reduce(run, op, stack, self, dtype, reduced, argument<bool>(stack[2]), largest, {false, true},
            options);
   }
 
@@ -183,8 +183,8 @@ struct Operators {
     const Input self(stack[0]);
     const auto dims = argument<std::vector<int64_t>>(stack[1]);
     const DType& dtype = check_dtype(op, self.dtype, false);
-    const uint64_t mask = check_dims(op, dims.data(), dims.size(), self.ndim);
-    reduce(run, op, stack, self, dtype, mask, argument<bool>(stack[2]), largest, {false, true});
+    const uint64_t reduced = check_dims(op, dims.data(), dims.size(), self.ndim);
+    reduce(run, op, stack, self, dtype, reduced, argument<bool>(stack[2]), largest, {false, true});
   }
 
   // (self, dim, keepdim) -> (values, indices)
@@ -193,8 +193,8 @@ struct Operators {
     constexpr const char* op = largest ? "max" : "min";
     const Input self(stack[0]);
     const DType& dtype = check_dtype(op, self.dtype, false);
-    const uint64_t mask = mask_of(op, argument<int64_t>(stack[1]), self.ndim);
-    reduce(run, op, stack, self, dtype, mask, argument<bool>(stack[2]), largest, {true, true});
+    const uint64_t reduced = mask_of(op, argument<int64_t>(stack[1]), self.ndim);
+    reduce(run, op, stack, self, dtype, reduced, argument<bool>(stack[2]), largest, {true, true});
   }
 
   // (self, dim, keepdim, mask?, index_dtype?) -> (values, indices)
@@ -216,8 +216,8 @@ struct Operators {
     constexpr const char* op = largest ? "scale_max" : "scale_min";
     const Input self(stack[0]);
     const DType& dtype = check_dtype(op, self.dtype, true);
-    const uint64_t mask = mask_of(op, argument<int64_t>(stack[2]), self.ndim);
-    reduce(run, op, stack, self, dtype, mask, argument<bool>(stack[3]), largest,
+    const uint64_t reduced = mask_of(op, argument<int64_t>(stack[2]), self.ndim);
+    reduce(run, op, stack, self, dtype, reduced, argument<bool>(stack[3]), largest,
            {true, with_indices}, {.scale = argument<double>(stack[1])});
   }
 
@@ -226,8 +226,8 @@ struct Operators {
     constexpr const char* op = "softmax_max";
     const Input self(stack[0]);
     const DType& dtype = check_dtype(op, self.dtype, true);
-    const uint64_t mask = mask_of(op, argument<int64_t>(stack[1]), self.ndim);
-    reduce(run, op, stack, self, dtype, mask, argument<bool>(stack[2]), true, {true, true},
+    const uint64_t reduced = mask_of(op, argument<int64_t>(stack[1]), self.ndim);
+    reduce(run, op, stack, self, dtype, reduced, argument<bool>(stack[2]), true, {true, true},
            {.softmax = true});
   }
 

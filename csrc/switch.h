@@ -149,8 +149,8 @@ class Switch {
     stack[0] = self.tensor.share().release();
     stack[1] = torch::stable::detail::from(dim);
     if (torch_call_dispatcher(name, "", stack, TORCH_ABI_VERSION) == TORCH_SUCCESS) return true;
-    const char* text = torch_private::what ? torch_private::what() : nullptr;
-    throw std::runtime_error(text ? text : "another extension's kernel failed; see the log above");
+    throw std::runtime_error(
+        torch_private::cause("another extension's kernel failed; see the log above"));
   }
 
   static bool install(const char* key) {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <sstream>
 #include <stdexcept>
+#include <string>
 #include <utility>
 
 #include "torch_private.h"
@@ -59,11 +60,11 @@ class Tensor {
  private:
   [[noreturn, gnu::noinline, gnu::cold]] static void fail_to_allocate(int64_t ndim,
                                                                       const int64_t* sizes) {
-    const char* cause = torch_private::what ? torch_private::what() : nullptr;
+    const std::string cause = torch_private::cause("the cause is in the log above");
     std::ostringstream text;
     text << "reduceops: cannot allocate a tensor of shape [";
     for (int64_t d = 0; d < ndim; ++d) text << (d ? ", " : "") << sizes[d];
-    text << "] (out of memory?): " << (cause ? cause : "the cause is in the log above");
+    text << "] (out of memory?): " << cause;
     throw CannotRun(text.str());
   }
 

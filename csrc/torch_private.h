@@ -85,6 +85,12 @@ inline constexpr const char* kNotFused =
 REDUCEOPS_TORCH_SYMBOLS(REDUCEOPS_FIND)
 #undef REDUCEOPS_FIND
 
+// Why a call of torch failed, if it says so.
+[[gnu::cold]] inline std::string cause(const char* unknown) {
+  const char* const text = what ? what() : nullptr;
+  return text ? text : unknown;
+}
+
 // torch's kernels of a device, at::cpu::argmin and so on. Called directly, for a call through the
 // stable ABI would make a RuntimeError of every IndexError.
 struct Kernels {

@@ -512,6 +512,23 @@ def test_crossed_dims_that_are_rows(dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.float16, torch.float32, torch.int64], ids=str)
+def test_marks_that_repeat_in_gathers_and_rows(dtype):
+    """Those of one row are those of the row before, along one of the reduced dims or some."""
+    for shape in ((300, 3, 5), (300, 4, 2, 3), (40, 30, 20), (70, 9, 300)):
+        x = data.make(shape, dtype, "ties")
+        dims = tuple(range(1, len(shape)))
+        for broadcast in dims:
+            marks = data.make(
+                [1 if d == broadcast else n for d, n in enumerate(shape)], torch.bool, "ties"
+            )
+            flat = x.flatten(1), marks.expand(shape).flatten(1)
+            expected = reference.masked("max", flat[0], 1, False, flat[1])[1]
+            for y in (x, x.transpose(0, 1).contiguous().transpose(0, 1)):
+                actual = customops.argmax(y, dims, mask=marks)
+                assert torch.equal(actual, expected), (shape, broadcast, y.stride())
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.float16, torch.float32, torch.int64], ids=str)
 def test_last_slices_of_crossed_dims(dtype):
     """However few outputs are left for the last slice."""
     most = (1 << 16) // 4  # outputs to a slice, as the workspace has room for candidates

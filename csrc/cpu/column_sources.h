@@ -165,8 +165,8 @@ class MaskedColumns {
   static constexpr int64_t kSegment = 2048 / sizeof(Key);  // of each row of a pass
   static constexpr int64_t kPitch = kSegment + 2 * kLanes;
   static constexpr int64_t kAhead = Limits::kAhead / sizeof(Key);
-  static constexpr int64_t kSingle = 6144 / sizeof(Key);  // of a row by itself
-  static constexpr int64_t kSplat = 16;                   // bytes
+  static constexpr int64_t kSingle = kRowAhead / sizeof(Key);  // of a row by itself
+  static constexpr int64_t kSplat = 16;                        // bytes
   static_assert(kSingle + kLanes <= Limits::kRows * kPitch);
 
   struct Scratch {

@@ -158,7 +158,7 @@ struct Columns : Walk<Element> {
     }
   }
 
-  // Whether a best does not tell the bits of its value.
+  // Whether one of the bests does not tell the bits of its value.
   bool unsure(int64_t width, const Bests& bests) const {
     typename Kernel::Bits any_unsure{};
     for (int64_t next = 0; next < width; next += kLanes) {
@@ -237,11 +237,7 @@ struct Columns : Walk<Element> {
     auto& [bests, local, narrowed, local_values, source_scratch] = in_scratch<Scratch>();
     Source source(*this, source_scratch);
     for (int64_t item = begin; item < end; ++item) {
-      const int64_t unit_number = item / plan.parts, part = item % plan.parts;
-      const int64_t outer = unit_number / plan.tiles, column = unit_number % plan.tiles * plan.tile;
-      const int64_t width = least(plan.tile, columns - column);
-      const int64_t first = outer * columns + column;  // of the outputs
-      const int64_t j = part * plan.part_extent, stop = least(walk, j + plan.part_extent);
+      const auto [part, first, width, j, stop] = tile_item(plan, item, columns, walk);
       const bool in_place = !job.candidates && follow;
       const bool streams = job.streams && in_place;
       const int64_t to = in_place ? Cursor(kept, 0, first).place().step : 0;

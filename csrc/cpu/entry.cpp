@@ -233,13 +233,6 @@ void repeat(void* data, int bytes, const Dims& repeats, int64_t results) {
   });
 }
 
-bool hides_groups(const Reduction& reduction) {
-  const int64_t bytes = reduction.dtype->bytes;
-  const int64_t written =
-      (reduction.indices ? reduction.index_bytes : 0) + (reduction.values ? bytes : 0);
-  return reduction.mask && cpu::hides_groups(reduction.groups, bytes, written);
-}
-
 // The results as groups of one element each, which are to be filled in their place.
 [[gnu::cold]] Reduction of_results(const Reduction& reduction) {
   Reduction results = reduction;
@@ -359,7 +352,10 @@ void run(Reduction& reduction) {
   if (!settings.error.empty()) [[unlikely]]
     throw std::runtime_error("reduceops: " + settings.error);
   const Kernels& kernels = *settings.variant->kernels;
-  if (hides_groups(reduction)) {
+  const int64_t bytes = reduction.dtype->bytes;
+  const int64_t written =
+      (reduction.indices ? reduction.index_bytes : 0) + (reduction.values ? bytes : 0);
+  if (reduction.mask && hides_groups(reduction.groups, bytes, written)) {
     Reduction all = reduction;
     all.mask = nullptr;
     all.groups = without_mask(reduction.groups);
@@ -370,12 +366,12 @@ void run(Reduction& reduction) {
   const Groups& groups = reduction.groups;
   const int64_t results = groups.outputs * groups.copies;
   const Memory indices = prepare(reduction.indices, results * reduction.index_bytes);
-  const Memory values = prepare(reduction.values, results * reduction.dtype->bytes);
+  const Memory values = prepare(reduction.values, results * bytes);
   const bool streams = indices != Memory::kFresh && values != Memory::kFresh &&
                        (indices == Memory::kTouched || values == Memory::kTouched);
   if (is_single(groups)) return fill(reduction, kernels, indices);
   OrderedMarks ordered;
-  if (reduction.mask && orders_mask(reduction.groups, reduction.dtype->bytes))
+  if (reduction.mask && orders_mask(reduction.groups, bytes))
     ordered = order_mask(reduction, kernels);
   if (reduction.mask) put_unread_outermost(reduction.groups);
   reduce_groups(reduction, kernels, streams, kWorkspaceBytes - ordered.count);

@@ -78,9 +78,11 @@ class Gather {
   // Columns may be copied with what lies between them, `most` elements for each (span_of()).
   Gather(const Key* input, const Dims& axes, const Dims& reduced, Scratch& scratch,
          int64_t most = 1)
-      : input_(input), axes_(axes), reduced_(reduced), scratch_(scratch) {
-    for (const Dims* dims : {&axes_, &reduced_})
-      for (int d = 0; d < dims->count; ++d) end_ += (dims->dim[d].size - 1) * dims->dim[d].stride;
+      : input_(input),
+        axes_(axes),
+        reduced_(reduced),
+        scratch_(scratch),
+        end_(last_of(axes) + last_of(reduced)) {
     const Dim& inner = axes_.dim[0];
     along_ = reduced_.count > 0 && reduced_.dim[0].stride < inner.stride;
     most_ = most;
@@ -152,7 +154,7 @@ class Gather {
       std::fill(to + width_, to + lanes_, to[width_ - 1]);
     }
     // The last first, for each is further on than what it is copied from.
-    for (int64_t u = count_ - 1; u >= rows_; --u)
+    for (int64_t u = count_ - 1; u > scratch_.number[u]; --u)
       std::memcpy(row(u), row(scratch_.number[u]), lanes_ * sizeof(Key));
   }
 
@@ -312,7 +314,7 @@ class Gather {
   const Key* const input_;
   const Dims &axes_, &reduced_;
   Scratch& scratch_;
-  int64_t end_ = 0;
+  const int64_t end_;
   bool runs_;     // columns are neighbours, some of them, or are copied as if they were
   int64_t most_;  // elements for each column, gaps included
   bool along_;    // a column's rows lie closer together than the columns

@@ -12,7 +12,8 @@ constexpr int64_t kCandidateBytes = 2 * sizeof(int64_t);
 constexpr int64_t kSoftmaxWalk = 4096;  // elements that take long beside merging their sum
 constexpr int64_t kSoftmaxBytes = kCandidateBytes + sizeof(double);  // of its candidates
 
-// A tile's segment of one reduced position: wide enough to stream, and columns that fit a stack.
+// A tile's segment of one reduced position: wide enough to stream, and columns that fit the
+// scratch.
 constexpr int64_t kTileBytes = 32768, kTileColumns = 16384;
 // Narrower tiles lose more to DRAM than they gain in threads that have work, or in balance.
 constexpr int64_t kMinTileBytes = 512, kBalancedTileBytes = 4096;

@@ -57,10 +57,7 @@ inline Groups crossed_groups(const Groups& groups, int count) {
   }
   crossed.outputs = step;
   crossed.extent = groups.extent;
-  merge(crossed.kept);
-  crossed.axes = crossed.kept;
-  merge(crossed.axes, true);
-  if (crossed.axes.count > kMaxAxes) crossed.axes = crossed.kept;
+  merge_kept(crossed);
   return crossed;
 }
 
@@ -162,8 +159,7 @@ inline void shorten(Groups& groups, int d, int64_t size) {
   groups.outputs = groups.outputs / kept.dim[d].size * size;
   kept.dim[d].size = size;
   if (size == 1) std::copy(kept.dim + d + 1, kept.dim + kept.count--, kept.dim + d);
-  groups.axes = kept;
-  merge(groups.axes, true);
+  merge_axes(groups);
 }
 
 // Slices of the outputs whose candidates have room at once, where reduced dims are crossed: some
@@ -266,8 +262,7 @@ inline void order_for_gather(Groups& groups, const GatherOrder& order) {
                               last.step * order.along, last.mask_stride * order.along};
     last.size = order.along;
   }
-  groups.axes = kept;
-  merge(groups.axes, true);
+  merge_axes(groups);
 }
 
 // Into how many parts, `least` or more, each of `units` is cut: for each of the threads to have
@@ -318,20 +313,20 @@ inline Plan make_plan(const Groups& groups, const Choice& choice, int64_t walk, 
     constexpr int64_t kWhole = kCopyBytes;  // so that a tile has whole vectors of any type
     const Span span = span_of(groups, walk, bytes);
     const int64_t column = bytes * ceil_div(span.size, span.count);  // with its gap
-    const int64_t fits = kGatherBytes / column / walk;
+    const int64_t cached = kGatherBytes / column / walk;
     const Dim across = groups.axes.dim[0];
     const bool far = across.size > 1 && across.stride * bytes >= kCopyBytes / 2 && !is_rows(groups);
     const int64_t least =
         std::clamp((far ? kFarRowBytes : kGatherRowBytes) / column, kWhole, kGatherColumns);
-    cut(std::clamp(fits, least, kGatherColumns) / kWhole * kWhole, 1, useful);
+    cut(std::clamp(cached, least, kGatherColumns) / kWhole * kWhole, 1, useful);
   }
   const int64_t fits = room / ((softmax ? kSoftmaxBytes : kCandidateBytes) * groups.outputs);
   const bool merges_slowly = softmax && choice.walk != Walks::kRows;
   const int64_t most = std::min(merges_slowly ? walk / kSoftmaxWalk : walk, fits);
   if (choice.walk == Walks::kColumns) {
     // Folding is worth more than tiles, where parts are as many.
-    const bool whole = softmax && inner <= tile_of(bytes) && most >= kItemsOfThread;
-    cut(tile_of(bytes), outer, whole ? 1 : useful);
+    const bool one_tile = softmax && inner <= tile_of(bytes) && most >= kItemsOfThread;
+    cut(tile_of(bytes), outer, one_tile ? 1 : useful);
     plan.folds = plan.tiles == 1;
   }
   const int64_t worth = ceil_div(ceil_div(elements, plan.units), grain);

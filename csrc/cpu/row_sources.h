@@ -23,14 +23,6 @@ struct Run {
   }
 };
 
-// The last of all elements of groups, or of their marks.
-template <class T>
-const T* last_of(const T* first, const Groups& groups, int64_t Dim::* stride) {
-  for (const Dims* dims : {&groups.kept, &groups.reduced})
-    for (int d = 0; d < dims->count; ++d) first += (dims->dim[d].size - 1) * dims->dim[d].*stride;
-  return first;
-}
-
 // Rows as they lie in memory, copied where a vector would not fit or elements have gaps.
 template <class K>
 class StoredRows {
@@ -44,7 +36,7 @@ class StoredRows {
 
   template <class Element>
   explicit StoredRows(const Walk<Element>& walk)
-      : input_(walk.input), last_(last_of(walk.input, walk.r.groups, &Dim::stride)) {
+      : input_(walk.input), last_(walk.input + last_of(walk.r.groups)) {
     std::memset(copied_, 0, kLanes * sizeof(Key));
   }
   StoredRows(const StoredRows&) = delete;
@@ -122,7 +114,7 @@ class MaskedRows {
   static constexpr int64_t kWhole = 16384 / sizeof(Key);
   static constexpr int64_t kChunk = kWhole;
   static constexpr int64_t kBuffer = 2 * kWhole;
-  static constexpr int64_t kAhead = 6144 / sizeof(Key);
+  static constexpr int64_t kAhead = kRowAhead / sizeof(Key);
 
   template <class Element>
   explicit MaskedRows(const Walk<Element>& walk)
@@ -131,8 +123,8 @@ class MaskedRows {
         input_(walk.input),
         groups_(walk.r.groups),
         scratch_(in_scratch<Scratch>()),
-        last_(last_of(input_, groups_, &Dim::stride)),
-        last_mark_(last_of(static_cast<const uint8_t*>(walk.r.mask), groups_, &Dim::mask_stride)) {
+        last_(input_ + last_of(groups_)),
+        last_mark_(static_cast<const uint8_t*>(walk.r.mask) + last_of(groups_, &Dim::mask_stride)) {
     const Dims& reduced = groups_.reduced;
     mark_stride_ = walk.job.plan.copies ? 1 : reduced.count ? reduced.dim[0].mask_stride : 0;
     if (mark_stride_ || reduced.count != 1) return;

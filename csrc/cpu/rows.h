@@ -64,16 +64,7 @@ struct WholeRows {
       Key local_values[kLanes];
       const int64_t most = streams ? together - begin % together : together;  // lines of results
       const int count = static_cast<int>(least(most, end - begin));
-      if (kept.count == 1) {
-        const Dim dim = kept.dim[0];
-        Place next{begin * dim.stride, begin * dim.step};
-        for (int i = 0; i < count; ++i) {
-          at[i] = next;
-          next = {next.offset + dim.stride, next.step + dim.step};
-        }
-      } else {
-        for (int i = 0; i < count; ++i, cursor.next()) at[i] = cursor.place();
-      }
+      next_places(kept, begin, count, cursor, at);
       if (copies) {
         for (int i = 0; i < count; ++i, marks.next())
           copy(source, at[i], marks.place(), 0, n, i * pitch);

@@ -29,8 +29,8 @@ struct SoftmaxColumns : SoftmaxWalk<Format> {
 
   static constexpr int64_t kTile = Plainly::kTile;
   static constexpr int64_t kNarrow = Plainly::kLanes;  // columns that are fewer are gathered
-  static constexpr int kRows = 8;                      // to a pass
-  static constexpr int kAhead = 1024;                  // bytes in each row of a pass
+  static constexpr int kRows = kPassRows;
+  static constexpr int kAhead = ColumnLimits<Key>::kAhead;
   static constexpr int64_t kNarrowBytes = 16 << 10;    // of a row: the next pass is asked for
   static constexpr int64_t kBlock = int64_t(1) << 30;  // rows whose numbers fit a lane
 
@@ -260,11 +260,7 @@ struct SoftmaxColumns : SoftmaxWalk<Format> {
     auto& [states, bests, positions, nan_positions, values, stored_scratch] = in_scratch<Scratch>();
     Stored stored(*this, stored_scratch);
     for (int64_t item = begin; item < end; ++item) {
-      const int64_t unit_number = item / plan.parts, part = item % plan.parts;
-      const int64_t outer = unit_number / plan.tiles, column = unit_number % plan.tiles * plan.tile;
-      const int64_t width = least(plan.tile, columns - column);
-      const int64_t first = outer * columns + column;  // of the outputs
-      const int64_t j = part * plan.part_extent, stop = least(walk, j + plan.part_extent);
+      const auto [part, first, width, j, stop] = tile_item(plan, item, columns, walk);
       const bool folds = rows > 1 && stop - j >= rows;
       if (gathers || (!folds && width < kNarrow)) {
         typename Stored::Gathered gathered(stored, first, width, kNarrow);

@@ -7,7 +7,7 @@
 // vector with narrow ones.
 #pragma once
 
-#include "cpu/row_kernel.h"
+#include "cpu/row_sources.h"
 #include "cpu/softmax.h"
 
 namespace reduceops::cpu {
@@ -238,30 +238,17 @@ struct SoftmaxRows : SoftmaxWalk<Format> {
   // Items are whole short rows.
   REDUCEOPS_NOINLINE void whole(int64_t begin, int64_t end) const {
     const Dims& kept = r.groups.kept;
-    const Dim reduced = r.groups.reduced.dim[0];
-    const int64_t n = reduced.size;
-    const Key* last = input + n - 1;  // of all elements
-    for (int d = 0; d < kept.count; ++d) last += (kept.dim[d].size - 1) * kept.dim[d].stride;
-    const bool in_place =
-        reduced.step == 1 && (kept.count == 0 || (kept.count == 1 && kept.dim[0].step == 1));
-    Key copied[kLanes][kLanes];
+    const int64_t n = r.groups.reduced.dim[0].size;
+    const bool in_place = in_order(r.groups);
+    StoredRows<Key> source(*this);
+    Marks<false> unmarked(r, kept, 0, begin);
     Cursor cursor(kept, 0, begin);
     while (begin < end) {
       const Key* row[kLanes];
       Place at[kLanes];
       const int count = static_cast<int>(least<int64_t>(kLanes, end - begin));
-      if (kept.count == 1) {
-        const Dim& dim = kept.dim[0];
-        for (int i = 0; i < count; ++i) at[i] = {(begin + i) * dim.stride, (begin + i) * dim.step};
-      } else {
-        for (int i = 0; i < count; ++i, cursor.next()) at[i] = cursor.place();
-      }
-      for (int i = 0; i < count; ++i) {
-        row[i] = input + at[i].offset;
-        if (n >= kLanes || last - row[i] >= kLanes - 1) continue;
-        std::memcpy(copied[i], row[i], n * sizeof(Key));  // a vector would reach beyond the end
-        row[i] = copied[i];
-      }
+      next_places(kept, begin, count, cursor, at);
+      source.hand(at, unmarked, count, n, row);
       const int64_t ahead = count > 1 ? (row[1] - row[0]) * kLanes * sizeof(Key) : 0;
       const Partial bests = Wide::transposed(
           count, [&](int i) REDUCEOPS_INLINED { return largest_lanes(row[i], n, ahead); });
@@ -287,8 +274,7 @@ struct SoftmaxRows : SoftmaxWalk<Format> {
         for (int i = 0; i < count; ++i) values[i] = Format::encode(probability[i]);
       } else {
         for (int i = 0; i < count; ++i)
-          this->store(at[i], Format::encode(probability[i]),
-                      static_cast<int64_t>(position[i]) * reduced.step);
+          this->store(at[i], Format::encode(probability[i]), static_cast<int64_t>(position[i]));
       }
       begin += count;
     }

@@ -35,6 +35,16 @@ T& in_scratch() {
   return *new (scratch()) T;
 }
 
+// The offset of the last of all elements of dims or groups, or of its mark.
+inline int64_t last_of(const Dims& dims, int64_t Dim::* stride = &Dim::stride) {
+  int64_t last = 0;
+  for (int d = 0; d < dims.count; ++d) last += (dims.dim[d].size - 1) * dims.dim[d].*stride;
+  return last;
+}
+inline int64_t last_of(const Groups& groups, int64_t Dim::* stride = &Dim::stride) {
+  return last_of(groups.kept, stride) + last_of(groups.reduced, stride);
+}
+
 // Steps through the positions of dims, from the `first` of them on, without a division per step.
 class Cursor {
  public:
@@ -67,6 +77,20 @@ class Cursor {
   int64_t at_[kMaxDims];
   Place place_{0, 0};
 };
+
+// Where groups [begin, begin + count) lie; those of several dims are the next of the cursor.
+inline void next_places(const Dims& kept, int64_t begin, int count, Cursor& cursor, Place* at) {
+  if (kept.count != 1) {
+    for (int i = 0; i < count; ++i, cursor.next()) at[i] = cursor.place();
+    return;
+  }
+  const Dim dim = kept.dim[0];
+  Place next{begin * dim.stride, begin * dim.step};
+  for (int i = 0; i < count; ++i) {
+    at[i] = next;
+    next = {next.offset + dim.stride, next.step + dim.step};
+  }
+}
 
 // Copies past the caches: a result that nobody reads soon would else be read from memory before it
 // is written, and take the place of the input.
@@ -185,6 +209,20 @@ struct Item {
     return true;
   }
 };
+
+// What an item of a plan of columns is: positions [j, stop) of `width` outputs from the `first` on.
+struct TileItem {
+  int64_t part, first, width, j, stop;
+};
+
+// Of tiles of so many columns side by side, over a walk of so many positions.
+REDUCEOPS_NOINLINE inline TileItem tile_item(const Plan& plan, int64_t number, int64_t columns,
+                                             int64_t walk) {
+  const int64_t unit = number / plan.parts, part = number % plan.parts;
+  const int64_t column = unit % plan.tiles * plan.tile, j = part * plan.part_extent;
+  return {part, unit / plan.tiles * columns + column, least(plan.tile, columns - column), j,
+          least(walk, j + plan.part_extent)};
+}
 
 template <class Element>
 struct Walk {
