@@ -312,15 +312,18 @@ def test_one_of_two_results(dtype, device, monkeypatch):
     def function(x):
         x = x.roll(1, 1)
         values = customops.max(x, 1)[0], customops.min(x, -1, True).values
+        masks = x[:, :1] == x[:1, :1], x != x[:1]
+        values += customops.min(x, 1, mask=masks[0])[0], customops.max(x, 0, mask=masks[1])[0]
         return *values, customops.min(x, 0).indices, *customops.max(x, 2)
 
     compiled = torch.compile(function, fullgraph=True)
     for kind in ("special", "ties"):
         x = data.make((40, 600, 30), dtype, kind).to(device)
         expected, found = tuple(tensor.to(device) for tensor in function(x.cpu())), compiled(x)
-        opspec.assert_same(found[:2], expected[:2], opspec.NUMBERS)
-        opspec.assert_same(found[2:], expected[2:], opspec.ANY_NAN)
-    assert wanted == [(True, False), (True, False), (False, True), (True, True)]
+        opspec.assert_same(found[:4], expected[:4], opspec.NUMBERS)
+        exact = opspec.NUMBERS if dtype == torch.float64 else opspec.ANY_NAN
+        opspec.assert_same(found[4:], expected[4:], exact)
+    assert wanted == [(True, False)] * 4 + [(False, True), (True, True)]
 
 
 @pytest.mark.parametrize(
@@ -595,6 +598,8 @@ def test_the_choice():
     assert not choice.choose(of(**half)).loop
     assert choice.choose(of(**half, indices=False)).loop
     assert choice.choose(of(**half, groups=1, extent=16)).loop  # it takes less than a call
+    assert not choice.choose(of(device="cpu", reads_bools=True)).loop
+    assert choice.choose(of(device="cpu", stored=True, mask=1 << 26)).loop
     assert choice.choose(of(**half), "loop").loop
     assert not choice.choose(of(), "kernel").loop
     (loop, kernel), (same, less) = choice.seconds(of()), choice.seconds(of(written=True))

@@ -18,6 +18,8 @@ class Facts:
     indices: bool  # positions are wanted, or a value alone that is found by its key
     shared: bool = False  # a loop of Inductor's reduces the same groups of it
     read: bool = False  # something is computed of the results
+    reads_bools: bool = False  # for a mask
+    mask: int = 0  # elements of one that is not in memory
 
     @property
     def bytes(self) -> int:
@@ -43,6 +45,8 @@ class Device:
     write: float  # for a byte that is written for a kernel alone
     kernel: dict[int, float]  # for an element that a kernel reads, by its bytes
     loop: dict[int, float]  # for an element that a loop orders, beyond computing it
+    read_bool: float  # for an element that a loop reads a bool for
+    write_bool: float  # for an element of a mask that is written for a kernel alone
 
 
 DEVICES = {
@@ -54,6 +58,8 @@ DEVICES = {
         write=0.12e-9,
         kernel={1: 0.02e-9, 2: 0.04e-9, 4: 0.1e-9, 8: 0.25e-9},
         loop={1: 0.6e-9, 2: 2e-9, 4: 0.15e-9, 8: 0.6e-9},
+        read_bool=3.5e-9,  # Inductor's vectors of bools go through memory, one by one
+        write_bool=15e-9,
     ),
     # An H200, all of it.
     "cuda": Device(
@@ -63,6 +69,8 @@ DEVICES = {
         write=0.25e-12,
         kernel={1: 0.25e-12, 2: 0.5e-12, 4: 1e-12, 8: 2e-12},
         loop={1: 0.2e-12, 2: 0.2e-12, 4: 0.4e-12, 8: 0.9e-12},
+        read_bool=0.0,  # a kernel reads it as fast
+        write_bool=0.25e-12,
     ),
 }
 # Else a value alone is Inductor's own minimum.
@@ -73,10 +81,12 @@ def seconds(facts: Facts) -> tuple[float, float]:
     """What a loop and a kernel take, beyond what both do."""
     device, elements = DEVICES[facts.device], facts.groups * facts.extent
     order = device.loop[facts.itemsize] if facts.indices else VALUE[facts.device]
+    order += facts.reads_bools * device.read_bool
+    mask = facts.mask * device.write_bool
     if facts.stored and not facts.shared:  # so that either reads it
         takes_a_launch = facts.read and elements <= device.few
-        return elements * order, device.stead + takes_a_launch * device.call
-    kernel = device.call + elements * device.kernel[facts.itemsize]
+        return elements * order, device.stead + takes_a_launch * device.call + mask
+    kernel = device.call + mask + elements * device.kernel[facts.itemsize]
     if not (facts.written or facts.stored):
         kernel += facts.bytes * device.write
     return elements * order, kernel

@@ -6,6 +6,7 @@ other, and of which equal keys give the lowest position whatever order a loop ru
 """
 
 import ctypes
+import math
 import struct
 from dataclasses import dataclass
 
@@ -165,6 +166,14 @@ class Order(_InWord):
         if self.dtype == torch.bool:
             return -1 if self.largest else 1
         return _LARGEST.get(self.dtype, (1 << self.width - 1) - 1)
+
+    @property
+    def last_element(self) -> float:
+        """That of the largest key, of what has all numbers of its width."""
+        if self.floating:
+            return -math.inf if self.largest else math.inf
+        limits = torch.iinfo(self.dtype)
+        return limits.min if self.largest else limits.max
 
 
 @dataclass(frozen=True)

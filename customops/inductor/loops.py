@@ -269,6 +269,11 @@ class Loop:
             left[cut.dim] = sympy.Integer(cut.rest)
         return left
 
+    def _masked(self, load: Callable, last: Callable) -> Callable:
+        """With what every element beats in place of those that do not take part."""
+        takes_part = lowering.expand(self.mask, [*self.size]).make_loader()
+        return lambda index: ops.where(takes_part(index), load(index), last())
+
     # The forms of the loop.
 
     def _value_alone(self) -> ir.TensorBox:
@@ -283,6 +288,9 @@ class Loop:
             compared, own = lambda index: order.comparable(load(index)), order.extreme
         elif multiply and scale < 0:
             own = "min" if order.largest else "max"
+        if self.mask is not None:
+            last = order.last if by_keys else order.last_element
+            compared = self._masked(compared, lambda: ops.constant(last, order.compared))
         extremes, size = self._reduce(compared, self.size, order.compared, own)
         load_extreme = extremes.make_loader()
         # What is only written is rounded then.
@@ -308,7 +316,6 @@ class Loop:
         form = Packed.of(self.order, self._bound(), self.values, masked)
         if form is None:
             raise NoLoop("no integer holds its elements and their positions")
-        mask = lowering.expand(self.mask, [*self.size]).make_loader() if masked else None
         best = self._best(cut, form.word, self.order, load)
 
         def packed(index):
@@ -316,9 +323,10 @@ class Loop:
                 element, position = best(index)
                 return form.pack(*self.order.key_of(element), position)
             position = keys.index(self._position(index), form.word)
-            packed = form.pack(*self.order.key(load(index)), position)
-            return ops.where(mask(index), packed, form.none()) if masked else packed
+            return form.pack(*self.order.key(load(index)), position)
 
+        if masked:
+            packed = self._masked(packed, form.none)
         hint = cut and cut.hint
         least, size = self._reduce(packed, self._left(cut), form.word, "min", hint=hint)
         load_least = least.make_loader()
@@ -585,20 +593,25 @@ class Loop:
         return reads_along(self._load(), self.size, self.dims[-1]).light
 
     def _facts(self) -> Facts:
+        mask = self.mask
+        computed = mask is not None and not self._is_stored(mask)
         return Facts(
             device=self.device.type,
             groups=_hint(self.groups),
             extent=_hint(self.extent),
             itemsize=self.order.dtype.itemsize,
-            stored=self._is_stored(),
+            stored=self._is_stored(self.x),
             written=_is_written(V.graph.current_node),
             indices=self.indices or self._by_keys,
             shared=self._is_shared(),
             read=_is_read(V.graph.current_node),
+            reads_bools=mask is not None
+            and any(V.graph.get_dtype(name) == torch.bool for name in mask.get_read_names()),
+            mask=_hint(sympy.prod(mask.get_size())) if computed else 0,
         )
 
-    def _is_stored(self) -> bool:
-        inner = self.x.data
+    def _is_stored(self, x: ir.TensorBox) -> bool:
+        inner = x.data
         while isinstance(inner, (ir.BaseView, ir.MutableBox)):
             inner = inner.data
         return not _is_computed(inner, self.extent)
@@ -608,7 +621,7 @@ class Loop:
         where it cuts neither."""
         if not self.for_threads or (_hint(self.groups) < 1 << 12 < _hint(self.extent)):
             return False
-        if not self._is_stored():
+        if not self._is_stored(self.x):
             return False
         return _is_shared(V.graph.current_node, len(self.size), self.dims)
 

@@ -79,7 +79,7 @@ def _arg(largest, op, self, dim=None, keepdim=False, *, mask=None, index_dtype=N
 
 
 def _extreme(largest, op, self, dim, keepdim=False, *, mask=None, index_dtype=None):
-    values, indices = _are_read() if mask is None else (True, True)
+    values, indices = _are_read()
     return Loop(op, self, dim, keepdim, largest, mask, index_dtype, values=values, indices=indices)
 
 
