@@ -676,6 +676,13 @@ def test_what_is_not_measured_against_another_build(chosen, capsys):
     assert "--before: neither with masks" in capsys.readouterr().err
 
 
+def test_distributed_takes_a_sample_at_least(capsys):
+    distributed = pytest.importorskip("customops.bench.distributed")
+    with pytest.raises(SystemExit):
+        distributed.main(["--samples", "0"])
+    assert "--samples: at least 1" in capsys.readouterr().err
+
+
 def test_a_build_that_does_not_load_ends_the_run(tmp_path, capfd):
     (tmp_path / libraries.cpu.path.name).write_text("no library")
     with pytest.raises(RuntimeError, match="ended with status 1"):

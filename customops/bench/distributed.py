@@ -250,6 +250,8 @@ def main(arguments: list[str] | None = None) -> int:
     modes = (options.modes or ("eager,graph" if options.device == "cuda" else "eager")).split(",")
     if not set(modes) <= set(MODES) or (options.device == "cpu" and "graph" in modes):
         parser.error(f"--modes: {options.modes} on {options.device}")
+    if options.samples < 1:
+        parser.error("--samples: at least 1")
     if "RANK" not in os.environ:
         parser.error(f"start it by torchrun, as in {__doc__.splitlines()[2].strip()}")
     report.use_plain_characters()
