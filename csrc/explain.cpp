@@ -136,9 +136,12 @@ REDUCEOPS_EXPORT const char* reduceops_cuda_plan_field(int64_t i) {
 REDUCEOPS_EXPORT const char* reduceops_cpu_plan_field(int64_t i) { return name_of(kCpuFields, i); }
 
 // The steps of a call; of what is carried out in slices, those of the first.
-[[gnu::noinline]] static reduceops::cuda::Steps first_steps(
-    const reduceops::Groups& all, int64_t bytes, int64_t address, reduceops::cuda::Limits limits,
-    const reduceops::cuda::Tuning& tuning, reduceops::cuda::Task task, int64_t stores) {
+[[gnu::noinline]] static reduceops::cuda::Steps first_steps(const reduceops::Groups& all,
+                                                            int64_t bytes, int64_t address,
+                                                            reduceops::cuda::Limits limits,
+                                                            const reduceops::cuda::Tuning& tuning,
+                                                            reduceops::cuda::Task task,
+                                                            reduceops::cuda::Stores stores) {
   using namespace reduceops::cuda;
   const Steps steps = steps_of(all, bytes, address, limits, tuning, task, stores);
   if (steps.slices == 1) return steps;
@@ -147,7 +150,7 @@ REDUCEOPS_EXPORT const char* reduceops_cpu_plan_field(int64_t i) { return name_o
 }
 
 // mask_strides: of a mask in the shape of the input; null if there is none
-// stores: of each result: of its index, its value or both
+// stores: of each result: 1 of its index, 2 of its value, 3 of both
 // constants: the value of each, in that order
 // out: the fields of the plan, how many walks fit, and of each its fields, its price in nanoseconds
 // and whether it is the usual one.
@@ -165,11 +168,12 @@ REDUCEOPS_EXPORT const char* reduceops_cuda_plan(int64_t ndim, const int64_t* si
   for (const auto& tunable : kTunables) set(tuning, tunable, *constants++);
   const Task asked = mask_strides ? Task::kMasked : softmax ? Task::kSoftmax : Task::kExtreme;
   const Limits limits{multiprocessors, bulk != 0};
+  const Stores stored{(stores & 1) != 0, (stores & 2) != 0};
   const Steps steps = first_steps(groups_of(ndim, sizes, strides, reduced_mask, mask_strides),
-                                  bytes, address, limits, tuning, asked, stores);
+                                  bytes, address, limits, tuning, asked, stored);
   const auto& [groups, plan, task, repeats, packed, hides, slices] = steps;
   out = write(kCudaFields, plan, out);
-  const PlanInput in(groups, bytes, address, limits, tuning, task, stores);
+  const PlanInput in(groups, bytes, address, limits, tuning, task, stored);
   FittingWalks walks(in);
   walks.set_prices();
   *out++ = walks.count();
@@ -182,7 +186,7 @@ REDUCEOPS_EXPORT const char* reduceops_cuda_plan(int64_t ndim, const int64_t* si
 }
 
 // mask_strides: of a mask in the shape of the input; null if there is none
-// stores: of each result: of its index or, if it is 2, of its value, too
+// stores: as of the GPU's plan
 // Returns null. Of what is carried out in slices, the plan is that of the first.
 REDUCEOPS_EXPORT const char* reduceops_cpu_plan(int64_t ndim, const int64_t* sizes,
                                                 const int64_t* strides, uint64_t reduced_mask,
@@ -191,7 +195,8 @@ REDUCEOPS_EXPORT const char* reduceops_cpu_plan(int64_t ndim, const int64_t* siz
                                                 int64_t softmax, int64_t stores, int64_t* out) {
   using namespace reduceops::cpu;
   const auto groups = groups_of(ndim, sizes, strides, reduced_mask, mask_strides);
-  const int64_t written = static_cast<int64_t>(sizeof(int64_t)) + (stores > 1 ? bytes : 0);
+  const int64_t written =
+      (stores & 1) * static_cast<int64_t>(sizeof(int64_t)) + (stores > 1 ? bytes : 0);
   const Plan plan =
       plan_of(groups, bytes, threads, mask_strides != nullptr, bools != 0, softmax != 0, written);
   write(kCpuFields, plan, out);

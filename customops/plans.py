@@ -172,6 +172,12 @@ def _named(function: str) -> Iterator[None]:
         raise type(error)(text) from None
 
 
+def _stores(indices: bool, values: bool) -> int:
+    if not (indices or values):
+        raise ValueError("reduceops::explain: there is nothing to store: no indices, no values")
+    return bool(indices) + 2 * bool(values)
+
+
 @_named("customops.plans.cuda_plan")
 def cuda_plan(
     input: torch.Tensor,
@@ -184,6 +190,7 @@ def cuda_plan(
     mask: torch.Tensor | None = None,
     softmax: bool = False,
     values: bool = False,
+    indices: bool = True,
 ) -> CudaPlan:
     """How a GPU would reduce `dim` of a tensor; there need be none.
 
@@ -198,7 +205,8 @@ def cuda_plan(
             use, the nearest that is.
         mask: One like that of the call.
         softmax: Whether the plan is for `softmax_max`.
-        values: Whether it is for what gives values and indices.
+        values: Whether it is for what gives values.
+        indices: Whether it is for what gives indices.
 
     Returns:
         A `CudaPlan`.
@@ -206,7 +214,7 @@ def cuda_plan(
     Raises:
         TypeError: An argument is of another type.
         ValueError: The tensor is empty; a number is out of range, or a constant not known; several
-            dims of `softmax_max`.
+            dims of `softmax_max`; neither values nor indices.
         IndexError: A dim is out of range.
         RuntimeError: The dtype or layout is not supported; `mask` or REDUCEOPS_CUDA_TUNING does
             not fit.
@@ -232,7 +240,7 @@ def cuda_plan(
     layout, mask_strides = _layout(input, dim), _mask_strides(input, mask)
     if softmax and layout[3].value.bit_count() > 1:
         raise ValueError("reduceops::explain: softmax_max reduces one dim")
-    kind = (bool(softmax), 1 + bool(values))
+    kind = (bool(softmax), _stores(indices, values))
     limits = (address, multiprocessors, bool(bulk), mask_strides, *kind, array)
     fields = len(_fields("cuda"))
     plans = len(Walk) + 2  # two that gather, and one that is folded
@@ -289,6 +297,7 @@ class Limits(TypedDict, total=False):
     mask: torch.Tensor | None
     softmax: bool
     values: bool
+    indices: bool
 
 
 @_named("customops.explain")
@@ -311,7 +320,7 @@ def explain(
 
     Raises:
         TypeError: An argument is of another type.
-        ValueError: The tensor is empty; a number is out of range.
+        ValueError: The tensor is empty; a number is out of range; neither values nor indices.
         IndexError: A dim is out of range.
         RuntimeError: The dtype or layout is not supported; `mask` does not fit.
 
@@ -380,6 +389,7 @@ def cpu_plan(
     mask: torch.Tensor | None = None,
     softmax: bool = False,
     values: bool = False,
+    indices: bool = True,
 ) -> CpuPlan:
     """How the CPU kernels would reduce `dim` of a tensor.
 
@@ -389,14 +399,15 @@ def cpu_plan(
         threads: How many run.
         mask: One like that of the call.
         softmax: Whether the plan is for `softmax_max`.
-        values: Whether it is for what gives values and indices.
+        values: Whether it is for what gives values.
+        indices: Whether it is for what gives indices.
 
     Returns:
         A `CpuPlan`.
 
     Raises:
         TypeError: An argument is of another type.
-        ValueError: The tensor is empty; a number is out of range.
+        ValueError: The tensor is empty; a number is out of range; neither values nor indices.
         IndexError: A dim is out of range.
         RuntimeError: The dtype or layout is not supported; `mask` does not fit.
 
@@ -407,7 +418,7 @@ def cpu_plan(
     names, kinds = _fields("cpu"), CpuPlan.__annotations__
     threads = _number("threads", threads, 1, 31)
     layout = _layout(input, dim)
-    kind = (input.dtype == torch.bool, bool(softmax), 1 + bool(values))
+    kind = (input.dtype == torch.bool, bool(softmax), _stores(indices, values))
     rest = (threads, _mask_strides(input, mask), *kind)
     numbers, _ = _ask("reduceops_cpu_plan", layout, rest, len(names))
     return CpuPlan(**{n: kinds[n](number) for n, number in zip(names, numbers, strict=True)})

@@ -185,8 +185,10 @@ Task task_of(const Reduction& r) {
   return r.mask ? Task::kMasked : r.softmax ? Task::kSoftmax : Task::kExtreme;
 }
 
+Stores stores_of(const Reduction& r) { return {r.indices != nullptr, r.values != nullptr}; }
+
 // Good until the next call of this thread.
-const Steps& steps_of(const Reduction& r, int64_t stores) {
+const Steps& steps_of(const Reduction& r, Stores stores) {
   thread_local StepsCache cache;
   // No plan asks for more than where a line of memory begins.
   const int64_t address = reinterpret_cast<int64_t>(r.input) % kLineBytes;
@@ -255,7 +257,6 @@ void copy_results(const Reduction& from, const Reduction& to, int64_t count, voi
 void launch_steps(Reduction& r, const Steps& steps, void* stream);
 
 void launch_slices(const Reduction& r, int64_t slices, void* stream) {
-  const int64_t stores = (r.indices != nullptr) + (r.values != nullptr);
   for (int64_t i = 0; i < slices; ++i) {
     const Slice slice(r.groups, slices, i);
     const Dim& dim = r.groups.kept.dim[slice.dim];
@@ -269,7 +270,7 @@ void launch_slices(const Reduction& r, int64_t slices, void* stream) {
     };
     part.indices = from(r.indices, r.index_bytes);
     part.values = from(r.values, r.dtype->bytes);
-    launch_steps(part, steps_of(part, stores), stream);
+    launch_steps(part, steps_of(part, stores_of(part)), stream);
   }
 }
 
@@ -300,9 +301,8 @@ void launch_steps(Reduction& r, const Steps& steps, void* stream) {
 
 void run(Reduction& r) {
   const DeviceGuard guard(r.device_index);
-  const int64_t stores = (r.indices != nullptr) + (r.values != nullptr);
   r.value_alone = !r.indices;
-  launch_steps(r, steps_of(r, stores), current_stream(r.device_index));
+  launch_steps(r, steps_of(r, stores_of(r)), current_stream(r.device_index));
 }
 
 // What a walk could not store as pairs, what a mask may hide, and what is not yet the index in all
@@ -313,7 +313,7 @@ void run_pairs(Reduction& r, Packing& p) {
   const Groups& groups = r.groups;
   if (groups.extent == 0 || groups.outputs == 0) return launch_pack(p, *r.dtype, stream);
   if (groups.copies == 1 && p.shard.dims <= 1 && !r.mask) {
-    const Steps& steps = steps_of(r, 1);
+    const Steps& steps = steps_of(r, {});
     if (steps.slices == 1 && stores_pairs(steps.plan.walk)) {
       r.groups = steps.groups;
       r.indices = nullptr;
@@ -329,7 +329,7 @@ void run_pairs(Reduction& r, Packing& p) {
   r.indices = static_cast<char*>(r.values) + value_bytes;
   p.indices = static_cast<const int64_t*>(r.indices);
   r.index_bytes = sizeof(int64_t);
-  launch_steps(r, steps_of(r, 2), stream);
+  launch_steps(r, steps_of(r, stores_of(r)), stream);
   launch_pack(p, *r.dtype, stream);
 }
 

@@ -187,7 +187,7 @@ bool gather_values(const Reduction& r, int64_t n, void* stream) {
   const bool apart = r.indices && n * r.index_bytes >= kManyIndices;
   if (apart) outputs.indices = nullptr;
   const Tuning tuning;
-  const int64_t stores = (outputs.indices != nullptr) + (outputs.values != nullptr);
+  const Stores stores{outputs.indices != nullptr, outputs.values != nullptr};
   const PlanInput in(outputs.groups, r.dtype->bytes, reinterpret_cast<int64_t>(r.input),
                      {int64_t(price::kMultiprocessors), false}, tuning, Task::kExtreme, stores);
   const Traffic traffic(in);

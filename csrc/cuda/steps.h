@@ -68,7 +68,7 @@ inline double price_of_copying(const Groups& repeated, const PlanInput& in) {
   constexpr double kPack = 30, kResult = 12;      // instructions of a lane
   const auto copies = static_cast<double>(repeated.copies);
   const double results = static_cast<double>(repeated.outputs) * copies * 1e-6;
-  const double of_result = price::kIndexBytes + static_cast<double>((in.stores - 1) * in.bytes);
+  const auto of_result = static_cast<double>(in.stores.bytes(in.bytes));
   const double moved = results * (1 + 1 / copies) * of_result / price::kMemory;
   const double of_pack = kLoadBytes / price::kIndexBytes;
   const double computed = results * (kPack / of_pack + kResult) / price::kInstructions;
@@ -77,7 +77,7 @@ inline double price_of_copying(const Groups& repeated, const PlanInput& in) {
 }
 
 inline Steps steps_of(const Groups& asked, int64_t bytes, int64_t address, Limits limits,
-                      const Tuning& tuning, Task task, int64_t stores,
+                      const Tuning& tuning, Task task, Stores stores,
                       int64_t few_repeats = kFewRepeats) {
   Steps steps;
   const auto plan = [&](const Groups& all, Task task) {

@@ -13,7 +13,7 @@ namespace reduceops::cuda {
 struct Call {
   int64_t bytes;  // of an element
   int64_t address;
-  int64_t stores;  // of a result
+  Stores stores;
   Task task;
   int32_t device;
 
@@ -68,7 +68,8 @@ class StepsCache {
         mix(dims->dim[d].stride ^ dims->dim[d].mask_stride << 32);
       }
     }
-    mix(call.bytes * 8 + call.stores * 4 + static_cast<int64_t>(call.task));
+    mix(call.bytes * 8 + call.stores.index * 4 + call.stores.value * 2 +
+        static_cast<int64_t>(call.task));
     mix(call.device * kLineBytes + call.address);
     return hash >> 58;
   }

@@ -185,7 +185,8 @@ def _plan(case: Strided, x: Tensor) -> dict:
     if x.is_cuda:
         properties = torch.cuda.get_device_properties(x.device)
         gpu = {"multiprocessors": properties.multi_processor_count, "bulk": properties.major >= 9}
-        gpu["values"] = case.op in ("min", "max")
+        gpu["values"] = not case.op.startswith("arg")
+        gpu["indices"] = not case.scaled
         gpu |= {"mask": case.make_mask("cuda"), "softmax": case.op == SOFTMAX}
         plan = plans.cuda_plan(x, case.dims, address=x.data_ptr(), **gpu)
     elif case.has_options or case.op == SOFTMAX:

@@ -93,7 +93,7 @@ struct GatherPlan {
         sectors / rows * width * at_once * (gather.tiled() ? kTileUnits : gather.units) * used;
     const double of_row = gather.row_loads               ? 5
                           : in.bytes == 1                ? 7
-                          : in.bytes == 2 && in.walk > 4 ? 10
+                          : in.bytes == 2 && in.walk > 4 ? (in.stores.index ? 10 : kValueRow)
                                                          : 9;
     const double of_rows = (of_row + (gather.realigned ? kRealigned : 0)) * rows;
     // Of groups of which a kernel knows the size, fewer.
@@ -264,7 +264,8 @@ struct GatherPlan {
   static constexpr double kLongRow = 1.25;
   static constexpr int64_t kShortRow = 16;
   // Of the instructions: where a kernel knows the size of groups; of an element of a tile.
-  static constexpr double kCopied = 8;  // of a copy that a tile stores, of an index or a value
+  static constexpr double kValueRow = 6;  // of a row of 16 bits of which the value alone counts
+  static constexpr double kCopied = 8;    // of a copy that a tile stores, of an index or a value
   static constexpr double kKnownSize = 0.6, kKnownSizeTiled = 0.75, kTiledRow = 1.3;
   static constexpr int64_t kWarp = 32;
   static constexpr int64_t kEvenSide = 4;  // so that runs of results are aligned where they can be
@@ -319,7 +320,8 @@ struct GatherPlan {
     const auto runs = traffic.outputs / static_cast<double>(run);
     const double of_output = (traffic.read + traffic.written) / traffic.outputs;
     const bool kept_open = static_cast<double>(between) * 1e-6 * of_output <= price::kOpen;
-    for (const int64_t bytes : {int64_t(price::kIndexBytes), in.stores > 1 ? in.bytes : 0}) {
+    for (const int64_t bytes :
+         {in.stores.index ? int64_t(price::kIndexBytes) : 0, in.stores.value ? in.bytes : 0}) {
       if ((run | pitch) * bytes % kSectorBytes == 0) continue;
       const double ends = run * bytes > kSectorBytes ? 2 * runs : runs;
       apart.l2 += ends * price::kStoreL2;
@@ -332,7 +334,7 @@ struct GatherPlan {
     return static_cast<double>(in.groups.outputs) /
            static_cast<double>(units_of(gather, in.groups, in.bytes));
   }
-  static double stores(const PlanInput& in) { return static_cast<double>(in.stores); }
+  static double stores(const PlanInput& in) { return static_cast<double>(in.stores.count()); }
   static int64_t whole_warps(int64_t units) { return units > 32 ? units - units % 32 : units; }
 
   // Whether the indices of rows follow each other as rows do, in the order of indices.

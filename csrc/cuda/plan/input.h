@@ -8,10 +8,20 @@
 
 namespace reduceops::cuda {
 
+// What is stored of a result.
+struct Stores {
+  bool index = true, value = false;
+
+  int64_t count() const { return index + value; }
+  // With an index of 64 bits.
+  int64_t bytes(int64_t of_value) const { return (index ? 8 : 0) + (value ? of_value : 0); }
+  bool operator==(const Stores&) const = default;
+};
+
 struct PlanInput {
   // `bytes` per element; `address` of the input (its alignment is what counts).
   PlanInput(const Groups& groups, int64_t bytes, int64_t address, Limits limits,
-            const Tuning& tuning, Task task = Task::kExtreme, int64_t stores = 1,
+            const Tuning& tuning, Task task = Task::kExtreme, Stores stores = {},
             bool folded = false)
       : groups(groups),
         tuning(tuning),
@@ -28,16 +38,16 @@ struct PlanInput {
   // Of the groups that folding makes of those of `whole`.
   PlanInput(const PlanInput& whole, const Groups& folded)
       : PlanInput(folded, whole.bytes, whole.address, {whole.multiprocessors, whole.bulk},
-                  whole.tuning, whole.task, 1, true) {}
+                  whole.tuning, whole.task, {}, true) {}
 
   const Groups& groups;
   const Tuning& tuning;
   const int64_t multiprocessors;
   const Task task;
-  const int64_t stores;  // of a result: of its index, its value or both
-  const bool folded;     // every group leaves a candidate
-  const bool bulk;       // there are bulk copies and clusters
-  const bool rows;       // the innermost dim is a reduced one
+  const Stores stores;
+  const bool folded;  // every group leaves a candidate
+  const bool bulk;    // there are bulk copies and clusters
+  const bool rows;    // the innermost dim is a reduced one
   const int64_t bytes, address;
   const int64_t walk;   // elements of a group
   const int64_t total;  // bytes of all of them

@@ -109,12 +109,12 @@ struct Traffic {
 
   explicit Traffic(const PlanInput& in) {
     const Groups& groups = in.groups;
-    const auto stores = static_cast<double>(in.stores);
+    const auto stores = static_cast<double>(in.stores.count());
     elements = static_cast<double>(groups.outputs * in.walk) * 1e-6;
     outputs = static_cast<double>(groups.outputs) * 1e-6;
     bytes = elements * static_cast<double>(in.bytes);
     read = elements * bytes_of_element(in);
-    const double of_result = price::kIndexBytes + (stores - 1) * static_cast<double>(in.bytes);
+    const auto of_result = static_cast<double>(in.stores.bytes(in.bytes));
     scattered = sectors_written = written = outputs * of_result;
     placing = 0;
     start = 5.3 + 8.5 * (1 - std::exp((read + written) * -0.01));
@@ -169,7 +169,7 @@ inline double microseconds(const PlanInput& in, const Plan& plan, const Traffic&
   const double memory = (work.read + (in_order ? traffic.written : traffic.scattered)) / kMemory;
   const double sectors =
       (work.sectors + work.stores + (in_order ? traffic.written : traffic.sectors_written)) / kL2;
-  const double values = kValue * static_cast<double>(in.stores - 1) * traffic.outputs;
+  const double values = kValue * static_cast<double>(in.stores.count() - 1) * traffic.outputs;
   const double instructions =
       (work.instructions + (in_order ? 0 : traffic.placing) + values) / kInstructions;
   const double loads =

@@ -254,7 +254,7 @@ struct TilesPlan {
                                       : price::kInTile;
     const double rounds = std::ceil(blocks / tiles.copy_lanes) * tiles.copy_lanes;
     const double of_output = price::kTileResult +
-                             price::kTileStore * static_cast<double>(in.stores) +
+                             price::kTileStore * static_cast<double>(in.stores.count()) +
                              (held ? price::kHeldGroup : 0) + of_element * walk +
                              (tiles.lanes > 1 ? price::kTileLane * tiles.lanes : 0) +
                              pieces * price::kTileBlock * rounds + price::kTileGroup / columns;
@@ -267,7 +267,8 @@ struct TilesPlan {
               .extra = 1.5};
     const double together = stored_together(in, tiles);
     if (tiles.in_result_order && together < price::kOfSector)
-      work.stores = traffic.outputs * static_cast<double>(in.stores) * price::kStoreL2 / together;
+      work.stores =
+          traffic.outputs * static_cast<double>(in.stores.count()) * price::kStoreL2 / together;
     // Measured times of 158 layouts over these prices.
     const bool one_dim = in.groups.reduced.count == 1;
     work.share = held ? 1.1 : small ? 1.3 : slots && one_dim ? 1.25 : 1.1;
