@@ -29,9 +29,10 @@ class Row(NamedTuple):
 
 def default_device() -> str:
     if torch.cuda.is_available():
-        if libraries.cuda.loaded:
+        why_not = libraries.why_not_on(torch.device("cuda"))
+        if why_not is None:
             return "cuda"
-        print(f"not using the GPU: {libraries.cuda.reason}")
+        print(f"not using the GPU: {libraries.cuda.reason or why_not}")
     return "cpu"
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from .. import _torch_private, arguments, checks, libraries
 from .._torch_private import are_transforms_active
 from ..after_import import after_import
-from . import autograd, unsupported
+from . import autograd, caches, unsupported
 from .scale import is_as_good_as_its_number, take_no_numbers
 
 log = logging.getLogger("customops")
@@ -216,6 +216,7 @@ def _is_one_kernel(input: Tensor, weight: Tensor, bias: Tensor | None, dim: int)
 
 def _register_fake(op: str) -> None:
     def fake(input, weight, bias, scale, *args, **keywords):
+        caches.tell_caches()
         how = How(*args, **keywords)
         shape = check(op, input, weight, bias, *how[:-1])
         dims = [checks.wrap_dim(op, len(shape), how.dim)]

@@ -166,8 +166,8 @@ def _check_options(options: argparse.Namespace, parser: argparse.ArgumentParser)
     uses_gpu = options.device == "cuda" and not options.list
     if uses_gpu and not torch.cuda.is_available():
         parser.error("--device cuda: torch finds no GPU")
-    if uses_gpu and not libraries.cuda.loaded:
-        parser.error(f"--device cuda: {libraries.cuda.reason}")
+    if uses_gpu and (why_not := libraries.why_not_on(torch.device("cuda"))):
+        parser.error(f"--device cuda: {libraries.cuda.reason or why_not}")
     if options.case and (options.only or options.op or options.dtype):
         parser.error("--case says it all: not with --only, --op or --dtype")
     if options.suite == COMPILED:

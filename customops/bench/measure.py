@@ -35,6 +35,14 @@ FAR_BEHIND = 3  # times ours: two samples are enough
 Sampler = Callable[[], float]
 
 
+def limits_of(properties) -> dict[str, int | bool]:
+    """What `cuda_plan` is told of a GPU by torch's properties of it, as the library knows it."""
+    shared_bytes = 227 << 10  # of a block, which walks by bulk copies need
+    has_room = properties.shared_memory_per_block_optin >= shared_bytes
+    bulk = properties.major >= 9 and has_room
+    return {"multiprocessors": properties.multi_processor_count, "bulk": bulk}
+
+
 def measure(
     case: Case,
     names: list[str],

@@ -183,8 +183,7 @@ def is_right(case: Strided, x: Tensor, answer, expected) -> bool:
 
 def _plan(case: Strided, x: Tensor) -> dict:
     if x.is_cuda:
-        properties = torch.cuda.get_device_properties(x.device)
-        gpu = {"multiprocessors": properties.multi_processor_count, "bulk": properties.major >= 9}
+        gpu = measure.limits_of(torch.cuda.get_device_properties(x.device))
         gpu["values"] = not case.op.startswith("arg")
         gpu["indices"] = not case.scaled
         gpu |= {"mask": case.make_mask("cuda"), "softmax": case.op == SOFTMAX}

@@ -19,10 +19,10 @@ from customops.plans import CudaPlan, cuda_constants, cuda_plan
 
 from . import peers, report
 from .cases import Case, select
+from .measure import limits_of
 
 FACTORS = (1 / 4, 1 / 2, 3 / 4, 3 / 2, 2, 4)
 KEPT_BELOW = 0.98  # of the present time; the rest is noise
-SHARED_BYTES = 227 << 10  # of a block, which walks by bulk copies need
 
 Tuning = dict[str, int]
 
@@ -130,11 +130,10 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"no constants of the plan: {', '.join(sorted(unknown))}")
     if not torch.cuda.is_available():
         parser.error("torch finds no GPU")
-    properties = torch.cuda.get_device_properties()
-    bulk = properties.major >= 9 and properties.shared_memory_per_block_optin >= SHARED_BYTES
-    gpu = {"multiprocessors": properties.multi_processor_count, "bulk": bulk}
+    gpu = limits_of(torch.cuda.get_device_properties())
     names = options.names or [name for name in constants if name != "walk"]  # one for all cases
-    cases = select("sweep", "cuda", properties.total_memory, only=options.only or ())
+    memory = torch.cuda.get_device_properties().total_memory
+    cases = select("sweep", "cuda", memory, only=options.only or ())
     tries = sum(len(values(name, constants[name])) for name in names)
     try:
         with report.progress(tries) as on_value:

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from .. import _torch_private, checks, libraries
+from .._register import caches
 from .._register.autograd import below_autograd
 from .._torch_private import guard_or_false
 
@@ -28,6 +29,7 @@ def is_wide(dtype: torch.dtype, extent: int) -> bool:
 
 
 def _fake_pairs(self, dim, largest, scale, start, size, mask=None):
+    caches.tell_caches()
     if scale is not None and mask is not None:
         raise RuntimeError("reduceops::_pairs: a scale and a mask do not go together")
     if scale is None:
