@@ -673,7 +673,7 @@ def test_a_listed_suite_against_another_build(tmp_path):
 def test_what_is_not_measured_against_another_build(chosen, capsys):
     with pytest.raises(SystemExit):
         bench.main([*chosen, "--before", str(libraries.cpu.path.parent), "--device", "cpu"])
-    assert "--before: neither with masks" in capsys.readouterr().err
+    assert "--before measures no cases with masks" in capsys.readouterr().err
 
 
 def test_distributed_takes_a_sample_at_least(capsys):

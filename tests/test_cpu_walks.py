@@ -526,6 +526,9 @@ def test_marks_that_repeat_in_gathers_and_rows(dtype):
             for y in (x, x.transpose(0, 1).contiguous().transpose(0, 1)):
                 actual = customops.argmax(y, dims, mask=marks)
                 assert torch.equal(actual, expected), (shape, broadcast, y.stride())
+        marks[0] = False
+        values, indices = customops.max(x, dims[-1], mask=marks.expand(shape))
+        assert (indices[0] == 0).all() and (values[0] == values[0].amin()).all()
 
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.float16, torch.float32, torch.int64], ids=str)

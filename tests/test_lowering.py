@@ -298,7 +298,9 @@ def test_dtypes(dtype, device):
     opspec.assert_same(tuple(result), expected, exact)
 
 
-@pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float32, torch.int64), ids=str)
+@pytest.mark.parametrize(
+    "dtype", (torch.bfloat16, torch.float32, torch.int64, torch.uint8, torch.bool), ids=str
+)
 def test_one_of_two_results(dtype, device, monkeypatch):
     """What nobody reads is not looked for."""
     wanted, loop = [], lowering.Loop
@@ -412,10 +414,10 @@ def test_positions_of_float64(device):
         return *found, customops.argmin(x.abs(), 0, True)
 
     counters.clear()
-    compiled = torch.compile(lambda x: function(x * 1.5), fullgraph=True)
+    compiled = torch.compile(lambda x: function(x * 1.5), fullgraph=True, dynamic=False)
     inputs = [operands((1100, 48), device, kind)[0].double() for kind in POOLS]
     inputs += [torch.full_like(inputs[0], value) for value in (-math.inf, math.nan)]
-    for x in (*inputs, *(x[:9, :37] for x in inputs)):  # the latter with sizes that are symbols
+    for x in (*inputs, *(x[:9, :37] for x in inputs)):
         opspec.assert_same(compiled(x), function(x * 1.5), opspec.NUMBERS, x)
     lines = customops.inductor.rewrites()
     for op in ("argmax", "max"):
@@ -437,7 +439,7 @@ def test_an_index_is_no_larger_than_a_position():
 def test_scales_of_float64(end, device):
     """Triton takes an index, and a number beside it, for 32 bits, whatever it becomes then."""
     scaled = getattr(customops, f"scale_{end}")
-    compiled = torch.compile(lambda x, y: scaled(x + y, 0.5, 1), fullgraph=True)
+    compiled = torch.compile(lambda x, y: scaled(x + y, 0.5, 1), fullgraph=True, dynamic=False)
     for shape in ((15, 16), (64, 100), (3, 3000)):
         for kind in ("special", "zeros", "zeros above"):
             x, y = (x.double() for x in operands(shape, device, kind))

@@ -560,6 +560,16 @@ def test_threads_of_many_tiles_have_more_of_each():
     assert longer.walk == Walk.GATHER and longer.units == few.units
 
 
+def test_large_tiles_find_room_in_shared_memory():
+    """Of copies, which nothing but a gather takes, and of others, which would not be in tiles."""
+    x = empty(2, 2, 1 << 20, dtype=torch.float64).permute(2, 0, 1)
+    for y in (x, x.expand(16, -1, -1, -1)):
+        plan = cuda_plan(y, -1, multiprocessors=132)
+        assert plan.walk == Walk.GATHER and plan.cross_side > 0
+    bytes_ = empty(4, 4, 1 << 22, dtype=torch.int8).permute(2, 0, 1)
+    assert cuda_plan(bytes_, -1, tuning={"walk": Walk.GATHER + 1}).cross_side > 0
+
+
 def test_rows_under_a_mask_that_columns_have_in_common_are_listed():
     def plan_of(*shape, mask, dtype=torch.bfloat16, dim=1):
         marks = empty(*mask, dtype=torch.bool)
@@ -854,7 +864,7 @@ def test_arguments_of_a_wrong_type(plan):
 
 
 def test_arguments_that_are_not_known():
-    known = r"\(by keyword: dim, multiprocessors, address, .*, values\)"
+    known = r"\(by keyword: dim, multiprocessors, address, .*, values, indices\)"
     with pytest.raises(TypeError, match=f"^customops.explain: there is no argument 'axis' {known}"):
         explain(empty(3, 4), axis=1)
     with pytest.raises(ValueError, match="no constants of the plan: foo; there are .*, walk,"):

@@ -229,6 +229,8 @@ def test_bad_scales(end, device):
 @pytest.mark.parametrize("of, place", [("cpu", "cuda:0"), ("cuda:0", "cuda:1"), ("meta", "cuda:0")])
 def test_a_scale_on_another_device(of, place):
     """No call waits for it in silence, or gets an error of torch."""
+    if place == "cuda:1" and torch.cuda.device_count() == 1:
+        pytest.skip("this torch looks for the second GPU")
     text = f"scale must be on the device of the input, {of}, or on a CPU, got {place}"
     with FakeTensorMode():
         scale, x = torch.empty((), device=place), torch.empty(1, 2, 4, 4, device=of)

@@ -562,6 +562,10 @@ def check_errors(rank, world, device):
             with mode, pytest.raises(RuntimeError, match="input has a tangent"):
                 distributed.max(dual, 1)
         distributed.argmax(dual, 1)
+        distributed.argmax(dual, 1, mask=x > 0)
+    leaf = x.clone().requires_grad_()
+    for call in (functools.partial(distributed.argmax, mask=x > 0), distributed.max):
+        torch.func.grad(lambda y, call=call: (y * 2).sum() + 0 * len(call(leaf, 1)))(x)
     for call in (lambda x: distributed.max(x, 1)[0], lambda x: distributed.argmax(x, 1)):
         with pytest.raises(RuntimeError, match="under a transform of torch.func"):
             torch.func.grad(lambda x, call=call: x.sum() + call(x.detach()).sum())(x)
@@ -661,11 +665,12 @@ def replicated(result):
 def check_dtensor(rank, world, device):
     """Every placement on one mesh dim and on two, uneven shards too."""
     x = data.make((4, 5, 6), torch.float32, "ties").to(device)
-    keepdims = itertools.cycle((False, True))  # of each call both, for CALLS is of odd length
+    turns = itertools.cycle(((False,), (True,)))  # of each call both, for CALLS is of odd length
     for mesh in meshes(world, device):
         for placements in placements_on(mesh):
             sharded = distribute_tensor(x, mesh, placements)
-            for (op, arguments), keepdim in zip(CALLS, keepdims, strict=False):
+            every = [(call, (False, True) if mesh.ndim == 1 else next(turns)) for call in CALLS]
+            for (op, arguments), keepdim in ((c, k) for c, keepdims in every for k in keepdims):
                 result = getattr(customops, op)(sharded, *arguments, keepdim)
                 expected = getattr(customops, op)(x, *arguments, keepdim)
                 context = (op, arguments, keepdim, mesh.shape, placements)

@@ -13,8 +13,8 @@
 
 namespace reduceops::cpu {
 
-constexpr int64_t kLeastMarks = 1 << 12, kMostMarks = kWorkspaceBytes;  // that are copied, a byte
-constexpr int64_t kMarksBesideCandidates = kWorkspaceBytes / 8 * 7;
+// That are copied, a byte each; what is left of the workspace is for candidates.
+constexpr int64_t kLeastMarks = 1 << 12, kMostMarks = kWorkspaceBytes / 8 * 7;
 constexpr int64_t kOrderedBytes = 4;   // of an element that is reduced, at least
 constexpr int64_t kOrderedRun = 32;    // of marks in a group, at least
 constexpr int64_t kMarksTogether = 8;  // along each of the dims that change places, at least
@@ -41,7 +41,7 @@ struct MarkedDims {
 };
 
 // Whether neighbours in the input have marks far apart, which others lie between.
-inline bool are_marks_apart(Groups& groups, int64_t most = kMostMarks) {
+inline bool are_marks_apart(Groups& groups) {
   const MarkedDims marked(groups);
   if (marked.count < 2) return false;
   const Dim *inner = marked.dim[0], *nearest = inner;
@@ -55,15 +55,13 @@ inline bool are_marks_apart(Groups& groups, int64_t most = kMostMarks) {
       if (dims->dim[d].stride && dims->dim[d].stride < inner->stride) return false;
   return nearest != inner && inner->stride != 0 && nearest->mask_stride == 1 &&
          std::min(nearest->size, inner->size) >= kMarksTogether && marks >= kLeastMarks &&
-         marks <= most;
+         marks <= kMostMarks;
 }
 
 // Whether a reduction has such a mask copied: a gather of narrow elements, or of few neighbouring
 // marks in each group, transposes them as fast.
 inline bool orders_mask(Groups& groups, int64_t bytes) {
-  // Several reduced dims may be crossed, whose candidates take room.
-  const int64_t most = groups.reduced.count > 1 ? kMarksBesideCandidates : kMostMarks;
-  if (bytes < kOrderedBytes || !are_marks_apart(groups, most)) return false;
+  if (bytes < kOrderedBytes || !are_marks_apart(groups)) return false;
   for (int d = 0; d < groups.reduced.count; ++d) {
     const Dim& dim = groups.reduced.dim[d];
     if (dim.mask_stride == 1 && dim.size < kOrderedRun) return false;

@@ -1064,7 +1064,7 @@ void launch_gather(const Reduction& r, const Problem& problem, void* stream) {
         launch(gather_shared<kPacked, Element>, plan, p, element, stream,
                plan.gather.width(kBytes) * (plan.threads + 1) * states);
       } else if (plan.gather.tiled()) {
-        visit_rows<kTileRows>(problem.walk, [&](auto rows) {
+        visit_rows<kKnownRows>(problem.walk, [&](auto rows) {
           launch(gather_tiles<kPacked, rows.value, Element>, plan, p, element, stream,
                  plan.gather.shared_bytes(kBytes));
         });

@@ -15,7 +15,7 @@ struct Gather {
   bool packed;     // whether units are of several outputs
   bool realigned;  // packs of bytes: these begin anywhere, and the last of a row of neighbours may
                    // overlap the one before: some outputs are computed twice
-  int units;       // of a thread, a block's threads apart
+  int units;       // of a thread, a block's threads apart (of tiles, see inner_lanes)
   bool row_loads;  // whether the elements of a group come in one load
   int shares;      // threads to a unit, each of which has every so many elements of its groups
   // Where results follow each other in another order than memory, a block may have a tile of both:
@@ -38,7 +38,7 @@ struct Gather {
   int computed_cross() const { return copied ? 1 : cross_side; }
   int tile_threads() const { return inner_side * computed_cross() / units; }
   // In shared memory, from the results of an element of a unit to those of the next: for the banks,
-  // those of a unit are an odd number of words.
+  // those of a unit are an odd number of words, or of elements of 8 bytes.
   int64_t pitch(int64_t bytes) const {
     if (copied) return 1;
     const int64_t of_word = packed ? 1 : std::max<int64_t>(4 / bytes, 1);

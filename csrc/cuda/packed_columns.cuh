@@ -137,9 +137,9 @@ struct ListedRows {
   __device__ uint32_t position(uint32_t turn) const { return list[every.position(turn)]; }
 };
 
-// Which rows of its groups a block reads, in shared memory: their numbers, in order, from
-// list[group
-// * extent] on, and how many there are. Before that a bit for each row: 32 to a word.
+// Which rows of its groups a block reads, in shared memory: their numbers, in order, `extent` apart
+// for each group, and how many there are; before that a bit for each row, 32 to a word. (Numbers
+// have 16 bits, for there are kMostListed of them at most.)
 struct RowLists {
   uint32_t groups, extent, words;  // words of a group
   uint32_t* bits;
@@ -162,13 +162,15 @@ struct RowLists {
   __device__ void make(MaskOf mask_of, int64_t stride) const {
     constexpr uint32_t kWarps = kThreads / 32, kAtOnce = 4;
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, all = groups * words;
+    const uint8_t* const of_first = mask_of(0);
     REDUCEOPS_ROLLED
     for (uint32_t first = warp * kAtOnce; first < all; first += kWarps * kAtOnce) {
       bool present[kAtOnce];
 #pragma unroll
       for (uint32_t i = 0; i < kAtOnce; ++i) {
         const uint32_t group = (first + i) / words, row = (first + i - group * words) * 32 + lane;
-        present[i] = first + i < all && row < extent && mask_of(group)[row * stride] != 0;
+        present[i] = first + i < all && row < extent &&
+                     load_global((group == 0 ? of_first : mask_of(group)) + row * stride) != 0;
       }
 #pragma unroll
       for (uint32_t i = 0; i < kAtOnce; ++i) {

@@ -154,7 +154,7 @@ inline int64_t shared_bytes(const BulkColumnsCut& cut) {
   return ring_bytes(cut) + cut.scratch_bytes;
 }
 
-// Whether packed_columns.cu takes columns: those of types of up to 32 bits that threads take in
+// Whether packed_columns.cuh takes columns: those of types of up to 32 bits that threads take in
 // packs, over one reduced dim, if there is room for positions beside a key.
 inline bool is_packed(const Plan& plan, int reduced_count, int64_t bytes) {
   const ColumnsCut& columns = plan.columns;

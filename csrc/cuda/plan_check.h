@@ -302,12 +302,11 @@ class PlanCheck {
     require_cover(p.blocks / p.parts, p.threads / (own.lanes * own.shares), own.tiles,
                   "the blocks cover the tiles once");
     require(p.blocks % p.parts == 0, "each tile has all parts");
-    require(task_ != Task::kExtreme || !is_packed(p, groups_.reduced.count, bytes_) ||
-                p.threads == kThreads,
+    const bool unmasked = task_ == Task::kExtreme || own.listed;
+    require(!unmasked || !is_packed(p, groups_.reduced.count, bytes_) || p.threads == kThreads,
             "blocks of pairs are as the kernel counts them");
-    require(
-        task_ != Task::kExtreme || own.shares > 1 || own.across == 1 || 2 * own.lanes > kThreads,
-        "the results of a block's columns follow each other");
+    require(!unmasked || own.shares > 1 || own.across == 1 || 2 * own.lanes > kThreads,
+            "the results of a block's columns follow each other");
     require(!own.flat || (groups_.reduced.count <= kFlatDims && groups_.extent >> 32 == 0),
             "positions over several dims are found by divisions of 32 bits");
     for (int d = 1; d < groups_.reduced.count; ++d)
@@ -446,7 +445,9 @@ class PlanCheck {
       if (violation_) return;
       int64_t crosses = 1;
       for (int d = dims.count - across; d < dims.count; ++d) crosses *= dims.dim[d].size;
-      require(own.units % kTileUnits == 0 && own.units >= kTileUnits, "units come by several");
+      require(own.units % kTileUnits == 0 && own.units >= kTileUnits &&
+                  own.units <= (walk_ <= kKnownRows ? kMostTileUnits : kTileUnits),
+              "units come by as many as the kernel takes");
       require(own.inner_lanes >= 1 && own.cross_lanes >= 1 && own.inner_side >= 1 &&
                   own.tile_threads() <= kThreads &&
                   own.tile_threads() * own.units == own.inner_side * own.computed_cross(),

@@ -30,7 +30,7 @@ constexpr int column_loads(int64_t bytes, bool vector) {
 }
 constexpr int column_blocks(int64_t bytes, bool vector) { return vector && bytes == 1 ? 2 : 4; }
 
-// packed_columns.cu: the same.
+// packed_columns.cuh: the same.
 constexpr int64_t kPackedLoads = 4;
 constexpr int packed_blocks(bool realigned) { return realigned ? 3 : 4; }
 
@@ -56,8 +56,8 @@ constexpr int64_t kGatherBand = 16;
 constexpr int64_t kRealignedSide = 8;  // outputs in a row of packs that begin anywhere, at least
 constexpr int64_t kGatherCopies = 64;  // of a result that a tile stores, at most
 constexpr int kAnyRows = 0;
-// Elements of groups that kernels are compiled for, at most; by tiles, for those are more code.
-constexpr int kKnownRows = 4, kTileRows = 4;
+// Elements of groups that kernels are compiled for, at most.
+constexpr int kKnownRows = 4;
 // Loads of a thread at once, of groups of any number of elements.
 constexpr int loads_at_once(int64_t bytes) { return bytes == 8 ? 4 : 8; }
 // Whether the elements of a group come in one load where they lie side by side and aligned.

@@ -68,7 +68,7 @@ inline double price_of_copying(const Groups& repeated, const PlanInput& in) {
   constexpr double kPack = 30, kResult = 12;      // instructions of a lane
   const auto copies = static_cast<double>(repeated.copies);
   const double results = static_cast<double>(repeated.outputs) * copies * 1e-6;
-  const auto of_result = static_cast<double>(in.stores.bytes(in.bytes));
+  const double of_result = price::of_result(in);
   const double moved = results * (1 + 1 / copies) * of_result / price::kMemory;
   const double of_pack = kLoadBytes / price::kIndexBytes;
   const double computed = results * (kPack / of_pack + kResult) / price::kInstructions;

@@ -84,23 +84,23 @@ struct Transposition {
     } else if (bytes <= 4 && results.size < kTransposeSide) {
       memory.side = results.shorten();
       memory.take(dims, &Dim::stride, -1);
-    } else if (bytes <= 4) {
-      lengthen();
     }
     if (dims.count > kTransposeDims) return false;
-    for (Run* run : {&memory, &results})
-      run->tiles = static_cast<uint32_t>(ceil_div(run->size, int64_t{run->side}));
     for (int d = 0; d < dims.count; ++d) {
       outer[outer_count++] = dims.dim[d];
       outers *= dims.dim[d].size;
     }
+    if (bytes <= 4 && is_square()) lengthen();
+    for (Run* run : {&memory, &results})
+      run->tiles = static_cast<uint32_t>(ceil_div(run->size, int64_t{run->side}));
     return 2 * memory.size * results.size >=
                int64_t{kTransposeTile} * memory.tiles * results.tiles &&
-           blocks() <= kMaxBlocks &&
-           (is_square() || blocks() >= 2 * int64_t(price::kMultiprocessors));
+           blocks() <= kMaxBlocks && (is_square() || blocks() >= kLongBlocks);
   }
 
  private:
+  static constexpr int64_t kLongBlocks = 2 * int64_t(price::kMultiprocessors);
+
   // Another shape of tiles where that leaves fewer of their elements without use.
   void lengthen() {
     constexpr double kLong = 0.85;  // times as fast as square ones
@@ -109,7 +109,9 @@ struct Transposition {
     };
     double most = used(kTransposeSide);
     for (const uint32_t side : {kTransposeSide / 2, 2 * kTransposeSide}) {
-      if (kLong * used(side) <= most) continue;
+      const int64_t tiles = ceil_div(memory.size, int64_t{side}) *
+                            ceil_div(results.size, int64_t{kTransposeTile / side});
+      if (kLong * used(side) <= most || outers * tiles < kLongBlocks) continue;
       most = kLong * used(side);
       memory.side = side;
       results.side = kTransposeTile / side;

@@ -245,7 +245,7 @@ def _run_random(
     else:
         chosen = [Strided.of(case) for case in _listed(options, parser) if Strided.has(case)]
         if not chosen:
-            parser.error("--before: neither with masks and index dtypes nor with convolutions")
+            parser.error("--before measures no cases with masks, index dtypes or convolutions")
     if options.list:
         print(*chosen, sep="\n")
         return 0

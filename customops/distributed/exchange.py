@@ -80,8 +80,7 @@ def reduce_shard(
     has_gradient = not indices_only and x.requires_grad and torch.is_grad_enabled()
     follows = has_gradient and not start  # the ranks before, whose headers hold their extents
     pairs = _pairs if traced else _direct_pairs
-    # (Of positions no tangent is lost.)
-    source = x.detach() if traced and indices_only else x
+    source = x.detach() if indices_only else x  # indices have no derivative to lose
     words = pairs(source, dims, largest, scale, start, size, mask)
     if len(groups) == 1 and symmetric.is_for(groups[0], words):
         one_shot = _ops._one_shot_of_group if traced else one_shot_of_group

@@ -76,10 +76,11 @@ def has_tangent(x: Tensor) -> bool:
 
 
 def _pairs_without_derivatives(self: Tensor, *arguments: object) -> Tensor:
-    """In a graph: in eager mode the public functions see it before anything is sent."""
-    if _torch_private.are_transforms_active():
+    """In eager mode the public functions see it before anything is sent."""
+    in_graph = _torch_private.dispatch_modes() > 0
+    if in_graph and _torch_private.are_transforms_active():
         raise RuntimeError(f"customops.distributed: {IS_TRANSFORMED}")
-    if has_tangent(self):
+    if in_graph and has_tangent(self):
         raise RuntimeError(f"customops.distributed: {HAS_TANGENT}")
     return below_autograd(torch.ops.reduceops._pairs.default, self, *arguments)
 

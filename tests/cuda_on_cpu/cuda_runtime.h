@@ -331,12 +331,16 @@ T __reduce_add_sync(uint32_t, T x) {
     return sum;
   });
 }
+inline uint32_t __ballot_sync(uint32_t mask, bool x) {
+  return __reduce_add_sync(mask, uint32_t(x) << threadIdx.x % 32);
+}
 
 inline uint64_t __umul64hi(uint64_t a, uint64_t b) {
   return static_cast<uint64_t>(static_cast<unsigned __int128>(a) * b >> 64);
 }
 inline uint32_t __umulhi(uint32_t a, uint32_t b) { return uint64_t(a) * b >> 32; }
 inline int __clz(uint32_t x) { return std::countl_zero(x); }
+inline int __popc(uint32_t x) { return std::popcount(x); }
 inline int __ffs(uint32_t x) { return x ? std::countr_zero(x) + 1 : 0; }
 inline uint32_t __byte_perm(uint32_t low, uint32_t high, uint32_t selector) {
   const uint64_t bytes = uint64_t(high) << 32 | low;

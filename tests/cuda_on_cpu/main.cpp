@@ -2,7 +2,7 @@
 // memory being buffers of exactly their size, and compares with a loop over the keys. Prints how
 // many reductions took each walk, and how many of the plans were of some kinds; then how many that
 // were masked, and how many of softmax_max, took each walk and were in parts and clusters, and how
-// many columns were staged.
+// many columns were staged, and of how many the rows were listed.
 #include <cmath>
 #include <cstdio>
 #include <numeric>
@@ -139,7 +139,8 @@ struct Case {
 std::mt19937_64 random_bits(1);
 int taken[10], in_batches, in_parts, in_clusters, in_subtiles, mapped, mapped_batches,
     pairs_written;
-int mapped_columns, scattered, staged, groups_hidden, repeated, repeated_packed, short_lasts;
+int mapped_columns, scattered, staged, listed, listed_in_parts, groups_hidden, repeated,
+    repeated_packed, short_lasts;
 int wrong;
 int folds, folds_in_parts, folds_of_several, folds_bulk, rows_folded, rows_folded_in_parts,
     mapped_folded;
@@ -311,7 +312,7 @@ void run(const Case& c) {
                                r.mask      ? Task::kMasked
                                : r.softmax ? Task::kSoftmax
                                            : Task::kExtreme,
-                               c.indices + c.values, elements % 2 == 0 ? 0 : kFewRepeats);
+                               {c.indices, c.values}, elements % 2 == 0 ? 0 : kFewRepeats);
   const FoldedPlan& plan = steps.plan;
   const Task task = steps.task;
   const Groups asked = r.groups;
@@ -330,6 +331,9 @@ void run(const Case& c) {
     counts.in_parts += plan.split();
     counts.in_clusters += plan.cluster > 1;
     staged += plan.walk == Walk::kColumns && plan.columns.staged;
+    const bool is_listed = plan.walk == Walk::kColumns && plan.columns.listed;
+    listed += is_listed;
+    listed_in_parts += is_listed && plan.split();
   }
   ++taken[static_cast<int>(plan.walk)];
   const bool batched = plan.walk == Walk::kWholeRows && plan.whole_rows.batches > 1;
@@ -573,6 +577,21 @@ void widen_columns(Case& c) {
   c.repeated = 0;
   c.index_bytes = 8;
   c.tuning.walk = c.tuning.staged_walk = c.tuning.bulk_bytes = c.tuning.small_elements = 0;
+}
+
+// Columns under a mask that those of a row have in common.
+Case listed_columns() {
+  Case c = random_case();
+  widen_columns(c);
+  c.scaled = false;
+  c.dtype = kDTypes[below(std::size(kDTypes))];
+  c.sizes[2] = 1 + below(below(2) ? 200 : 2000);
+  c.sizes[3] = 9 + below(300);
+  c.reduced = 4;
+  c.tuning.split_loads = c.tuning.part_loads = 1;
+  c.mask = random_mask(c);
+  c.mask.strides[3] = 0;
+  return c;
 }
 
 // A mask, or softmax_max, of what is a case of anything.
@@ -902,12 +921,29 @@ int main(int count, char** arguments) {
   // Few folds are in parts; after the others, so that the random inputs of these stay the same.
   for (int i = 0; i < cases / 2; ++i) run(folded_case());
   for (int i = 0; i < cases / 10; ++i) run(folded_rows(i % 2));
+  for (int i = 0; i < cases / 4; ++i) run(listed_columns());
   for (int count : taken) std::printf("%d ", count);
-  for (int count : {in_batches,       in_parts,      in_clusters,     mapped,
-                    mapped_batches,   scattered,     mapped_columns,  pairs_written,
-                    staged,           groups_hidden, folds,           folds_in_parts,
-                    folds_of_several, folds_bulk,    rows_folded,     rows_folded_in_parts,
-                    mapped_folded,    repeated,      repeated_packed, in_subtiles})
+  for (int count : {in_batches,
+                    in_parts,
+                    in_clusters,
+                    mapped,
+                    mapped_batches,
+                    scattered,
+                    mapped_columns,
+                    pairs_written,
+                    staged,
+                    listed,
+                    groups_hidden,
+                    folds,
+                    folds_in_parts,
+                    folds_of_several,
+                    folds_bulk,
+                    rows_folded,
+                    rows_folded_in_parts,
+                    mapped_folded,
+                    repeated,
+                    repeated_packed,
+                    in_subtiles})
     std::printf("%d ", count);
   std::puts("");
   for (const Counts& counts : {with_mask, of_softmax}) {

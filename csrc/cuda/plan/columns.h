@@ -221,7 +221,7 @@ struct ColumnsPlan {
   // Of packs, fewer threads to a column where blocks find room at once then, if that saves a fifth.
   static int64_t shares_at_once(const PlanInput& in, int64_t tiles, Threads usual, int64_t least,
                                 const Plan& plan) {
-    const bool packed = in.bytes <= 4 && in.groups.reduced.count == 1;  // packed_columns.cu
+    const bool packed = in.bytes <= 4 && in.groups.reduced.count == 1;  // packed_columns.cuh
     const int64_t room =
         in.multiprocessors * (packed ? packed_blocks(plan.columns.realigned)
                                      : column_blocks(in.bytes, plan.columns.vector));
@@ -262,6 +262,7 @@ struct ColumnsPlan {
     const int64_t row = inner.size * in.bytes;
     return in.task == Task::kMasked && in.groups.reduced.count == 1 && inner.stride == 1 &&
            inner.mask_stride == 0 && row > kSectorBytes &&
+           (in.tuning.realigned != 0 || in.columns_aligned(kLoadBytes)) &&
            (in.bytes <= 2 || (in.bytes == 4 && (in.walk >= kLong || row >= kLongRow)));
   }
 

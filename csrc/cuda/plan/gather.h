@@ -48,7 +48,7 @@ struct GatherPlan {
       by_results(in, plan);
       return true;
     }
-    gather.row_loads = !gather.packed && in.walk <= kTileRows && has_row_loads(in);
+    gather.row_loads = !gather.packed && in.walk <= kKnownRows && has_row_loads(in);
     const Dims dims = by_step(in.groups.kept);
     const Dim cross = dims.dim[0];
     const Dim innermost = in.groups.kept.dim[0];
@@ -64,7 +64,11 @@ struct GatherPlan {
     const int64_t inner =
         in.groups.outputs / crosses / innermost.size * gather.units_of(innermost, in.bytes);
     gather.copied = cross.stride == 0;
-    cut_tile(gather, in, inner, crosses, before);
+    const bool is_large = !gather.copied && in.walk <= kKnownRows;
+    int64_t most = is_large ? kMostTileUnits : kTileUnits;
+    cut_tile(gather, in, inner, crosses, before, most);
+    for (; most > kTileUnits && gather.shared_bytes(in.bytes) > kStaticSharedBytes; most /= 2)
+      cut_tile(gather, in, inner, crosses, before, most / 2);
     plan.blocks = ceil_div(inner, gather.inner_side) * ceil_div(crosses, gather.cross_side);
     return gather.shared_bytes(in.bytes) <= kStaticSharedBytes && plan.blocks <= kMaxBlocks;
   }
@@ -85,7 +89,7 @@ struct GatherPlan {
     // Threads of tiles that are not whole have nothing to do.
     const double used =
         computed * 1e6 / static_cast<double>(plan.blocks * plan.threads * gather.units) / width;
-    const bool known_size = in.walk <= (gather.tiled() ? kTileRows : kKnownRows);
+    const bool known_size = in.walk <= kKnownRows;
     const Apart apart = stored_apart(in, gather, traffic);
     const double at_once =
         known_size ? rows : std::min(rows, loads_at_once(in.bytes) / (gather.units > 1 ? 2. : 1.));
@@ -176,13 +180,12 @@ struct GatherPlan {
   }
 
   // The sides of tiles of so many units and positions across, where the next position is behind
-  // `before` units in memory, and how threads lie over them.
+  // `before` units in memory, and how threads lie over them, with at most so many units each.
   static void cut_tile(Gather& gather, const PlanInput& in, int64_t inner, int64_t crosses,
-                       int64_t before) {
+                       int64_t before, int64_t most) {
     const int64_t positions = gather.copied ? 1 : crosses;
     // Larger tiles, for which a block finds its place once, where there are enough of them.
     int64_t units = kTileUnits;
-    const int64_t most = gather.copied || in.walk > kTileRows ? kTileUnits : kMostTileUnits;
     while (units < most &&
            inner * positions >= 2 * units * kThreads * in.tuning.tile_rounds * in.multiprocessors)
       units *= 2;
@@ -263,7 +266,8 @@ struct GatherPlan {
   // Of rows of more than so many elements, which lie far apart for the threads that go along them.
   static constexpr double kLongRow = 1.25;
   static constexpr int64_t kShortRow = 16;
-  // Of the instructions: where a kernel knows the size of groups; of an element of a tile.
+  // Instructions, and shares of them where a kernel knows the size of groups; of an element of a
+  // tile.
   static constexpr double kValueRow = 6;  // of a row of 16 bits of which the value alone counts
   static constexpr double kCopied = 8;    // of a copy that a tile stores, of an index or a value
   static constexpr double kKnownSize = 0.6, kKnownSizeTiled = 0.75, kTiledRow = 1.3;
@@ -299,7 +303,7 @@ struct GatherPlan {
     // Results that a tile stores side by side, and to their next row; outputs to others of the row.
     int64_t crosses = 1;
     for (int d = 0; d < across; ++d) crosses *= by_result.dim[d].size;
-    int64_t run = gather.cross_side, pitch = crosses;
+    int64_t run = std::min<int64_t>(gather.cross_side, crosses), pitch = crosses;
     int64_t between = 0;
     if (run < crosses) {
       const auto band = static_cast<int64_t>(static_cast<double>(kGatherBand * gather.inner_side) *
@@ -335,7 +339,6 @@ struct GatherPlan {
            static_cast<double>(units_of(gather, in.groups, in.bytes));
   }
   static double stores(const PlanInput& in) { return static_cast<double>(in.stores.count()); }
-  static int64_t whole_warps(int64_t units) { return units > 32 ? units - units % 32 : units; }
 
   // Whether the indices of rows follow each other as rows do, in the order of indices.
   static bool has_consecutive_indices(const Dims& reduced) {

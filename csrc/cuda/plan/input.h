@@ -13,8 +13,6 @@ struct Stores {
   bool index = true, value = false;
 
   int64_t count() const { return index + value; }
-  // With an index of 64 bits.
-  int64_t bytes(int64_t of_value) const { return (index ? 8 : 0) + (value ? of_value : 0); }
   bool operator==(const Stores&) const = default;
 };
 

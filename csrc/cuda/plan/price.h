@@ -82,6 +82,12 @@ constexpr double kTileResult = 45, kTileStore = 15, kHeldGroup = 45, kTileLane =
 constexpr double kTileBlock = 25;  // of 16 bytes that is copied
 constexpr double kPieceEnds = 24;  // bytes of the sectors in which pieces begin and end
 
+// Bytes that are written of a result.
+inline double of_result(const PlanInput& in) {
+  return (in.stores.index ? kIndexBytes : 0) +
+         (in.stores.value ? static_cast<double>(in.bytes) : 0);
+}
+
 }  // namespace price
 
 // What a walk has to do, all of its blocks together.
@@ -114,7 +120,7 @@ struct Traffic {
     outputs = static_cast<double>(groups.outputs) * 1e-6;
     bytes = elements * static_cast<double>(in.bytes);
     read = elements * bytes_of_element(in);
-    const auto of_result = static_cast<double>(in.stores.bytes(in.bytes));
+    const double of_result = price::of_result(in);
     scattered = sectors_written = written = outputs * of_result;
     placing = 0;
     start = 5.3 + 8.5 * (1 - std::exp((read + written) * -0.01));
