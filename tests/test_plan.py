@@ -563,11 +563,11 @@ def test_threads_of_many_tiles_have_more_of_each():
 def test_large_tiles_find_room_in_shared_memory():
     """Of copies, which nothing but a gather takes, and of others, which would not be in tiles."""
     x = empty(2, 2, 1 << 20, dtype=torch.float64).permute(2, 0, 1)
-    for y in (x, x.expand(16, -1, -1, -1)):
-        plan = cuda_plan(y, -1, multiprocessors=132)
-        assert plan.walk == Walk.GATHER and plan.cross_side > 0
-    bytes_ = empty(4, 4, 1 << 22, dtype=torch.int8).permute(2, 0, 1)
-    assert cuda_plan(bytes_, -1, tuning={"walk": Walk.GATHER + 1}).cross_side > 0
+    assert cuda_plan(x.expand(16, -1, -1, -1), -1, multiprocessors=132).walk == Walk.GATHER
+    for dtype, side in ((torch.float64, 2), (torch.int8, 4)):
+        x = empty(4, side, 1 << 25, dtype=dtype).permute(2, 1, 0)
+        plan = cuda_plan(x, -1, tuning={"walk": Walk.GATHER + 1})
+        assert plan.cross_side == side and plan.units == 8
 
 
 def test_rows_under_a_mask_that_columns_have_in_common_are_listed():

@@ -71,7 +71,7 @@ class Gather {
     int64_t column[kColumns];
     int32_t lane[kColumns];     // of each column, where gaps are copied too
     int64_t row[kMostRows];     // offsets, of those that differ from the one before
-    uint8_t number[kMostRows];  // of each row of the block, that of the entry of `row` that it repeats
+    uint8_t number[kMostRows];  // of each row, that of the one that it repeats
     int64_t index[kMostRows];
   };
 

@@ -324,8 +324,9 @@ struct GatherPlan {
     const auto runs = traffic.outputs / static_cast<double>(run);
     const double of_output = (traffic.read + traffic.written) / traffic.outputs;
     const bool kept_open = static_cast<double>(between) * 1e-6 * of_output <= price::kOpen;
+    // (A value alone is priced as an index, as it was measured.)
     for (const int64_t bytes :
-         {in.stores.index ? int64_t(price::kIndexBytes) : 0, in.stores.value ? in.bytes : 0}) {
+         {int64_t(price::kIndexBytes), in.stores.count() > 1 ? in.bytes : 0}) {
       if ((run | pitch) * bytes % kSectorBytes == 0) continue;
       const double ends = run * bytes > kSectorBytes ? 2 * runs : runs;
       apart.l2 += ends * price::kStoreL2;
