@@ -12,6 +12,8 @@ from .._register import caches
 from .._register.autograd import below_autograd
 from .._torch_private import guard_or_false
 
+_ops = torch.ops.reduceops
+
 # The collectives know neither, and a derivative would be lost in silence.
 IS_TRANSFORMED = (
     "input or mask is under a transform of torch.func, which has no rule for it: call it outside "
@@ -76,13 +78,12 @@ def has_tangent(x: Tensor) -> bool:
 
 
 def _pairs_without_derivatives(self: Tensor, *arguments: object) -> Tensor:
-    """In eager mode the public functions see it before anything is sent."""
-    in_graph = _torch_private.dispatch_modes() > 0
-    if in_graph and _torch_private.are_transforms_active():
+    """In eager mode the public functions have seen a tangent before anything is sent."""
+    if _torch_private.are_transforms_active():  # what is not under one is wrapped even so
         raise RuntimeError(f"customops.distributed: {IS_TRANSFORMED}")
-    if in_graph and has_tangent(self):
+    if _torch_private.dispatch_modes() > 0 and has_tangent(self):
         raise RuntimeError(f"customops.distributed: {HAS_TANGENT}")
-    return below_autograd(torch.ops.reduceops._pairs.default, self, *arguments)
+    return below_autograd(_ops._pairs.default, self, *arguments)
 
 
 def _fake_one_shot_of_group(words, self, dim, largest, keepdim, group_name, headers):
@@ -111,7 +112,7 @@ for _name, _fake, _autograd in (
     _library.impl(_name, _refuse, "CompositeExplicitAutograd")
     # Any strides will do, as for the operators themselves.
     _packet, _, _overload = _name.partition(".")
-    _tags = getattr(getattr(torch.ops.reduceops, _packet), _overload or "default").tags
+    _tags = getattr(getattr(_ops, _packet), _overload or "default").tags
     _tags.append(torch.Tag.flexible_layout)
 _library.impl("_one_shot", _fallthrough, "Autograd")
 
