@@ -130,10 +130,10 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"no constants of the plan: {', '.join(sorted(unknown))}")
     if not torch.cuda.is_available():
         parser.error("torch finds no GPU")
-    gpu = limits_of(torch.cuda.get_device_properties())
+    properties = torch.cuda.get_device_properties()
+    gpu = limits_of(properties)
     names = options.names or [name for name in constants if name != "walk"]  # one for all cases
-    memory = torch.cuda.get_device_properties().total_memory
-    cases = select("sweep", "cuda", memory, only=options.only or ())
+    cases = select("sweep", "cuda", properties.total_memory, only=options.only or ())
     tries = sum(len(values(name, constants[name])) for name in names)
     try:
         with report.progress(tries) as on_value:
