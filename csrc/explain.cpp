@@ -71,6 +71,7 @@ constexpr Field<CudaPlan> kCudaFields[] = {
     REDUCEOPS_CUT_FIELD(inner_lanes),
     REDUCEOPS_CUT_FIELD(cross_lanes),
     REDUCEOPS_CUT_FIELD(copied),
+    REDUCEOPS_CUT_FIELD(masked),
     REDUCEOPS_CUT_FIELD(shares),
     REDUCEOPS_CUT_FIELD(tile),
     REDUCEOPS_CUT_FIELD(tiles),

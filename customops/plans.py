@@ -92,6 +92,7 @@ class CudaPlan:
     inner_lanes: int
     cross_lanes: int
     copied: bool
+    masked: bool
     shares: int
     tile: int
     tiles: int

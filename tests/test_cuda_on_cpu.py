@@ -12,6 +12,7 @@ from customops.plans import Walk
 ROOT = Path(__file__).parent.parent
 CASES, SEED = os.environ.get("REDUCEOPS_TEST_EXAMPLES", "260"), "2"
 MASKED = (
+    "_gather",
     "",
     "_columns",
     "_columns_apart",
@@ -44,6 +45,7 @@ def test_kernels_are_right_and_stay_within_their_input(tmp_path):
             "repeat.cu",
             *(f"masked{part}.cu" for part in MASKED),
             "softmax.cu",
+            "softmax_gather.cu",
             "finish.cu",
             "layout.cu",
         )
@@ -68,7 +70,7 @@ def test_kernels_are_right_and_stay_within_their_input(tmp_path):
     first, *tasks = (list(map(int, line.split())) for line in done.stdout.splitlines())
     *counts, in_subtiles = first
     for *taken, parts, clusters in tasks:  # masked, softmax_max
-        theirs = {Walk.SMALL, Walk.WHOLE_ROWS, Walk.ROWS, Walk.COLUMNS}
+        theirs = {Walk.SMALL, Walk.WHOLE_ROWS, Walk.ROWS, Walk.COLUMNS, Walk.GATHER}
         assert min(taken[walk] for walk in theirs) > 5 and min(parts, clusters) > 1, done.stdout
         assert sum(taken) == sum(taken[walk] for walk in theirs), done.stdout
     assert min(counts) > 5 and in_subtiles > 0, done.stdout

@@ -25,7 +25,7 @@ from customops.plans import (
 )
 
 WORKSPACE = 1 << 20
-OF_OPTIONS = {Walk.SMALL, Walk.WHOLE_ROWS, Walk.ROWS, Walk.COLUMNS}  # that take masks and sums
+OF_OPTIONS = {Walk.SMALL, Walk.WHOLE_ROWS, Walk.ROWS, Walk.COLUMNS, Walk.GATHER}
 CPU_CANDIDATE = 16
 
 

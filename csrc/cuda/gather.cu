@@ -8,217 +8,13 @@
 // thread's number to its result. So positions have 32 bits, divisors come from the host, and
 // elements do not go by way of shared memory. Without this walk, inputs of 4 to 40 MB whose groups
 // have up to 32 elements take 1.3 times as long (median of random layouts on an H100).
-#include "cuda/gather.h"
+#include "cuda/gather.cuh"
 
 #include "cuda/combine.cuh"
 #include "cuda/trackers.cuh"
 
 namespace reduceops::cuda {
 namespace {
-
-struct GatherDim {
-  uint32_t size, stride, step;
-};
-
-// Results that a thread of a tile stores at once, aligned: indices fill 16 bytes.
-constexpr uint32_t kIndexRun = 2;
-constexpr uint32_t run_of_values(int64_t bytes) { return bytes < 4 ? 4 : 2; }
-
-struct GatherProblem {
-  const char* input;
-  Outputs out;
-  uint32_t units;  // over `dims`; of a thread that has several, the first ones
-  uint32_t rows, index_step;
-  uint32_t row_stride;             // of one reduced dim
-  uint32_t row_from[kGatherRows];  // where rows begin, of groups that a thread has by itself
-  uint32_t neighbour_step;         // from a result to that of the next element of a pack
-  bool row_loads, even_rows, realigned;
-  int count, all;               // dims of units; with those across a tile
-  GatherDim dims[kGatherDims];  // as dims_of has them
-  // Of threads that have several units, that along which these lie, which dims leave out; where it
-  // is among them, and from a unit to the next one.
-  GatherDim along;
-  int along_number;
-  uint32_t spacing;
-  uint32_t last_from, last_to;  // of the last pack of a row of neighbours, from the first on
-  int64_t last_inside;  // of packs that begin anywhere: up to there, all words end in the input
-  ShortDivisor by_size[kGatherDims];
-  // Of tiles.
-  uint32_t inner_side, cross_side;
-  uint32_t inner_lanes, cross_lanes, tile_threads;
-  uint32_t tile_units, next_inner, next_across;  // of a thread; from one of them to the next
-  uint32_t whole_bands, last_band, band_blocks;  // tiles of the last band; blocks of a whole one
-  uint32_t crosses;                              // positions across, of all tiles
-  uint32_t pitch, next_cross;                    // in shared memory, from a result to others
-  ShortDivisor by_inner_lanes, by_cross_lanes, by_cross_side, by_band_blocks, by_last_band;
-  bool in_runs;  // whether the results across lie side by side, in whole runs: so many of them
-  uint32_t index_runs, value_runs;
-  ShortDivisor by_index_runs, by_value_runs;
-  uint32_t shares;
-
-  GatherProblem(const Problem& p, const Groups& groups, int64_t bytes)
-      : input(p.input),
-        out(p.out),
-        rows(static_cast<uint32_t>(p.walk)),
-        row_stride(0),
-        index_step(1) {
-    const Gather& plan = p.plan.gather;
-    const Dims reduced = by_step(groups.reduced);
-    if (reduced.count > 0) {
-      row_stride = static_cast<uint32_t>(reduced.dim[0].stride);
-      index_step = static_cast<uint32_t>(reduced.dim[0].step);
-    }
-    for (uint32_t row = 0; !plan.shared() && row < rows; ++row)
-      row_from[row] = static_cast<uint32_t>(place(reduced.dim, reduced.count, row).offset);
-    const int64_t width = plan.width(bytes);
-    const Dims kept = dims_of(plan, groups);
-    neighbour_step = static_cast<uint32_t>(kept.dim[0].step);
-    row_loads = plan.row_loads;
-    realigned = plan.realigned;
-    last_inside = last_inside_of(groups);
-    even_rows = reduced.count <= 1;
-    shares = static_cast<uint32_t>(plan.shares);
-    all = kept.count;
-    count = all - (plan.tiled() ? dims_across(groups) : 0);
-    const auto short_dim = [](const Dim& dim) {
-      return GatherDim{static_cast<uint32_t>(dim.size), static_cast<uint32_t>(dim.stride),
-                       static_cast<uint32_t>(dim.step)};
-    };
-    units = crosses = 1;
-    in_runs = !out.pairs.words && is_aligned(out.indices) && is_aligned(out.values);
-    for (int d = 0; d < all; ++d) {
-      Dim dim = kept.dim[d];
-      if (d == 0) {
-        last_from = static_cast<uint32_t>(dim.size - width);
-        last_to = last_from * neighbour_step;
-        dim = {plan.units_of(dim, bytes), dim.stride * width, dim.step * width};
-      }
-      dims[d] = short_dim(dim);
-      by_size[d] = ShortDivisor(dim.size);
-      if (d >= count) in_runs &= dim.step == crosses;
-      (d < count ? units : crosses) *= dims[d].size;
-    }
-    if (!plan.tiled() && !plan.shared()) {
-      const UnitsAlong units_along = units_along_of(plan, groups, bytes);
-      along_number = units_along.dim;
-      spacing = static_cast<uint32_t>(units_along.spacing);
-      along = dims[along_number];
-      units = units / along.size * static_cast<uint32_t>(units_along.threads);
-      dims[along_number] = {static_cast<uint32_t>(units_along.threads), 0, 0};
-      by_size[along_number] = ShortDivisor(units_along.threads);
-    }
-    if (!plan.tiled()) return;
-    inner_side = static_cast<uint32_t>(plan.inner_side);
-    cross_side = static_cast<uint32_t>(plan.cross_side);
-    const int64_t inner_tiles = ceil_div(units, inner_side);
-    const int64_t cross_tiles = ceil_div(crosses, cross_side);
-    whole_bands = static_cast<uint32_t>(inner_tiles / kGatherBand);
-    last_band = static_cast<uint32_t>(inner_tiles % kGatherBand);
-    band_blocks = static_cast<uint32_t>(std::min(inner_tiles, kGatherBand) * cross_tiles);
-    by_band_blocks = ShortDivisor(band_blocks);
-    by_last_band = ShortDivisor(std::max<int64_t>(last_band, 1));
-    inner_lanes = static_cast<uint32_t>(plan.inner_lanes);
-    cross_lanes = static_cast<uint32_t>(plan.cross_lanes);
-    by_inner_lanes = ShortDivisor(inner_lanes);
-    by_cross_lanes = ShortDivisor(cross_lanes);
-    tile_threads = static_cast<uint32_t>(plan.tile_threads());
-    tile_units = static_cast<uint32_t>(plan.units);
-    next_across = plan.along_cross() ? cross_lanes : 0;
-    next_inner = plan.along_cross() ? 0 : inner_side / tile_units;
-    by_cross_side = ShortDivisor(cross_side);
-    const uint32_t value_run = run_of_values(bytes);
-    in_runs &= (!out.indices || has_runs(kIndexRun)) && (!out.values || has_runs(value_run));
-    index_runs = cross_side / kIndexRun;
-    value_runs = cross_side / value_run;
-    by_index_runs = ShortDivisor(std::max(index_runs, 1u));
-    by_value_runs = ShortDivisor(std::max(value_runs, 1u));
-    pitch = static_cast<uint32_t>(plan.pitch(bytes));
-    next_cross = plan.copied ? 0 : 1;
-  }
-
- private:
-  bool has_runs(uint32_t run) const {
-    return crosses % run == 0 && (cross_side >= crosses || cross_side % run == 0);
-  }
-  static bool is_aligned(const void* results) {
-    return reinterpret_cast<uintptr_t>(results) % kLoadBytes == 0;
-  }
-  // Of a unit's first byte, so that the word with the last one of any row ends where the input
-  // does, or before.
-  int64_t last_inside_of(const Groups& groups) const {
-    int64_t reach = 0, last = 0;
-    for (int d = 0; d < groups.reduced.count; ++d)
-      reach += (groups.reduced.dim[d].size - 1) * groups.reduced.dim[d].stride;
-    for (int d = 0; d < groups.kept.count; ++d)
-      last += (groups.kept.dim[d].size - 1) * groups.kept.dim[d].stride;
-    const int64_t end = last + reach + 1, behind = (reinterpret_cast<uintptr_t>(input) + end) % 4;
-    return end - behind - 4 - reach;
-  }
-};
-
-// Where the elements of a unit begin, and where its results go.
-struct GatherPlace {
-  uint32_t from = 0, to = 0;
-
-  __device__ void add(const GatherDim& dim, uint32_t digit) {
-    from += digit * dim.stride;
-    to += digit * dim.step;
-  }
-  // That of a unit by its number, from nowhere.
-  template <bool kPacked>
-  __device__ void add_unit(const GatherProblem& p, uint32_t unit) {
-    add_digits(p, unit, [&](int d, uint32_t) {
-      if (!kPacked || d > 0) return;
-      from = std::min(from, p.last_from);
-      to = std::min(to, p.last_to);
-    });
-  }
-  // The same, dim by dim, after each of which there is a call added(d, digit). Of the first dims,
-  // what it takes are constants of instructions, not loads.
-  template <class Added>
-  __device__ void add_digits(const GatherProblem& p, uint32_t unit, Added added) {
-    constexpr int kUnrolled = 3;
-#pragma unroll
-    for (int d = 0; d < kUnrolled; ++d) {
-      const bool is_last = d + 1 == p.count;
-      const uint32_t over = is_last ? 0 : p.by_size[d].quotient(unit);
-      const uint32_t digit = is_last ? unit : unit - over * p.dims[d].size;
-      add(p.dims[d], digit);
-      added(d, digit);
-      if (is_last) return;
-      unit = over;
-    }
-    add_rest(p, kUnrolled, p.count, unit, added);
-  }
-  // That of a position across a tile.
-  __device__ void add_across(const GatherProblem& p, uint32_t cross) {
-    add_rest(p, p.count, p.all, cross, [](int, uint32_t) {});
-  }
-
- private:
-  template <class Added>
-  __device__ void add_rest(const GatherProblem& p, int d, int end, uint32_t number, Added added) {
-    REDUCEOPS_ROLLED
-    for (; d + 1 < end; ++d) {
-      const uint32_t over = p.by_size[d].quotient(number), digit = number - over * p.dims[d].size;
-      add(p.dims[d], digit);
-      added(d, digit);
-      number = over;
-    }
-    add(p.dims[d], number);
-    added(d, number);
-  }
-};
-
-// The rows of a unit, or those of one of the threads that share it: every so many.
-struct Rows {
-  uint32_t count, stride;
-  bool even;  // whether they lie so far apart; else the problem says where they begin
-
-  __device__ uint32_t from(const GatherProblem& p, uint32_t row) const {
-    return even ? row * stride : p.row_from[row];
-  }
-};
 
 // What a unit has in a row that begins so far behind its first, as T.
 template <class T, class Key>
@@ -766,237 +562,23 @@ class Bests<kPacked, kUnits, kAnyRows, Element> {
   Tracker<Element, kWords> tracker_;
 };
 
-// Blocks that shall find room in a multiprocessor: as many as there are threads for, but words of
-// bytes, of any number of rows, take more registers.
-template <class Key>
-constexpr int gather_blocks(int rows, bool words) {
-  return rows == kAnyRows && words && sizeof(Key) == 1 ? 5 : 8;
-}
+}  // namespace
 
-template <bool kPacked, int kUnits, int kRows, class Element>
-__global__ void __launch_bounds__(kThreads,
-                                  gather_blocks<typename Element::Key>(kRows,
-                                                                       kPacked || kUnits > 1))
-    gather(const __grid_constant__ GatherProblem p, const Element element) {
+// As the kernels of gather.cuh take them. Blocks find room as threads do, but words of bytes, of
+// any number of rows, take more registers, and so do packs of them in tiles.
+template <bool kPacked, int kSome, int kRows, class Element>
+struct Gathered {
+  using Bests = cuda::Bests<kPacked, kSome, kRows, Element>;
+  using Operands = Element;
   using Key = typename Element::Key;
-  using Of = Bests<kPacked, kUnits, kRows, Element>;
-  const uint32_t number = blockIdx.x * uint32_t(kThreads) + threadIdx.x;
-  GatherPlace first, at[kUnits];
-  uint32_t along = 0;
-  first.add_digits(p, std::min(number, p.units - 1),
-                   [&](int d, uint32_t digit) { along = d == p.along_number ? digit : along; });
-  along = (along & -p.spacing) * kUnits | (along & (p.spacing - 1));
-#pragma unroll
-  for (int i = 0; i < kUnits; ++i) {
-    at[i] = first;
-    at[i].add(p.along, std::min(along + i * p.spacing, p.along.size - 1));
-  }
-  const bool indices = p.out.indices || p.out.pairs.words;
-  const Of bests(p, element, {p.rows, p.row_stride, p.even_rows}, at, indices);
-  if (number >= p.units) return;
-  // There are threads beyond a dim that they do not divide.
-  const auto has = [&](int i) { return along + i * p.spacing < p.along.size; };
-  if constexpr (Of::kWidth > 1) {
-    if (p.neighbour_step == 1 && !p.out.pairs.words) {
-#pragma unroll
-      for (int i = 0; i < kUnits; ++i) {
-        if (!has(i)) continue;
-        uint32_t indices[Of::kWidth];
-#pragma unroll
-        for (int e = 0; e < Of::kWidth; ++e) indices[e] = bests.position(i, e) * p.index_step;
-        if (p.out.indices) p.out.put_indices(at[i].to, Of::kWidth, indices);
-        if (p.out.values)
-          p.out.template put_values<Key, Of::kWidth>(at[i].to,
-                                                     [&](int e) { return bests.value(i, e); });
-      }
-      return;
-    }
-  }
-  p.out.template put_each<Key>(
-      [&](auto put) {
-#pragma unroll
-        for (int i = 0; i < kUnits; ++i) {
-          if (!has(i)) continue;
-#pragma unroll
-          for (int e = 0; e < Of::kWidth; ++e) put(at[i].to + e * p.neighbour_step, i, e);
-        }
-      },
-      [&](int i, int e) { return bests.position(i, e) * p.index_step; },
-      [&](int i, int e) { return bests.value(i, e); });
-}
-
-// Blocks that shall find room in a multiprocessor: packs of bytes take more registers.
-template <bool kPacked, class Key>
-constexpr int tile_blocks = kPacked && sizeof(Key) == 1 ? 3 : 4;
-
-// The tile of a block in shared memory: where units and positions across lie, and where their
-// results go; of each result its value and position. Of copies there is one.
-template <class Key, uint32_t kWidth>
-struct GatherTile {
-  const GatherProblem& p;
-  uint32_t *from, *to;  // [inner, then cross]
-  Key* values;          // [inner][width][cross]
-  uint8_t* positions;   // the same
-  uint32_t inners, first_cross, crosses;
-
-  __device__ explicit GatherTile(const GatherProblem& p)
-      : p(p),
-        from(reinterpret_cast<uint32_t*>(dynamic_shared())),
-        to(from + p.inner_side + p.cross_side),
-        values(reinterpret_cast<Key*>(to + p.inner_side + p.cross_side)),
-        positions(reinterpret_cast<uint8_t*>(values + p.inner_side * kWidth * p.pitch)) {
-    const uint32_t band = p.by_band_blocks.quotient(blockIdx.x);
-    const uint32_t in_band = blockIdx.x - band * p.band_blocks;
-    const bool is_whole = band < p.whole_bands;
-    const uint32_t tiles = is_whole ? uint32_t(kGatherBand) : p.last_band;
-    const uint32_t cross_tile = is_whole ? in_band / kGatherBand : p.by_last_band.quotient(in_band);
-    const uint32_t first = (band * kGatherBand + in_band - cross_tile * tiles) * p.inner_side;
-    inners = std::min(p.inner_side, p.units - first);
-    first_cross = cross_tile * p.cross_side;
-    crosses = std::min(p.cross_side, p.crosses - first_cross);
-    for (uint32_t i = threadIdx.x; i < p.inner_side + p.cross_side; i += kThreads) {
-      GatherPlace at;
-      if (i < p.inner_side) {
-        at.template add_unit<(kWidth > 1)>(p, std::min(first + i, p.units - 1));
-      } else {
-        at.add_across(p, std::min(first_cross + i - p.inner_side, p.crosses - 1));
-      }
-      from[i] = at.from;
-      to[i] = at.to;
-    }
-    __syncthreads();
-  }
-
-  // Threads lie over the results in their order.
-  __device__ void store() const {
-    if (p.in_runs) {
-      if (p.out.indices) store_indices();
-      if (p.out.values) store_values();
-    } else if (p.out.index_bytes != 8 || p.out.pairs.words) {
-      each([&](uint32_t to, uint32_t slot) { p.out.put(to, index(slot), value_in(slot)); });
-    } else if (p.out.values) {
-      each([&](uint32_t to, uint32_t slot) {
-        static_cast<Key*>(p.out.values)[to] = values[slot];
-        if (p.out.indices) put_index(to, slot);
-      });
-    } else {
-      each([&](uint32_t to, uint32_t slot) { put_index(to, slot); });
-    }
-  }
-
- private:
-  // Where the results of a row go, and where they lie in shared memory.
-  __device__ uint32_t result_of_row(uint32_t row) const {
-    return to[row / kWidth] + row % kWidth * p.neighbour_step;
-  }
-  __device__ uint32_t slot(uint32_t row, uint32_t cross) const {
-    return row * p.pitch + cross * p.next_cross;
-  }
-  __device__ uint32_t index(uint32_t slot) const { return positions[slot] * p.index_step; }
-  __device__ auto value_in(uint32_t slot) const {
-    return [this, slot] { return values[slot]; };
-  }
-  __device__ void put_index(uint32_t to, uint32_t slot) const {
-    reinterpret_cast<int64_t*>(p.out.indices)[to] = index(slot);
-  }
-
-  // Calls put(to, slot) of each result, which a thread finds from its last one without a division.
-  template <class Put>
-  __device__ void each(Put put) const {
-    const uint32_t rows_on = p.by_cross_side.quotient(kThreads);
-    const uint32_t cross_on = kThreads - rows_on * p.cross_side;
-    uint32_t row = p.by_cross_side.quotient(threadIdx.x);
-    uint32_t cross = threadIdx.x - row * p.cross_side;
-    REDUCEOPS_ROLLED
-    while (row < inners * kWidth) {
-      if (cross < crosses) put(result_of_row(row) + to[p.inner_side + cross], slot(row, cross));
-      row += rows_on;
-      cross += cross_on;
-      if (cross < p.cross_side) continue;
-      cross -= p.cross_side;
-      ++row;
-    }
-  }
-  // Calls put(to, slot) of the first result of each run.
-  template <uint32_t kRun, class Put>
-  __device__ void each_run(uint32_t runs, ShortDivisor by_runs, Put put) const {
-    for (uint32_t number = threadIdx.x; number < inners * kWidth * runs; number += kThreads) {
-      const uint32_t row = by_runs.quotient(number), cross = (number - row * runs) * kRun;
-      if (cross < crosses) put(result_of_row(row) + first_cross + cross, slot(row, cross));
-    }
-  }
-  __device__ void store_indices() const {
-    each_run<kIndexRun>(p.index_runs, p.by_index_runs, [&](uint32_t to, uint32_t slot) {
-      uint32_t indices[kIndexRun];
-#pragma unroll
-      for (uint32_t i = 0; i < kIndexRun; ++i) indices[i] = index(slot + i * p.next_cross);
-      p.out.put_indices(to, indices);
-    });
-  }
-  __device__ void store_values() const {
-    constexpr uint32_t kRun = run_of_values(sizeof(Key));
-    each_run<kRun>(p.value_runs, p.by_value_runs, [&](uint32_t to, uint32_t slot) {
-      p.out.template put_values<Key, kRun>(
-          to, [&](uint32_t i) { return values[slot + i * p.next_cross]; });
-    });
-  }
+  static constexpr int kUnits = kSome;
+  static constexpr bool kMasked = false, kHasLargeTiles = kRows != kAnyRows;
+  static constexpr int kBlocks =
+      kRows == kAnyRows && (kPacked || kUnits > 1) && sizeof(Key) == 1 ? 5 : 8;
+  static constexpr int kTileBlocks = kPacked && sizeof(Key) == 1 ? 3 : 4;
 };
 
-// A tile to a block. Threads lie over units in the order of memory, and then over results in
-// theirs.
-template <bool kPacked, int kRows, class Element>
-__global__ void __launch_bounds__(kThreads, tile_blocks<kPacked, typename Element::Key>)
-    gather_tiles(const __grid_constant__ GatherProblem p, const Element element) {
-  using Key = typename Element::Key;
-  using Of = Bests<kPacked, kTileUnits, kRows, Element>;
-  constexpr uint32_t kWidth = Of::kWidth;
-  const GatherTile<Key, kWidth> tile(p);
-  const uint32_t number = std::min(threadIdx.x, p.tile_threads - 1);
-  const uint32_t rest = p.by_inner_lanes.quotient(number), over = p.by_cross_lanes.quotient(rest);
-  uint32_t cross = rest - over * p.cross_lanes;
-  uint32_t inner = number - (rest - over) * p.inner_lanes;
-  uint32_t slot = inner * kWidth * p.pitch + cross;
-  const uint32_t next_slot = p.next_inner * kWidth * p.pitch + p.next_across;
-  const bool indices = p.out.indices || p.out.pairs.words;
-  const auto take = [&] {
-    GatherPlace at[kTileUnits];
-    uint32_t slots[kTileUnits];
-#pragma unroll
-    for (int i = 0; i < kTileUnits; ++i) {
-      at[i].from = tile.from[inner] + tile.from[p.inner_side + cross];
-      slots[i] = slot;
-      inner += p.next_inner;
-      cross += p.next_across;
-      slot += next_slot;
-    }
-    const Of bests(p, element, {p.rows, p.row_stride, p.even_rows}, at, indices);
-    if (indices) {
-#pragma unroll
-      for (int i = 0; i < kTileUnits; ++i) {
-#pragma unroll
-        for (uint32_t e = 0; e < kWidth; ++e)
-          tile.positions[slots[i] + e * p.pitch] = static_cast<uint8_t>(bests.position(i, e));
-      }
-    }
-    if (p.out.values) {
-#pragma unroll
-      for (int i = 0; i < kTileUnits; ++i) {
-#pragma unroll
-        for (uint32_t e = 0; e < kWidth; ++e)
-          tile.values[slots[i] + e * p.pitch] = bests.value(i, e);
-      }
-    }
-  };
-  take();
-  if constexpr (kRows != kAnyRows) {
-    REDUCEOPS_ROLLED
-    for (uint32_t unit = kTileUnits; unit < p.tile_units; unit += kTileUnits) {
-      if (inner < tile.inners && cross < tile.crosses) take();
-    }
-  }
-  __syncthreads();
-  tile.store();
-}
+namespace {
 
 // Threads of a block lie over units, and shares of them.
 template <bool kPacked, class Element>
@@ -1015,7 +597,7 @@ __global__ void __launch_bounds__(kSharedGatherThreads,
   GatherPlace at[1];
   at[0].template add_unit<kPacked>(p, std::min(first + (threadIdx.x & (lanes - 1)), p.units - 1));
   at[0].from += share * p.row_stride;
-  const Rows rows{((p.rows - share - 1) >> shares_log2) + 1, p.row_stride << shares_log2, true};
+  const Rows rows{((p.rows - share - 1) >> shares_log2) + 1, p.row_stride << shares_log2, 0, true};
   const Of bests(p, element, rows, at, true);
 #pragma unroll
   for (uint32_t e = 0; e < kWidth; ++e)
@@ -1049,6 +631,16 @@ void visit_rows(int64_t rows, F&& f) {
   }
 }
 
+template <bool kPacked, int kRows, class Element>
+void launch_units(const Plan& plan, const GatherProblem& p, Element element, void* stream) {
+  constexpr int kUnits = gather_units(kRows, kPacked, sizeof(typename Element::Key));
+  auto kernel = gather<Gathered<kPacked, kUnits, kRows, Element>>;
+  if constexpr (kRows == kAnyRows && kUnits > 1) {
+    if (plan.gather.units == 1) kernel = gather<Gathered<kPacked, 1, kRows, Element>>;
+  }
+  launch(kernel, plan, p, element, stream);
+}
+
 }  // namespace
 
 void launch_gather(const Reduction& r, const Problem& problem, void* stream) {
@@ -1065,17 +657,12 @@ void launch_gather(const Reduction& r, const Problem& problem, void* stream) {
                plan.gather.width(kBytes) * (plan.threads + 1) * states);
       } else if (plan.gather.tiled()) {
         visit_rows<kKnownRows>(problem.walk, [&](auto rows) {
-          launch(gather_tiles<kPacked, rows.value, Element>, plan, p, element, stream,
-                 plan.gather.shared_bytes(kBytes));
+          launch(gather_tiles<Gathered<kPacked, kTileUnits, rows.value, Element>>, plan, p, element,
+                 stream, plan.gather.shared_bytes(kBytes));
         });
       } else {
         visit_rows<kKnownRows>(problem.walk, [&](auto rows) {
-          constexpr int kRows = rows.value, kUnits = gather_units(kRows, kPacked, kBytes);
-          auto kernel = gather<kPacked, kUnits, kRows, Element>;
-          if constexpr (kRows == kAnyRows && kUnits > 1) {
-            if (plan.gather.units == 1) kernel = gather<kPacked, 1, kRows, Element>;
-          }
-          launch(kernel, plan, p, element, stream);
+          launch_units<kPacked, rows.value>(plan, p, element, stream);
         });
       }
     };

@@ -25,6 +25,7 @@ struct Gather {
   // next unit of each is behind those of all of them, across if the tile is longer there.
   int inner_lanes, cross_lanes;
   bool copied;  // the results across a tile are copies of one
+  bool masked;  // places in a mask are kept beside those in the input
 
   bool tiled() const { return cross_side > 0; }
   bool shared() const { return shares > 1; }
@@ -47,7 +48,7 @@ struct Gather {
   // Where units and positions across lie and where their results go; of each result, the value and
   // a position of a byte.
   int64_t shared_bytes(int64_t bytes) const {
-    return (inner_side + cross_side) * 2 * int64_t(sizeof(uint32_t)) +
+    return (inner_side + cross_side) * (2 + masked) * int64_t(sizeof(uint32_t)) +
            inner_side * width(bytes) * pitch(bytes) * (bytes + 1);
   }
 };

@@ -50,6 +50,8 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 void launch_hide(const Reduction& r, void* stream) {
+  const bool indices = r.indices && !is_single(r.groups);  // else they are 0 already
+  if (!indices && !r.values) return;
   Dims dims = result_dims(r.groups);
   for (int d = 0; d < dims.count; ++d) dims.dim[d].stride = dims.dim[d].mask_stride;
   merge(dims);
@@ -64,7 +66,7 @@ void launch_hide(const Reduction& r, void* stream) {
     element.value_of_key(std::numeric_limits<decltype(bits)>::max(), bits);
     value.bits = bits;
   });
-  const Hidden index{static_cast<char*>(r.indices), r.index_bytes, 0};
+  const Hidden index{indices ? static_cast<char*>(r.indices) : nullptr, r.index_bytes, 0};
   launch_over(mask.count, stream, hide, mask, index, value);
 }
 

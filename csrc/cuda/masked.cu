@@ -22,6 +22,9 @@ void launch_masked(const Reduction& r, const Problem& problem, bool early, void*
           launch_small_of(problem, apart, Extreme(), stream);
         }
         break;
+      case Walk::kGather:
+        gather_masked(r, problem, stream);
+        break;
       case Walk::kColumns:
         launch_masked_columns(r, problem, stream);
         break;

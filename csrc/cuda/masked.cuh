@@ -48,6 +48,7 @@ Masked<Element, kMask> masked(const Reduction& r, Element element) {
 }
 
 // Parts of launch_masked, which take long to compile.
+void gather_masked(const Reduction& r, const Problem& problem, void* stream);
 void launch_masked_whole_rows(const Reduction& r, const Problem& problem, void* stream);
 void launch_columns_of_listed_rows(const Reduction& r, const Problem& problem, void* stream);
 void launch_columns_of_masks_apart(const Reduction& r, const Problem& problem, void* stream);

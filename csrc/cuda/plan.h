@@ -33,7 +33,8 @@ enum class Walk : int {
 };
 
 // What is computed, as far as plans differ: all but kExtreme has kernels only of kSmall, kRows and
-// kColumns, which fit every layout, and of kWholeRows (held_rows.cuh).
+// kColumns, which fit every layout, of kWholeRows (held_rows.cuh) and of kGather
+// (gather_items.cuh).
 enum class Task : int {
   kExtreme,  // of the input alone
   kMasked,   // of what a mask lets through

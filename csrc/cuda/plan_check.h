@@ -90,7 +90,7 @@ class PlanCheck {
   void all_walks() {
     const FoldedPlan& p = plan_;
     require(task_ == Task::kExtreme || p.walk == Walk::kSmall || p.walk == Walk::kRows ||
-                p.walk == Walk::kColumns || p.walk == Walk::kWholeRows,
+                p.walk == Walk::kColumns || p.walk == Walk::kWholeRows || p.walk == Walk::kGather,
             "there is a kernel of the walk");
     require(1 <= p.threads && p.threads <= 1024 && p.threads % 32 == 0,
             "a block is of whole warps, at most 1024 threads");
@@ -446,7 +446,8 @@ class PlanCheck {
       int64_t crosses = 1;
       for (int d = dims.count - across; d < dims.count; ++d) crosses *= dims.dim[d].size;
       require(own.units % kTileUnits == 0 && own.units >= kTileUnits &&
-                  own.units <= (walk_ <= kKnownRows ? kMostTileUnits : kTileUnits),
+                  own.units <= (walk_ <= kKnownRows && task_ == Task::kExtreme ? kMostTileUnits
+                                                                               : kTileUnits),
               "units come by as many as the kernel takes");
       require(own.inner_lanes >= 1 && own.cross_lanes >= 1 && own.inner_side >= 1 &&
                   own.tile_threads() <= kThreads &&
@@ -465,7 +466,7 @@ class PlanCheck {
               "the blocks cover the outputs once");
     } else {
       require(own.units == gather_units(walk_, own.packed, bytes_) ||
-                  (own.units == 1 && walk_ > kKnownRows),
+                  (own.units == 1 && (walk_ > kKnownRows || task_ != Task::kExtreme)),
               "there is a kernel for so many units");
       require_cover(plan_.blocks, kThreads, threads_of(own, groups_, bytes_),
                     "the blocks cover the outputs once");
@@ -477,6 +478,9 @@ class PlanCheck {
                   (strides * bytes_ | address_) % (walk_ * bytes_) == 0,
               "groups are aligned loads");
     }
+    require(own.masked == (task_ == Task::kMasked), "places in a mask are kept if there is one");
+    require(task_ == Task::kExtreme || !(own.packed || own.row_loads || own.shared() || own.copied),
+            "other tasks take elements one by one");
     require(!own.realigned || (own.packed && bytes_ == 1 && dims.dim[0].size >= kRealignedSide),
             "only packs of bytes are realigned");
     if (own.packed) {
@@ -487,15 +491,18 @@ class PlanCheck {
       require(own.realigned || (((strides | dims.dim[0].size) * bytes_) | address_) % 4 == 0,
               "packs are aligned");
     }
-    int64_t covered = 1;
+    int64_t covered = 1, last_mask = 0;
+    for (int d = 0; d < rows.count; ++d)
+      last_mask += (rows.dim[d].size - 1) * rows.dim[d].mask_stride;
     for (int d = 0; d < dims.count; ++d) {
       last += (dims.dim[d].size - 1) * dims.dim[d].stride;
+      last_mask += (dims.dim[d].size - 1) * dims.dim[d].mask_stride;
       covered *= dims.dim[d].size;
     }
     require(covered == groups_.outputs, "the dims have all outputs");
-    require(
-        last >> 31 == 0 && groups_.extent >> 31 == 0 && groups_.outputs * groups_.copies >> 31 == 0,
-        "offsets, indices and places have 32 bits");
+    require((last | last_mask) >> 31 == 0 && groups_.extent >> 31 == 0 &&
+                groups_.outputs * groups_.copies >> 31 == 0,
+            "offsets, indices and places have 32 bits");
   }
 
   void tiles() {

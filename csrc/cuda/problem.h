@@ -109,7 +109,8 @@ void launch_bulk_columns(const Reduction& r, const Problem& problem, void* strea
 // does before it has ended, for which it then waits.
 void launch_combine(const Reduction& r, const Problem& problem, const FoldedColumns& columns,
                     bool early, void* stream);
-// Whole rows, rows, columns or small, and what combines their parts: all the walks of these tasks.
+// Whole rows, rows, columns, small or gather, and what combines their parts: all the walks of these
+// tasks.
 void launch_masked(const Reduction& r, const Problem& problem, bool early, void* stream);
 void launch_masked_columns(const Reduction& r, const Problem& problem, void* stream);
 void launch_softmax(const Reduction& r, const Problem& problem, bool early, void* stream);

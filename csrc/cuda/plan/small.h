@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cuda/plan/fill.h"
+#include "cuda/plan/gather.h"
 #include "cuda/plan/price.h"
 #include "cuda/plan/whole_columns.h"
 #include "cuda/plan/whole_rows.h"
@@ -32,9 +33,9 @@ struct SmallPlan {
         in.task == Task::kExtreme && (WholeRowsPlan::usual(in) || WholeColumnsPlan::fits(in));
     const int64_t most =
         std::min(in.tuning.small_elements, whole ? in.tuning.small_whole_elements : kMaxPartExtent);
-    if (is_for_any_size(in)) return true;
     const int64_t longest = in.rows ? in.tuning.small_row : lanes(in) * in.tuning.small_loads;
-    return in.groups.outputs * in.walk <= most && in.walk <= longest;
+    if (in.groups.outputs * in.walk <= most && in.walk <= longest) return true;
+    return is_for_any_size(in) && !(GatherPlan::fits(in) && GatherPlan::usual(in));
   }
 
   // Of which the time on the GPU matters less than that of planning.
