@@ -5,6 +5,7 @@
 // Bound by reading the mask, of which there is a byte to a result.
 #include "cuda/each.cuh"
 #include "cuda/mask_groups.h"
+#include "cuda/offsets.cuh"
 #include "cuda/outputs.h"
 
 namespace reduceops::cuda {
@@ -24,22 +25,12 @@ struct Hidden {
   }
 };
 
-// Of each result a byte of the mask, by the strides of its dims.
-struct MaskOfResults {
-  const uint8_t* mask;
-  int64_t count;
-  int dim_count;
-  Dim dims[kMaxDims];
-
-  __device__ uint8_t operator()(int64_t i) const {
-    return mask[dim_count ? place(dims, dim_count, i).offset : 0];
-  }
-};
-
+template <class Offsets>
 __global__ void __launch_bounds__(kThreads)
-    hide(const __grid_constant__ MaskOfResults mask, const Hidden index, const Hidden value) {
+    hide(const uint8_t* mask, int64_t results, const __grid_constant__ Offsets offset,
+         const Hidden index, const Hidden value) {
   each(
-      mask.count, [&](int64_t i) { return mask(i); },
+      results, [&](int64_t i) { return mask[offset(i)]; },
       [&](int64_t i, uint8_t present) {
         if (present) return;
         index.put(i);
@@ -55,11 +46,6 @@ void launch_hide(const Reduction& r, void* stream) {
   Dims dims = result_dims(r.groups);
   for (int d = 0; d < dims.count; ++d) dims.dim[d].stride = dims.dim[d].mask_stride;
   merge(dims);
-  MaskOfResults mask;
-  mask.mask = static_cast<const uint8_t*>(r.mask);
-  mask.count = r.groups.outputs * r.groups.copies;
-  mask.dim_count = dims.count;
-  std::copy_n(dims.dim, dims.count, mask.dims);
   Hidden value{static_cast<char*>(r.values), r.dtype->bytes, 0};
   visit_element(r, [&](auto element) {
     typename decltype(element)::Key bits;
@@ -67,7 +53,12 @@ void launch_hide(const Reduction& r, void* stream) {
     value.bits = bits;
   });
   const Hidden index{indices ? static_cast<char*>(r.indices) : nullptr, r.index_bytes, 0};
-  launch_over(mask.count, stream, hide, mask, index, value);
+  const int64_t results = r.groups.outputs * r.groups.copies;
+  const auto launch = [&]<class Offsets>(const Offsets& offsets) {
+    launch_over(results, stream, hide<Offsets>, static_cast<const uint8_t*>(r.mask), results,
+                offsets, index, value);
+  };
+  results >> 32 == 0 ? launch(Offsets<true>(dims)) : launch(Offsets<false>(dims));
 }
 
 }  // namespace reduceops::cuda

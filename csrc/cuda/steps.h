@@ -129,9 +129,11 @@ inline Steps steps_of(const Groups& asked, int64_t bytes, int64_t address, Limit
                        : steps.plan.has_combine()      ? 0
                                                        : tuning.small_whole_elements;
   const bool is_small = asked.outputs * walk_extent(asked.reduced) <= most;
-  // Elements are copied with a look at the mask in one kernel, too.
-  const bool copies = is_single(asked) && stores.value && steps.plan.walk == Walk::kGather;
-  steps.hides = task == Task::kMasked && !is_small && !copies && is_mask_of_groups(asked);
+  // So it is of few elements that are gathered. (Of one, indices need no mask.)
+  const bool is_gathered = steps.plan.walk == Walk::kGather &&
+                           (stores.value || !is_single(asked)) &&
+                           walk_extent(asked.reduced) <= tuning.gathered_masks;
+  steps.hides = task == Task::kMasked && !is_small && !is_gathered && is_mask_of_groups(asked);
   if (steps.hides) plan(without_mask(asked), Task::kExtreme);
   return steps;
 }

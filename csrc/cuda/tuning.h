@@ -58,6 +58,8 @@ struct Tuning {
   int64_t realigned = 1;                   // 0: columns that are not aligned are taken one by one
   int64_t gather_tiles = 1;      // 0: short groups are gathered in the order of their results
   int64_t tile_rounds = 32;      // tiles of these to a multiprocessor from which on they are larger
+  int64_t gathered_masks = 8;    // elements of the longest group that is gathered with a mask of
+                                 // whole groups, instead of without it
   int64_t share_threads = 2048;  // per multiprocessor, that share groups that are gathered
   int64_t share_loads = 8;       // loads of a thread for which no others share them
   int64_t column_loads = 4;      // fewest loads of a thread worth sharing a column for
@@ -131,6 +133,7 @@ inline constexpr Tunable kTunables[] = {
     {"realigned", &Tuning::realigned},
     {"gather_tiles", &Tuning::gather_tiles},
     {"tile_rounds", &Tuning::tile_rounds, 0, 1 << 20},
+    {"gathered_masks", &Tuning::gathered_masks},
     {"share_threads", &Tuning::share_threads, 1, 1 << 20},
     {"share_loads", &Tuning::share_loads, 1},
     {"column_loads", &Tuning::column_loads},
