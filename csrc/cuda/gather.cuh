@@ -47,7 +47,9 @@ struct GatherProblem {
   uint32_t crosses;                              // positions across, of all tiles
   uint32_t pitch, next_cross;                    // in shared memory, from a result to others
   ShortDivisor by_inner_lanes, by_cross_lanes, by_cross_side, by_band_blocks, by_last_band;
-  bool in_runs;  // whether the results across lie side by side, in whole runs: so many of them
+  // Whether the results across, or those of packs, lie side by side, in whole runs: so many of
+  // them.
+  bool in_runs;
   uint32_t index_runs, value_runs;
   ShortDivisor by_index_runs, by_value_runs;
   uint32_t shares;
@@ -110,7 +112,10 @@ struct GatherProblem {
       dims[along_number] = {static_cast<uint32_t>(units_along.threads), 0, 0, 0};
       by_size[along_number] = ShortDivisor(units_along.threads);
     }
-    if (!plan.tiled()) return;
+    if (!plan.tiled()) {
+      in_runs &= neighbour_step == 1;
+      return;
+    }
     inner_side = static_cast<uint32_t>(plan.inner_side);
     cross_side = static_cast<uint32_t>(plan.cross_side);
     const int64_t inner_tiles = ceil_div(units, inner_side);
@@ -256,19 +261,18 @@ __global__ void __launch_bounds__(kThreads, Of::kBlocks)
   if (number >= p.units) return;
   // There are threads beyond a dim that they do not divide.
   const auto has = [&](int i) { return along + i * p.spacing < p.along.size; };
+  const auto index = [&](int i, int e) { return bests.position(i, e) * p.index_step; };
+  const auto value = [&](int i, int e) { return bests.value(i, e); };
   if constexpr (Bests::kWidth > 1) {
-    if (p.neighbour_step == 1 && !p.out.pairs.words) {
+    if (p.in_runs) {
+      p.out.template put_each_run<Key, Bests::kWidth>(
+          [&](auto put) {
 #pragma unroll
-      for (int i = 0; i < kUnits; ++i) {
-        if (!has(i)) continue;
-        uint32_t indices[Bests::kWidth];
-#pragma unroll
-        for (int e = 0; e < Bests::kWidth; ++e) indices[e] = bests.position(i, e) * p.index_step;
-        if (p.out.indices) p.out.put_indices(at[i].to, Bests::kWidth, indices);
-        if (p.out.values)
-          p.out.template put_values<Key, Bests::kWidth>(at[i].to,
-                                                        [&](int e) { return bests.value(i, e); });
-      }
+            for (int i = 0; i < kUnits; ++i) {
+              if (has(i)) put(at[i].to, i);
+            }
+          },
+          index, value);
       return;
     }
   }
@@ -281,8 +285,7 @@ __global__ void __launch_bounds__(kThreads, Of::kBlocks)
           for (int e = 0; e < Bests::kWidth; ++e) put(at[i].to + e * p.neighbour_step, i, e);
         }
       },
-      [&](int i, int e) { return bests.position(i, e) * p.index_step; },
-      [&](int i, int e) { return bests.value(i, e); });
+      index, value);
 }
 
 // The tile of a block in shared memory: where units and positions across lie, in the mask, too, and

@@ -142,6 +142,39 @@ struct Outputs {
     }
   }
 
+  // The same of runs of neighbours, each with a number behind what index(...) and value(...) take.
+  // Runs begin with multiples of their length, in arrays that begin where 16-byte stores do.
+  template <class Key, int kCount, class Each, class Index, class Value>
+  __device__ void put_each_run(Each each, Index index, Value value) const {
+    if (values)
+      each([&](int64_t to, auto... of) {
+        struct alignas(kCount * sizeof(Key)) Run {
+          Key at[kCount];
+        } run;
+#pragma unroll
+        for (int e = 0; e < kCount; ++e) run.at[e] = value(of..., e);
+        *reinterpret_cast<Run*>(static_cast<Key*>(values) + to) = run;
+      });
+    if (!indices) return;
+    const auto put = [&](auto store) {
+      each([&](int64_t to, auto... of) {
+        uint32_t run[kCount];
+#pragma unroll
+        for (int e = 0; e < kCount; ++e) run[e] = index(of..., e);
+        store(to, run);
+      });
+    };
+    if (index_bytes == 8) {
+      put([&](int64_t to, const auto& run) { put_words(to, run); });
+    } else if (index_bytes == 4) {
+      put([&](int64_t to, const auto& run) { put_packed<int32_t>(to, run); });
+    } else if (index_bytes == 2) {
+      put([&](int64_t to, const auto& run) { put_packed<uint16_t>(to, run); });
+    } else {
+      put([&](int64_t to, const auto& run) { put_packed<uint8_t>(to, run); });
+    }
+  }
+
  private:
   template <class Index>
   __device__ void put_as(int64_t to, Index index) const {
