@@ -549,8 +549,8 @@ def test_last_slices_of_crossed_dims(dtype):
 
 @each_op_and((torch.bool, *DTYPES))
 def test_groups_of_one_element_in_another_order(spec, dtype):
-    """Squares of them, and what is left of a block."""
-    for shape in ((70, 130), (5, 64, 3), (33, 2, 40), (1, 17)):
+    """Squares of them, and what is left of a block; rows of results in the same sets of a cache."""
+    for shape in ((70, 130), (5, 64, 3), (33, 2, 40), (1, 17), (1024, 40)):
         x = data.make(shape, dtype, "special")
         for y in (x.mT, unaligned(x).mT, x.movedim(-1, 0)[1:], x[..., ::2].mT, x.mT.flip(0)):
             check(spec, y.unsqueeze(0), 0)

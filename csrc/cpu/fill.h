@@ -23,7 +23,8 @@ constexpr bool kHasOwnValues<Plain<Key, kFloat>> = true;
 template <class Key, bool kMasked, bool kBools>
 struct Fill {
   static constexpr int64_t kTogether = 512;
-  static constexpr int64_t kOfRun = 16384 / sizeof(Key);  // that are copied, and then made values
+  static constexpr int64_t kFewSets = 1024 / sizeof(Key);  // results so far apart share them
+  static constexpr int64_t kOfRun = 16384 / sizeof(Key);   // that are copied, and then made values
 
   const Job& job;
   const Reduction& r;
@@ -96,7 +97,7 @@ struct Fill {
       const Key* from = input + outer.place().offset + first * across.stride;
       Key* to = static_cast<Key*>(r.values) + outer.place().step + first * across.step;
       for (int64_t i = chunk * kFillChunk, m; i < stop; i += m) {
-        m = least(kFillBlock, stop - i);
+        m = least(kFillBlock * kFillBlock / n, stop - i);
         const Key* rows = from + i * along.stride;
         if (m >= Square<Key>::kSide && n >= Square<Key>::kSide && across.stride == 1) {
           transpose(rows, m, along.stride, n, to + i, across.step);
@@ -105,8 +106,12 @@ struct Fill {
             for (int64_t k = 0; k < n; ++k)
               to[k * across.step + i + u] = get<Key>(rows + u * along.stride + k * across.stride);
         }
-        for (int64_t k = 0; make_values && k < n; ++k)
-          make_values(element, to + k * across.step + i, m);
+        if (!make_values) continue;
+        if (across.step == m) {
+          make_values(element, to + i, n * m);
+        } else {
+          for (int64_t k = 0; k < n; ++k) make_values(element, to + k * across.step + i, m);
+        }
       }
       if (++chunk < filling.chunks) continue;
       chunk = 0;
@@ -117,20 +122,28 @@ struct Fill {
     }
   }
 
-  // m rows of n neighbours become columns.
+  // m rows of n neighbours become columns. Where these lie in the same sets of a cache, a few of
+  // them are written as far as they go before the next: else each would put out the others' lines.
   static void transpose(const Key* from, int64_t m, int64_t pitch, int64_t n, Key* to,
                         int64_t to_pitch) {
     constexpr int64_t kSide = Square<Key>::kSide;
     // The last squares overlap those before.
-    for (int64_t next = 0; next < m; next += kSide) {
-      const int64_t i = least(next, m - kSide);
-      for (int64_t following = 0; following < n; following += kSide) {
-        const int64_t k = least(following, n - kSide);
-        Square<Key>::transpose(from + i * pitch + k, pitch,
-                               [&](int64_t u) { return to + (k + u) * to_pitch + i; });
-      }
+    const auto square = [&](int64_t next, int64_t following) REDUCEOPS_INLINED {
+      const int64_t i = least(next, m - kSide), k = least(following, n - kSide);
+      Square<Key>::transpose(from + i * pitch + k, pitch,
+                             [&](int64_t u) { return to + (k + u) * to_pitch + i; });
+    };
+    if (power_of_two_in(to_pitch) >= std::max(kFewSets, power_of_two_in(pitch))) {
+      for (int64_t k = 0; k < n; k += kSide)
+        for (int64_t i = 0; i < m; i += kSide) square(i, k);
+    } else {
+      for (int64_t i = 0; i < m; i += kSide)
+        for (int64_t k = 0; k < n; k += kSide) square(i, k);
     }
   }
+
+  // The largest that divides it.
+  static int64_t power_of_two_in(int64_t n) { return n & -n; }
 
   // Bits in memory become values.
   template <class Element>
