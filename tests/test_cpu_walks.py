@@ -427,6 +427,26 @@ def test_gathered_columns(spec, dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_windows_that_move_in_two_dims(dtype):
+    """Neighbours share elements; the last ones end where their storage does."""
+    image = data.make((23, 150), dtype, "ties")
+    generator = torch.Generator().manual_seed(1)
+    for size in ((2, 2), (3, 7), (7, 3), (5, 70)):
+        for steps in ((1, 1), (2, 1), (1, 3)):
+            x = image.unfold(0, size[0], steps[0]).unfold(1, size[1], steps[1])
+            keys = x.flatten(2).numpy() if dtype != torch.bfloat16 else x.flatten(2).float().numpy()
+            mask = torch.rand(size, generator=generator) < 0.7
+            mask[0, 1] = True
+            present = np.flatnonzero(mask)
+            for name in ("argmin", "argmax"):
+                function, find = getattr(customops, name), getattr(np, name)
+                context = (name, size, steps)
+                assert function(x, (2, 3)).tolist() == find(keys, -1).tolist(), context
+                expected = present[find(keys[..., present], -1)].tolist()
+                assert function(x, (2, 3), mask=mask).tolist() == expected, context
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("threads", [1, 3])
 def test_several_reduced_dims(dtype, threads):
     """Runs that are joined, or gathered; the order of memory is not that of the index."""

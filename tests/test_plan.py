@@ -776,6 +776,9 @@ def test_cpu_plan_of_short_moving_windows_is_of_columns():
     assert not short.rows and not short.gathers
     assert cpu_plan(x.unfold(0, 200, 1), [1]).rows
     assert cpu_plan(x.unfold(0, 7, 7), [1]).gathers  # apart
+    of_two_dims = empty(64, 260).unfold(0, 7, 1).unfold(1, 7, 1)
+    plan = cpu_plan(of_two_dims, [2, 3])
+    assert not plan.rows and not plan.gathers
 
 
 def test_cpu_plan_of_masks_and_of_softmax_max():

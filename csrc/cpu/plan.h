@@ -104,14 +104,14 @@ inline bool are_results_together(const Groups& groups, int64_t width) {
   return false;
 }
 
-// Whether the outputs are neighbours in memory that are walked where they lie, which short moving
-// windows are as well as rows. Results that lie apart, each by itself, are as much to write as the
-// elements are to read.
+// Whether the outputs are neighbours in memory that are walked where they lie, which moving windows
+// are as well as rows, short ones and those of several dims. Results that lie apart, each by
+// itself, are as much to write as the elements are to read.
 inline bool are_columns(const Groups& groups, int64_t walk, int64_t bytes) {
   const Dim inner = groups.axes.dim[0];
   const bool scatters =
       walk <= kScatterWalk && !in_order(groups) && !are_results_together(groups, tile_of(bytes));
-  const bool windows = groups.reduced.count == 1 && walk * bytes <= kWindowBytes;
+  const bool windows = groups.reduced.count > 1 || walk * bytes <= kWindowBytes;
   return inner.stride == 1 && inner.mask_stride <= 1 && !scatters && (windows || !is_rows(groups));
 }
 
