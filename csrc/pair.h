@@ -21,6 +21,21 @@ inline bool is_wide(int bytes, int64_t extent) {
 
 constexpr int64_t kAbsent = -1;  // an index
 
+// Calls f with an integer of so many bytes.
+template <class F>
+REDUCEOPS_HD void with_bits(int64_t bytes, F f) {
+  switch (bytes) {
+    case 1:
+      return f(int8_t());
+    case 2:
+      return f(int16_t());
+    case 4:
+      return f(int32_t());
+    default:
+      return f(int64_t());
+  }
+}
+
 template <class Key>
 struct Pair {
   static constexpr int kIndexBits = 64 - 8 * sizeof(Key);  // of a narrow pair

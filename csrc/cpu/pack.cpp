@@ -34,19 +34,9 @@ struct AsCompared : Element {
 }  // namespace
 
 void pack_pairs(const Packing& p, const DType& dtype) {
-  const auto run = [&]<class Key>(Key) {
+  with_bits(dtype.bytes, [&]<class Key>(Key) {
     for_each_pair(std::max<int64_t>(p.to.count, 1), [&](int64_t i) { pack<Key>(p, i); });
-  };
-  switch (dtype.bytes) {
-    case 1:
-      return run(int8_t());
-    case 2:
-      return run(int16_t());
-    case 4:
-      return run(int32_t());
-    default:
-      return run(int64_t());
-  }
+  });
 }
 
 void unpack_pairs(const Unpacking& u, const Gathered& words, const Reduction& order) {

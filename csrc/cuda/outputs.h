@@ -13,21 +13,6 @@
 
 namespace reduceops::cuda {
 
-// Calls f with an integer of so many bytes.
-template <class F>
-REDUCEOPS_HD void with_bits(int64_t bytes, F f) {
-  switch (bytes) {
-    case 1:
-      return f(int8_t());
-    case 2:
-      return f(int16_t());
-    case 4:
-      return f(int32_t());
-    default:
-      return f(int64_t());
-  }
-}
-
 // The first of neighbouring indices in the bits of a word, as many as it has room for.
 template <class Index>
 __device__ uint32_t packed(const uint32_t* index) {
