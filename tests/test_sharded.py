@@ -1138,6 +1138,16 @@ def check_symmetric_memory_of_one_rank(rank, world, device):
     del group
     gc.collect()
     assert not symmetric.exchanges and name not in symmetric.devices
+    # Garbage is collected anywhere, and waits for no GPU; who disables does.
+    group, state = dist.new_group(), mock.Mock(is_cuda=True)
+    hold(group, group.group_name)
+    with mock.patch.object(torch.cuda, "synchronize") as wait:
+        dist.destroy_process_group(group)
+        del group
+        gc.collect()
+        assert not symmetric.exchanges and not wait.called
+        distributed.disable_symmetric_memory()
+        assert wait.called
 
 
 def check_symmetric_replays(rank, world, device):

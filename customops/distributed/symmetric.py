@@ -67,6 +67,7 @@ class Exchange(NamedTuple):
 
 exchanges: dict[ref, Exchange] = {}  # by group, for as long as it lives
 devices: dict[str, torch.device] = {}  # the same by name, which a graph of torch.compile can ask
+_retired: list[Exchange] = []  # of groups that have none now; kernels may still use the buffers
 
 
 def exchange_of(group: dist.ProcessGroup) -> Exchange | None:
@@ -107,34 +108,44 @@ def enable(group: dist.ProcessGroup, timeout: float) -> bool:
 
 
 def hold(group: dist.ProcessGroup, exchange: Exchange) -> None:
-    exchanges[ref(group, _drop)], devices[exchange.group_name] = exchange, exchange.device
+    exchanges[ref(group, _retire)], devices[exchange.group_name] = exchange, exchange.device
     caches.tell_caches()
 
 
 def disable(group: dist.ProcessGroup) -> None:
-    _drop(ref(group))
+    _retire(ref(group))
+    _free()
 
 
 def forget_destroyed() -> None:
-    """Frees what groups had that are no more, and that somebody still holds."""
+    """Frees what groups had that are no more, or that somebody still holds."""
     for held in list(exchanges):
         group = held()
         try:
             dist.get_rank(group)
         except ValueError:  # torch does not know it
-            _drop(held)
+            _retire(held)
+    _free()
 
 
-def _drop(held: ref) -> None:
+def _retire(held: ref) -> None:
+    """No call finds it any more. A group that is garbage may be collected anywhere, in the middle
+    of a CUDA graph's capture too, which ends where anybody waits: so this does not."""
     exchange = exchanges.pop(held, None)
     if exchange is None:
         return
+    _retired.append(exchange)
     # After a new init_process_group another group has the name.
-    if all(other.group_name != exchange.group_name for other in exchanges.values()):
+    if all(other.group_name != exchange.group_name for other in list(exchanges.values())):
         devices.pop(exchange.group_name, None)
     caches.tell_caches()
-    if exchange.state.is_cuda:
-        torch.cuda.synchronize(exchange.device)  # kernels on any stream use the buffers
+
+
+def _free() -> None:
+    while _retired:
+        exchange = _retired.pop()
+        if exchange.state.is_cuda:
+            torch.cuda.synchronize(exchange.device)  # kernels on any stream use the buffers
 
 
 def _has_it(group: dist.ProcessGroup) -> bool:
