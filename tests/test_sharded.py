@@ -744,6 +744,33 @@ def check_dtensor_gradient(rank, world, device):
                 torch.testing.assert_close(sharded.grad.full_tensor(), whole.grad)
 
 
+def check_dtensor_second_derivative(rank, world, device):
+    """With respect to the input, and to a weight that all ranks have."""
+    x, w = (
+        data.make(shape, torch.float64, "smooth").to(device) for shape in ((4, 5, 6), (4, 1, 6))
+    )
+    for mesh in meshes(world, device):
+        for placements in placements_on(mesh):
+            for call in (
+                lambda t: customops.max(t, 1, True)[0],
+                lambda t: customops.scale_min(t, -1.5),
+            ):
+                sharded = distribute_tensor(x, mesh, placements), distribute_tensor(w, mesh)
+                results = []
+                for of in (sharded, (x.clone(), w.clone())):
+                    input, weight = (t.requires_grad_() for t in of)
+                    values = (call(input) ** 3 * weight).sum()
+                    (first,) = torch.autograd.grad(values, input, create_graph=True)
+                    results.append(torch.autograd.grad((first * input.detach()).sum(), of))
+                for result, expected in zip(*results, strict=True):
+                    torch.testing.assert_close(result.full_tensor(), expected)
+    sharded = distribute_tensor(x, mesh, [Shard(1)] * mesh.ndim).requires_grad_()
+    probability = customops.softmax_max(sharded, 1)[0].sum()
+    (first,) = torch.autograd.grad(probability, sharded, create_graph=True)
+    with pytest.raises(RuntimeError, match="softmax_max: there is no second derivative"):
+        first.sum().backward()
+
+
 def check_dtensor_options(rank, world, device):
     """mask=, index_dtype= and softmax_max, of any placement and with a gradient."""
     x = data.make((4, 5, 6), torch.float32, "smooth").to(device)
@@ -1247,8 +1274,8 @@ def worker(rank, world, backend, names, folder):
 # Of them, those to which a third rank or a second dim of the mesh makes a difference.
 MORE_RANKS = (
     *("ties_and_nans", "offsets_in_another_order", "groups", "gradient", "dtensor"),
-    *("dtensor_partial", "dtensor_gradient", "dtensor_options", "dtensor_softmax"),
-    *("dtensor_conv2d", "dtensor_tensor_scale", "compiled_dtensor"),
+    *("dtensor_partial", "dtensor_gradient", "dtensor_second_derivative", "dtensor_options"),
+    *("dtensor_softmax", "dtensor_conv2d", "dtensor_tensor_scale", "compiled_dtensor"),
 )
 ON_GPUS = ("cuda_graph", "symmetric_memory")
 GROUPS = {

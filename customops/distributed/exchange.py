@@ -180,7 +180,8 @@ class _Select(torch.autograd.Function):
         if ctx.scale is not None:
             grad = grad * ctx.scale
         if ctx.is_empty:
-            return grad.new_zeros(ctx.shape), *[None] * 6
+            grad = grad if ctx.keepdim else grad.unsqueeze(ctx.dim)
+            return grad.narrow(ctx.dim, 0, 0), *[None] * 6
         grad = torch.where(mine, grad, torch.zeros_like(grad))
         local = torch.where(mine, local, torch.zeros_like(local))
         return scatter(grad, local, ctx.shape, ctx.dim, ctx.keepdim, False), *[None] * 6
@@ -233,9 +234,16 @@ class _Probability(torch.autograd.Function):
         return probability.clone()  # which may be changed in place
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx, grad):
-        x, probability, largest, local = ctx.saved_tensors
+        x, *saved = ctx.saved_tensors
+        with torch.no_grad():
+            result = _Probability._gradient(ctx, grad, x, *saved)
+        if torch.is_grad_enabled():
+            result = _NotTwice.apply(result, x, grad)
+        return result, None, None, None, None
+
+    @staticmethod
+    def _gradient(ctx, grad, x, probability, largest, local):
         wide = torch.promote_types(x.dtype, torch.float32)
         probability, largest = probability.to(wide), largest.to(wide)
         shape = [1] * x.dim()
@@ -243,4 +251,19 @@ class _Probability(torch.autograd.Function):
         position = torch.arange(x.size(ctx.dim), device=x.device).view(shape)
         softmax = torch.exp(x.to(wide) - largest) * probability
         slope = (position == local).to(wide) - softmax
-        return (grad.to(wide) * probability * slope).to(x.dtype), None, None, None, None
+        return (grad.to(wide) * probability * slope).to(x.dtype)
+
+
+class _NotTwice(torch.autograd.Function):
+    """A gradient that depends on all shards, in what ranks have not told each other. (torch's
+    once_differentiable loses that in silence where the gradient of the result is a constant.)"""
+
+    @staticmethod
+    def forward(ctx, gradient, *of):
+        return gradient.view_as(gradient)
+
+    @staticmethod
+    def backward(ctx, grad):
+        raise RuntimeError(
+            "reduceops::softmax_max: there is no second derivative over a dim that is sharded"
+        )

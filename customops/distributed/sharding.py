@@ -82,14 +82,33 @@ def _reduce(
         results = local_op(local, mask)
         results = results if isinstance(results, tuple) else (results,)
     shape = checks.reduced_shape(x.shape, dims, keepdim)
-    stride = _contiguous(shape)
+    layout = {"shape": torch.Size(shape), "stride": _contiguous(shape)}
+    wrap = functools.partial(
+        DTensor.from_local, device_mesh=mesh, placements=placements, run_check=False, **layout
+    )
     wrapped = tuple(
-        DTensor.from_local(
-            result, mesh, placements, run_check=False, shape=torch.Size(shape), stride=stride
-        )
+        _Found.apply(result, wrap, exchanged)
+        if result.requires_grad and exchanged
+        else wrap(result)
         for result in results
     )
     return wrapped if outputs == _BOTH else wrapped[0]
+
+
+class _Found(torch.autograd.Function):
+    """Values that ranks have found together, as a DTensor. Of their gradient, which all ranks have,
+    each uses what its shard needs: that is a part to whoever differentiates it again."""
+
+    @staticmethod
+    def forward(ctx, local, wrap, exchanged):
+        values = wrap(local)
+        ctx.placements, ctx.exchanged = list(values.placements), exchanged
+        return values
+
+    @staticmethod
+    def backward(ctx, grad):
+        parts = [Partial() if d in ctx.exchanged else p for d, p in enumerate(ctx.placements)]
+        return _redistributed(grad, ctx.placements).to_local(grad_placements=parts), None, None
 
 
 def _check(
