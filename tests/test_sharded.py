@@ -533,8 +533,9 @@ def check_errors(rank, world, device):
         distributed.argmax(x, 2)
     with pytest.raises(RuntimeError, match="min: dtype complex64 is not supported"):
         distributed.min(x.to(torch.complex64), 1)
-    with pytest.raises(RuntimeError, match="offset is -1"):
-        distributed.min(x, 1, offset=-1)
+    for offset, mask in itertools.product((-1, 2**63 - 1), (None, x == 0)):
+        with pytest.raises(RuntimeError, match=f"offset is {offset}"):
+            distributed.min(x, 1, offset=offset, mask=mask)
     for name, wrong, takes in (
         *(
             ("dim", wrong, "an int, the dim that is sharded")

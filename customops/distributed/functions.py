@@ -21,6 +21,7 @@ _member = dist.GroupMember
 _is_compiling = torch.compiler.is_dynamo_compiling
 is_transformed = _torch_private.is_transformed
 Group = dist.ProcessGroup | None
+_FARTHEST = 1 << 62  # at which a shard may begin: the indices of its elements are int64
 
 
 def argmin(
@@ -52,10 +53,11 @@ def argmin(
     Raises:
         TypeError: An argument is of another type; `input`, for one, is no tensor.
         IndexError: `dim` is out of range.
-        RuntimeError: A dtype, layout or device is not supported; `offset` is negative; there is no
-            process group, or this rank is not in it; `input` is under a transform of torch.func,
-            or a value is asked for of one with a tangent. With TORCH_DISTRIBUTED_DEBUG=DETAIL, on
-            all ranks: their calls do not fit each other, or any of these errors is one's.
+        RuntimeError: A dtype, layout or device is not supported; `offset` is negative, or leaves
+            indices no room in int64; there is no process group, or this rank is not in it; `input`
+            is under a transform of torch.func, or a value is asked for of one with a tangent. With
+            TORCH_DISTRIBUTED_DEBUG=DETAIL, on all ranks: their calls do not fit each other, or any
+            of these errors is one's.
 
     Example:
         >>> shard = torch.tensor([[3.0, 1.0], [0.0, 5.0]])  # of the only rank
@@ -258,7 +260,7 @@ def _reduce(
         if (
             (keepdim is not True and keepdim is not False)
             or type(dim) is not int
-            or (offset is not None and (type(offset) is not int or offset < 0))
+            or (offset is not None and (type(offset) is not int or not 0 <= offset <= _FARTHEST))
             or is_transformed(x)
             or (not indices_only and has_tangent(x))
         ):
@@ -376,5 +378,7 @@ def _check_call(
             raise RuntimeError(f"customops.distributed.{op}: {HAS_TANGENT}")
     if offset is not None:
         arguments.check_ints(op, "offset", arguments.as_int(op, "offset", offset))
-        if offset < 0:
-            raise RuntimeError(f"customops.distributed.{op}: offset is {offset}, below 0")
+        if not 0 <= offset <= _FARTHEST:
+            raise RuntimeError(
+                f"customops.distributed.{op}: offset is {offset}; it takes 0 to 2**62"
+            )
