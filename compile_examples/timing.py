@@ -32,7 +32,7 @@ def default_device() -> str:
         why_not = libraries.why_not_on(torch.device("cuda"))
         if why_not is None:
             return "cuda"
-        print(f"not using the GPU: {libraries.cuda.reason or why_not}")
+        print(f"not using the GPU: {why_not}")
     return "cpu"
 
 

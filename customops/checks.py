@@ -44,6 +44,17 @@ def _names(dtypes: Sequence[torch.dtype]) -> str:
     return ", ".join(map(dtype_name, dtypes))
 
 
+def is_strided(x: Tensor) -> bool:
+    """Whether a kernel can read it, if it has the dtype."""
+    return x.layout == torch.strided and not (x.is_nested or x.is_quantized)
+
+
+def layout_name(x: Tensor) -> str:
+    if x.is_nested or x.is_quantized:
+        return "nested" if x.is_nested else "quantized"
+    return str(x.layout).removeprefix("torch.")
+
+
 def check_dtype(op: str, dtype: torch.dtype) -> None:
     if dtype not in SUPPORTED:
         raise RuntimeError(
@@ -113,22 +124,28 @@ def check_not_empty(op: str, shape: Sequence[int], dims: Sequence[int]) -> None:
             )
 
 
-def check_mask(op: str, mask: Tensor, self: Tensor) -> None:
+def check_mask_dtype(op: str, mask: Tensor) -> None:
     if mask.dtype != torch.bool:
         raise RuntimeError(
             f"reduceops::{op}: mask must be a bool tensor, got {dtype_name(mask.dtype)}"
         )
+
+
+def check_mask(op: str, mask: Tensor, self: Tensor) -> None:
+    check_mask_dtype(op, mask)
     check_broadcast(op, mask.shape, self.shape)
     check_mask_place(op, mask, self)
 
 
-def check_mask_place(op: str, mask: Tensor, self: Tensor) -> None:
-    if mask.is_nested or mask.layout != torch.strided:
-        layout = str(mask.layout).removeprefix("torch.")
+def check_mask_layout(op: str, mask: Tensor) -> None:
+    if not is_strided(mask):
         raise RuntimeError(
-            f"reduceops::{op}: mask must be a strided tensor, "
-            f"got a {'nested' if mask.is_nested else layout} one"
+            f"reduceops::{op}: mask must be a strided tensor, got a {layout_name(mask)} one"
         )
+
+
+def check_mask_place(op: str, mask: Tensor, self: Tensor) -> None:
+    check_mask_layout(op, mask)
     if mask.device != self.device:
         raise RuntimeError(
             f"reduceops::{op}: mask must be on the device of the input, {self.device}, "

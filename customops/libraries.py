@@ -49,7 +49,7 @@ cuda = Library(_FOLDER / "libreduceops_cuda.so")
 def why_not_on(device: torch.device) -> str | None:
     """Why no kernel runs on a GPU, None if they do. To ask it initialises CUDA."""
     if not cuda.loaded:
-        return "the CUDA library is not loaded"
+        return f"the CUDA library is not loaded: {cuda.reason}"
     index = torch.cuda.current_device() if device.index is None else device.index
     return cuda.ask("reduceops_cuda_problem", index)
 

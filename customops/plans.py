@@ -438,7 +438,7 @@ def _layout(input: torch.Tensor, dim: int | Sequence[int] | None) -> tuple[Any, 
     arguments.check_input("explain", input)
     dim = arguments.as_dims("explain", dim)
     checks.check_dtype("explain", input.dtype)
-    if input.layout != torch.strided or input.is_nested:
+    if not checks.is_strided(input):
         raise RuntimeError("reduceops::explain: input must be a strided tensor")
     if input.numel() == 0:
         raise ValueError(
@@ -455,6 +455,7 @@ def _mask_strides(input: torch.Tensor, mask: torch.Tensor | None) -> "ctypes.Arr
     if mask is None:
         return None
     arguments.check_options("explain", mask, None)
+    checks.check_mask_layout("explain", mask)
     checks.check_mask("explain", mask.to("meta"), input.to("meta"))
     return (ctypes.c_int64 * max(input.dim(), 1))(*mask.expand(input.shape).stride())
 

@@ -180,7 +180,9 @@ def test_what_has_no_kernel():
 @pytest.mark.parametrize("loaded", [True, False])
 def test_a_gpu_without_kernels(loaded, monkeypatch):
     """As one for which the CUDA library has no code, or where there is none."""
-    cuda = SimpleNamespace(loaded=loaded, ask=lambda question, gpu: f"no code for GPU {gpu}")
+    cuda = SimpleNamespace(
+        loaded=loaded, reason="it has none", ask=lambda question, gpu: f"no code for GPU {gpu}"
+    )
     monkeypatch.setattr(libraries, "cuda", cuda)
     with FakeTensorMode():
         x = torch.empty(40, 50, device="cuda:1")
@@ -188,7 +190,7 @@ def test_a_gpu_without_kernels(loaded, monkeypatch):
     before = str(graph)
     RewriteReductions(0, ())(graph)
     assert str(graph) == before and not inductor.rewrites()
-    reason = "no code for GPU 1" if loaded else "the CUDA library is not loaded"
+    reason = "no code for GPU 1" if loaded else "the CUDA library is not loaded: it has none"
     assert f"no kernels for cuda: {reason}" in inductor.left_alone()[0]
 
 

@@ -895,6 +895,11 @@ MASK = torch.ones(4, dtype=torch.bool)
             for options, kind, text in (
                 ({"mask": [True]}, TypeError, "mask must be a bool tensor or None, got list"),
                 ({"mask": MASK.int()}, RuntimeError, "mask must be a bool tensor, got int32"),
+                (
+                    {"mask": torch.ones(4).to_mkldnn()},
+                    RuntimeError,
+                    "mask must be a strided tensor",
+                ),
                 ({"mask": MASK[:3]}, RuntimeError, "does not broadcast to the input's [3, 4]"),
                 ({"input": empty(3, 4).to(torch.complex64)}, RuntimeError, "complex64 is not"),
                 ({"input": torch.eye(3).to_sparse()}, RuntimeError, "must be a strided tensor"),

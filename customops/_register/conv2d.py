@@ -71,7 +71,7 @@ def pair(op: str, name: str, given: int | Sequence[int], least: int) -> list[int
 
 
 def _check_place(op: str, name: str, tensor: Tensor, input: Tensor) -> None:
-    if tensor.layout != torch.strided:
+    if not checks.is_strided(tensor):
         raise RuntimeError(f"reduceops::{op}: {name} must be a strided tensor")
     if tensor.device != input.device:
         raise RuntimeError(f"reduceops::{op}: {name} must be on the device of input")
@@ -354,21 +354,12 @@ def _register_vmap(op: str) -> None:
     torch.library.register_vmap(f"reduceops::{op}", rule)
 
 
-def _is_strided(x: Tensor) -> bool:
-    return x.layout == torch.strided and not (x.is_nested or x.is_quantized)
-
-
 def _register_unsupported(op: str) -> None:
     def kernel(input, weight, bias, *args, **kwargs):
         for x in (input, weight, bias):  # one that is not supported
-            if x is not None and not _is_strided(x):
+            if x is not None and not checks.is_strided(x):
                 input = x
                 break
-        if input.is_cuda and not libraries.cuda.loaded:
-            raise RuntimeError(
-                f"reduceops::{op}: got a tensor on {input.device}, but the CUDA library is not "
-                f"loaded: {libraries.cuda.reason}"
-            )
         unsupported.refuse(op, input)
 
     unsupported.register_kernel(op, kernel)

@@ -71,7 +71,7 @@ def _scaled_by(end: str, self: Tensor, scale, dim: int, keepdim: bool):
     dim = int(arguments.as_int(op, "dim", dim))  # as a schema has it, of a symbol too
     if not isinstance(keepdim, int):  # which a schema takes for a bool
         arguments.as_keepdim(op, keepdim)
-    if self.layout != torch.strided or self.is_nested or self.is_quantized:
+    if not checks.is_strided(self):
         unsupported.refuse(op, self)
     checks.check_scalable(op, self.dtype)
     dims = checks.wrap_dims(op, self.dim(), dim)

@@ -17,12 +17,8 @@ def _register(name: str, op: str) -> None:
     def kernel(self, *args, **kwargs):
         mask = kwargs.get("mask")
         if mask is not None and _is_supported(self):
+            checks.check_mask_dtype(op, mask)
             checks.check_mask_place(op, mask, self)
-        if self.is_cuda and self.layout == torch.strided and not self.is_quantized:
-            raise RuntimeError(
-                f"reduceops::{op}: got a tensor on {self.device}, but the CUDA library is not "
-                f"loaded: {libraries.cuda.reason}"
-            )
         refuse(op, self)
 
     register_kernel(name, kernel)
@@ -32,6 +28,10 @@ def refuse(op: str, x: Tensor) -> NoReturn:
     """Says what is wrong with a tensor that no kernel takes."""
     if x.is_quantized:
         checks.check_dtype(op, x.dtype)
+    if x.is_cuda and checks.is_strided(x):  # which the CUDA library takes
+        raise RuntimeError(
+            f"reduceops::{op}: got a tensor on {x.device}, but {libraries.why_not_on(x.device)}"
+        )
     layout, dtype = (str(kind).removeprefix("torch.") for kind in (x.layout, x.dtype))
     nested = "nested " if x.is_nested else ""
     raise RuntimeError(
@@ -57,7 +57,7 @@ def register_kernel(name: str, kernel: Callable[..., NoReturn]) -> None:
 
 def _is_supported(self: Tensor) -> bool:
     device = self.is_cpu or (self.is_cuda and libraries.cuda.loaded)
-    return device and self.layout == torch.strided and not (self.is_quantized or self.is_nested)
+    return device and checks.is_strided(self)
 
 
 for _op in ("argmin", "argmax"):

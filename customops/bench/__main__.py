@@ -167,7 +167,7 @@ def _check_options(options: argparse.Namespace, parser: argparse.ArgumentParser)
     if uses_gpu and not torch.cuda.is_available():
         parser.error("--device cuda: torch finds no GPU")
     if uses_gpu and (why_not := libraries.why_not_on(torch.device("cuda"))):
-        parser.error(f"--device cuda: {libraries.cuda.reason or why_not}")
+        parser.error(f"--device cuda: {why_not}")
     if options.case and (options.only or options.op or options.dtype):
         parser.error("--case says it all: not with --only, --op or --dtype")
     if options.suite == COMPILED:

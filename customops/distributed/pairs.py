@@ -54,11 +54,10 @@ def _fake_unpack(words, self, dim, largest, keepdim=False):
 
 
 def check_place(x: Tensor) -> None:
-    if x.layout == torch.strided and not x.is_nested and x.device.type in ("cpu", "cuda"):
+    if checks.is_strided(x) and x.device.type in ("cpu", "cuda"):
         return
-    kind = "nested" if x.is_nested else str(x.layout).removeprefix("torch.")
     raise RuntimeError(
-        f"customops.distributed: got a {kind} tensor on {x.device.type} "
+        f"customops.distributed: got a {checks.layout_name(x)} tensor on {x.device.type} "
         "(supported: strided tensors on cpu and cuda)"
     )
 
@@ -67,8 +66,8 @@ def _refuse(self: Tensor, *_: object) -> NoReturn:
     check_place(self)
     if self.is_cuda and not libraries.cuda.loaded:
         raise RuntimeError(
-            f"customops.distributed: got a tensor on {self.device}, but the CUDA library is not "
-            f"loaded: {libraries.cuda.reason}"
+            f"customops.distributed: got a tensor on {self.device}, but "
+            f"{libraries.why_not_on(self.device)}"
         )
     raise RuntimeError(f"customops.distributed: got a tensor on {self.device} that it cannot read")
 
