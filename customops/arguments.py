@@ -141,7 +141,7 @@ def _as_int(op: str, number: Any, takes: str, name: str = "dim") -> Any:
     if isinstance(number, torch.fx.Proxy):  # of a graph's input
         return number
     of_bool = str(getattr(number, "dtype", "")).removeprefix("torch.") == "bool"
-    if not isinstance(number, bool) and not of_bool:
+    if not isinstance(number, bool) and not of_bool and not getattr(number, "ndim", 0):
         try:
             return operator.index(number)
         except TypeError:

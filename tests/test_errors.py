@@ -426,6 +426,7 @@ def test_a_dim_is_whatever_is_an_index(spec, dim):
 NO_DIMS = [
     *(("ab", "str"), (1.0, "float"), (True, "bool"), (np.array([0, 1]), "numpy.ndarray")),
     *(({0}, "set"), (torch.tensor(True), "torch.Tensor"), (np.bool_(True), "numpy.bool")),
+    (torch.tensor([1]), "torch.Tensor"),
 ]
 ONE_DIM = "an int (of these operators argmin and argmax take several)"
 
