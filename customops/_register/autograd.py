@@ -17,6 +17,7 @@ from torch.autograd import forward_ad
 
 from .. import _torch_private, checks
 from .._torch_private import are_transforms_active, guard_or_false
+from .overloads import overloads
 
 _library = torch.library.Library("reduceops", "IMPL")
 
@@ -297,6 +298,5 @@ _register_softmax(_ops.softmax_max.default)
 _register_scaled("scale_min")
 _register_scaled("scale_max")
 
-for _op in ("argmin", "argmax"):  # integer results
-    for _overload in ("", ".dims", ".options", ".dims_options"):
-        _library.impl(_op + _overload, torch.library.fallthrough_kernel, "Autograd")
+for _overload in overloads("argmin") + overloads("argmax"):  # integer results
+    _library.impl(_overload, torch.library.fallthrough_kernel, "Autograd")

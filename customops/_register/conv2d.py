@@ -362,7 +362,7 @@ def _register_unsupported(op: str) -> None:
                 break
         unsupported.refuse(op, input)
 
-    unsupported.register_kernel(op, kernel)
+    unsupported.register_kernel(getattr(torch.ops.reduceops, op).default, kernel)
 
 
 def _take_scales_that_are_no_numbers(op: str) -> None:

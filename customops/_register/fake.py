@@ -10,6 +10,7 @@ from torch import Tensor
 
 from .. import checks
 from . import caches
+from .overloads import OPERATORS, overloads
 
 log = logging.getLogger("customops.inductor")
 
@@ -44,8 +45,8 @@ def _register_arg(op: str) -> None:
         shape, dtype = _shape_and_index_dtype(op, self, dim, keepdim, mask, index_dtype)
         return self.new_empty(shape, dtype=dtype)
 
-    for overload in ("", ".dims", ".options", ".dims_options"):
-        torch.library.register_fake(f"reduceops::{op}{overload}", fake)
+    for overload in overloads(op):
+        torch.library.register_fake(overload, fake)
 
 
 def _register_extreme(op: str) -> None:
@@ -53,8 +54,8 @@ def _register_extreme(op: str) -> None:
         shape, dtype = _shape_and_index_dtype(op, self, dim, keepdim, mask, index_dtype)
         return self.new_empty(shape), self.new_empty(shape, dtype=dtype)
 
-    torch.library.register_fake(f"reduceops::{op}", fake)
-    torch.library.register_fake(f"reduceops::{op}.options", fake)
+    for overload in overloads(op):
+        torch.library.register_fake(overload, fake)
 
 
 def _register_softmax() -> None:
@@ -95,19 +96,11 @@ def _register_lowerings() -> None:
         log.info("no loops: this Inductor is not known here", exc_info=True)
 
 
-OPERATORS = (
-    *("argmin", "argmax", "min", "max", "softmax_max", "scale_min", "scale_max"),
-    *("_scale_min_indices", "_scale_max_indices"),
-)
-
-
 def _register_tags() -> None:
     """Lets Inductor hand over whatever strides it has: without this tag it would copy an input
     or a mask back to the strides of eager mode. (The stable ABI takes tags from 2.12 on only.)"""
-    for name in OPERATORS:
-        packet = getattr(torch.ops.reduceops, name)
-        for overload in packet.overloads():
-            getattr(packet, overload).tags.append(torch.Tag.flexible_layout)
+    for overload in (overload for name in OPERATORS for overload in overloads(name)):
+        overload.tags.append(torch.Tag.flexible_layout)
 
 
 for _op in ("argmin", "argmax"):

@@ -1,7 +1,7 @@
 """Every layout and device without a kernel of its own: one error that says what is supported."""
 
 from collections.abc import Callable
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -9,11 +9,12 @@ from torch import Tensor
 from .. import checks, libraries
 from .._torch_private import NestedTensor
 from . import autograd
+from .overloads import OPERATORS, overloads, public_name
 
 _library = torch.library.Library("reduceops", "IMPL")
 
 
-def _register(name: str, op: str) -> None:
+def _register(op: str, overload: Any) -> None:
     def kernel(self, *args, **kwargs):
         mask = kwargs.get("mask")
         if mask is not None and _is_supported(self):
@@ -21,7 +22,7 @@ def _register(name: str, op: str) -> None:
             checks.check_mask_place(op, mask, self)
         refuse(op, self)
 
-    register_kernel(name, kernel)
+    register_kernel(overload, kernel)
 
 
 def refuse(op: str, x: Tensor) -> NoReturn:
@@ -40,15 +41,15 @@ def refuse(op: str, x: Tensor) -> NoReturn:
     )
 
 
-def register_kernel(name: str, kernel: Callable[..., NoReturn]) -> None:
+def register_kernel(overload: Any, kernel: Callable[..., NoReturn]) -> None:
     """`kernel` for every layout and device that has no other."""
     # CompositeExplicitAutograd leaves out nested tensors; jagged ones are a Python subclass. (What
     # has a C++ Autograd kernel refuses them there.)
     for key in ("CompositeExplicitAutograd", "NestedTensorCPU", "NestedTensorCUDA"):
-        _library.impl(name, kernel, key)
+        _library.impl(overload, kernel, key)
     if NestedTensor is not None:
         torch.library.register_torch_dispatch(
-            f"reduceops::{name}",
+            overload,
             NestedTensor,
             lambda mode, func, types, args, kwargs: kernel(*args, **(kwargs or {})),
             lib=_library,
@@ -60,13 +61,9 @@ def _is_supported(self: Tensor) -> bool:
     return device and checks.is_strided(self)
 
 
-for _op in ("argmin", "argmax"):
-    for _overload in ("", ".dims", ".options", ".dims_options"):
-        _register(_op + _overload, _op)
-for _op in ("min", "max", "min.options", "max.options", "softmax_max", "scale_min", "scale_max"):
-    _register(_op, _op.partition(".")[0])
-for _op in ("scale_min", "scale_max"):
-    _register(f"_{_op}_indices", _op)
+for _op in OPERATORS:
+    for _overload in overloads(_op):
+        _register(public_name(_op), _overload)
 
 
 # Keeps CUDA tensors from the C++ Autograd kernel, which could not pass on before torch 2.13 why

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from .. import checks
 from .._torch_private import current_interpreter, vmap_helper
+from .overloads import overloads
 
 _library = torch.library.Library("reduceops", "IMPL")
 
@@ -62,11 +63,11 @@ def _register(op: str) -> None:
             results = getattr(packet, of_one)(self, *dims, keepdim, **named)
         return results, (0, 0) if isinstance(results, tuple) else 0
 
-    for name in packet.overloads():
-        if "options" in name:
-            _register_with_options(getattr(packet, name), rule)
+    for overload in overloads(op):
+        if "options" in overload.name():
+            _register_with_options(overload, rule)
         else:
-            torch.library.register_vmap(getattr(packet, name), rule)
+            torch.library.register_vmap(overload, rule)
 
 
 def _register_with_options(overload, rule: Callable) -> None:

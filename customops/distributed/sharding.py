@@ -19,6 +19,7 @@ from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Sha
 
 from .. import _torch_private, checks
 from .._register import autograd, conv2d
+from .._register.overloads import overloads, public_name
 from . import compare
 from .exchange import reduce_shard, softmax_max_of_shard
 
@@ -314,41 +315,26 @@ def _conv2d(op, func, input, weight, bias, scale, *args, **keywords):
     )
 
 
-# By overload: the operator that errors name, and the rule.
-RULES = {
-    "argmin": ("argmin", _arg),
-    "argmax": ("argmax", _arg),
-    "argmin.dims": ("argmin", _arg),
-    "argmax.dims": ("argmax", _arg),
-    "argmin.options": ("argmin", _arg),
-    "argmax.options": ("argmax", _arg),
-    "argmin.dims_options": ("argmin", _arg),
-    "argmax.dims_options": ("argmax", _arg),
-    "min": ("min", _extreme),
-    "max": ("max", _extreme),
-    "min.options": ("min", _extreme),
-    "max.options": ("max", _extreme),
-    "softmax_max": ("softmax_max", _softmax),
-    "scale_min": ("scale_min", _scaled),
-    "scale_max": ("scale_max", _scaled),
-    "_scale_min_indices": ("scale_min", _scaled),
-    "_scale_max_indices": ("scale_max", _scaled),
-    "conv2d_scale_min": ("conv2d_scale_min", _conv2d),
-    "conv2d_scale_max": ("conv2d_scale_max", _conv2d),
+_RULES = {
+    **dict.fromkeys(("argmin", "argmax"), _arg),
+    **dict.fromkeys(("min", "max"), _extreme),
+    "softmax_max": _softmax,
+    **dict.fromkeys(("scale_min", "scale_max"), _scaled),
+    **dict.fromkeys(("_scale_min_indices", "_scale_max_indices"), _scaled),
+    **dict.fromkeys(conv2d.OPERATORS, _conv2d),
 }
 
 
-def _register(name: str, op: str, rule: Callable) -> None:
-    packet, _, overload = name.partition(".")
-    func = getattr(getattr(torch.ops.reduceops, packet), overload or "default")
+def _register(op: str, func: Any, rule: Callable) -> None:
     on_dtensor = functools.partial(rule, op, func)
 
     def dispatch(cls, func, types, args, kwargs):
         return on_dtensor(*args, **kwargs)
 
-    torch.library.register_torch_dispatch(f"reduceops::{name}", DTensor, dispatch)
-    autograd.of_subclass[name, DTensor] = on_dtensor
+    torch.library.register_torch_dispatch(func, DTensor, dispatch)
+    autograd.of_subclass[func.name().removeprefix("reduceops::"), DTensor] = on_dtensor
 
 
-for _name, (_op, _rule) in RULES.items():
-    _register(_name, _op, _rule)
+for _name, _rule in _RULES.items():
+    for _func in overloads(_name):
+        _register(public_name(_name), _func, _rule)

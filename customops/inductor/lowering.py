@@ -17,6 +17,7 @@ from torch._inductor import lowering
 from torch._inductor.virtualized import V
 
 from .._register.caches import preference
+from .._register.overloads import overloads
 from . import report, vectors
 from .loops import Loop, NoLoop
 from .softmax import SoftmaxLoop
@@ -26,19 +27,16 @@ log = logging.getLogger(__name__)
 
 def register() -> None:
     vectors.improve()
-    operators = torch.ops.reduceops
     for end in ("min", "max"):
-        largest = end == "max"
-        for overload in ("default", "dims", "options", "dims_options"):
-            op = getattr(getattr(operators, f"arg{end}"), overload)
-            _register(op, functools.partial(_arg, largest))
-        for overload in ("default", "options"):
-            op = getattr(getattr(operators, end), overload)
-            _register(op, functools.partial(_extreme, largest))
-        _register(getattr(operators, f"scale_{end}").default, functools.partial(_scaled, largest))
-        op = getattr(operators, f"_scale_{end}_indices").default
-        _register(op, functools.partial(_scaled_with_indices, largest))
-    _register(operators.softmax_max.default, SoftmaxLoop)
+        for name, loop in (
+            (f"arg{end}", _arg),
+            (end, _extreme),
+            (f"scale_{end}", _scaled),
+            (f"_scale_{end}_indices", _scaled_with_indices),
+        ):
+            for op in overloads(name):
+                _register(op, functools.partial(loop, end == "max"))
+    _register(torch.ops.reduceops.softmax_max.default, SoftmaxLoop)
 
 
 def _register(op: torch._ops.OpOverload, loop: Callable) -> None:

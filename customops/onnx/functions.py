@@ -11,6 +11,7 @@ from onnxscript import ir, opset19
 from onnxscript import opset18 as op
 
 from .. import checks
+from .._register.overloads import overloads
 
 DType = ir.DataType
 FLOAT8 = (DType.FLOAT8E4M3FN, DType.FLOAT8E5M2)
@@ -38,19 +39,19 @@ INDEX_DTYPES = {
 
 
 def table():
-    ops = torch.ops.reduceops
-    functions = {}
+    functions = {"softmax_max": softmax_max}
     for extreme in ("min", "max"):
         arg, values_and_indices, scaled, scaled_and_indices = _functions(extreme)
-        for overload in ("default", "dims", "options", "dims_options"):
-            functions[getattr(getattr(ops, f"arg{extreme}"), overload)] = arg
-        functions[getattr(ops, extreme).default] = values_and_indices
-        functions[getattr(ops, extreme).options] = values_and_indices
-        functions[getattr(ops, f"scale_{extreme}").default] = scaled
-        functions[getattr(ops, f"_scale_{extreme}_indices").default] = scaled_and_indices
-        functions[getattr(ops, f"conv2d_scale_{extreme}").default] = _convolved(scaled)
-    functions[ops.softmax_max.default] = softmax_max
-    return functions
+        functions |= {
+            f"arg{extreme}": arg,
+            extreme: values_and_indices,
+            f"scale_{extreme}": scaled,
+            f"_scale_{extreme}_indices": scaled_and_indices,
+            f"conv2d_scale_{extreme}": _convolved(scaled),
+        }
+    return {
+        overload: function for name, function in functions.items() for overload in overloads(name)
+    }
 
 
 def softmax_max(self, dim, keepdim=False):

@@ -1,0 +1,20 @@
+"""The operators but those of convolutions, and their overloads, as csrc/library.cpp has them."""
+
+from typing import Any
+
+import torch
+
+OPERATORS = (
+    *("argmin", "argmax", "min", "max", "softmax_max", "scale_min", "scale_max"),
+    *("_scale_min_indices", "_scale_max_indices"),
+)
+
+
+def overloads(operator: str) -> list[Any]:
+    packet = getattr(torch.ops.reduceops, operator)
+    return [getattr(packet, name) for name in packet.overloads()]
+
+
+def public_name(operator: str) -> str:
+    """What errors call it."""
+    return operator.removeprefix("_").removesuffix("_indices")
