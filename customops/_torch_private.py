@@ -178,6 +178,11 @@ def direct(op: Any) -> Callable[..., Any]:
     return op._op if _has_direct else functools.partial(type(op).__call__, op)
 
 
+def with_direct(op: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """An overload, which is all that torch.compile knows, and `direct` of it."""
+    return op, direct(op)
+
+
 def replace_direct(
     op: Any, make: Callable[[Callable[..., Any]], Callable[..., Any]]
 ) -> Callable[..., Any]:

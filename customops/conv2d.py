@@ -15,14 +15,15 @@ from typing_extensions import Unpack  # which torch requires
 
 from . import arguments
 from ._register import conv2d as register
+from ._torch_private import with_direct
 from .arguments import ONE, TRUE, Default
-from .ops import Names, _caused, _is_out_of_memory, _raise, _traced, _with_direct
+from .ops import Names, _caused, _is_out_of_memory, _raise, _traced
 
 Numbers = int | Sequence[int]
 
 _TAKEN = ("scale", *register.How._fields[:4])  # by keyword, beside dim and keepdim
-_OPS_MIN = _with_direct(torch.ops.reduceops.conv2d_scale_min)
-_OPS_MAX = _with_direct(torch.ops.reduceops.conv2d_scale_max)
+_OPS_MIN = with_direct(torch.ops.reduceops.conv2d_scale_min.default)
+_OPS_MAX = with_direct(torch.ops.reduceops.conv2d_scale_max.default)
 
 
 def conv2d_scale_min(

@@ -22,14 +22,15 @@ Errors, of which each names the operator, what was given and what is taken:
 - torch.OutOfMemoryError where a GPU's memory is not enough (before torch 2.13 RuntimeError).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn, TypedDict, overload
 
 import torch
 from torch import Tensor
 from typing_extensions import Unpack  # which torch requires
 
-from . import _torch_private, arguments, checks
+from . import arguments, checks
+from ._torch_private import direct, with_direct
 from .arguments import FALSE, NONE, ONE, REQUIRED, TRUE, Default
 from .results import ProbabilityIndex, ValuesIndices
 
@@ -81,18 +82,14 @@ _traced = torch.compiler.is_dynamo_compiling
 _new_tuple = tuple.__new__
 
 
-def _with_direct(packet: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    return packet.default, _torch_private.direct(packet.default)
-
-
 _ops = torch.ops.reduceops
-_argmin, _direct_argmin = _with_direct(_ops.argmin)
-_argmax, _direct_argmax = _with_direct(_ops.argmax)
-_min, _direct_min = _with_direct(_ops.min)
-_max, _direct_max = _with_direct(_ops.max)
-_softmax_max, _direct_softmax_max = _with_direct(_ops.softmax_max)
-_scale_min, _direct_scale_min = _with_direct(_ops.scale_min)
-_scale_max, _direct_scale_max = _with_direct(_ops.scale_max)
+_argmin, _direct_argmin = with_direct(_ops.argmin.default)
+_argmax, _direct_argmax = with_direct(_ops.argmax.default)
+_min, _direct_min = with_direct(_ops.min.default)
+_max, _direct_max = with_direct(_ops.max.default)
+_softmax_max, _direct_softmax_max = with_direct(_ops.softmax_max.default)
+_scale_min, _direct_scale_min = with_direct(_ops.scale_min.default)
+_scale_max, _direct_scale_max = with_direct(_ops.scale_max.default)
 
 
 def argmin(
@@ -433,7 +430,7 @@ def _pair(kind: Any, found: Any) -> Any:
 _HAVE_OPTIONS = ("argmin", "argmax", "min", "max")
 _NAMES = (*_HAVE_OPTIONS, "softmax_max", "scale_min", "scale_max")
 _direct_calls = {
-    (op, name): _torch_private.direct(getattr(getattr(_ops, op), name))
+    (op, name): direct(getattr(getattr(_ops, op), name))
     for op in _NAMES
     for name in getattr(_ops, op).overloads()
 }

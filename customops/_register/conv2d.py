@@ -23,7 +23,6 @@ from .scale import is_as_good_as_its_number, take_no_numbers
 log = logging.getLogger("customops")
 _library, _ops = torch.library.Library("reduceops", "IMPL"), torch.ops.reduceops
 OPERATORS = ("conv2d_scale_min", "conv2d_scale_max")
-_DEFAULTS = ([1, 1], [0, 0], [1, 1], 1, 1, True)
 
 
 class How(NamedTuple):
@@ -35,6 +34,9 @@ class How(NamedTuple):
     groups: int = 1
     dim: int = 1
     keepdim: bool = True
+
+
+_DEFAULTS = [list(value) if isinstance(value, tuple) else value for value in How()]
 
 
 def without_defaults(how: Sequence) -> Sequence:

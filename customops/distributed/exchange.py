@@ -24,17 +24,12 @@ def is_traced(x: Tensor) -> bool:
     return type(x) not in _PLAIN and isinstance(x, Tensor)
 
 
-def _with_direct(overload):
-    """What calling an overload calls, too, which torch.compile does not know."""
-    return overload, _torch_private.direct(overload)
-
-
 _ops = torch.ops.reduceops
-_pairs, _direct_pairs = _with_direct(_ops._pairs.default)
-_unpack, _direct_unpack = _with_direct(_ops._unpack.default)
-_, _direct_pairs_dim = _with_direct(_ops._pairs.dim)
-_, _direct_unpack_dim = _with_direct(_ops._unpack.dim)
-_, _direct_unpack_index = _with_direct(_ops._unpack.index)
+_pairs, _direct_pairs = _torch_private.with_direct(_ops._pairs.default)
+_unpack, _direct_unpack = _torch_private.with_direct(_ops._unpack.default)
+_direct_pairs_dim = _torch_private.direct(_ops._pairs.dim)
+_direct_unpack_dim = _torch_private.direct(_ops._unpack.dim)
+_direct_unpack_index = _torch_private.direct(_ops._unpack.index)
 
 
 def one_shot_of_group(

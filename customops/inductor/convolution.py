@@ -62,7 +62,7 @@ def _rewrite(node: Node, min_elements: int) -> str | None:
         return None
     if product.meta["val"].dtype != kind.dtype or not _is_faster(x):
         return None
-    if math.prod(map(_hint, kind.shape)) < min_elements:
+    if math.prod(map(hint, kind.shape)) < min_elements:
         return None
     input, weight, bias, stride, padding, dilation, _, _, groups = x.args
     target = getattr(ops, f"conv2d_scale_{end}").default
@@ -101,15 +101,15 @@ def _is_faster(convolution: Node) -> bool:
         return False
     batch, _, rows, columns = convolution.meta["val"].shape
     sizes = [*values[1].shape, batch * rows * columns]
-    return _why_not_fused(*map(_hint, sizes), values[0].dtype.itemsize) is None
+    return _why_not_fused(*map(hint, sizes), values[0].dtype.itemsize) is None
 
 
 def _why_not_fused(*numbers: int) -> str | None:
     return libraries.cuda.ask(_QUESTION, *map(ctypes.c_int64, numbers))
 
 
-def _hint(size: int | torch.SymInt) -> int:
+def hint(size: int | torch.SymInt, unknown: int = _MANY) -> int:
     """The size that is compiled for, without a guard on it."""
     if isinstance(size, torch.SymInt):
-        return size.node.hint if size.node.has_hint() else _MANY
+        return size.node.hint if size.node.has_hint() else unknown
     return size

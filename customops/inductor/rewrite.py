@@ -248,11 +248,7 @@ def _check_input(x: Tensor, min_elements: int) -> None:
         raise _LeftAlone(f"there are no kernels for cuda: {why}")
     if x.layout != torch.strided or x.dtype not in checks.SUPPORTED:
         raise _LeftAlone(f"there are no kernels for a {x.layout} tensor of {x.dtype}")
-    elements = x.numel()
-    if isinstance(elements, torch.SymInt):
-        # The size that it is compiled for, without a guard on it; none is taken to be large.
-        elements = elements.node.hint if elements.node.has_hint() else min_elements
-    if elements < min_elements:
+    if convolution.hint(x.numel(), unknown=min_elements) < min_elements:
         raise _LeftAlone(f"it has fewer than {min_elements} elements")
 
 
