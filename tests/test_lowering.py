@@ -31,6 +31,7 @@ import customops
 from customops._register import caches, fake
 from customops.inductor import choice, coarsening, keys, loops, lowering
 from customops.inductor.choice import Facts
+from customops.inductor.softmax import SoftmaxLoop
 
 pytestmark = needs_compiler
 ENDS = ("min", "max")
@@ -569,6 +570,25 @@ def test_softmax_max_of_what_is_computed(dtype, device, monkeypatch):
     tolerance = opspec.Tolerance(any_nan=True, ulps=4)
     opspec.assert_same([r.cpu() for r in result], expected, tolerance)
     assert "reduceops.softmax_max" in customops.inductor.rewrites()[-1]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_softmax_max_whose_index_is_not_used(dtype, device, monkeypatch):
+    """No loop finds a position; on a CPU either, where a kernel is preferred."""
+    monkeypatch.setattr(SoftmaxLoop, "choose", lambda *_: choice.Choice(True, ""))
+    x = (torch.randn(3000, 200, generator=torch.Generator().manual_seed(0)) * 20).to(dtype)
+    x[0, 7], x[1, 7] = float("nan"), float("inf")
+
+    def function(x):
+        return tuple(customops.softmax_max(-x, 1))
+
+    expected = reference.softmax_max(-x, 1)
+    for count in (1, 2):
+        compiled = torch.compile(lambda x, count=count: function(x)[:count], fullgraph=True)
+        result, (code, *_) = run_and_get_code(compiled, x.to(device))
+        tolerance = opspec.Tolerance(any_nan=True, ulps=4)
+        opspec.assert_same([r.cpu() for r in result], expected[:count], tolerance)
+        assert any(pointer in code for pointer in ("int64_t*", "*i64")) == (count == 2)
 
 
 def test_a_scan_is_fused_with_a_reduction_of_the_same_groups(device, monkeypatch):

@@ -36,7 +36,7 @@ def register() -> None:
         ):
             for op in overloads(name):
                 _register(op, functools.partial(loop, end == "max"))
-    _register(torch.ops.reduceops.softmax_max.default, SoftmaxLoop)
+    _register(torch.ops.reduceops.softmax_max.default, _softmax)
 
 
 def _register(op: torch._ops.OpOverload, loop: Callable) -> None:
@@ -87,3 +87,8 @@ def _scaled(largest, op, self, scale, dim=1, keepdim=True):
 
 def _scaled_with_indices(largest, op, self, scale, dim, keepdim):
     return Loop(op, self, dim, keepdim, largest, scale=scale)
+
+
+def _softmax(op, self, dim, keepdim=False):
+    _, indices = _are_read()
+    return SoftmaxLoop(op, self, dim, keepdim, indices=indices)

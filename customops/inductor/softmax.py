@@ -19,8 +19,10 @@ class SoftmaxLoop(Loop):
     probability is the largest share of sum(exp(x - largest)), in float32 or float64 of rounded
     elements."""
 
-    def __init__(self, op: torch._ops.OpOverload, x: ir.TensorBox, dim: int, keepdim: bool = False):
-        super().__init__(op, x, dim, True, largest=True)
+    def __init__(
+        self, op: torch._ops.OpOverload, x: ir.TensorBox, dim: int, keepdim: bool, *, indices: bool
+    ):
+        super().__init__(op, x, dim, True, largest=True, indices=indices)
         self.leaves_out_dim = not keepdim
 
     def choose(self, preference: str) -> Choice:
@@ -31,7 +33,7 @@ class SoftmaxLoop(Loop):
             raise NoLoop("a loop would compute its input twice")
         return super().choose(preference)
 
-    def results(self) -> tuple[ir.TensorBox, ir.TensorBox]:
+    def results(self) -> tuple[ir.TensorBox, ir.TensorBox | None]:
         largest, index = super().results()
         dtype = self.order.dtype
         wide = FLOAT64 if dtype == FLOAT64 else FLOAT32
@@ -47,7 +49,8 @@ class SoftmaxLoop(Loop):
         probability = lowering.to_dtype(self._call(_aten.div.Tensor, top, total), dtype)
         if self.leaves_out_dim:
             (dim,) = self.dims
-            return tuple(self._call(_aten.squeeze.dim, of, dim) for of in (probability, index))
+            probability = self._call(_aten.squeeze.dim, probability, dim)
+            index = index and self._call(_aten.squeeze.dim, index, dim)
         return probability, index
 
     def _facts(self) -> Facts:
