@@ -16,7 +16,8 @@ _FOLDER = Path(os.environ.get("REDUCEOPS_LIBRARY_DIR") or Path(__file__).parent 
 
 @dataclass
 class Library:
-    """A shared library; `reason` says why it is not loaded, `doubt` why it may not work."""
+    """A shared library. `reason` says why it is not loaded, `doubt` why it may fail though it is;
+    both are empty if there is no such thing."""
 
     path: Path
     loaded: bool = False
@@ -32,8 +33,8 @@ class Library:
             self.loaded, self.reason = True, ""
 
     def ask(self, function: str, *numbers: int | ctypes.c_int64) -> str | None:
-        """What the library's exported `const char* function(int...)` returns, None for null and
-        where the library, of another version, has no such function."""
+        """Calls an exported `const char* function(int...)`. None if that returns null, or if the
+        library, built from another version, does not have it."""
         call = getattr(ctypes.CDLL(str(self.path)), function, None)
         if call is None:
             return None
@@ -47,7 +48,7 @@ cuda = Library(_FOLDER / "libreduceops_cuda.so")
 
 
 def why_not_on(device: torch.device) -> str | None:
-    """Why no kernel runs on a GPU, None if they do. To ask it initialises CUDA."""
+    """Why the kernels do not run on this GPU, or None. (Asking initialises CUDA.)"""
     if not cuda.loaded:
         return f"the CUDA library is not loaded: {cuda.reason}"
     index = torch.cuda.current_device() if device.index is None else device.index
@@ -142,8 +143,12 @@ def _load_cuda() -> None:
 
 
 def doubt(runtime: int, driver: int, torch_cuda: str) -> str:
-    """Why a CUDA library may not work that is built with a `runtime`, beside a `driver` (0: there
-    is none), both as CUDA numbers them, and a torch with another CUDA; empty if there is no reason.
+    """Why the CUDA library may not work here, or "".
+
+    Args:
+        runtime: The CUDA that it is built with, as CUDA numbers them: 12080 is 12.8.
+        driver: The newest CUDA that the driver is for, likewise; 0 if there is no driver.
+        torch_cuda: The CUDA that torch is built with, as "12.8".
     """
     ours, drivers = (f"{number // 1000}.{number % 1000 // 10}" for number in (runtime, driver))
     if driver and driver // 1000 < runtime // 1000:

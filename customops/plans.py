@@ -305,19 +305,21 @@ class Limits(TypedDict, total=False):
 def explain(
     input: torch.Tensor, dim: int | Sequence[int] | None = None, **options: Unpack[Limits]
 ) -> str:
-    """The walks (ways to go over memory) that a GPU could take to reduce `dim`, and what each would
-    cost.
-
-    By keyword it takes what `cuda_plan` takes.
+    """A table of the walks (ways to go over memory) that a GPU could take to reduce `dim`.
 
     Args:
-        input: A tensor of the shape, strides and dtype, on any device.
+        input: A tensor of the shape, strides and dtype. Nothing is run: it may be on any device, or
+            a meta tensor.
         dim: One dim, several, or None for all.
+        options: What else there is to the call, by keyword: its `mask`, ``values=True`` for `min`
+            and `max`, ``softmax=True`` for `softmax_max`. And of which GPU: `multiprocessors`,
+            `bulk`, `address` and `tuning`, as `cuda_plan` takes them.
 
     Returns:
-        A table as text, whatever device `input` is on. It has the time predicted for an H200,
-        blocks, threads and parts of each walk, which is taken, and which is the usual one. That was
-        measured to be best for such inputs, and is kept unless another is clearly cheaper.
+        The table as text, a line for each walk, the cheapest first. It has the time predicted for
+        an H200, the blocks and threads of the walk, its parts and its cluster. "taken" is the walk
+        that the call takes. "usual" is the one measured to be best for such inputs, which is taken
+        unless another is clearly cheaper.
 
     Raises:
         TypeError: An argument is of another type.
