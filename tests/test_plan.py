@@ -585,6 +585,30 @@ def test_rows_under_a_mask_that_columns_have_in_common_are_listed():
     assert not plan_of(64, 128, 1000, mask=(64, 128, 1000)).listed
 
 
+def test_short_groups_under_a_mask_and_of_a_sum_are_gathered():
+    def walk_of(x, dim, mask=None):
+        options = {"mask": mask} if mask is not None else {"softmax": True}
+        return cuda_plan(x, dim, multiprocessors=132, **options).walk
+
+    x, marks = empty(1024, 8, 4096), empty(1024, 8, 4096, dtype=torch.bool)
+    assert walk_of(x, 1, marks) == Walk.GATHER
+    assert walk_of(x, 1, empty(4096, 8, 1024, dtype=torch.bool).permute(2, 1, 0)) == Walk.GATHER
+    assert walk_of(empty(1 << 20, 5), 1, empty(1 << 20, 5, dtype=torch.bool)) == Walk.GATHER
+    # Rows that are loads of 16 bytes with their mask, longer columns, and a mask in common.
+    assert walk_of(empty(1 << 20, 8), 1, empty(1 << 20, 8, dtype=torch.bool)) != Walk.GATHER
+    assert walk_of(empty(512, 17, 4096), 1, empty(512, 17, 4096, dtype=torch.bool)) == Walk.COLUMNS
+    assert walk_of(x.bfloat16(), 1, marks[..., :1]) == Walk.COLUMNS
+    # Large columns of a sum that are loads of 16 bytes, unless results lie in another order.
+    assert walk_of(x, 1) == Walk.COLUMNS and walk_of(x[..., 1:], 1) == Walk.GATHER
+    assert walk_of(x.permute(2, 1, 0), 1) == Walk.GATHER
+
+
+def test_a_mask_of_single_elements_is_looked_at_where_values_are_copied():
+    x, marks = empty(4096, 1, 1000), empty(1, 1, 1000, dtype=torch.bool)
+    assert cuda_plan(x, 1, mask=marks, values=True).walk == Walk.GATHER
+    assert cuda_plan(x, 1, mask=marks).walk == Walk.FILL
+
+
 def test_tiles_go_across_several_dims_where_one_is_short():
     x = empty(2, 7, 2, 16, 16384).permute(0, 4, 3, 2, 1)
     plan = cuda_plan(x, [0])

@@ -567,7 +567,7 @@ class Bests<kPacked, kUnits, kAnyRows, Element> {
 // As the kernels of gather.cuh take them. Blocks find room as threads do, but words of bytes, of
 // any number of rows, take more registers, and so do packs of them in tiles.
 template <bool kPacked, int kSome, int kRows, class Element>
-struct Gathered {
+struct ElementGather {
   using Bests = cuda::Bests<kPacked, kSome, kRows, Element>;
   using Operands = Element;
   using Key = typename Element::Key;
@@ -597,7 +597,7 @@ __global__ void __launch_bounds__(kSharedGatherThreads,
   GatherPlace at[1];
   at[0].template add_unit<kPacked>(p, std::min(first + (threadIdx.x & (lanes - 1)), p.units - 1));
   at[0].from += share * p.row_stride;
-  const Rows rows{((p.rows - share - 1) >> shares_log2) + 1, p.row_stride << shares_log2, 0, true};
+  const Rows rows{((p.rows - share - 1) >> shares_log2) + 1, p.row_stride << shares_log2, true};
   const Of bests(p, element, rows, at, true);
 #pragma unroll
   for (uint32_t e = 0; e < kWidth; ++e)
@@ -634,9 +634,9 @@ void visit_rows(int64_t rows, F&& f) {
 template <bool kPacked, int kRows, class Element>
 void launch_units(const Plan& plan, const GatherProblem& p, Element element, void* stream) {
   constexpr int kUnits = gather_units(kRows, kPacked, sizeof(typename Element::Key));
-  auto kernel = gather<Gathered<kPacked, kUnits, kRows, Element>>;
+  auto kernel = gather<ElementGather<kPacked, kUnits, kRows, Element>>;
   if constexpr (kRows == kAnyRows && kUnits > 1) {
-    if (plan.gather.units == 1) kernel = gather<Gathered<kPacked, 1, kRows, Element>>;
+    if (plan.gather.units == 1) kernel = gather<ElementGather<kPacked, 1, kRows, Element>>;
   }
   launch(kernel, plan, p, element, stream);
 }
@@ -657,8 +657,8 @@ void launch_gather(const Reduction& r, const Problem& problem, void* stream) {
                plan.gather.width(kBytes) * (plan.threads + 1) * states);
       } else if (plan.gather.tiled()) {
         visit_rows<kKnownRows>(problem.walk, [&](auto rows) {
-          launch(gather_tiles<Gathered<kPacked, kTileUnits, rows.value, Element>>, plan, p, element,
-                 stream, plan.gather.shared_bytes(kBytes));
+          launch(gather_tiles<ElementGather<kPacked, kTileUnits, rows.value, Element>>, plan, p,
+                 element, stream, plan.gather.shared_bytes(kBytes));
         });
       } else {
         visit_rows<kKnownRows>(problem.walk, [&](auto rows) {

@@ -1,6 +1,6 @@
 // Groups of a few elements, wherever they lie, for what finds the best of them: gather.cu, of the
-// input alone; gather_items.cuh, of any Source and Reducer. A thread has an output, or a pack of
-// neighbouring ones, or several of these. Where results follow each other in another order than
+// input alone; gather_items.cuh, under a mask and of softmax_max. A thread has an output, or a pack
+// of neighbouring ones, or several of these. Where results follow each other in another order than
 // memory, a block takes a tile of both, and its threads exchange results.
 #pragma once
 
@@ -24,7 +24,7 @@ struct GatherProblem {
   Outputs out;
   uint32_t units;  // over `dims`; of a thread that has several, the first ones
   uint32_t rows, index_step;
-  uint32_t row_stride, row_mask_stride;  // of one reduced dim
+  uint32_t row_stride;  // of one reduced dim
   // Where rows begin, of groups that a thread has by itself; and those of the mask.
   uint32_t row_from[kGatherRows], row_mask_from[kGatherRows];
   uint32_t neighbour_step;  // from a result to that of the next element of a pack
@@ -60,23 +60,25 @@ struct GatherProblem {
         out(p.out),
         rows(static_cast<uint32_t>(p.walk)),
         row_stride(0),
-        row_mask_stride(0),
         index_step(1) {
     const Gather& plan = p.plan.gather;
     const Dims reduced = by_step(groups.reduced);
     if (reduced.count > 0) {
       row_stride = static_cast<uint32_t>(reduced.dim[0].stride);
-      row_mask_stride = static_cast<uint32_t>(reduced.dim[0].mask_stride);
       index_step = static_cast<uint32_t>(reduced.dim[0].step);
     }
-    Dims in_mask = reduced;
-    for (int d = 0; d < in_mask.count; ++d) in_mask.dim[d].stride = in_mask.dim[d].mask_stride;
-    for (uint32_t row = 0; !plan.shared() && row < rows; ++row) {
-      row_from[row] = static_cast<uint32_t>(place(reduced.dim, reduced.count, row).offset);
-      row_mask_from[row] = static_cast<uint32_t>(place(in_mask.dim, in_mask.count, row).offset);
+    const auto find_rows = [&](Dims dims, uint32_t* from) {
+      for (uint32_t row = 0; row < rows; ++row)
+        from[row] = static_cast<uint32_t>(place(dims.dim, dims.count, row).offset);
+    };
+    if (!plan.shared()) find_rows(reduced, row_from);
+    if (plan.masked) {
+      Dims in_mask = reduced;
+      for (int d = 0; d < in_mask.count; ++d) in_mask.dim[d].stride = in_mask.dim[d].mask_stride;
+      find_rows(in_mask, row_mask_from);
     }
     const int64_t width = plan.width(bytes);
-    const Dims kept = dims_of(plan, groups);
+    const Dims kept = dims_of(plan, groups, bytes);
     neighbour_step = static_cast<uint32_t>(kept.dim[0].step);
     row_loads = plan.row_loads;
     realigned = plan.realigned;
@@ -221,18 +223,15 @@ struct GatherPlace {
 
 // The rows of a unit, or those of one of the threads that share it: every so many.
 struct Rows {
-  uint32_t count, stride, mask_stride;
+  uint32_t count, stride;
   bool even;  // whether they lie so far apart; else the problem says where they begin
 
   __device__ uint32_t from(const GatherProblem& p, uint32_t row) const {
     return even ? row * stride : p.row_from[row];
   }
-  __device__ uint32_t mask_from(const GatherProblem& p, uint32_t row) const {
-    return even ? row * mask_stride : p.row_mask_from[row];
-  }
 };
 inline __device__ Rows all_rows(const GatherProblem& p) {
-  return {p.rows, p.row_stride, p.row_mask_stride, p.even_rows};
+  return {p.rows, p.row_stride, p.even_rows};
 }
 
 // Of says what finds the best of each output of some units of a thread: a class Bests, of which
@@ -303,7 +302,8 @@ struct GatherTile {
         from(reinterpret_cast<uint32_t*>(dynamic_shared())),
         mask(from + kMasked * (p.inner_side + p.cross_side)),
         to(mask + p.inner_side + p.cross_side),
-        values(reinterpret_cast<Key*>(to + p.inner_side + p.cross_side)),
+        values(reinterpret_cast<Key*>(dynamic_shared() +
+                                      places_bytes(p.inner_side + p.cross_side, kMasked))),
         positions(reinterpret_cast<uint8_t*>(values + p.inner_side * kWidth * p.pitch)) {
     const uint32_t band = p.by_band_blocks.quotient(blockIdx.x);
     const uint32_t in_band = blockIdx.x - band * p.band_blocks;

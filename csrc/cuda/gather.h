@@ -5,10 +5,17 @@
 #include <bit>
 #include <limits>
 
+#include "cuda/mask_groups.h"
 #include "cuda/policy.h"
 #include "make_groups.h"
 
 namespace reduceops::cuda {
+
+// Of shared memory for where units and positions across lie, in the mask, too, and where their
+// results go; values of 8 bytes follow.
+REDUCEOPS_HD uint32_t places_bytes(uint32_t sides, bool masked) {
+  return (sides * (2 + masked) + 1) / 2 * 2 * uint32_t(sizeof(uint32_t));
+}
 
 // A unit is an output, or a pack: neighbouring outputs whose elements have 4 bytes.
 struct Gather {
@@ -48,7 +55,7 @@ struct Gather {
   // Where units and positions across lie and where their results go; of each result, the value and
   // a position of a byte.
   int64_t shared_bytes(int64_t bytes) const {
-    return (inner_side + cross_side) * (2 + masked) * int64_t(sizeof(uint32_t)) +
+    return places_bytes(inner_side + cross_side, masked) +
            inner_side * width(bytes) * pitch(bytes) * (bytes + 1);
   }
 };
@@ -74,13 +81,33 @@ inline int dims_across(const Groups& groups) {
   return across;
 }
 
+// Where neighbouring elements have no neighbouring bytes of the mask, puts the dim along which
+// those lie behind as many elements as fill a sector, for warps to use most of the sectors of both.
+inline void cross_mask(Dims& dims, int64_t bytes) {
+  const Dim first = dims.dim[0];
+  const int64_t side = kSectorBytes / bytes;
+  if (first.stride != 1 || first.size < side || !is_mask_sparse(first)) return;
+  for (int d = 1; d < dims.count; ++d) {
+    if (dims.dim[d].mask_stride != 1) continue;
+    std::rotate(dims.dim + 1, dims.dim + d, dims.dim + d + 1);
+    if (first.size % side != 0 || first.size == side || dims.count == kGatherDims) return;
+    dims.dim[0].size = side;
+    const Dim rest{first.size / side, side, first.step * side, first.mask_stride * side};
+    std::copy_backward(dims.dim + 2, dims.dim + dims.count, dims.dim + dims.count + 1);
+    dims.dim[2] = rest;
+    ++dims.count;
+    return;
+  }
+}
+
 // The kept dims in the order of the results; of longer groups, of which there are few results, in
 // that of memory; of tiles, too, but at the end those across in the order of the results.
-inline Dims dims_of(const Gather& plan, const Groups& groups) {
+inline Dims dims_of(const Gather& plan, const Groups& groups, int64_t bytes) {
   if (plan.shared()) return groups.kept;
   Dims dims = by_step(groups.kept);
   if (!plan.tiled()) {
     merge(dims);
+    if (plan.masked) cross_mask(dims, bytes);
     return dims;
   }
   const int across = dims_across(groups);
@@ -96,7 +123,7 @@ inline Dims dims_of(const Gather& plan, const Groups& groups) {
 
 // Units of all outputs.
 inline int64_t units_of(const Gather& plan, const Groups& groups, int64_t bytes) {
-  const Dim inner = dims_of(plan, groups).dim[0];
+  const Dim inner = dims_of(plan, groups, bytes).dim[0];
   return groups.outputs / inner.size * plan.units_of(inner, bytes);
 }
 
@@ -109,7 +136,7 @@ struct UnitsAlong {
 
 inline UnitsAlong units_along_of(const Gather& plan, const Groups& groups, int64_t bytes) {
   constexpr double kFewIdle = 1.1;
-  const Dims dims = dims_of(plan, groups);
+  const Dims dims = dims_of(plan, groups, bytes);
   UnitsAlong best{0, 1, plan.units_of(dims.dim[0], bytes)};
   double idle = std::numeric_limits<double>::infinity();
   int64_t before = 1;
@@ -131,7 +158,7 @@ inline UnitsAlong units_along_of(const Gather& plan, const Groups& groups, int64
 // Threads of all.
 inline int64_t threads_of(const Gather& plan, const Groups& groups, int64_t bytes) {
   const UnitsAlong along = units_along_of(plan, groups, bytes);
-  const Dims dims = dims_of(plan, groups);
+  const Dims dims = dims_of(plan, groups, bytes);
   const int64_t size = along.dim > 0 ? dims.dim[along.dim].size : plan.units_of(dims.dim[0], bytes);
   return units_of(plan, groups, bytes) / size * along.threads;
 }

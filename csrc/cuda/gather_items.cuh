@@ -1,12 +1,13 @@
-// Groups of a few elements for any Source and Reducer: a thread takes those of its outputs one by
-// one. Where elements and their mask lie does not matter.
+// Groups of a few elements under a mask, and of softmax_max: a thread takes those of its outputs
+// one by one, wherever they and their bytes of the mask lie.
 //
-// Bound by instructions, of which an element with its mask takes about twenty, so packs of columns
-// are left to columns.cuh. Without it, a mask in another order than memory and groups of two
-// elements cost up to 12 times as much.
+// Bound by instructions, of which an element with its byte takes about fifteen, and by L1 where
+// these lie in different orders. Without it, such groups, whose mask or results lie in another
+// order than memory, take up to 12 times as long.
 #pragma once
 
 #include "cuda/gather.cuh"
+#include "cuda/option_policy.h"
 #include "cuda/reducer.cuh"
 
 namespace reduceops::cuda {
@@ -17,10 +18,60 @@ struct ItemOperands {
   Reducer reducer;
 };
 
-// The best of each of some units, whose elements begin at places.
+// The best of elements that come in the order of their rows, of those that take part.
+template <class Source>
+class PresentWinner {
+  using Element = typename Source::Element;
+  using Key = typename Source::Key;
+  using Ordered = decltype(ordered(std::declval<Element>(), Key()));
+
+ public:
+  __device__ void take(const Source& source, typename Source::Item item, uint32_t row) {
+    const Ordered here = ordered(source.element, item.bits);
+    const bool is_best = Source::present(item) & (row_ == kNowhere || wins(here, best_));
+    best_ = is_best ? here : best_;
+    bits_ = is_best ? item.bits : bits_;
+    row_ = is_best ? row : row_;
+  }
+  __device__ uint32_t row() const { return row_ == kNowhere ? 0 : row_; }
+  __device__ Key value(const Source& source) const {
+    return source.element.value(row_ == kNowhere ? source.absent() : bits_);
+  }
+
+ private:
+  Ordered best_{};
+  Key bits_{};
+  uint32_t row_ = kNowhere;
+};
+
+// Loads the items of rows, kAtOnce of each unit at a time as long as there are any, and calls
+// take(items, number of the first row).
+template <int kAtOnce, class Source, int kUnits, class Take>
+__device__ void load_items(const GatherProblem& p, Rows rows, const GatherPlace (&at)[kUnits],
+                           Take take) {
+  typename Source::At first[kUnits];
+#pragma unroll
+  for (int i = 0; i < kUnits; ++i)
+    first[i] = Source::behind(Source::begin(p), at[i].from, at[i].mask);
+  REDUCEOPS_ROLLED
+  for (uint32_t row = 0; row < rows.count; row += kAtOnce) {
+    typename Source::Item items[kUnits][kAtOnce];
+#pragma unroll
+    for (int r = 0; r < kAtOnce; ++r) {
+      if (r > 0 && row + r >= rows.count) break;
+      const uint32_t from = p.row_from[row + r], mask = p.row_mask_from[row + r];
+#pragma unroll
+      for (int i = 0; i < kUnits; ++i)
+        items[i][r] = Source::item(Source::behind(first[i], from, mask));
+    }
+    take(items, row);
+  }
+}
+
+// The best of each of some units, whose elements begin at places: under a mask.
 template <int kUnits, class Source, class Reducer>
 class BestItems {
-  using Items = typename Reducer::template Items<Source>;
+  static_assert(Source::kMasked && Reducer::kTakesElement);
   using Key = typename Source::Key;
   using Operands = ItemOperands<Source, Reducer>;
 
@@ -29,79 +80,73 @@ class BestItems {
 
   __device__ BestItems(const GatherProblem& p, const Operands& operands, Rows rows,
                        const GatherPlace (&at)[kUnits], bool)
-      : p_(p), operands_(operands), rows_(rows), at_(at) {
-    const Source& source = operands.source;
-    REDUCEOPS_ROLLED
-    for (uint32_t row = 0; row < rows.count; row += kAtOnce) {
-      const auto is_past = [&](int r) { return r > 0 && row + r >= rows.count; };
-      typename Source::Item items[kUnits][kAtOnce];
+      : source_(operands.source) {
+    load_items<kAtOnce, Source>(p, rows, at, [&](const auto& items, uint32_t row) {
 #pragma unroll
       for (int r = 0; r < kAtOnce; ++r) {
-        if (is_past(r)) break;
+        if (r > 0 && row + r >= rows.count) break;
 #pragma unroll
-        for (int i = 0; i < kUnits; ++i) items[i][r] = source.item(place(i, row + r));
+        for (int i = 0; i < kUnits; ++i) bests_[i].take(source_, items[i][r], row + r);
       }
-      if constexpr (Reducer::kRepeats) {
-#pragma unroll
-        for (int r = 0; r < kAtOnce; ++r) {
-          if (is_past(r)) break;
-#pragma unroll
-          for (int i = 0; i < kUnits; ++i) {
-            const typename Source::Item item[1]{items[i][r]};
-            items_[i].take(source, item, [&](int) { return row + r; });
-          }
-        }
-      } else {
-#pragma unroll
-        for (int i = 0; i < kUnits; ++i) {
-#pragma unroll
-          for (int r = 0; r < kAtOnce; ++r) {
-            if (is_past(r)) source.fill(items[i][r], operands.reducer.absent());
-          }
-          items_[i].take(source, items[i],
-                         [&](int r) { return std::min(row + r, rows.count - 1); });
-        }
-      }
-    }
-  }
-  __device__ uint32_t position(int unit, int) const {
-    return static_cast<uint32_t>(operands_.reducer.index(items_[unit].state()));
-  }
-  __device__ Key value(int unit, int) const {
-    return operands_.reducer.value(operands_.source, items_[unit].state(), [&](uint32_t row) {
-      return reinterpret_cast<const Key*>(p_.input)[at_[unit].from + rows_.from(p_, row)];
     });
+  }
+  __device__ uint32_t position(int unit, int) const { return bests_[unit].row(); }
+  __device__ Key value(int unit, int) const { return bests_[unit].value(source_); }
+
+ private:
+  static constexpr int kAtOnce = kUnits > 1 ? 2 : 4;
+
+  const Source& source_;
+  PresentWinner<Source> bests_[kUnits];
+};
+
+// The same with a sum, for which each element counts once.
+template <int kUnits, class Source, class Format>
+class BestItems<kUnits, Source, SoftmaxMax<Format>> {
+  using Reducer = SoftmaxMax<Format>;
+  using Key = typename Source::Key;
+  using Operands = ItemOperands<Source, Reducer>;
+
+ public:
+  static constexpr int kWidth = 1;
+
+  __device__ BestItems(const GatherProblem& p, const Operands& operands, Rows rows,
+                       const GatherPlace (&at)[kUnits], bool)
+      : operands_(operands) {
+    const Source& source = operands.source;
+    load_items<kAtOnce, Source>(p, rows, at, [&](auto& items, uint32_t row) {
+#pragma unroll
+      for (int i = 0; i < kUnits; ++i) {
+#pragma unroll
+        for (int r = 1; r < kAtOnce; ++r) {
+          if (row + r >= rows.count) Source::fill(items[i][r], Reducer::absent());
+        }
+        items_[i].take(source, items[i], [&](int r) { return std::min(row + r, rows.count - 1); });
+      }
+    });
+  }
+  __device__ uint32_t position(int unit, int) const { return items_[unit].state().index; }
+  __device__ Key value(int unit, int) const {
+    return operands_.reducer.value(operands_.source, items_[unit].state(), nullptr);
   }
 
  private:
   static constexpr int kAtOnce = kUnits > 1 ? 2 : 4;
 
-  struct Offsets {
-    uint32_t stride, mask_stride;
-  };
-  __device__ typename Source::At place(int unit, uint32_t row) const {
-    const Offsets offsets{at_[unit].from + rows_.from(p_, row),
-                          Source::kMasked ? at_[unit].mask + rows_.mask_from(p_, row) : 0};
-    return Source::along(Source::begin(p_), offsets, 1u);
-  }
-
-  const GatherProblem& p_;
   const Operands& operands_;
-  const Rows rows_;
-  const GatherPlace (&at_)[kUnits];
-  Items items_[kUnits];
+  typename Reducer::template Items<Source> items_[kUnits];
 };
 
 // As the kernels of gather.cuh take it.
 template <int kSome, class Source, class Reducer>
-struct GatheredItems {
+struct ItemGather {
   using Bests = BestItems<kSome, Source, Reducer>;
   using Operands = ItemOperands<Source, Reducer>;
   using Key = typename Source::Key;
   static constexpr int kUnits = kSome;
   static constexpr bool kMasked = Source::kMasked, kHasLargeTiles = false;
-  static constexpr int kBlocks = !Reducer::kRepeats ? 4 : sizeof(Key) == 8 ? 6 : 8;
-  static constexpr int kTileBlocks = Reducer::kRepeats ? 4 : 3;
+  static constexpr int kBlocks = !kMasked || kUnits > 1 ? 4 : sizeof(Key) == 8 ? 6 : 8;
+  static constexpr int kTileBlocks = kMasked ? 4 : 3;
 };
 
 template <class Source, class Reducer>
@@ -110,17 +155,16 @@ void launch_gather_of(const Reduction& r, const Problem& problem, const Source& 
   constexpr int64_t kBytes = sizeof(typename Source::Key);
   const Plan& plan = problem.plan;
   const GatherProblem p(problem, r.groups, kBytes);
-  const auto run = [&]<int kUnits>(std::integral_constant<int, kUnits>) {
-    using Of = GatheredItems<kUnits, Source, Reducer>;
-    const typename Of::Operands operands{source, reducer};
-    if constexpr (kUnits > 1) {
-      launch(gather_tiles<Of>, plan, p, operands, stream, plan.gather.shared_bytes(kBytes));
-    } else {
-      launch(gather<Of>, plan, p, operands, stream);
-    }
-  };
-  plan.gather.tiled() ? run(std::integral_constant<int, kTileUnits>())
-                      : run(std::integral_constant<int, 1>());
+  const ItemOperands<Source, Reducer> operands{source, reducer};
+  constexpr int kUnits = item_units(Source::kMasked);
+  if (plan.gather.tiled()) {
+    launch(gather_tiles<ItemGather<kTileUnits, Source, Reducer>>, plan, p, operands, stream,
+           plan.gather.shared_bytes(kBytes));
+  } else if (plan.gather.units == 1) {
+    launch(gather<ItemGather<1, Source, Reducer>>, plan, p, operands, stream);
+  } else {
+    launch(gather<ItemGather<kUnits, Source, Reducer>>, plan, p, operands, stream);
+  }
 }
 
 }  // namespace reduceops::cuda

@@ -1,6 +1,6 @@
 // Results of groups that a mask hides altogether. Where it is the same for all elements of a group,
-// the groups are reduced without it, on the walks for the input alone; what is hidden is stored
-// over the results afterwards.
+// the groups are reduced without it, on the walks for the input alone, unless they are gathered
+// with it (steps.h); what is hidden is stored over the results afterwards.
 //
 // Bound by reading the mask, of which there is a byte to a result.
 #include "cuda/each.cuh"

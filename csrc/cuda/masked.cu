@@ -1,5 +1,5 @@
-// Reductions of the elements that a mask lets through, on the walks that fit every layout, and on
-// whole rows.
+// Reductions of the elements that a mask lets through, on the walks that fit every layout, on whole
+// rows, and of groups of a few elements.
 #include "cuda/masked.cuh"
 
 #include "cuda/rows.cuh"
@@ -9,6 +9,7 @@ namespace reduceops::cuda {
 
 void launch_masked(const Reduction& r, const Problem& problem, bool early, void* stream) {
   const Plan& plan = problem.plan;
+  if (plan.walk == Walk::kGather) return gather_masked(r, problem, stream);
   visit_masked(r, [&](auto element) {
     const auto apart = masked<MaskOf::kApart>(r, element);
     switch (plan.walk) {
@@ -21,9 +22,6 @@ void launch_masked(const Reduction& r, const Problem& problem, bool early, void*
         } else {
           launch_small_of(problem, apart, Extreme(), stream);
         }
-        break;
-      case Walk::kGather:
-        gather_masked(r, problem, stream);
         break;
       case Walk::kColumns:
         launch_masked_columns(r, problem, stream);

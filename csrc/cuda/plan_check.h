@@ -405,7 +405,7 @@ class PlanCheck {
 
   void gather() {
     const Gather& own = plan_.gather;
-    const Dims dims = dims_of(own, groups_);
+    const Dims dims = dims_of(own, groups_, bytes_);
     const Dims rows = by_step(groups_.reduced);
     const int64_t width = own.packed ? elements_ : 1;
     const int64_t units = dims.count > 0 ? units_of(own, groups_, bytes_) : 0;
@@ -465,7 +465,8 @@ class PlanCheck {
                   ceil_div(units / crosses, own.inner_side) * ceil_div(crosses, own.cross_side),
               "the blocks cover the outputs once");
     } else {
-      require(own.units == gather_units(walk_, own.packed, bytes_) ||
+      require((task_ == Task::kExtreme ? own.units == gather_units(walk_, own.packed, bytes_)
+                                       : own.units == item_units(own.masked)) ||
                   (own.units == 1 && (walk_ > kKnownRows || task_ != Task::kExtreme)),
               "there is a kernel for so many units");
       require_cover(plan_.blocks, kThreads, threads_of(own, groups_, bytes_),

@@ -1,4 +1,5 @@
-// The largest element and its softmax, on the walks that fit every layout, and on whole rows.
+// The largest element and its softmax, on the walks that fit every layout, on whole rows, and of
+// groups of a few elements.
 #include "cuda/columns.cuh"
 #include "cuda/held_rows.cuh"
 #include "cuda/rows.cuh"

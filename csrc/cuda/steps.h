@@ -129,10 +129,11 @@ inline Steps steps_of(const Groups& asked, int64_t bytes, int64_t address, Limit
                        : steps.plan.has_combine()      ? 0
                                                        : tuning.small_whole_elements;
   const bool is_small = asked.outputs * walk_extent(asked.reduced) <= most;
-  // So it is of few elements that are gathered. (Of one, indices need no mask.)
+  // The same holds where groups of a few elements are gathered. (Indices of single ones need no
+  // mask. Of bytes other walks take several at once.)
+  const int64_t elements = walk_extent(asked.reduced) * (bytes == 1 ? 2 : 1);
   const bool is_gathered = steps.plan.walk == Walk::kGather &&
-                           (stores.value || !is_single(asked)) &&
-                           walk_extent(asked.reduced) <= tuning.gathered_masks;
+                           (stores.value || !is_single(asked)) && elements <= tuning.gathered_masks;
   steps.hides = task == Task::kMasked && !is_small && !is_gathered && is_mask_of_groups(asked);
   if (steps.hides) plan(without_mask(asked), Task::kExtreme);
   return steps;

@@ -712,6 +712,20 @@ Case longer_than_half(bool masked) {
   return c;
 }
 
+// A tile under a mask whose two sides are an odd number together, before values of 8 bytes.
+Case odd_sides() {
+  Case c{kDTypes[10], {1, 400, 3, 8}, 0, 0, 8, true, false, true, true, Fill::kNumbers, {}};
+  const int order[] = {1, 2, 3, 0};
+  std::copy_n(order, kDims, c.order);
+  c.tuning.walk = static_cast<int64_t>(Walk::kGather) + 1;
+  c.tuning.small_elements = 0;
+  c.mask.given = true;
+  c.mask.strides[3] = 1;
+  c.mask.strides[2] = 8;
+  c.mask.strides[1] = 24;
+  return c;
+}
+
 // Wide columns, of which a thread takes several subtiles.
 Case subtiles() {
   Case c{kDTypes[0], {1, 4, 2, 600}, 0, 0, 4, false, false, true, true, Fill::kFew, {}};
@@ -907,6 +921,7 @@ int main(int count, char** arguments) {
   }
   run(longer_than_half(true));
   run(longer_than_half(false));
+  run(odd_sides());
   run(subtiles());
   const int cases = count > 1 ? std::atoi(arguments[1]) : 600;
   if (count > 2) random_bits.seed(std::atoi(arguments[2]));

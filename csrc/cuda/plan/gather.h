@@ -1,6 +1,7 @@
 // gather.cu: groups of a few elements, wherever they lie.
 #pragma once
 
+#include "cuda/plan/columns.h"
 #include "cuda/plan/price.h"
 #include "cuda/plan/whole_columns.h"
 #include "cuda/repeat.h"
@@ -36,12 +37,12 @@ struct GatherPlan {
       case Task::kExtreme:
         return false;
       case Task::kMasked:
-        // Rows that are 16-byte loads with their mask, and rows of it that columns have in common,
-        // of which only those that take part are read, are better there.
+        // Rows that are 16-byte loads with their mask are better there, and so are columns of which
+        // only the rows that take part are read.
         return in.walk <= kShortMasked &&
                !(in.rows ? in.groups.reduced.count > 0 && in.rows_aligned() &&
                                in.along().mask_stride <= 1
-                         : in.bytes <= 2 && in.inner().stride == 1 && in.inner().mask_stride == 0);
+                         : in_order(in.groups) && ColumnsPlan::has_common_mask(in));
       case Task::kSoftmax:
         // So are large inputs of columns that are 16-byte loads, if results lie as they do.
         return in.walk <= kShortSummed &&
@@ -213,7 +214,11 @@ struct GatherPlan {
     const int64_t side = units > kTileUnits ? 2 * kWarp : kWarp;
     // Threads lie side by side in memory, as far as it goes.
     const bool is_short = before < kWarp;
-    const int64_t most_lanes = is_short ? before : std::min<int64_t>(inner, kThreads);
+    int64_t most_lanes = is_short ? before : std::min<int64_t>(inner, kThreads);
+    // A sector of elements, where neighbouring bytes of the mask lie across.
+    const bool crosses_mask = gather.masked && is_mask_sparse(in.groups.kept.dim[0]) &&
+                              by_step(in.groups.kept).dim[0].mask_stride == 1;
+    if (crosses_mask) most_lanes = std::min(most_lanes, kSectorBytes / in.bytes);
     int64_t lanes, across;
     if (std::min<int64_t>(before, kWarp) * positions <= kThreads) {
       across = positions;
@@ -228,8 +233,9 @@ struct GatherPlan {
       if (is_short) across = std::min(across, kThreads / before);
       lanes = std::min(most_lanes, kThreads / across);
     }
-    const int64_t high =
-        is_short ? std::min(kThreads / (lanes * across), ceil_div(inner, lanes)) : 1;
+    const int64_t high = is_short || crosses_mask
+                             ? std::min(kThreads / (lanes * across), ceil_div(inner, lanes))
+                             : 1;
     const bool along_cross = across < positions;
     const int64_t all = along_cross ? ceil_div(positions, across) : ceil_div(inner, lanes * high);
     units = std::min(units, round_up(all, kTileUnits));
@@ -274,10 +280,12 @@ struct GatherPlan {
     gather.packed &= !gather.realigned && has_neighbours_first(in.groups.kept);
     gather.realigned = false;
     gather.row_loads = !gather.packed && in.walk <= kKnownRows && has_row_loads(in);
-    gather.units = gather_units(in.walk, gather.packed, in.bytes);
-    if (in.task != Task::kExtreme ||
-        (in.walk > kKnownRows && in.groups.outputs <= in.multiprocessors * kGatherFew))
-      gather.units = 1;
+    gather.units = in.task == Task::kExtreme ? gather_units(in.walk, gather.packed, in.bytes)
+                                             : item_units(gather.masked);
+    const bool is_long = in.task != Task::kExtreme && in.walk > item_unit_rows(gather.masked);
+    const bool has_few = (in.task != Task::kExtreme || in.walk > kKnownRows) &&
+                         in.groups.outputs <= in.multiprocessors * kGatherFew;
+    if (is_long || has_few) gather.units = 1;
     plan.blocks = ceil_div(threads_of(gather, in.groups, in.bytes), kThreads);
   }
 
@@ -320,7 +328,7 @@ struct GatherPlan {
   static Apart stored_apart(const PlanInput& in, const Gather& gather, const Traffic& traffic) {
     Apart apart;
     if (!gather.tiled()) return apart;
-    const Dims dims = dims_of(gather, in.groups), by_result = by_step(in.groups.kept);
+    const Dims dims = dims_of(gather, in.groups, in.bytes), by_result = by_step(in.groups.kept);
     const int across = dims_across(in.groups);
     // Results that a tile stores side by side, and to their next row; outputs to others of the row.
     int64_t crosses = 1;
@@ -392,7 +400,7 @@ struct GatherPlan {
       return runs * std::min(static_cast<double>(along.size), 1 + run / kSectorBytes) *
              static_cast<double>(sectors_of_warp(in) * kSectorBytes) /
              static_cast<double>(results_of_warp(in));
-    const Dim inner = dims_of(gather, in.groups).dim[0];
+    const Dim inner = dims_of(gather, in.groups, in.bytes).dim[0];
     int64_t count = inner.size;
     for (int d = 0; d < kept.count; ++d) {
       if (kept.dim[d].stride == inner.stride * count) count *= kept.dim[d].size;

@@ -1,4 +1,5 @@
-// small.cu: few elements, whatever their order; and short rows under a mask, or of softmax_max.
+// small.cu: few elements, whatever their order; and short rows under a mask, or of softmax_max, that
+// are not gathered.
 #pragma once
 
 #include "cuda/plan/fill.h"
