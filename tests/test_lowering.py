@@ -805,12 +805,14 @@ def test_the_caches_know_from_the_start():
     thread = threading.Thread(target=read)
     thread.start()
     thread.join()
-    assert f"customops.inductor={caches.version()},loop;" in tags[0]
+    vectors = torch.backends.cpu.get_cpu_capability()
+    assert f"customops.inductor={caches.version()},loop,{vectors};" in tags[0]
     code = "import customops, torch; print(torch.compiler.config.cache_key_tag)"
     environment = {**os.environ, "TORCH_COMPILE_CACHE_KEY_TAG": "theirs;"}
     command = [sys.executable, "-c", code]
     found = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == f"theirs;customops.inductor={caches.version()},auto;"
+    tag = f"customops.inductor={caches.version()},auto,{vectors};"
+    assert found.stdout.strip() == f"theirs;{tag}"
 
 
 def test_the_caches_know_after_a_patch_has_ended(device):

@@ -38,7 +38,9 @@ def _exchange() -> str:
 
 
 def tell_caches() -> None:
-    tag = f"customops.inductor={version()},{preference()}{_exchange()};"
+    # Inductor writes for these vectors, and torch does not ask a cached graph for which it is.
+    vectors = torch.backends.cpu.get_cpu_capability()
+    tag = f"customops.inductor={version()},{preference()},{vectors}{_exchange()};"
     entry, config = _torch_private.compiler_settings.get("cache_key_tag"), torch.compiler.config
     if entry is not None:  # what holds in every thread: of the environment, or else torch's
         of_environment = isinstance(getattr(entry, "env_value_default", None), str)

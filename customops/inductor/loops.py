@@ -16,7 +16,7 @@ from torch.fx.experimental import _config as symbols
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from .. import checks, libraries
-from . import coarsening, keys
+from . import coarsening, keys, vectors
 from .choice import Choice, Facts, choose
 from .coarsening import Coarsening, Reads, plan, reads_along
 from .keys import FLOAT32, FLOAT64, INT32, INT64, SUPPORTED, Order, Packed, number, rounded
@@ -150,7 +150,8 @@ class Loop:
         kind = self.device.type
         if kind not in _BACKENDS or getattr(config, f"{kind}_backend", None) != _BACKENDS[kind]:
             raise NoLoop("no backend of Inductor that is known here")
-        if kind == "cuda" and (why := libraries.why_not_on(self.device)):
+        why = libraries.why_not_on(self.device) if kind == "cuda" else vectors.why_not()
+        if why:
             raise NoLoop(why)
         if x.get_dtype() not in SUPPORTED:
             raise NoLoop(f"no loop for {x.get_dtype()}")

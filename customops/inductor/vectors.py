@@ -15,6 +15,7 @@ import functools
 import re
 
 import torch
+from torch._inductor import config, cpu_vec_isa
 from torch._inductor.codegen import cpp
 from torch._inductor.virtualized import V
 
@@ -24,6 +25,17 @@ _LANES = (
     r"std::memcpy(lanes, static_cast<const void*>(&\2), sizeof(\2)); \1 found = lanes[0]; "
     r"for (int i = 1; i < n; i++) found = std::{0}(found, lanes[i]); return found; }}()"
 )
+
+
+def why_not() -> str | None:
+    """Why no loop is safe: g++ 12, compiling vectors of AVX2 for AVX-512, makes the opposite of
+    `a != b ? b : a` (as `a > b ? b : a` is where a is the largest integer). A kernel has none."""
+    if str(cpu_vec_isa.pick_vec_isa()) != "avx2":
+        return None
+    # What the compiler is told: this CPU, or the one that is named, which older torch cannot.
+    if torch.cpu._is_avx512_supported() or getattr(config.cpp, "march", None):
+        return "Inductor writes for AVX2 and the compiler for AVX-512, which g++ 12 gets wrong"
+    return None
 
 
 @functools.cache
