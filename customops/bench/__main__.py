@@ -48,8 +48,8 @@ def _parser() -> argparse.ArgumentParser:
         "--case",
         type=_case,
         action="append",
-        help="this instead of a suite's, as 'argmax (2, 21, 64, 64) dim=1 float32 channels_last', "
-        "or, of the random suite, as --list prints it",
+        help="this instead of a suite's, as 'argmax (2, 21, 64, 64) dim=1 float32 channels_last' "
+        "(of several dims dim=(2, 3)), or, of the random suite, as --list prints it",
     )
     parser.add_argument(
         "--only", action="append", metavar="TEXT", help="cases with this, or another, in their name"
@@ -175,9 +175,9 @@ def _check_options(options: argparse.Namespace, parser: argparse.ArgumentParser)
     elif options.suite == RANDOM:
         _check_random_options(options, parser)
     elif options.list:
-        parser.error("--list: of --suite random")
+        parser.error("--list: add --suite random, whose cases it prints")
     elif any(isinstance(case, Strided) for case in options.case or ()):
-        parser.error("--case: this one is of --suite random")
+        parser.error("--case Strided(...): add --suite random, which measures such cases")
     if options.before:
         library = libraries.cuda if options.device == "cuda" else libraries.cpu
         if not (path := Path(options.before, library.path.name)).exists():
@@ -194,7 +194,7 @@ def _check_random_options(options: argparse.Namespace, parser: argparse.Argument
     if options.only or options.op or options.dtype or options.plot:
         parser.error("--suite random: not with --only, --op, --dtype or --plot")
     if not all(isinstance(case, Strided) for case in options.case or ()):
-        parser.error("--suite random: a --case as --list prints it")
+        parser.error("--suite random: a --case Strided(...), as --list prints it")
     if options.cases < 1 or options.compile_processes < 1:
         parser.error("--cases and --compile-processes: at least 1")
     if not 0 <= options.compile_share <= 1:

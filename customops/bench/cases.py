@@ -10,14 +10,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from customops import checks
+
 SCALE = 2.0
-DTYPES = {
-    str(dtype).removeprefix("torch."): dtype
-    for dtype in (
-        *(torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.bool),
-        *(torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8),
-    )
-}
+DTYPES = {checks.dtype_name(dtype): dtype for dtype in checks.SUPPORTED}
+# Which torch does not reduce; see peers.comparable.
+UNREDUCED = (*(torch.uint16, torch.uint32, torch.uint64), torch.float8_e4m3fn, torch.float8_e5m2)
 OPS = ("argmin", "argmax", "min", "max", "scale_min", "scale_max")
 SOFTMAX = "softmax_max"
 CONVOLUTIONS = ("conv2d_scale_min", "conv2d_scale_max")  # see convolutions.py
@@ -40,7 +38,7 @@ def tolerance_of(op: str, dtype: str) -> float:
 class Case:
     op: str
     shape: tuple[int, ...]
-    dim: int | None
+    dim: int | None | tuple[int, ...]
     dtype: str = "float32"
     layout: str = "contiguous"  # of LAYOUTS
     data: str = "random"  # of DATA: sorted, reversed (along dim), constant, nan (all)
@@ -63,35 +61,42 @@ class Case:
 
     @classmethod
     def parse(cls, text: str) -> "Case":
-        """The case that is written so: `argmax (2, 21, 64, 64) dim=1 float32 channels_last`. All
-        but the operator, the shape and the dim has a default. Raises ValueError, which says why."""
+        """The case that is written so: `argmax (2, 21, 64, 64) dim=1 float32 channels_last`, of
+        several dims `dim=(2, 3)`. All but the operator, the shape and the dim has a default. Raises
+        ValueError, which says why."""
         return cls.read(text).checked()
 
     @staticmethod
     def _lacks(text: str) -> str:
-        lacks = [] if re.match(r" *\w+ \(", text) else ["the sizes are not in brackets"]
+        lacks = []
+        if re.match(r" *\w+\(", text):
+            lacks.append("there is no space between the operator and the sizes")
+        elif not re.match(r" *\w+ \(", text):
+            lacks.append("the sizes are not in brackets")
         if "dim=" not in text:
             lacks.append("dim= is missing, as in dim=1 or dim=None")
-        if re.search(r"dim=[(\[]?-?\d+ *,", text):
-            lacks.append("a case takes one dim, or dim=None")
+        if re.search(r"dim=\[?-?\d+ *,", text):
+            lacks.append("several dims are written dim=(0, 1)")
         return ": " * bool(lacks) + "; ".join(lacks)
 
     @classmethod
     def read(cls, text: str) -> "Case":
         """The same, whether the operator takes it or not."""
-        shape = r"\((\d+(?: *, *\d+)* *,?)\)"
-        head = re.fullmatch(rf"(\w+) {shape} dim=(-?\d+|None)((?: [\w=]+)*)", text.strip())
+        shape, dims = r"\((\d+(?: *, *\d+)* *,?)\)", r"\(-?\d+(?: *, *-?\d+)* *,?\)"
+        head = re.fullmatch(rf"(\w+) {shape} dim=(-?\d+|None|{dims})((?: [\w=]+)*)", text.strip())
         if not head:
             raise ValueError(f"it is not like {cls.EXAMPLE!r}{cls._lacks(text)}")
         if head[1] not in cls.OPERATORS:
             known = ", ".join((*OPS, SOFTMAX, *CONVOLUTIONS))
             raise ValueError(f"there is no operator {head[1]!r}; there are {known}")
         shape = tuple(int(size) for size in head[2].split(",") if size.strip())
-        dim = None if head[3] == "None" else int(head[3])
+        numbers = tuple(int(dim) for dim in re.findall(r"-?\d+", head[3]))
+        dim = numbers if "(" in head[3] else next(iter(numbers), None)
         if 0 in shape:
             raise ValueError("a size is 0, and there is nothing to time")
-        if dim is not None and not -len(shape) <= dim < len(shape):
-            raise ValueError(f"dim {dim} is out of range for {len(shape)} sizes")
+        for d in numbers:
+            if not -len(shape) <= d < len(shape):
+                raise ValueError(f"dim {d} is out of range for {len(shape)} sizes")
         options = {}
         known = {"dtype": DTYPES, "layout": LAYOUTS, "data": DATA, "timing": TIMINGS}
         known |= {
@@ -123,6 +128,14 @@ class Case:
         return self.op[-3:]
 
     @property
+    def dims(self) -> tuple[int, ...]:
+        """Those reduced, in ascending order."""
+        if self.dim is None:
+            return tuple(range(len(self.shape)))
+        given = self.dim if isinstance(self.dim, tuple) else (self.dim,)
+        return tuple(sorted(d % len(self.shape) for d in given))
+
+    @property
     def is_plain(self) -> bool:
         """Of random data, and timed as all are."""
         return self.data == "random" and self.timing == "auto"
@@ -137,8 +150,8 @@ class Case:
             return None
         if self.mask == "last":
             return self.shape[-1:]
-        reduced = range(len(self.shape))[self.dim] if self.mask == "kept" else None
-        return tuple(1 if d == reduced else size for d, size in enumerate(self.shape))
+        reduced = self.dims if self.mask == "kept" else ()
+        return tuple(1 if d in reduced else size for d, size in enumerate(self.shape))
 
     @property
     def mask_bytes(self) -> int:
@@ -161,15 +174,21 @@ class Case:
         only_floats = self.scaled or self.op == SOFTMAX
         if self.layout == "channels_last" and len(self.shape) != 4:
             return "channels_last needs four sizes"
-        if self.dim is None and not self.op.startswith("arg"):
-            return f"{self.op} needs a dim: only argmin and argmax take dim=None"
+        if not isinstance(self.dim, int) and not self.op.startswith("arg"):
+            return f"{self.op} needs a dim: only argmin and argmax take dim=None and several dims"
+        if len(set(self.dims)) < len(self.dims):
+            return f"dim={self.dim} names a dim twice"
         if self.dim is None and self.mask == "kept":
             return "mask=kept needs a dim, in which the mask has size 1"
         if only_floats and self.has_options:
             return f"{self.op} takes no mask= and no index="
-        if not DTYPES[self.dtype].is_floating_point and (only_floats or self.data == "nan"):
-            return f"{self.op if only_floats else 'nan'} needs a floating dtype, not {self.dtype}"
-        extent = math.prod(self.shape) if self.dim is None else self.shape[self.dim]
+        if only_floats and DTYPES[self.dtype] not in checks.SCALABLE:
+            return f"{self.op} needs a floating dtype, not {self.dtype}"
+        if self.data == "nan" and not DTYPES[self.dtype].is_floating_point:
+            return f"nan needs a floating dtype, not {self.dtype}"
+        if self.mask and DTYPES[self.dtype] in UNREDUCED:
+            return f"under a mask torch has no answer of {self.dtype} to compare with"
+        extent = math.prod(self.shape[d] for d in self.dims)
         if extent > torch.iinfo(getattr(torch, self.index)).max + 1:
             return f"{self.index} cannot hold every index of {extent} elements"
         return ""
@@ -182,10 +201,11 @@ class Case:
             return _fill_randomly(x)
         if self.data in ("constant", "nan"):
             return x.fill_(math.nan if self.data == "nan" else 1)
-        extent = x.size(self.dim or 0)
+        along = self.dims[0]
+        extent = x.size(along)
         ramp = torch.arange(extent, device=device, dtype=torch.float64)
         ramp = ramp.flip(0) if self.data == "reversed" else ramp
-        tail = x.dim() - 1 - (self.dim or 0) % x.dim()
+        tail = x.dim() - 1 - along
         return x.copy_(ramp.reshape(extent, *[1] * tail).expand(x.shape))
 
     def make_mask(self, device: str) -> Tensor | None:
@@ -210,11 +230,13 @@ def _make_mask(shape: tuple[int, ...], device: str) -> Tensor:
 def _fill_randomly(x: Tensor) -> Tensor:
     """Normal floats; integers over all of their range but its ends, at which a row may be over."""
     if x.dtype.is_floating_point:
-        return x.normal_()
+        return x.copy_(torch.randn_like(x, dtype=torch.float32)) if x.itemsize == 1 else x.normal_()
     if x.dtype == torch.bool:
         return x.random_(0, 2)
-    limits = torch.iinfo(x.dtype)
-    return x.random_(limits.min + 1, limits.max)
+    integers = x.view(torch.int64) if x.dtype == torch.uint64 else x  # which random_ cannot exceed
+    limits = torch.iinfo(integers.dtype)
+    integers.random_(limits.min + 1, limits.max)
+    return x
 
 
 def select(

@@ -172,7 +172,7 @@ def is_right(case: Strided, x: Tensor, answer, expected) -> bool:
         return False
     if found.shape != torchs.shape:
         return False
-    x = peers.with_mask(case, x, case.make_mask(x.device.type))
+    x = peers.with_mask(case, peers.comparable(x), case.make_mask(x.device.type))
     x, dim = peers.with_one_dim(case, x)
     x, dim = (x.flatten(), 0) if dim is None else (x, dim)
     if bool(((found < 0) | (found > torchs)).any()):

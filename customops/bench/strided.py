@@ -5,11 +5,14 @@ import functools
 import math
 from collections import Counter
 from dataclasses import astuple, dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from .cases import DTYPES, OPS, SOFTMAX, Case, tolerance_of
+from customops import checks
+
+from .cases import DTYPES, OPS, SOFTMAX, UNREDUCED, Case, tolerance_of
 
 GRAIN_BYTES = {"cuda": 32, "cpu": 64}  # that memory moves at once: a sector, a cache line
 
@@ -45,24 +48,32 @@ class Strided:
     def of(cls, case: Case) -> "Strided":
         """The layout of a listed case."""
         strides = case.empty("meta").stride()
-        dim = None if case.dim is None else case.dim % len(case.shape)
+        dim = case.dims if isinstance(case.dim, tuple) else case.dim
+        dim = dim % len(case.shape) if isinstance(dim, int) else dim
         return cls(case.op, case.shape, strides, 0, case.dtype, dim)
 
     @classmethod
     def parse(cls, text: str) -> "Strided":
         """The case that is written so. Raises ValueError."""
         try:
-            call = ast.parse(text.strip(), mode="eval").body
-            if not isinstance(call, ast.Call) or ast.unparse(call.func) != cls.__name__:
-                raise ValueError("another expression")
-            case = cls(*map(ast.literal_eval, call.args))
+            case = cls(*_arguments_of(cls.__name__, text))
             case._check()
-        except (ValueError, TypeError, SyntaxError) as error:
+        except ValueError as error:
             example = cls("argmax", (64, 1000), (2000, 2), 0, "float32", 1)
             raise ValueError(f"it is not like {example}: {error}") from None
         return case
 
     def _check(self) -> None:
+        if not isinstance(self.op, str) or not isinstance(self.dtype, str):
+            raise ValueError("the operator and the dtype are words in quotes")
+        if not _are_integers(self.shape) or not _are_integers(self.strides):
+            raise ValueError("the shape and the strides are tuples of integers")
+        if not isinstance(self.offset, int):
+            raise ValueError("the offset, after the strides, is an integer")
+        if self.dim is not None and not isinstance(self.dim, int) and not _are_integers(self.dim):
+            raise ValueError("the dim, after the dtype, is an integer, a tuple of them or None")
+        if self.mask is not None and not _are_integers(self.mask):
+            raise ValueError("the strides of the mask, after the dim, are a tuple of integers")
         if self.op not in (*OPS, SOFTMAX) or self.dtype not in DTYPES:
             raise ValueError("the operator or the dtype is not known")
         if len(self.shape) != len(self.strides) or min(self.shape, default=0) < 1:
@@ -73,12 +84,14 @@ class Strided:
             raise ValueError("the dims are out of range, or not in ascending order")
         if not isinstance(self.dim, int) and not self.op.startswith("arg"):
             raise ValueError("the operator takes one dim")
-        if (self.scaled or self.op == SOFTMAX) and not DTYPES[self.dtype].is_floating_point:
+        if (self.scaled or self.op == SOFTMAX) and DTYPES[self.dtype] not in checks.SCALABLE:
             raise ValueError("the operator takes floating dtypes")
         if self.mask is None:
             return
         if self.scaled or self.op == SOFTMAX or isinstance(self.dim, tuple):
             raise ValueError("the operator takes no mask, or only one dim with it")
+        if DTYPES[self.dtype] in UNREDUCED:
+            raise ValueError("torch has no answer of this dtype under a mask to compare with")
         if len(self.mask) != len(self.shape) or min(self.mask) < 0:
             raise ValueError("a stride of the mask for each size, and none negative")
 
@@ -166,6 +179,29 @@ class Strided:
     def moved_bytes(self, device: str) -> int:
         """That have to be read and written."""
         return self.read_bytes(device) + self.output_bytes
+
+
+def _arguments_of(name: str, text: str) -> list[Any]:
+    """Of the call of `name` that is written so. Raises ValueError."""
+    try:
+        call = ast.parse(text.strip(), mode="eval").body
+    except SyntaxError:
+        call = None
+    if not isinstance(call, ast.Call) or ast.unparse(call.func) != name or call.keywords:
+        raise ValueError("it is another expression")
+    if len(call.args) not in (6, 7):
+        raise ValueError(
+            f"it has {len(call.args)} fields, and there are six: op, shape, strides, offset, "
+            "dtype, dim; with a mask seven, its strides the last"
+        )
+    try:
+        return [ast.literal_eval(argument) for argument in call.args]
+    except ValueError:
+        raise ValueError("its fields are numbers, words in quotes and tuples") from None
+
+
+def _are_integers(value: object) -> bool:
+    return isinstance(value, tuple) and all(isinstance(number, int) for number in value)
 
 
 @functools.lru_cache(1)  # every contender takes the same

@@ -41,9 +41,7 @@ def values(name: str, default: int) -> list[int]:
 
 
 def plan_of(case: Case, tuning: Tuning, gpu: dict) -> CudaPlan:
-    return cuda_plan(
-        case.empty("meta"), None if case.dim is None else [case.dim], tuning=tuning, **gpu
-    )
+    return cuda_plan(case.empty("meta"), case.dims, tuning=tuning, **gpu)
 
 
 def affected(cases: list[Case], before: Tuning, after: Tuning, gpu: dict) -> list[Case]:
