@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from . import environment
 from .version import MIN_TORCH
 
 _FOLDER = Path(os.environ.get("REDUCEOPS_LIBRARY_DIR") or Path(__file__).parent / "lib")
@@ -68,6 +69,7 @@ def load() -> None:
 
 
 def _check_environment() -> None:
+    environment.check()
     if os.environ.get("REDUCEOPS_LIBRARY_DIR") and not cpu.path.exists():
         raise ImportError(
             f"REDUCEOPS_LIBRARY_DIR is {str(_FOLDER)!r}; it takes a folder with {cpu.path.name}"

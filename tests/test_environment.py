@@ -14,6 +14,7 @@ import pytest
 
 import customops
 from customops import libraries
+from customops.environment import AT_RUN_TIME, OTHERS
 
 PACKAGE = Path(customops.__file__).parent
 ROOT = Path(__file__).parent.parent
@@ -38,6 +39,31 @@ def test_values_that_are_not_taken(name, takes):
         last = done.stderr.strip().splitlines()[-1:]
         assert done.returncode == 1 and last and last[0].startswith(error), done.stderr
         assert all(word in last[0] for word in (name, '"mmx"', *takes)), last
+
+
+@pytest.mark.parametrize(
+    "name, says",
+    [
+        ("REDUCEOPS_FOO", "there is no variable REDUCEOPS_FOO; there are REDUCEOPS_CPU_ISA, "),
+        ("CUSTOMOPS_LIBRARY_DIR", "CUSTOMOPS_LIBRARY_DIR is called REDUCEOPS_LIBRARY_DIR now"),
+    ],
+)
+def test_names_that_are_not_known(name, says):
+    done = run("import customops", **{name: "1"})
+    last = done.stderr.strip().splitlines()[-1:]
+    assert done.returncode == 1 and last and last[0].startswith("ImportError: customops: "), last
+    assert says in last[0]
+    assert f"not loaded    customops: {says}" in report(**{name: "1"}).stdout
+    assert run("import customops", **{name: ""}).returncode == 0  # as one that is not set
+
+
+def test_the_names_that_are_known():
+    """Are those that the docs name, and setting one of the build or the tests is no error."""
+    pages = [(ROOT / "docs" / page).read_text() for page in ("install.md", "testing.md")]
+    of_docs = {name for page in pages for name in re.findall(r"`(REDUCEOPS_[A-Z_]+)[=`]", page)}
+    assert of_docs == {*AT_RUN_TIME, *OTHERS}
+    done = run("import customops", **dict.fromkeys(OTHERS, "1"))
+    assert done.returncode == 0, done.stderr
 
 
 def report(**variables):

@@ -1,0 +1,34 @@
+"""The environment variables of this project, lest a misspelt one is ignored in silence."""
+
+import os
+
+AT_RUN_TIME = (
+    "REDUCEOPS_CPU_ISA",
+    "REDUCEOPS_CUDA_TUNING",
+    "REDUCEOPS_HUGE_PAGES",
+    "REDUCEOPS_LIBRARY_DIR",
+    "REDUCEOPS_WITHOUT",
+)
+# Which are for setup.py and for the tests, and may be set where the package is imported.
+OTHERS = (
+    "REDUCEOPS_CUDA",
+    "REDUCEOPS_CUDNN",
+    "REDUCEOPS_SANITIZE",
+    "REDUCEOPS_REQUIRE_COMPILER",
+    "REDUCEOPS_REQUIRE_GPU",
+    "REDUCEOPS_TEST_EXAMPLES",
+    "REDUCEOPS_TEST_SECONDS",
+)
+RENAMED = {"CUSTOMOPS_LIBRARY_DIR": "REDUCEOPS_LIBRARY_DIR"}
+
+
+def check() -> None:
+    """ImportError for a variable that is set, begins as ours do, and is none."""
+    for name, value in os.environ.items():
+        if not value:
+            continue
+        if name in RENAMED:
+            raise ImportError(f"customops: {name} is called {RENAMED[name]} now")
+        if name.startswith("REDUCEOPS_") and name not in (*AT_RUN_TIME, *OTHERS):
+            known = ", ".join(AT_RUN_TIME)
+            raise ImportError(f"customops: there is no variable {name}; there are {known}")
