@@ -430,5 +430,7 @@ def test_bad_options():
         inductor.inductor_options(mode="fastest")
     with pytest.raises(TypeError, match="min_elements must be an int, got 1.5"):
         inductor.inductor_options(min_elements=1.5)
+    with pytest.raises(ValueError, match="min_elements must be at least 0, got -1"):
+        inductor.inductor_options(min_elements=-1)
     with pytest.raises(RuntimeError, match="no_such_option"):
         torch.compile(lambda x: x, options=inductor.inductor_options(no_such_option=1))

@@ -26,9 +26,6 @@ from .loops import is_view
 aten = torch.ops.aten
 ops = torch.ops.reduceops
 
-# Of smaller inputs a kernel saves less time than it takes to call it.
-MIN_ELEMENTS = 1 << 14
-
 _REDUCTIONS = {
     **{aten.argmin.default: "min", aten.min.dim: "min", aten.amin.default: "min"},
     **{aten.argmax.default: "max", aten.max.dim: "max", aten.amax.default: "max"},
@@ -46,13 +43,14 @@ _Aware = getattr(custom_graph_pass, "CustomInferenceAwareGraphPass", None)
 
 
 def inductor_options(
-    *, mode: str | None = None, min_elements: int = MIN_ELEMENTS, **options: Any
+    *, mode: str | None = None, min_elements: int = 16384, **options: Any
 ) -> dict[str, Any]:
     """Options for ``torch.compile(model, options=...)`` that make Inductor use these operators.
 
     Args:
         mode: One of torch.compile's, which takes no mode beside options.
-        min_elements: Reductions of fewer elements are left alone.
+        min_elements: Reductions of fewer elements are left alone: a kernel saves less time than it
+            takes to call it.
         options: Inductor's own, which prevail over the mode's. Of them
             ``post_grad_custom_post_pass`` runs after the rewriting, and without one that of
             ``torch._inductor.config`` does, as it is at this call.
@@ -63,6 +61,7 @@ def inductor_options(
     Raises:
         RuntimeError: torch does not know the mode.
         TypeError: `min_elements` is no int.
+        ValueError: `min_elements` is negative.
 
     Example:
         >>> options = customops.inductor_options(mode="max-autotune", min_elements=1000)
@@ -70,6 +69,8 @@ def inductor_options(
     """
     if type(min_elements) is not int:
         raise TypeError(f"inductor_options: min_elements must be an int, got {min_elements!r}")
+    if min_elements < 0:
+        raise ValueError(f"inductor_options: min_elements must be at least 0, got {min_elements}")
     merged = {**(list_mode_options(mode) if mode else {}), **options}
     configured = config.post_grad_custom_post_pass
     then = merged.get("post_grad_custom_post_pass", configured) or ()
