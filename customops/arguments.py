@@ -11,6 +11,7 @@ from torch import Tensor
 
 _INT = {int}
 SEVERAL = ("argmin", "argmax")  # the operators that take several dims
+HAVE_OPTIONS = ("argmin", "argmax", "min", "max")  # mask and index_dtype
 # Those whose dim has to be given, though it may be called axis, and what to call without one.
 _OF_ALL = {
     "min": "; for the smallest of all elements use torch.min(input)",
@@ -38,15 +39,24 @@ TRUE: Any = Default(True)
 
 
 def _refuse(op: str, name: str, takes: str, got: Any) -> NoReturn:
-    kind = type(got)
+    kind = got if isinstance(got, type) else type(got)
     module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
     given = "None" if got is None else f"{module}{kind.__qualname__}"
+    given = f"the class {given}" if isinstance(got, type) else given
     raise TypeError(f"reduceops::{op}: {name} must be {takes}, got {given}")
 
 
 def check_input(op: str, input: Any, name: str = "input") -> None:
-    if not isinstance(input, Tensor) and not hasattr(input, "__torch_function__"):
+    if is_masked(input):
+        how = " (give its get_data(), and its get_mask() as mask=)" if op in HAVE_OPTIONS else ""
+        _refuse(op, name, f"a Tensor without a mask{how}", input)
+    stands_for_one = hasattr(input, "__torch_function__") and not isinstance(input, type)
+    if not isinstance(input, Tensor) and not stands_for_one:
         _refuse(op, name, "a Tensor", input)
+
+
+def is_masked(input: Any) -> bool:
+    return type(input) is torch.masked.MaskedTensor
 
 
 def check_scale(op: str, scale: Any) -> None:

@@ -104,7 +104,7 @@ def conv2d_scale_max(
         padding: Also "valid" or "same".
         dilation: The distance of neighbours in the kernel.
         groups: Into how many the channels and filters are divided.
-        dim: As of `conv2d_scale_min`: without the batch, dim 1 is the height.
+        dim: As of `conv2d_scale_min`: without the batch, dim 1 is the height. Also `axis`.
         keepdim: Whether the result has `dim`, with size 1; also `keepdims`.
 
     Returns:

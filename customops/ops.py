@@ -31,7 +31,7 @@ from typing_extensions import Unpack  # which torch requires
 
 from . import arguments, checks
 from ._torch_private import direct, with_direct
-from .arguments import FALSE, NONE, ONE, REQUIRED, TRUE, Default
+from .arguments import FALSE, HAVE_OPTIONS, NONE, ONE, REQUIRED, TRUE, Default
 from .results import ProbabilityIndex, ValuesIndices
 
 Dims = int | Sequence[int] | None
@@ -102,8 +102,8 @@ def argmin(
         dim: One dim, several, or None (or an empty sequence) for all; negative ones count from the
             end. Over several the index is that into these dims flattened in ascending order:
             ``torch.unravel_index(result, [input.size(d) for d in sorted(dim)])`` gives the
-            coordinates.
-        keepdim: Whether the result has `dim`, with size 1.
+            coordinates. Also `axis`.
+        keepdim: Whether the result has `dim`, with size 1; also `keepdims`.
         mask: A bool tensor on the device of `input`, of a shape that broadcasts to that of `input`
             and of any strides. Only elements where it is True take part; where none does, the index
             is 0.
@@ -148,8 +148,8 @@ def argmax(
 
     Args:
         input: A tensor of any shape and strides, read in place.
-        dim: One dim, several, or None for all, as of `argmin`.
-        keepdim: Whether the result has `dim`, with size 1.
+        dim: One dim, several, or None for all, as of `argmin`; also `axis`.
+        keepdim: Whether the result has `dim`, with size 1; also `keepdims`.
         mask: As of `argmin`.
         index_dtype: As of `argmin`.
 
@@ -198,8 +198,8 @@ def min(
 
     Args:
         input: A tensor of any shape and strides, read in place.
-        dim: The dim that is reduced; it has to be given.
-        keepdim: Whether the results have `dim`, with size 1.
+        dim: The dim that is reduced; it has to be given. Also `axis`.
+        keepdim: Whether the results have `dim`, with size 1; also `keepdims`.
         mask: A bool tensor on the device of `input`, of a shape that broadcasts to that of `input`.
             Only elements where it is True take part. Where none does, the index is 0 and the value
             what every element beats: the largest value of the dtype, infinite if it has infinities.
@@ -228,7 +228,7 @@ def min(
             if _traced():
                 return ValuesIndices(*_min(input, dim))
             found = _direct_min(input, dim)
-            if type(found) is tuple:
+            if type(found) is tuple and len(found) == 2:
                 return _new_tuple(ValuesIndices, found)
             return _pair(ValuesIndices, found)
         return _pair(ValuesIndices, _general("min", input, dim, keepdim, options))
@@ -251,8 +251,8 @@ def max(
 
     Args:
         input: A tensor of any shape and strides, read in place.
-        dim: The dim that is reduced; it has to be given.
-        keepdim: Whether the results have `dim`, with size 1.
+        dim: The dim that is reduced; it has to be given. Also `axis`.
+        keepdim: Whether the results have `dim`, with size 1; also `keepdims`.
         mask: As of `min`. Where no element takes part, the index is 0 and the value the
             smallest of the dtype, infinite if it has infinities.
         index_dtype: The dtype of the indices: int64 (the default), int32, uint16 or uint8.
@@ -275,7 +275,7 @@ def max(
             if _traced():
                 return ValuesIndices(*_max(input, dim))
             found = _direct_max(input, dim)
-            if type(found) is tuple:
+            if type(found) is tuple and len(found) == 2:
                 return _new_tuple(ValuesIndices, found)
             return _pair(ValuesIndices, found)
         return _pair(ValuesIndices, _general("max", input, dim, keepdim, options))
@@ -298,8 +298,8 @@ def softmax_max(
 
     Args:
         input: A float16, bfloat16, float32 or float64 tensor of any shape and strides.
-        dim: The dim that is reduced; it has to be given.
-        keepdim: Whether the results have `dim`, with size 1.
+        dim: The dim that is reduced; it has to be given. Also `axis`.
+        keepdim: Whether the results have `dim`, with size 1; also `keepdims`.
 
     Returns:
         A named tuple ``(probability, index)`` in the shape of `input` without `dim` (size 1 there
@@ -323,7 +323,7 @@ def softmax_max(
             if _traced():
                 return ProbabilityIndex(*_softmax_max(input, dim))
             found = _direct_softmax_max(input, dim)
-            if type(found) is tuple:
+            if type(found) is tuple and len(found) == 2:
                 return _new_tuple(ProbabilityIndex, found)
             return _pair(ProbabilityIndex, found)
         return _pair(ProbabilityIndex, _general("softmax_max", input, dim, keepdim, names))
@@ -348,8 +348,8 @@ def scale_min(
             tensor, whose gradient is the sum of that of the result times the element chosen. With a
             tensor on a GPU, or whose gradient is asked for, the product is computed in memory
             first, except in a compiled graph.
-        dim: The dim that is reduced.
-        keepdim: Whether the result has `dim`, with size 1.
+        dim: The dim that is reduced; also `axis`.
+        keepdim: Whether the result has `dim`, with size 1; also `keepdims`.
 
     Returns:
         The values, of the dtype of `input`, in its shape with size 1 at `dim` (without `dim` where
@@ -392,8 +392,8 @@ def scale_max(
             tensor, whose gradient is the sum of that of the result times the element chosen. With a
             tensor on a GPU, or whose gradient is asked for, the product is computed in memory
             first, except in a compiled graph.
-        dim: The dim that is reduced.
-        keepdim: Whether the result has `dim`, with size 1.
+        dim: The dim that is reduced; also `axis`.
+        keepdim: Whether the result has `dim`, with size 1; also `keepdims`.
 
     Returns:
         The values, of the dtype of `input`, in its shape with size 1 at `dim` (without `dim` where
@@ -421,14 +421,14 @@ def scale_max(
 
 
 def _pair(kind: Any, found: Any) -> Any:
-    """Two results as the named tuple, those of a proxy of torch.fx too."""
+    """Two results as the named tuple, those of a proxy of torch.fx too. What else stands for a
+    tensor may return anything."""
     if isinstance(found, torch.fx.Proxy):
         return kind(found[0], found[1])  # type: ignore[index]
-    return kind(*found) if isinstance(found, (tuple, list)) else found
+    return kind(*found) if isinstance(found, (tuple, list)) and len(found) == 2 else found
 
 
-_HAVE_OPTIONS = ("argmin", "argmax", "min", "max")
-_NAMES = (*_HAVE_OPTIONS, "softmax_max", "scale_min", "scale_max")
+_NAMES = (*HAVE_OPTIONS, "softmax_max", "scale_min", "scale_max")
 _direct_calls = {
     (op, name): direct(getattr(getattr(_ops, op), name))
     for op in _NAMES
@@ -451,9 +451,9 @@ def _general(
             return _direct_calls[op, "default"](input, dim, plain)
         if not options and op in arguments.SEVERAL and arguments.are_ints(dim):
             return _direct_calls[op, "dims"](input, dim, plain)
-        if options and op in _HAVE_OPTIONS and type(dim) is int and arguments.are_plain(options):
+        if options and op in HAVE_OPTIONS and type(dim) is int and arguments.are_plain(options):
             return _direct_calls[op, "options"](input, dim, plain, **options)
-    takes = ("mask", "index_dtype") if op in _HAVE_OPTIONS else ("scale",) * len(scale)
+    takes = ("mask", "index_dtype") if op in HAVE_OPTIONS else ("scale",) * len(scale)
     dim, keepdim, rest = arguments.rename(op, options, takes, dim, keepdim)
     arguments.check_input(op, input)
     dim, keepdim = arguments.as_dim(op, dim), arguments.as_keepdim(op, keepdim)
@@ -476,14 +476,14 @@ def _in_python(
 ) -> Exception:
     """`error`, or what it is in Python: of the types of arguments torch says that no schema fits,
     and C++ can only raise RuntimeError where torch's own operators raise IndexError."""
-    if isinstance(error, TypeError):
+    if isinstance(error, TypeError) and not arguments.is_masked(input):
         return error
     try:
         arguments.check_input(op, input)
         for number in scale:
             arguments.check_scale(op, number)
     except TypeError as found:
-        return _caused(found, error)
+        return error if str(found) == str(error) else _caused(found, error)
     if _is_out_of_memory(error):
         return _caused(torch.OutOfMemoryError(str(error)), error)
     dims: Any = None

@@ -291,6 +291,8 @@ def test_docstrings(name, request):
     assert ":" not in returned, "mkdocstrings takes what is before it for a type"
     missing = [n for n in inspect.signature(function).parameters if f"    {n}: " not in arguments]
     assert not set(missing) - {"options", "names"}, missing
+    if missing and not name.endswith("explain"):
+        assert "lso `axis`" in arguments and "also `keepdims`" in arguments
     if "torch.compile(" in text and NEEDS["COMPILER"]:
         pytest.skip(NEEDS["COMPILER"])
     if ".distributed" in name:

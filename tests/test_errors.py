@@ -481,13 +481,42 @@ def test_where_one_dim_is_taken(spec):
 @each_op
 @pytest.mark.parametrize(
     "input, got",
-    [(np.ones((2, 3)), "numpy.ndarray"), ([1.0, 2.0], "list"), (None, "None"), (1.0, "float")],
-    ids=["numpy", "list", "None", "float"],
+    [(np.ones((2, 3)), "numpy.ndarray"), ([1.0, 2.0], "list"), (None, "None"), (1.0, "float")]
+    + [(torch.Tensor, "the class torch.Tensor")],
+    ids=["numpy", "list", "None", "float", "class"],
 )
 def test_an_input_that_is_no_tensor(spec, input, got):
     text = f"reduceops::{spec.name}: input must be a Tensor, got {got}"
     refuses(text, spec.function, input, *spec.arguments(0, False))
     refuses(text, spec.function, input, *spec.leading, axis=0)
+
+
+@each_op
+@pytest.mark.filterwarnings("ignore:The PyTorch API of MaskedTensors", "ignore:.*dispatch__ for M")
+def test_an_input_with_a_mask_of_its_own(spec):
+    x = torch.ones(2, 3)
+    masked = torch.masked.masked_tensor(x, x > 0)
+    how = " (give its get_data(), and its get_mask() as mask=)"
+    how = how if spec.name in ("argmin", "argmax", "min", "max") else ""
+    kind = f"{type(masked).__module__}.MaskedTensor"
+    text = f"reduceops::{spec.name}: input must be a Tensor without a mask{how}, got {kind}"
+    for keywords in ({"dim": 0}, {"dim": 0, "keepdim": True}, {"axis": 0}):
+        refuses(text, spec.function, masked, *spec.leading, **keywords)
+
+
+class Several:
+    """What returns as many results as it likes."""
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        return (1, 2, 3)
+
+
+@pytest.mark.parametrize("op", ["min", "max", "softmax_max"])
+@pytest.mark.parametrize("keepdim", [False, True])
+def test_what_stands_for_a_tensor_and_returns_something_else(op, keepdim):
+    found = getattr(customops, op)(Several(), 1, keepdim)
+    assert type(found) is tuple and found == (1, 2, 3)
 
 
 class Stand:
