@@ -385,14 +385,14 @@ void run_pairs(Reduction& r, Packing& p) {
   if (r.groups.extent == 0 || r.groups.outputs == 0) return pack_pairs(p, *r.dtype);
   int64_t* const words = p.to.words + 1;
   const bool in_place = r.dtype->bytes == sizeof(int64_t);
-  std::unique_ptr<int64_t[]> narrow;
+  std::unique_ptr<int64_t[]> scratch;
   if (!in_place)
-    narrow = allocate<int64_t>(ceil_div(p.to.count * r.dtype->bytes, int64_t{sizeof(int64_t)}));
+    scratch = allocate<int64_t>(ceil_div(p.to.count * r.dtype->bytes, int64_t{sizeof(int64_t)}));
   int64_t* const indices = in_place ? words + p.to.count : words;
   p.indices = indices;
   r.indices = indices;
   r.index_bytes = sizeof(int64_t);
-  p.values = r.values = in_place ? words : narrow.get();
+  p.values = r.values = in_place ? words : scratch.get();
   run(r);
   pack_pairs(p, *r.dtype);
 }
