@@ -122,8 +122,8 @@ struct Fill {
     }
   }
 
-  // m rows of n neighbours become columns. Where these lie in the same sets of a cache, a few of
-  // them are written as far as they go before the next: else each would put out the others' lines.
+  // m rows of n neighbours become columns. Where columns share the sets of a cache, they are
+  // written a few at a time, each from end to end: all at once they would evict each other's lines.
   static void transpose(const Key* from, int64_t m, int64_t pitch, int64_t n, Key* to,
                         int64_t to_pitch) {
     constexpr int64_t kSide = Square<Key>::kSide;

@@ -29,7 +29,7 @@ constexpr int64_t kOrderedWalk = 32;  // elements of a group, from which on thei
 constexpr int64_t kScatterWalk = 8;   // elements of a group, of which results count more
 constexpr int64_t kGatherAlong = 64, kGatherRunBytes = 128;  // in memory, where results lie across
 constexpr int64_t kPlainBytes = 4096;     // of rows and columns that are walked where they lie
-constexpr int64_t kWindowBytes = 256;     // of windows that move in one dim; then rows are faster
+constexpr int64_t kWindowBytes = 256;     // of windows of one dim; longer ones are faster as rows
 constexpr int64_t kCrossedWalk = 8;       // positions behind each crossed column, at least
 constexpr int64_t kCacheBytes = 1 << 20;  // of a core, at least
 constexpr int64_t kPartBytes = kCacheBytes / 4;

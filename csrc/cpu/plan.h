@@ -104,9 +104,10 @@ inline bool are_results_together(const Groups& groups, int64_t width) {
   return false;
 }
 
-// Whether the outputs are neighbours in memory that are walked where they lie, which moving windows
-// are as well as rows, short ones and those of several dims. Results that lie apart, each by
-// itself, are as much to write as the elements are to read.
+// Whether the outputs are neighbours in memory that are walked where they lie. Where windows move,
+// neighbouring elements of a row are those of neighbouring outputs, too: they are columns if they
+// are short or have several dims. Results that lie apart, each by itself, are as much to write as
+// the elements are to read.
 inline bool are_columns(const Groups& groups, int64_t walk, int64_t bytes) {
   const Dim inner = groups.axes.dim[0];
   const bool scatters =
