@@ -97,7 +97,7 @@ struct Fill {
       const Key* from = input + outer.place().offset + first * across.stride;
       Key* to = static_cast<Key*>(r.values) + outer.place().step + first * across.step;
       for (int64_t i = chunk * kFillChunk, m; i < stop; i += m) {
-        m = least(kFillBlock * kFillBlock / n, stop - i);
+        m = least(kFillResults / n, stop - i);
         const Key* rows = from + i * along.stride;
         if (m >= Square<Key>::kSide && n >= Square<Key>::kSide && across.stride == 1) {
           transpose(rows, m, along.stride, n, to + i, across.step);

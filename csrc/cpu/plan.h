@@ -367,7 +367,8 @@ struct Filling {
   int64_t units;   // results, or chunks of all blocks of all outer positions
   int64_t grain;   // of them per thread
 };
-constexpr int64_t kFillBlock = 64, kFillChunk = 4096;
+constexpr int64_t kFillBlock = 64, kFillResults = kFillBlock * kFillBlock;  // of a block
+constexpr int64_t kFillChunk = 4096;
 
 // `plain`: the values are the elements, or follow from each of them.
 inline Filling make_filling(const Groups& groups, bool plain, int64_t bytes) {
@@ -383,7 +384,7 @@ inline Filling make_filling(const Groups& groups, bool plain, int64_t bytes) {
   if (!transposes && dims.dim[0].stride * bytes < kCopyBytes) return filling;
   std::rotate(dims.dim + 1, dims.dim + innermost, dims.dim + innermost + 1);
   filling.across = true;
-  filling.block = kFillBlock * kFillBlock / std::min(dims.dim[0].size, kFillBlock);
+  filling.block = kFillResults / std::min(dims.dim[0].size, kFillBlock);
   filling.blocks = (dims.dim[1].size + filling.block - 1) / filling.block;
   filling.chunks = ceil_div(dims.dim[0].size, kFillChunk);
   filling.units = results / dims.dim[0].size / dims.dim[1].size * filling.blocks * filling.chunks;
