@@ -127,7 +127,7 @@ def as_dim(op: str, dim: Any) -> Any:
         _refuse(op, "dim", "an int", dim)
     if dim is None and op in _OF_ALL:
         raise TypeError(f"reduceops::{op}: dim must be given{_OF_ALL[op]}")
-    return _as_int(op, dim, f"an int{several}")
+    return one_dim(op, dim, f"an int{several}")
 
 
 def as_dims(op: str, dim: Any) -> Any:
@@ -136,7 +136,14 @@ def as_dims(op: str, dim: Any) -> Any:
         return None
     if _is_sequence(dim):
         return [_as_int(op, one, "ints in a sequence") for one in dim]
-    return _as_int(op, dim, "an int, a sequence of ints or None")
+    return one_dim(op, dim, "an int, a sequence of ints or None")
+
+
+def one_dim(op: str, dim: Any, takes: str) -> Any:
+    """An int. A tensor of one element stands for one; as its only dim, torch takes a 0-d one."""
+    if isinstance(dim, Tensor) and dim.dim():
+        _refuse(op, "dim", takes, dim)
+    return _as_int(op, dim, takes)
 
 
 def fit(numbers: Any) -> bool:
@@ -151,7 +158,7 @@ def _as_int(op: str, number: Any, takes: str, name: str = "dim") -> Any:
     if isinstance(number, torch.fx.Proxy):  # of a graph's input
         return number
     of_bool = str(getattr(number, "dtype", "")).removeprefix("torch.") == "bool"
-    if not isinstance(number, bool) and not of_bool and not getattr(number, "ndim", 0):
+    if not isinstance(number, bool) and not of_bool:
         try:
             return operator.index(number)
         except TypeError:

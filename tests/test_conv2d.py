@@ -239,6 +239,15 @@ def bad_calls():
 
 
 @each_name
+@pytest.mark.parametrize("argument", ["stride", "padding", "dilation", "groups"])
+@pytest.mark.parametrize("number", [numpy.int64(2), torch.tensor(2), torch.tensor([2])], ids=repr)
+def test_a_number_is_whatever_torch_takes_for_an_int(name, argument, number):
+    x, w, b = make((2, 4, 8, 8), (6, 2 if argument == "groups" else 4, 3, 3), "cpu")
+    actual = getattr(customops, name)(x, w, b, SCALE, **{argument: number})
+    assert_close(actual, exact_of(name, x, w, b, **{argument: 2}), torch.float32)
+
+
+@each_name
 @pytest.mark.parametrize("dim, kind", [(9, IndexError), (0.5, TypeError), (1, RuntimeError)])
 def test_an_error_keeps_no_input(name, dim, kind):
     """Once it is handled: a cycle would leave the memory to the garbage collector."""
@@ -319,6 +328,9 @@ def test_errors_of_arguments_that_are_no_tensors(name, device):
     ):
         with pytest.raises(TypeError, match=f"reduceops::{name}: {text}"):
             call(x, w, b, 2.0, **wrong)
+    number = torch.tensor([2])  # an int of a sequence, which is not what is wrong
+    with pytest.raises(RuntimeError, match=f"^reduceops::{name}: .* channels"):
+        call(x, w[:, :3], b, 2.0, stride=[number, 2])
     for argument in ("stride", "padding", "dilation", "groups"):
         with pytest.raises(RuntimeError, match=f"^reduceops::{name}: {argument} does not fit into"):
             call(x, w, b, 2.0, **{argument: 10**30})

@@ -402,7 +402,10 @@ def test_an_error_keeps_no_input(spec, dim, dtype, kind, requires_grad):
 
 @pytest.mark.parametrize(
     "dim",
-    [range(2), range(1, -1, -1), (0, 1), torch.Size([0, 1]), [np.int64(0), np.int8(-2)]],
+    [
+        *(range(2), range(1, -1, -1), (0, 1), torch.Size([0, 1]), [np.int64(0), np.int8(-2)]),
+        *([0, torch.tensor(1)], [torch.tensor([0]), torch.tensor([-2])]),
+    ],
     ids=str,
 )
 def test_several_dims_are_any_sequence(dim):

@@ -539,7 +539,7 @@ def check_errors(rank, world, device):
     for name, wrong, takes in (
         *(
             ("dim", wrong, "an int, the dim that is sharded")
-            for wrong in (1.5, True, None, [1], torch.tensor(0.5))
+            for wrong in (1.5, True, None, [1], torch.tensor(0.5), torch.tensor([1]))
         ),
         *(("offset", wrong, "an int") for wrong in (1.5, True, "1")),
         *(("keepdim", wrong, "a bool") for wrong in ("a", 1, None)),

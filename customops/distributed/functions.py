@@ -362,7 +362,7 @@ def _check_call(
         )
     check_place(x)
     checks.check_dtype(op, x.dtype)
-    checks.wrap_dims(op, x.dim(), arguments.as_int(op, "dim", dim, ", the dim that is sharded"))
+    checks.wrap_dims(op, x.dim(), arguments.one_dim(op, dim, "an int, the dim that is sharded"))
     arguments.as_keepdim(op, keepdim)
     if mask is not None:
         arguments.check_options(op, mask, None)
