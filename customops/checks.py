@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Sequence
+from typing import NoReturn
 
 import torch
 from torch import Tensor
 
-from . import _torch_private
+from . import _torch_private, libraries
 from ._torch_private import guard_or_false, statically_known_true
 
 SCALABLE = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -50,9 +51,24 @@ def is_strided(x: Tensor) -> bool:
 
 
 def layout_name(x: Tensor) -> str:
-    if x.is_nested or x.is_quantized:
-        return "nested" if x.is_nested else "quantized"
-    return str(x.layout).removeprefix("torch.")
+    kind = "nested " if x.is_nested else "quantized " if x.is_quantized else ""
+    return kind + str(x.layout).removeprefix("torch.")
+
+
+def check_layout(op: str, x: Tensor) -> None:
+    if not is_strided(x):
+        refuse(op, x)
+
+
+def refuse(op: str, x: Tensor) -> NoReturn:
+    """Says what is wrong with a tensor that no kernel takes."""
+    check_dtype(op, x.dtype)
+    if x.is_cuda and is_strided(x) and (why := libraries.why_not_on(x.device)):
+        raise RuntimeError(f"reduceops::{op}: got a tensor on {x.device}, but {why}")
+    raise RuntimeError(
+        f"reduceops::{op}: got a {layout_name(x)} {dtype_name(x.dtype)} tensor on "
+        f"{x.device.type} (supported: strided tensors on cpu and cuda)"
+    )
 
 
 def check_dtype(op: str, dtype: torch.dtype) -> None:
@@ -124,28 +140,24 @@ def check_not_empty(op: str, shape: Sequence[int], dims: Sequence[int]) -> None:
             )
 
 
-def check_mask_dtype(op: str, mask: Tensor) -> None:
+def check_mask(op: str, mask: Tensor, self: Tensor) -> None:
+    check_mask_kind(op, mask)
+    check_broadcast(op, mask.shape, self.shape)
+    check_mask_device(op, mask, self)
+
+
+def check_mask_kind(op: str, mask: Tensor) -> None:
     if mask.dtype != torch.bool:
         raise RuntimeError(
             f"reduceops::{op}: mask must be a bool tensor, got {dtype_name(mask.dtype)}"
         )
-
-
-def check_mask(op: str, mask: Tensor, self: Tensor) -> None:
-    check_mask_dtype(op, mask)
-    check_broadcast(op, mask.shape, self.shape)
-    check_mask_place(op, mask, self)
-
-
-def check_mask_layout(op: str, mask: Tensor) -> None:
     if not is_strided(mask):
         raise RuntimeError(
             f"reduceops::{op}: mask must be a strided tensor, got a {layout_name(mask)} one"
         )
 
 
-def check_mask_place(op: str, mask: Tensor, self: Tensor) -> None:
-    check_mask_layout(op, mask)
+def check_mask_device(op: str, mask: Tensor, self: Tensor) -> None:
     if mask.device != self.device:
         raise RuntimeError(
             f"reduceops::{op}: mask must be on the device of the input, {self.device}, "

@@ -457,7 +457,7 @@ def _mask_strides(input: torch.Tensor, mask: torch.Tensor | None) -> "ctypes.Arr
     if mask is None:
         return None
     arguments.check_options("explain", mask, None)
-    checks.check_mask_layout("explain", mask)
+    checks.check_mask_kind("explain", mask)
     checks.check_mask("explain", mask.to("meta"), input.to("meta"))
     return (ctypes.c_int64 * max(input.dim(), 1))(*mask.expand(input.shape).stride())
 

@@ -397,18 +397,27 @@ def test_unusual_masks(name):
         strided.format("sparse_coo"): mask.to_sparse(),
         strided.format("sparse_csr"): mask.to_sparse_csr(),
         "a bool tensor, got quint8": torch.quantize_per_tensor(x, 0.1, 0, torch.quint8),
-        device.format("meta"): mask.to("meta"),
     }
+    elsewhere = {device.format("meta"): mask.to("meta")}
     for function in (getattr(customops, name), getattr(ops, name)):
-        for y in (x, x.clone().requires_grad_()):
-            for text, other in unusual.items():
+        for y in (x, x.clone().requires_grad_(), x.to("meta")):
+            for text, other in (unusual if y.is_meta else unusual | elsewhere).items():
                 with pytest.raises(RuntimeError, match=f"reduceops::{name}: mask must be {text}$"):
                     function(y, 0, mask=other)
-    nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
-    jagged = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged)
-    for one, other in ((x, nested.bool()), (nested, mask), (x, jagged.bool()), (jagged, mask)):
-        with pytest.raises(RuntimeError, match=f"reduceops::{name}: .*strided"):
-            getattr(ops, name)(one, 0, mask=other)
+    for layout in (torch.strided, torch.jagged):
+        nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=layout)
+        kind = str(layout).replace("torch.", "nested ")
+        of_mask, of_input = strided.format(kind), f"got a {kind} float32 tensor on cpu"
+        either = "got a nested float32 tensor or a nested mask"  # which C++ cannot tell
+        for one, other, text in (
+            (x, nested.bool(), f"mask must be {of_mask}$"),
+            (x.to("meta"), nested.bool(), f"mask must be {of_mask}$"),
+            (nested, mask, of_input),
+        ):
+            if name in ("min", "max"):
+                text = either
+            with pytest.raises(RuntimeError, match=f"reduceops::{name}: {text}"):
+                getattr(ops, name)(one, 0, mask=other)
 
 
 @each_name

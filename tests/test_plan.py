@@ -899,6 +899,7 @@ def test_arguments_that_are_not_known():
 
 
 MASK = torch.ones(4, dtype=torch.bool)
+QUANTIZED = torch._empty_affine_quantized((3, 4), scale=0.1, zero_point=0, dtype=torch.quint8)
 
 
 @pytest.mark.parametrize(
@@ -922,8 +923,11 @@ MASK = torch.ones(4, dtype=torch.bool)
                 (
                     {"mask": torch.ones(4).to_mkldnn()},
                     RuntimeError,
-                    "mask must be a strided tensor",
+                    "mask must be a bool tensor, got float32",
                 ),
+                ({"mask": MASK.to_sparse()}, RuntimeError, "a strided tensor, got a sparse_coo"),
+                ({"mask": QUANTIZED}, RuntimeError, "mask must be a bool tensor, got quint8"),
+                ({"input": QUANTIZED}, RuntimeError, "dtype quint8 is not supported"),
                 ({"mask": MASK[:3]}, RuntimeError, "does not broadcast to the input's [3, 4]"),
                 ({"input": empty(3, 4).to(torch.complex64)}, RuntimeError, "complex64 is not"),
                 ({"input": torch.eye(3).to_sparse()}, RuntimeError, "must be a strided tensor"),

@@ -554,6 +554,16 @@ def check_errors(rank, world, device):
     for wrong in (x.to("meta"), x.to_sparse(), torch.nested.nested_tensor([x, x])):
         with pytest.raises(RuntimeError, match="supported: strided tensors on cpu and cuda"):
             distributed.argmax(wrong, 1)
+    quantized = torch.quantize_per_tensor(x, 0.1, 0, torch.quint8)
+    with pytest.raises(RuntimeError, match="argmax: dtype quint8 is not supported"):
+        distributed.argmax(quantized, 1)
+    kind = "mask must be a strided tensor, got a nested {} one"
+    for layout in (torch.strided, torch.jagged):
+        nested = torch.nested.nested_tensor([x[0] == 0, x[0, 1:] == 0], layout=layout)
+        with pytest.raises(RuntimeError, match=kind.format(str(layout).removeprefix("torch."))):
+            distributed.argmax(x, 1, mask=nested)
+    with pytest.raises(RuntimeError, match="mask must be a bool tensor, got quint8"):
+        distributed.argmax(x, 1, mask=quantized)
     mesh = mesh_of(device, (world,))
     for wrong in (mesh, "tp"):
         with pytest.raises(TypeError, match="group must be a ProcessGroup"):

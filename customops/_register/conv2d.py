@@ -362,7 +362,7 @@ def _register_unsupported(op: str) -> None:
             if x is not None and not checks.is_strided(x):
                 input = x
                 break
-        unsupported.refuse(op, input)
+        checks.refuse(op, input)
 
     unsupported.register_kernel(getattr(torch.ops.reduceops, op).default, kernel)
 

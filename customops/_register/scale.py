@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function
 
 from .. import _torch_private, arguments, checks
-from . import autograd, unsupported
+from . import autograd
 
 
 class _Gather(torch.autograd.Function):
@@ -71,8 +71,7 @@ def _scaled_by(end: str, self: Tensor, scale, dim: int, keepdim: bool):
     dim = int(arguments.as_int(op, "dim", dim))  # as a schema has it, of a symbol too
     if not isinstance(keepdim, int):  # which a schema takes for a bool
         arguments.as_keepdim(op, keepdim)
-    if not checks.is_strided(self):
-        unsupported.refuse(op, self)
+    checks.check_layout(op, self)
     checks.check_scalable(op, self.dtype)
     dims = checks.wrap_dims(op, self.dim(), dim)
     if not torch.jit.is_tracing():  # where sizes are tensors

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 import torch
-from torch import Tensor
 
 from .. import checks, libraries
 from .._torch_private import NestedTensor
@@ -17,35 +16,21 @@ _library = torch.library.Library("reduceops", "IMPL")
 def _register(op: str, overload: Any) -> None:
     def kernel(self, *args, **kwargs):
         mask = kwargs.get("mask")
-        if mask is not None and _is_supported(self):
-            checks.check_mask_dtype(op, mask)
-            checks.check_mask_place(op, mask, self)
-        refuse(op, self)
+        if mask is not None and checks.is_strided(self):
+            checks.check_mask_kind(op, mask)
+            if self.is_cpu or (self.is_cuda and libraries.cuda.loaded):
+                checks.check_mask_device(op, mask, self)
+        checks.refuse(op, self)
 
     register_kernel(overload, kernel)
-
-
-def refuse(op: str, x: Tensor) -> NoReturn:
-    """Says what is wrong with a tensor that no kernel takes."""
-    if x.is_quantized:
-        checks.check_dtype(op, x.dtype)
-    if x.is_cuda and checks.is_strided(x):  # which the CUDA library takes
-        raise RuntimeError(
-            f"reduceops::{op}: got a tensor on {x.device}, but {libraries.why_not_on(x.device)}"
-        )
-    layout, dtype = (str(kind).removeprefix("torch.") for kind in (x.layout, x.dtype))
-    nested = "nested " if x.is_nested else ""
-    raise RuntimeError(
-        f"reduceops::{op}: got a {nested}{layout} {dtype} tensor on {x.device.type} "
-        "(supported: strided tensors on cpu and cuda)"
-    )
 
 
 def register_kernel(overload: Any, kernel: Callable[..., NoReturn]) -> None:
     """`kernel` for every layout and device that has no other."""
     # CompositeExplicitAutograd leaves out nested tensors; jagged ones are a Python subclass. (What
     # has a C++ Autograd kernel refuses them there.)
-    for key in ("CompositeExplicitAutograd", "NestedTensorCPU", "NestedTensorCUDA"):
+    nested = ("NestedTensorCPU", "NestedTensorCUDA", "NestedTensorMeta")
+    for key in ("CompositeExplicitAutograd", *nested):
         _library.impl(overload, kernel, key)
     if NestedTensor is not None:
         torch.library.register_torch_dispatch(
@@ -54,11 +39,6 @@ def register_kernel(overload: Any, kernel: Callable[..., NoReturn]) -> None:
             lambda mode, func, types, args, kwargs: kernel(*args, **(kwargs or {})),
             lib=_library,
         )
-
-
-def _is_supported(self: Tensor) -> bool:
-    device = self.is_cpu or (self.is_cuda and libraries.cuda.loaded)
-    return device and checks.is_strided(self)
 
 
 for _op in OPERATORS:

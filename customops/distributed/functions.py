@@ -14,7 +14,7 @@ from ..results import ValuesIndices
 from . import compare, symmetric
 from .exchange import is_traced, reduce_in_eager_mode, reduce_shard
 from .links import link_of, links
-from .pairs import HAS_TANGENT, IS_TRANSFORMED, check_place, has_tangent
+from .pairs import HAS_TANGENT, IS_TRANSFORMED, has_tangent
 
 _ProcessGroup = dist.ProcessGroup
 _member = dist.GroupMember
@@ -360,8 +360,9 @@ def _check_call(
         raise TypeError(
             f"customops.distributed.{op}: input must be a tensor, got {type(x).__name__}"
         )
-    check_place(x)
     checks.check_dtype(op, x.dtype)
+    if not checks.is_strided(x) or x.device.type not in ("cpu", "cuda"):
+        checks.refuse(op, x)
     checks.wrap_dims(op, x.dim(), arguments.one_dim(op, dim, "an int, the dim that is sharded"))
     arguments.as_keepdim(op, keepdim)
     if mask is not None:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from .. import _torch_private, checks, libraries
+from .. import _torch_private, checks
 from .._register import caches
 from .._register.autograd import below_autograd
 from .._torch_private import guard_or_false
@@ -38,6 +38,7 @@ def _fake_pairs(self, dim, largest, scale, start, size, mask=None):
         checks.check_dtype("_pairs", self.dtype)
     else:
         checks.check_scalable("_pairs", self.dtype)
+    checks.check_layout("_pairs", self)
     dims = checks.wrap_dims("_pairs", self.dim(), dim)
     if mask is not None:
         checks.check_mask("_pairs", mask, self)
@@ -53,23 +54,8 @@ def _fake_unpack(words, self, dim, largest, keepdim=False):
     return self.new_empty(shape), self.new_empty(shape, dtype=torch.int64)
 
 
-def check_place(x: Tensor) -> None:
-    if checks.is_strided(x) and x.device.type in ("cpu", "cuda"):
-        return
-    raise RuntimeError(
-        f"customops.distributed: got a {checks.layout_name(x)} tensor on {x.device.type} "
-        "(supported: strided tensors on cpu and cuda)"
-    )
-
-
 def _refuse(self: Tensor, *_: object) -> NoReturn:
-    check_place(self)
-    if self.is_cuda and not libraries.cuda.loaded:
-        raise RuntimeError(
-            f"customops.distributed: got a tensor on {self.device}, but "
-            f"{libraries.why_not_on(self.device)}"
-        )
-    raise RuntimeError(f"customops.distributed: got a tensor on {self.device} that it cannot read")
+    checks.refuse("_pairs", self)
 
 
 def has_tangent(x: Tensor) -> bool:
