@@ -74,6 +74,7 @@ int64_t size(const Tensor& self, int64_t dim) {
 struct NoOptions {
   explicit NoOptions(StableIValue*) {}
   bool seen_by_python() const { return false; }
+  void check_layout(const char*) const {}
   void hand_over() {}
   void check(const char*, const Tensor&, const std::vector<int64_t>&, int64_t) const {}
 };
@@ -85,6 +86,10 @@ class GivenOptions {
       : mask_(torch::stable::detail::to<StableIValue*>(stack[0])),
         dtype_(torch::stable::detail::to<StableIValue*>(stack[1])) {
     if (dtype_) index_dtype_ = torch::stable::detail::to<int32_t>(*dtype_);
+    if (!mask_) return;
+    Tensor mask(*mask_);
+    kept_.emplace(mask.share());
+    *mask_ = mask.release();
   }
   GivenOptions(const GivenOptions&) = delete;
   ~GivenOptions() {
@@ -95,26 +100,24 @@ class GivenOptions {
 
   bool seen_by_python() const { return mask_ && reduceops::seen_by_python(*mask_); }
 
-  void hand_over() {
-    if (mask_) {
-      Tensor mask(*mask_);
-      kept_.emplace(mask.share());
-      *mask_ = mask.release();
-    }
-    mask_ = dtype_ = nullptr;
+  void check_layout(const char* op) const {
+    if (kept_ && kept_->layout() != aoti_torch_layout_strided()) check_mask_kind(op, *kept_);
   }
+
+  void hand_over() { mask_ = dtype_ = nullptr; }
 
   // After hand_over, as the kernels do.
   void check(const char* op, const Tensor& self, const std::vector<int64_t>& sizes,
              int64_t extent) const {
     if (kept_) {
+      check_mask_kind(op, *kept_);
       std::vector<int64_t> shape;
       for (int64_t d = 0, ndim = kept_->ndim(); d < ndim; ++d) shape.push_back(size(*kept_, d));
       const auto list = [](const std::vector<int64_t>& values) {
         return List{values.data(), static_cast<int64_t>(values.size())};
       };
-      check_mask(op, kept_->dtype(), list(shape), list(sizes));
-      check_mask_place(op, *kept_, self);
+      check_mask_shape(op, list(shape), list(sizes));
+      check_mask_device(op, *kept_, self);
     }
     if (index_dtype_) check_index_dtype(op, *index_dtype_, extent);
   }
@@ -152,7 +155,8 @@ template <class Rest>
   throw std::runtime_error(message_of_failure(op, text));
 }
 
-// Here and not below, where the message would be lost before torch 2.13.
+// Here and not below, where the message would be lost before torch 2.13; and a tensor of mkldnn has
+// an Autograd key that is not excluded there, with which `forward` would call itself without end.
 void check_layout(const char* op, const Tensor& self) {
   const int32_t layout = self.layout();
   if (layout == aoti_torch_layout_strided()) return;
@@ -196,6 +200,7 @@ void forward(const char* op, const char* name, const char* overload, const char*
     check_dtype(op, self.dtype(), kFloating);
     mask_of(op, dim, ndim);
     check_layout(op, self);
+    rest.check_layout(op);
   }
   const bool python = seen || !BelowAutograd::possible() || may_need_gradient(stack[0]);
   stack[0] = self.share().release();

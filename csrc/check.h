@@ -181,9 +181,17 @@ inline void check_index_dtype(const char* op, int32_t code, int64_t extent) {
     fail(op, "index_dtype ", dtype_name(code), " cannot hold every index of ", extent, " elements");
 }
 
-// A mask of bools that torch would broadcast to the input.
-inline void check_mask(const char* op, int32_t code, List mask, List self) {
+inline void check_mask_kind(const char* op, const Tensor& mask) {
+  const int32_t code = mask.dtype(), layout = mask.layout();
   if (!dtype_of(code).is_bool()) fail(op, "mask must be a bool tensor, got ", dtype_name(code));
+  if (layout != aoti_torch_layout_strided()) {
+    const char* name = layout_name(layout);
+    fail(op, "mask must be a strided tensor, got a ", name ? name : "nested", " one");
+  }
+}
+
+// torch would broadcast it to the input.
+inline void check_mask_shape(const char* op, List mask, List self) {
   bool fits = mask.count <= self.count;
   for (int64_t d = 1; fits && d <= mask.count; ++d) {
     const int64_t size = mask.values[mask.count - d];
@@ -192,12 +200,7 @@ inline void check_mask(const char* op, int32_t code, List mask, List self) {
   if (!fits) fail(op, "a mask of shape ", mask, " does not broadcast to the input's ", self);
 }
 
-// A mask is read as the input is.
-inline void check_mask_place(const char* op, const Tensor& mask, const Tensor& self) {
-  if (const int32_t layout = mask.layout(); layout != aoti_torch_layout_strided()) {
-    const char* name = layout_name(layout);
-    fail(op, "mask must be a strided tensor, got a ", name ? name : "nested", " one");
-  }
+inline void check_mask_device(const char* op, const Tensor& mask, const Tensor& self) {
   if (mask.device_type() != self.device_type() || mask.device_index() != self.device_index()) {
     fail(op, "mask must be on the device of the input, ", device_name(self), ", got ",
          device_name(mask));

@@ -81,10 +81,11 @@ inline std::optional<int32_t> optional_dtype(StableIValue value) {
 
 // The strides of a mask as that of the input's shape: 0 where it is expanded.
 inline void expand_mask(const char* op, const Tensor& mask, const Input& self, int64_t* strides) {
+  check_mask_kind(op, mask);
   const int64_t ndim = mask.ndim(), before = self.ndim - ndim;
   const int64_t *sizes = mask.sizes(), *given = mask.strides();
-  check_mask(op, mask.dtype(), {sizes, ndim}, {self.sizes, self.ndim});
-  check_mask_place(op, mask, self.tensor);
+  check_mask_shape(op, {sizes, ndim}, {self.sizes, self.ndim});
+  check_mask_device(op, mask, self.tensor);
   for (int64_t d = 0; d < self.ndim; ++d)
     strides[d] = d < before || sizes[d - before] == 1 ? 0 : given[d - before];
 }

@@ -397,6 +397,7 @@ def test_unusual_masks(name):
         strided.format("sparse_coo"): mask.to_sparse(),
         strided.format("sparse_csr"): mask.to_sparse_csr(),
         "a bool tensor, got quint8": torch.quantize_per_tensor(x, 0.1, 0, torch.quint8),
+        "a bool tensor, got float32": x.to_mkldnn(),
     }
     elsewhere = {device.format("meta"): mask.to("meta")}
     for function in (getattr(customops, name), getattr(ops, name)):
