@@ -13,6 +13,7 @@ import pytest
 import torch
 from conftest import NO_CUDA
 from opspec import OPS, as_tuple, assert_same, each_op, each_op_and_dtype, ops
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import customops
 
@@ -180,6 +181,17 @@ def test_unusual_tensors(spec, what):
     assert what in text
     of_dtype = SUPPORTED in text or "float16, bfloat16, float32" in text
     assert of_dtype if what == "quint8" else "strided tensors on cpu and cuda" in text
+
+
+@each_op
+def test_sparse_tensors_that_are_fake(spec):
+    with FakeTensorMode() as mode:
+        x = mode.from_tensor(UNUSUAL["sparse_coo"]())
+        text = (
+            f"^reduceops::{spec.name}: got a sparse_coo float32 tensor on cpu \\(supported: strided"
+        )
+        with pytest.raises(RuntimeError, match=text):
+            spec.function(x, *spec.arguments(0, False))
 
 
 @pytest.mark.parametrize("scale", ["two", None, [2.0], 1j])

@@ -19,6 +19,7 @@ def _shape(op: str, self: Tensor, dim: int | Sequence[int] | None, keepdim: bool
     # Before Inductor makes code of an operator, it traces it; to import it takes a second.
     if "torch._inductor.lowering" in sys.modules:
         _use_lowerings()
+    checks.check_layout(op, self)
     dims = checks.wrap_dims(op, self.dim(), dim)
     checks.check_not_empty(op, self.shape, dims)
     return checks.reduced_shape(self.shape, dims, keepdim)
