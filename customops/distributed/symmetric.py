@@ -67,7 +67,7 @@ class Exchange(NamedTuple):
 
 exchanges: dict[ref, Exchange] = {}  # by group, for as long as it lives
 devices: dict[str, torch.device] = {}  # the same by name, which a graph of torch.compile can ask
-_retired: list[Exchange] = []  # of groups that have none now; kernels may still use the buffers
+_retired: dict[int, Exchange] = {}  # of groups without, by id; kernels may still use the buffers
 
 
 def exchange_of(group: dist.ProcessGroup) -> Exchange | None:
@@ -118,7 +118,7 @@ def disable(group: dist.ProcessGroup) -> None:
 
 
 def forget_destroyed() -> None:
-    """Frees what groups had that are no more, or that somebody still holds."""
+    """Frees what destroyed groups had, whether or not somebody still holds the group."""
     for held in list(exchanges):
         group = held()
         try:
@@ -134,7 +134,7 @@ def _retire(held: ref) -> None:
     exchange = exchanges.pop(held, None)
     if exchange is None:
         return
-    _retired.append(exchange)
+    _retired[id(exchange)] = exchange
     # After a new init_process_group another group has the name.
     if all(other.group_name != exchange.group_name for other in list(exchanges.values())):
         devices.pop(exchange.group_name, None)
@@ -142,10 +142,10 @@ def _retire(held: ref) -> None:
 
 
 def _free() -> None:
-    while _retired:
-        exchange = _retired.pop()
+    for key, exchange in list(_retired.items()):  # to which others may add, or free the same
         if exchange.state.is_cuda:
             torch.cuda.synchronize(exchange.device)  # kernels on any stream use the buffers
+        _retired.pop(key, None)
 
 
 def _has_it(group: dist.ProcessGroup) -> bool:
