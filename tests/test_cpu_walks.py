@@ -14,6 +14,7 @@ from opspec import ANY_NAN, OPS, assert_same, check
 from reference import bits
 
 import customops
+from customops.plans import cpu_plan
 
 DTYPES = (torch.int8, torch.bfloat16, torch.float16, torch.float32, torch.float64, torch.int64)
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -431,9 +432,12 @@ def test_windows_that_move_in_two_dims(dtype):
     """Neighbours share elements; the last ones end where their storage does."""
     image = data.make((23, 150), dtype, "ties")
     generator = torch.Generator().manual_seed(1)
+    walks = set()
     for size in ((2, 2), (3, 7), (7, 3), (5, 70)):
         for steps in ((1, 1), (2, 1), (1, 3)):
             x = image.unfold(0, size[0], steps[0]).unfold(1, size[1], steps[1])
+            plan = cpu_plan(x, (2, 3))
+            walks.add("rows" if plan.rows else "gather" if plan.gathers else "columns")
             keys = x.flatten(2).numpy() if dtype != torch.bfloat16 else x.flatten(2).float().numpy()
             mask = torch.rand(size, generator=generator) < 0.7
             mask[0, 1] = True
@@ -444,6 +448,7 @@ def test_windows_that_move_in_two_dims(dtype):
                 assert function(x, (2, 3)).tolist() == find(keys, -1).tolist(), context
                 expected = present[find(keys[..., present], -1)].tolist()
                 assert function(x, (2, 3), mask=mask).tolist() == expected, context
+    assert walks == {"rows", "gather", "columns"}
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
