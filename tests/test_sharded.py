@@ -486,8 +486,14 @@ def check_ties_and_nans(rank, world, device):
 def check_offsets_in_another_order(rank, world, device):
     x = torch.arange(3 * world, device=device).remainder(2).float()
     begin = 3 * (world - 1 - rank)
-    result = distributed.max(x[begin : begin + 3], 0, offset=begin)
+    shard = x[begin : begin + 3]
+    result = distributed.max(shard, 0, offset=begin)
     assert_same(result, REFERENCES["max"](x, 0))
+    before = 2**62 - 3 * (world - 1)  # so that the last shard begins as far away as it may
+    values, indices = REFERENCES["max"](x, 0)
+    for mask in (None, shard == shard):
+        result = distributed.max(shard, 0, offset=before + begin, mask=mask)
+        assert_same(result, (values, indices + before))
 
 
 def check_one_collective(rank, world, device):
@@ -533,7 +539,7 @@ def check_errors(rank, world, device):
         distributed.argmax(x, 2)
     with pytest.raises(RuntimeError, match="min: dtype complex64 is not supported"):
         distributed.min(x.to(torch.complex64), 1)
-    for offset, mask in itertools.product((-1, 2**63 - 1), (None, x == 0)):
+    for offset, mask in itertools.product((-1, 2**62 + 1, 2**63 - 1), (None, x == 0)):
         with pytest.raises(RuntimeError, match=f"offset is {offset}"):
             distributed.min(x, 1, offset=offset, mask=mask)
     for name, wrong, takes in (
@@ -760,17 +766,25 @@ def check_dtensor_second_derivative(rank, world, device):
     x, w = (
         data.make(shape, torch.float64, "smooth").to(device) for shape in ((4, 5, 6), (4, 1, 6))
     )
+    mask = x > x.amin(1, True)
     for mesh in meshes(world, device):
         for placements in placements_on(mesh):
             for call in (
-                lambda t: customops.max(t, 1, True)[0],
-                lambda t: customops.scale_min(t, -1.5),
+                lambda t, _: customops.max(t, 1, True)[0],
+                lambda t, _: customops.max(t, 1)[0].unsqueeze(1),
+                lambda t, mask: customops.min(t, 1, True, mask=mask)[0],
+                lambda t, mask: customops.min(t, 1, mask=mask)[0].unsqueeze(1),
+                lambda t, _: customops.scale_min(t, -1.5),
+                lambda t, _: customops.scale_min(t, -1.5, 1, False).unsqueeze(1),
             ):
                 sharded = distribute_tensor(x, mesh, placements), distribute_tensor(w, mesh)
                 results = []
-                for of in (sharded, (x.clone(), w.clone())):
+                for of, present in (
+                    (sharded, distribute_tensor(mask, mesh, placements)),
+                    ((x.clone(), w.clone()), mask),
+                ):
                     input, weight = (t.requires_grad_() for t in of)
-                    values = (call(input) ** 3 * weight).sum()
+                    values = (call(input, present) ** 3 * weight).sum()
                     (first,) = torch.autograd.grad(values, input, create_graph=True)
                     results.append(torch.autograd.grad((first * input.detach()).sum(), of))
                 for result, expected in zip(*results, strict=True):
