@@ -577,7 +577,7 @@ def test_softmax_max_whose_index_is_not_used(dtype, device, monkeypatch):
     """No loop finds a position; on a CPU either, where a kernel is preferred."""
     monkeypatch.setattr(SoftmaxLoop, "choose", lambda *_: choice.Choice(True, ""))
     x = (torch.randn(3000, 200, generator=torch.Generator().manual_seed(0)) * 20).to(dtype)
-    x[0, 7], x[1, 7] = float("nan"), float("inf")
+    x[0, 7], x[1, 7], x[2] = float("nan"), -float("inf"), float("inf")
 
     def function(x):
         return tuple(customops.softmax_max(-x, 1))
