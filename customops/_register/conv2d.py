@@ -18,11 +18,11 @@ from .. import _torch_private, arguments, checks, libraries
 from .._torch_private import are_transforms_active
 from ..after_import import after_import
 from . import autograd, caches, unsupported
+from .overloads import CONVOLUTIONS
 from .scale import is_as_good_as_its_number, take_no_numbers
 
 log = logging.getLogger("customops")
 _library, _ops = torch.library.Library("reduceops", "IMPL"), torch.ops.reduceops
-OPERATORS = ("conv2d_scale_min", "conv2d_scale_max")
 
 
 class How(NamedTuple):
@@ -408,7 +408,7 @@ def _register_flops() -> None:
     from torch.utils import flop_counter
 
     register = getattr(flop_counter, "register_flop_formula", None)
-    for op in OPERATORS if register else ():
+    for op in CONVOLUTIONS if register else ():
 
         def flops(input, weight, bias, scale, *args, op=op, out_val=None, **keywords):
             shape = check(op, input, weight, bias, *How(*args, **keywords)[:-1])
@@ -420,7 +420,7 @@ def _register_flops() -> None:
             log.info("the FLOPs of %s are not counted", op, exc_info=True)
 
 
-for _op in OPERATORS:
+for _op in CONVOLUTIONS:
     _register_fake(_op)
     _register_autograd(_op)
     _register_vmap(_op)

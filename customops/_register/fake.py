@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .. import checks
 from . import caches
-from .overloads import OPERATORS, overloads
+from .overloads import REDUCTIONS, overloads
 
 log = logging.getLogger("customops.inductor")
 
@@ -100,7 +100,7 @@ def _register_lowerings() -> None:
 def _register_tags() -> None:
     """Lets Inductor hand over whatever strides it has: without this tag it would copy an input
     or a mask back to the strides of eager mode. (The stable ABI takes tags from 2.12 on only.)"""
-    for overload in (overload for name in OPERATORS for overload in overloads(name)):
+    for overload in (overload for name in REDUCTIONS for overload in overloads(name)):
         overload.tags.append(torch.Tag.flexible_layout)
 
 

@@ -1,13 +1,14 @@
-"""The operators but those of convolutions, and their overloads, as csrc/library.cpp has them."""
+"""The operators, and their overloads, as csrc/library.cpp has them."""
 
 from typing import Any
 
 import torch
 
-OPERATORS = (
+REDUCTIONS = (
     *("argmin", "argmax", "min", "max", "softmax_max", "scale_min", "scale_max"),
     *("_scale_min_indices", "_scale_max_indices"),
 )
+CONVOLUTIONS = ("conv2d_scale_min", "conv2d_scale_max")
 
 
 def overloads(operator: str) -> list[Any]:

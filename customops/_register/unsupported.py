@@ -8,7 +8,7 @@ import torch
 from .. import checks, libraries
 from .._torch_private import NestedTensor
 from . import autograd
-from .overloads import OPERATORS, overloads, public_name
+from .overloads import REDUCTIONS, overloads, public_name
 
 _library = torch.library.Library("reduceops", "IMPL")
 
@@ -41,7 +41,7 @@ def register_kernel(overload: Any, kernel: Callable[..., NoReturn]) -> None:
         )
 
 
-for _op in OPERATORS:
+for _op in REDUCTIONS:
     for _overload in overloads(_op):
         _register(public_name(_op), _overload)
 

@@ -19,7 +19,7 @@ from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Sha
 
 from .. import _torch_private, checks
 from .._register import autograd, conv2d
-from .._register.overloads import overloads, public_name
+from .._register.overloads import CONVOLUTIONS, overloads, public_name
 from . import compare
 from .exchange import reduce_shard, softmax_max_of_shard
 
@@ -321,7 +321,7 @@ _RULES = {
     "softmax_max": _softmax,
     **dict.fromkeys(("scale_min", "scale_max"), _scaled),
     **dict.fromkeys(("_scale_min_indices", "_scale_max_indices"), _scaled),
-    **dict.fromkeys(conv2d.OPERATORS, _conv2d),
+    **dict.fromkeys(CONVOLUTIONS, _conv2d),
 }
 
 
