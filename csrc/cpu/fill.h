@@ -97,7 +97,9 @@ struct Fill {
       const Key* from = input + outer.place().offset + first * across.stride;
       Key* to = static_cast<Key*>(r.values) + outer.place().step + first * across.step;
       for (int64_t i = chunk * kFillChunk, m; i < stop; i += m) {
-        m = least(kFillResults / n, stop - i);
+        m = stop - i;
+        // Whole squares, before the rest; where there are rows left over, n is at most kFillBlock.
+        if (const int64_t most = kFillResults / n; m > most) m = most - most % Square<Key>::kSide;
         const Key* rows = from + i * along.stride;
         if (m >= Square<Key>::kSide && n >= Square<Key>::kSide && across.stride == 1) {
           transpose(rows, m, along.stride, n, to + i, across.step);
