@@ -81,7 +81,6 @@ class DimsOptions(Masked, total=False):
 _traced = torch.compiler.is_dynamo_compiling
 _new_tuple = tuple.__new__
 
-
 _ops = torch.ops.reduceops
 _argmin, _direct_argmin = with_direct(_ops.argmin.default)
 _argmax, _direct_argmax = with_direct(_ops.argmax.default)

@@ -62,7 +62,7 @@ def _rewrite(node: Node, min_elements: int) -> str | None:
         return None
     if product.meta["val"].dtype != kind.dtype or not _is_faster(x):
         return None
-    if math.prod(map(hint, kind.shape)) < min_elements:
+    if math.prod(hint(size, _MANY) for size in kind.shape) < min_elements:
         return None
     input, weight, bias, stride, padding, dilation, _, _, groups = x.args
     target = getattr(ops, f"conv2d_scale_{end}").default
@@ -100,16 +100,16 @@ def _is_faster(convolution: Node) -> bool:
     if not values[0].is_cuda or libraries.why_not_on(values[0].device):
         return False
     batch, _, rows, columns = convolution.meta["val"].shape
-    sizes = [*values[1].shape, batch * rows * columns]
-    return _why_not_fused(*map(hint, sizes), values[0].dtype.itemsize) is None
+    sizes = [hint(size, _MANY) for size in (*values[1].shape, batch * rows * columns)]
+    return _why_not_fused(*sizes, values[0].dtype.itemsize) is None
 
 
 def _why_not_fused(*numbers: int) -> str | None:
     return libraries.cuda.ask(_QUESTION, *map(ctypes.c_int64, numbers))
 
 
-def hint(size: int | torch.SymInt, unknown: int = _MANY) -> int:
-    """The size that is compiled for, without a guard on it."""
+def hint(size: int | torch.SymInt, unknown: int) -> int:
+    """The size that is compiled for, without a guard on it; `unknown` where none is known."""
     if isinstance(size, torch.SymInt):
         return size.node.hint if size.node.has_hint() else unknown
     return size

@@ -249,7 +249,7 @@ def _check_input(x: Tensor, min_elements: int) -> None:
         raise _LeftAlone(f"there are no kernels for cuda: {why}")
     if not checks.is_strided(x) or x.dtype not in checks.SUPPORTED:
         raise _LeftAlone(f"there are no kernels for a {checks.layout_name(x)} tensor of {x.dtype}")
-    if convolution.hint(x.numel(), unknown=min_elements) < min_elements:
+    if convolution.hint(x.numel(), min_elements) < min_elements:
         raise _LeftAlone(f"it has fewer than {min_elements} elements")
 
 
