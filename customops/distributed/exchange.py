@@ -250,8 +250,9 @@ class _Probability(torch.autograd.Function):
 
 
 class _NotTwice(torch.autograd.Function):
-    """A gradient that depends on all shards, in what ranks have not told each other. (torch's
-    once_differentiable loses that in silence where the gradient of the result is a constant.)"""
+    """A gradient whose own derivative is an error: it takes elements of all shards, and a rank has
+    only its own. (torch's once_differentiable raises none where the gradient of the result is a
+    constant: the derivative would be 0 without a word.)"""
 
     @staticmethod
     def forward(ctx, gradient, *of):

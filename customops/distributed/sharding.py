@@ -97,8 +97,10 @@ def _reduce(
 
 
 class _Found(torch.autograd.Function):
-    """Values that ranks have found together, as a DTensor. Of their gradient, which all ranks have,
-    each uses what its shard needs: that is a part to whoever differentiates it again."""
+    """Makes a DTensor of the values that all ranks have after they exchanged theirs. As
+    `DTensor.from_local` with a backward that can be differentiated: there each rank uses the
+    gradient of the elements in its own shard, so a second derivative is the sum over the ranks
+    (`Partial`)."""
 
     @staticmethod
     def forward(ctx, local, wrap, exchanged):
