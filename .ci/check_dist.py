@@ -11,8 +11,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-# The aim is 10 MB; the CUDA wheel is larger, for it holds every kernel for four architectures and as
-# PTX.
+# The aim is 10 MB; the CUDA wheel has each kernel five times, for four architectures and as PTX.
 MOST_BYTES = {"cpu": 1_000_000, "cuda": 21_000_000}
 TORCHS = ("libtorch", "libc10")
 # What manylinux_2_28 allows, as auditwheel's policy has it.
