@@ -1,5 +1,5 @@
-// small.cu: few elements, whatever their order; and short rows under a mask, or of softmax_max, that
-// are not gathered.
+// small.cu: few elements, whatever their order; and short rows under a mask, or of softmax_max,
+// that are not gathered.
 #pragma once
 
 #include "cuda/plan/fill.h"
