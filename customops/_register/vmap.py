@@ -64,7 +64,7 @@ def _register(op: str) -> None:
         return results, (0, 0) if isinstance(results, tuple) else 0
 
     for overload in overloads(op):
-        if "options" in overload._schema.overload_name:
+        if "options" in overload.name().partition(".")[2]:
             _register_with_options(overload, rule)
         else:
             torch.library.register_vmap(overload, rule)
