@@ -1421,7 +1421,7 @@ def fails_in_detail(rank, folder):
         ([x, x[0]], {}, "rank 1: .*dim 1 is out of range"),
         ([x[:, :0]] * 2, {}, "empty on all ranks"),
         ([x, x.to_sparse()], {}, "rank 1: .*sparse_coo float32 tensor"),
-        ([torch.nested.nested_tensor([x, x]), x], {}, "rank 0: .*nested tensor"),
+        ([torch.nested.nested_tensor([x, x]), x], {}, "rank 0: .*nested strided float32 tensor"),
         ([x, [1.0]], {}, "rank 1: .*got list"),
         ([x] * 2, {"keepdim": [True, "a"][rank]}, "rank 1: .*keepdim must be a bool"),
         ([x] * 2, {"offset": 3 * rank}, "the shards of ranks 0 and 1 both have element 3"),
