@@ -12,13 +12,13 @@ from customops.plans import Walk
 ROOT = Path(__file__).parent.parent
 CASES, SEED = os.environ.get("REDUCEOPS_TEST_EXAMPLES", "260"), "2"
 MASKED = (
-    "_gather",
     "",
     "_columns",
     "_columns_apart",
     "_columns_listed",
     "_columns_realigned",
     "_columns_words",
+    "_gather",
     "_whole_rows",
 )
 FLAGS = ["-std=c++20", "-Wno-unknown-pragmas", "-fsanitize=address"]
