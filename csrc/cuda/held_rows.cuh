@@ -1,8 +1,8 @@
 // Contiguous rows for any Source and Reducer: as whole_rows.cu has them for the input alone. The
-// threads of a row, a power of two, hold it whole, all of their 16-byte loads in flight at once; of
-// a longer row, or a part of one, a block holds batches of as many loads, one after the other, and
-// the winning one once more. Lanes of a warp agree on the smallest key before one of them looks for
-// its place.
+// threads of a row, a power of two or a block, hold it whole, all of their 16-byte loads in flight
+// at once; of a longer row, or a part of one, a block holds batches of as many loads, one after the
+// other, and the winning one once more. Lanes of a warp agree on the smallest key before one of
+// them looks for its place.
 //
 // Bound by reading memory and the mask, in rows of 32-bit types; shorter types, and softmax_max of
 // rows of 1000, by instructions. Without it such rows are read by rows.cuh, whose lanes each look
@@ -29,8 +29,8 @@ __global__ void __launch_bounds__(kBatches ? kWholeThreads : kThreads,
   if (kBatches && p.candidates) let_next_launch();
   if (kBatches && p.plan.cluster > 1) cluster_arrive();
   const uint32_t threads = p.plan.whole_rows.lanes;  // to a row
-  const uint32_t thread = kBatches ? threadIdx.x : threadIdx.x & (threads - 1);
-  uint32_t row, part = 0, extent = static_cast<uint32_t>(p.plan.part_extent);
+  uint32_t thread = threadIdx.x, row = blockIdx.x, part = 0;
+  auto extent = static_cast<uint32_t>(p.plan.part_extent);
   int64_t begin = 0;  // of the part
   if (kBatches) {
     const auto parts = static_cast<uint32_t>(p.plan.parts);
@@ -38,7 +38,8 @@ __global__ void __launch_bounds__(kBatches ? kWholeThreads : kThreads,
     part = blockIdx.x - row * parts;
     begin = part * p.plan.part_extent;
     extent = static_cast<uint32_t>(std::min<int64_t>(extent, p.walk - begin));
-  } else {
+  } else if (threads < blockDim.x) {
+    thread &= threads - 1;
     row = (blockIdx.x * blockDim.x + threadIdx.x) >> log2_of(threads);
   }
   const Dim along = p.reduced()[0];

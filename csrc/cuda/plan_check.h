@@ -230,7 +230,7 @@ class PlanCheck {
     require((own.vector ? 1 : 2) <= own.loads && own.loads <= loads,
             "loads that there is a kernel for");
     require(plain || 2 * own.loads > loads, "most of a thread's loads are needed");
-    require(is_power_of_two(own.lanes) && p.threads % own.lanes == 0,
+    require(own.lanes == p.threads || (is_power_of_two(own.lanes) && p.threads % own.lanes == 0),
             "the rows of a block are whole");
     require(p.blocks * p.threads >= groups_.outputs * own.lanes &&
                 (p.blocks - 1) * p.threads < groups_.outputs * own.lanes,

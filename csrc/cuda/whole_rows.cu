@@ -1,6 +1,6 @@
 // Rows that their threads hold as a whole: all 16-byte loads of a row are in flight at once, up to
-// four of a thread, by a power of two of threads. Those agree on the best first and look for its
-// place then, among what they hold. Of a longer row, or a part of one, a block holds
+// four of a thread, by a power of two of threads or by a block. Those agree on the best first and
+// look for its place then, among what they hold. Of a longer row, or a part of one, a block holds
 // batches of as many loads, one after the other, and the winning one once more.
 //
 // Mapped rows are several reduced dims that lie side by side in another order than the index counts
@@ -147,15 +147,15 @@ __global__ void __launch_bounds__(kWholeThreads, whole_blocks(sizeof(typename El
   if (kBatches && p.candidates) let_next_launch();
   if (kBatches && p.cluster > 1) cluster_arrive();
   const uint32_t threads = p.threads;
-  const uint32_t thread = kBatches ? threadIdx.x : threadIdx.x & (threads - 1);
-  uint32_t row, part = 0, extent = p.extent;
+  uint32_t thread = threadIdx.x, row = blockIdx.x, part = 0, extent = p.extent;
   int64_t begin = 0;  // of the part
   if (kBatches) {
     row = blockIdx.x / p.parts;
     part = blockIdx.x - row * p.parts;
     begin = part * int64_t(p.part_extent);
     extent = static_cast<uint32_t>(std::min<int64_t>(p.part_extent, p.walk - begin));
-  } else {
+  } else if (threads < blockDim.x) {
+    thread &= threads - 1;
     row = (blockIdx.x * blockDim.x + threadIdx.x) >> log2_of(threads);
   }
   const Key* first =

@@ -65,7 +65,8 @@ struct WholeRowsPlan {
       plan.whole_rows.loads = static_cast<int>(
           plan.whole_rows.mapped ? kWholeLoads
                                  : std::max(least, ceil_div(vectors, plan.whole_rows.lanes)));
-      plan.threads = std::max(plan.whole_rows.lanes, int(kThreads));
+      plan.threads =
+          plan.whole_rows.lanes > kOwnBlock ? plan.whole_rows.lanes : static_cast<int>(kThreads);
       plan.blocks = ceil_div(outputs * plan.whole_rows.lanes, plan.threads);
     } else {
       // A block to a part, with as many threads as its batches are full with.
@@ -102,7 +103,8 @@ struct WholeRowsPlan {
   }
 
  private:
-  static constexpr int64_t kRounds = 4;  // of blocks, at most, of what is folded
+  static constexpr int64_t kRounds = 4;     // of blocks, at most, of what is folded
+  static constexpr int64_t kOwnBlock = 64;  // threads of the longest row that shares a block
 
   // Of mapped rows there are no kernels for aligned ones alone.
   static bool by_vectors(const PlanInput& in) { return in.rows_aligned() && !is_mapped(in); }
@@ -110,9 +112,8 @@ struct WholeRowsPlan {
   static bool is_short(const PlanInput& in) {
     return vectors_of_row(in) <= in.tuning.whole_few_vectors;
   }
-  static int64_t vectors_of_row(const PlanInput& in) {
-    return ceil_div(in.walk * in.bytes, kLoadBytes);
-  }
+  // Whole ones, wherever a row begins.
+  static int64_t vectors_of_row(const PlanInput& in) { return in.walk * in.bytes / kLoadBytes; }
   // Of a thread, at most, and of a block.
   static int64_t loads(const PlanInput& in) {
     return in.task == Task::kExtreme ? kWholeLoads : held_loads(in.bytes);
@@ -123,7 +124,9 @@ struct WholeRowsPlan {
     // What a lane does for the edges of a row that is not aligned costs more than it saves to have
     // fewer loads.
     const bool few = in.task == Task::kExtreme && is_short(in) && by_vectors(in);
-    return ceil_pow2(few ? ceil_div(vectors, 2) : ceil_div(vectors, loads(in)));
+    const int64_t threads = few ? ceil_div(vectors, 2) : ceil_div(vectors, loads(in));
+    // A row of several warps has a block to itself, with as many of them as it takes.
+    return threads > kOwnBlock ? round_up(threads, 32) : ceil_pow2(threads);
   }
   // At once; only batches leave candidates.
   static bool is_held(const PlanInput& in) {
