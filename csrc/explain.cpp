@@ -50,6 +50,7 @@ constexpr Field<CudaPlan> kCudaFields[] = {
     {"folded", [](const CudaPlan& plan) { return plan.fold.columns(); }},
     REDUCEOPS_CUT_FIELD(vector),
     REDUCEOPS_CUT_FIELD(realigned),
+    REDUCEOPS_CUT_FIELD(shifted),
     REDUCEOPS_CUT_FIELD(spaced),
     REDUCEOPS_CUT_FIELD(flat),
     REDUCEOPS_CUT_FIELD(mapped),

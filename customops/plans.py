@@ -71,6 +71,7 @@ class CudaPlan:
     # What some walks decide for themselves; 0 or False where this one does not.
     vector: bool
     realigned: bool
+    shifted: bool
     spaced: bool
     flat: bool
     mapped: bool

@@ -66,10 +66,10 @@ WALKS = {
     (Walk.BOXES, "one part"): Shape((200_001, 33), (1,)),
     (Walk.TILES, "one part"): Shape((64, 16, 2, 5000), (0,), torch.bfloat16, order=(2, 1, 3, 0)),
     (Walk.GATHER, "one part"): Shape((300_000, 7, 3), (1,)),
-    (Walk.BULK_COLUMNS, "one part"): Shape((64, 257, 4095), (1,), torch.bfloat16),
+    (Walk.BULK_COLUMNS, "one part"): Shape((64, 257, 4095), (1,), torch.int64),
     (Walk.BULK_COLUMNS, "cluster"): Shape((66, 600, 1001), (1,)),
     (Walk.BULK_COLUMNS, "workspace"): Shape((2 << 20, 7), (0,)),
-    (Walk.BULK_COLUMNS, "clusters and workspace"): Shape((5000, 9001), (0,)),
+    (Walk.BULK_COLUMNS, "clusters and workspace"): Shape((5000, 9001), (0,), torch.int64),
 }
 
 # Of more than 2^31 elements of 8 bits, by regime, and the walk that they take.
@@ -250,6 +250,8 @@ def branches(shape: Shape, plan: CudaPlan) -> set[tuple]:
         found.add((walk, "pieces" if plan.pieces else "a span"))
     elif walk in (Walk.COLUMNS, Walk.BULK_COLUMNS):
         found.add((walk, "alone" if plan.shares == 1 else "shared"))
+        if plan.shifted:
+            found.add((walk, "shifted"))
     elif walk == Walk.TILES:
         reading = {-2: "scattered", -1: "slots"}
         found.add((walk, reading.get(plan.reading, f"{plan.reading} vectors held")))
@@ -294,7 +296,7 @@ BRANCHES = {
     + ("warps to a row", "1 loads", "2 loads", "3 loads", "4 loads", "a batch", "batches")
     + ("mapped", "mapped batches", "folded", "mapped and folded"),
     Walk.WHOLE_COLUMNS: ("2 rows", "3 rows", "4 rows", "6 rows", "8 rows"),
-    Walk.COLUMNS: ("vector", "no vector", "alone", "shared"),
+    Walk.COLUMNS: ("vector", "no vector", "shifted", "alone", "shared"),
     Walk.BOXES: (
         "1 vectors held",
         "2 vectors held",

@@ -10,7 +10,7 @@ from conftest import needs_compiler
 from customops.plans import Walk
 
 ROOT = Path(__file__).parent.parent
-CASES, SEED = os.environ.get("REDUCEOPS_TEST_EXAMPLES", "260"), "2"
+CASES, SEED = os.environ.get("REDUCEOPS_TEST_EXAMPLES", "260"), "3"
 MASKED = (
     "",
     "_columns",

@@ -545,7 +545,7 @@ def test_threads_share_long_groups_of_small_inputs():
     for x, dim in ((empty(100, 64, 257), 1), (empty(107, 27_694), 0)):
         plan = cuda_plan(x, [dim])
         assert plan.walk == Walk.GATHER and plan.shares == 8
-    assert cuda_plan(empty(1000, 107, 999), [1]).walk == Walk.BULK_COLUMNS
+    assert cuda_plan(empty(1000, 107, 999), [1]).walk == Walk.COLUMNS
     assert cuda_plan(empty(100, 257, 64), [2]).walk != Walk.GATHER  # rows
 
 

@@ -11,6 +11,12 @@
 // 16 bits take 1.2 times as long, those of a few rows with values 1.4 times (medians of random
 // layouts on an H200).
 //
+// Where rows of columns are not aligned, those of a thread all begin as far behind a block of 16
+// bytes if it has every so many. Then it reads blocks (`shifted`), which begin up to as many
+// elements before its columns; other threads that share these begin elsewhere, and where a column's
+// candidates lie in shared memory follows from that. So no load is joined of two: by plain loads of
+// elements, joined ones or a ring, long columns take 1.2 to 1.3 times as long.
+//
 // Under a mask that is the same for all columns of a row, only rows that take part are read, of
 // which a block makes a list first.
 #pragma once
@@ -230,9 +236,16 @@ __global__ void __launch_bounds__(kThreads, packed_blocks(kRealigned))
   const auto columns_of = [&](int64_t outer) {
     return source.move(source.begin(p), p.axes() + 1, p.axis_count - 1, outer).at;
   };
-  // [groups][shares][pitch], then the lists
+  // [groups][shares][pitch], then the lists, or how much before its columns each group begins
   auto* staged = reinterpret_cast<Packed*>(dynamic_shared());
-  const RowLists lists(reinterpret_cast<char*>(staged + kThreads / lanes * pitch), groups, extent);
+  char* behind = reinterpret_cast<char*>(staged + kThreads / lanes * pitch);
+  const RowLists lists(behind, groups, extent);
+  auto* shifts = reinterpret_cast<uint32_t*>(behind);
+  const uint32_t care = p.plan.columns.shifted ? kWidth - 1 : 0;
+  // The same of a share of a group, in elements.
+  const auto shift_of = [&](uint32_t of_first, uint32_t share) {
+    return (of_first + share * static_cast<uint32_t>(along.stride)) & care;
+  };
   if constexpr (kListed) {
     using Mask = Masked<Element, MaskOf::kApart>;
     const auto mask_of = [&](uint32_t group) {
@@ -247,8 +260,11 @@ __global__ void __launch_bounds__(kThreads, packed_blocks(kRealigned))
     const int shares_log2 = log2_of(shares);
     const uint32_t share = column_of & (shares - 1), group = column_of >> shares_log2;
     const auto [outer, across] = place_of(group);
-    const int64_t column = (across * lanes + lane) * int64_t(kWidth);
-    const bool inside = group < present && column < inner.size;
+    const int64_t column = (across * p.plan.columns.full_lanes() + lane) * int64_t(kWidth);
+    auto first = source.along(source.along(columns_of(outer), inner, column), along, begin);
+    const uint32_t of_first = Source::past_block(first) & care, shift = shift_of(of_first, share);
+    const bool inside = group < present && column < inner.size + shift;
+    if (care && share == 0 && lane == 0 && group < groups) shifts[group] = of_first;
     Columns best;
     uint32_t count = extent;
     if constexpr (kListed) count = group < groups ? lists.counts[group] : 0;
@@ -262,11 +278,15 @@ __global__ void __launch_bounds__(kThreads, packed_blocks(kRealigned))
     }();
     const bool any = inside && share < count;
     if (any) {
-      const auto first = source.along(source.along(columns_of(outer), inner, column), along,
-                                      begin + (kListed ? 0 : share));
+      if (!kListed) first = source.along(first, along, share);
+      first.input -= shift;
       const Dim turn_dim{0, (kListed ? 1 : shares) * along.stride, 0, 0};
-      const uint32_t turns = ((count - share - 1) >> shares_log2) + 1;
-      uint32_t turn = 0;
+      uint32_t turns = ((count - share - 1) >> shares_log2) + 1, turn = 0;
+      // The input may end within the last block.
+      const auto* last = source.along(first, turn_dim, turns - 1).input;
+      const bool cut =
+          !kRealigned && !kListed && care && reinterpret_cast<const char*>(last + kWidth) > p.end;
+      turns -= cut;
       const auto take = [&]<int kTaken>(std::integral_constant<int, kTaken>) {
         typename Source::Pack loads[kTaken];
 #pragma unroll
@@ -284,6 +304,10 @@ __global__ void __launch_bounds__(kThreads, packed_blocks(kRealigned))
         take(std::integral_constant<int, 2>());
       } else if (turn < turns) {
         take(std::integral_constant<int, 1>());
+      }
+      if constexpr (!kRealigned && !kListed) {
+        const typename Source::Pack load[1] = {cut ? load_before(last, p.end) : uint4{}};
+        if (cut) best.take(source, load, turns, rows);
       }
     }
     best.finish();
@@ -304,7 +328,7 @@ __global__ void __launch_bounds__(kThreads, packed_blocks(kRealigned))
     }
   }
   __syncthreads();
-  const uint32_t columns = lanes * kWidth;
+  const uint32_t columns = p.plan.columns.full_lanes() * kWidth;
   const auto value_of = [&](Packed found, int64_t outer, int64_t column) {
     if (kListed && found == Columns::kNothing) return source.element.value(none);
     Key value;
@@ -330,7 +354,7 @@ __global__ void __launch_bounds__(kThreads, packed_blocks(kRealigned))
     REDUCEOPS_ROLLED
     for (uint32_t i = threadIdx.x; i < present * of_group; i += kThreads) {
       const uint32_t group = groups > 1 ? i / of_group : 0, here = i - group * of_group;
-      const Packed found = staged[group * pitch + here];
+      const Packed found = staged[group * pitch + here + (care ? shifts[group] : 0)];
       if (p.out.values)
         static_cast<Key*>(p.out.values)[output + i] =
             value_of(found, first_outer + group, first_column + here);
@@ -353,9 +377,10 @@ __global__ void __launch_bounds__(kThreads, packed_blocks(kRealigned))
     const bool wanted = group < present && here < columns;
     if (wanted) {
       const Packed* of_column = staged + group * shares * pitch + here;
+      const uint32_t of_first = care ? shifts[group] : 0;
       REDUCEOPS_ROLLED
       for (uint32_t share = taker; share < shares; share += takers)
-        found = Columns::lesser(found, of_column[share * pitch]);
+        found = Columns::lesser(found, of_column[share * pitch + shift_of(of_first, share)]);
     }
     REDUCEOPS_ROLLED
     for (uint32_t d = takers / 2; d > 0; d /= 2)
@@ -379,12 +404,14 @@ void launch_packed_columns_of(const Problem& p, const Source& source, void* stre
   using Packed = typename PackedColumns<typename Source::Element>::Packed;
   const ColumnsCut& cut = p.plan.columns;
   const int64_t rows = kThreads / cut.lanes;  // of shares
-  const int64_t lists =
-      kListed ? RowLists::bytes(kThreads / (cut.lanes * cut.shares), p.plan.part_extent) : 0;
+  const int64_t groups = kThreads / (cut.lanes * cut.shares);
+  const int64_t behind = kListed       ? RowLists::bytes(groups, p.plan.part_extent)
+                         : cut.shifted ? groups * int64_t(sizeof(uint32_t))
+                                       : 0;
   enqueue(
       packed_columns<kRealigned, kListed, Source>, p.plan, stream,
       rows * packed_pitch(p.plan, Vector<typename Source::Key>::kWidth) * int64_t(sizeof(Packed)) +
-          lists,
+          behind,
       p, source, none);
 }
 

@@ -69,6 +69,7 @@ struct WholeRowsCut {
 struct ColumnsCut {
   bool vector;     // 16-byte loads over neighbouring columns
   bool realigned;  // these 16 bytes begin anywhere
+  bool shifted;    // blocks of 16 bytes, which begin up to as many before the columns of a thread
   bool staged;     // warps have segments of rows (staged_columns.cuh)
   bool listed;     // of a mask that columns of a row have in common: rows are listed first
   bool flat;       // positions over several reduced dims are found one by one, in 32 bits
@@ -76,6 +77,9 @@ struct ColumnsCut {
   int shares;      // threads to a column
   int64_t tiles;   // of as many columns as there are lanes
   int64_t across;  // of these, side by side
+
+  // Lanes whose loads the columns of a tile fill; if those begin before them, there is one more.
+  REDUCEOPS_HD int full_lanes() const { return lanes - shifted; }
 };
 
 struct BulkColumnsCut {
@@ -159,7 +163,8 @@ inline int64_t shared_bytes(const BulkColumnsCut& cut) {
 // packs, over one reduced dim, if there is room for positions beside a key.
 inline bool is_packed(const Plan& plan, int reduced_count, int64_t bytes) {
   const ColumnsCut& columns = plan.columns;
-  if (bytes > 4 || !(columns.vector || columns.realigned) || reduced_count != 1) return false;
+  const bool packs = columns.vector || columns.realigned || columns.shifted;
+  if (bytes > 4 || !packs || reduced_count != 1) return false;
   const int64_t turns = ceil_div(plan.part_extent, columns.shares);
   return plan.blocks <= kMaxBlocks &&
          (bytes == 4 || (bytes == 2 ? plan.part_extent <= 1 << 16

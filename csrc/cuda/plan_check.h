@@ -284,7 +284,11 @@ class PlanCheck {
                             is_packed(p, groups_.reduced.count, bytes_) &&
                             kThreads / (own.lanes * own.shares) * p.part_extent <= kMostListed),
             "rows are listed for all of their columns");
-    const int64_t columns = own.vector || own.realigned || own.staged ? width_ : 1;
+    const int64_t columns = own.vector || own.realigned || own.shifted || own.staged ? width_ : 1;
+    require(!own.shifted || (task_ == Task::kExtreme && !own.listed && inner().stride == 1 &&
+                             is_packed(p, groups_.reduced.count, bytes_) && own.lanes > 1 &&
+                             own.shares * along().stride * bytes_ % kLoadBytes == 0),
+            "all packs of a thread begin as far before its columns");
     require(!own.realigned || (inner().stride == 1 && inner().mask_stride <= 1 &&
                                (own.listed                ? bytes_ <= 4
                                 : task_ == Task::kMasked  ? bytes_ == 1 || bytes_ == 4
@@ -296,7 +300,7 @@ class PlanCheck {
                  strides_aligned(groups_.axes, 1, kLoadBytes) &&
                  strides_aligned(groups_.reduced, 0, kLoadBytes)),
             "vectors are aligned");
-    require_cover(own.across, own.lanes * columns, inner().size,
+    require_cover(own.across, own.full_lanes() * columns, inner().size,
                   "the tiles cover the columns once");
     require(own.tiles == own.across * outer_columns(), "the tiles cover the outputs once");
     require_cover(p.blocks / p.parts, p.threads / (own.lanes * own.shares), own.tiles,

@@ -143,6 +143,23 @@ __device__ inline uint32_t first_bytes(int i, uint32_t count) {
   return static_cast<uint32_t>((uint64_t(1) << (8 * bytes)) - 1);
 }
 
+// The elements of a pack that begins there, but zeros past the end of the input.
+template <class Key>
+__device__ uint4 load_before(const Key* elements, const char* end) {
+  uint32_t words[kLoadBytes / 4] = {};
+#pragma unroll
+  for (int i = 0; i < Vector<Key>::kWidth; ++i) {
+    if (reinterpret_cast<const char*>(elements + i) >= end) continue;
+    if constexpr (sizeof(Key) >= 4) {
+      memcpy(words + i * sizeof(Key) / 4, elements + i, sizeof(Key));
+    } else {
+      const auto bits = static_cast<std::make_unsigned_t<Key>>(elements[i]);
+      words[i * sizeof(Key) / 4] |= uint32_t(bits) << (8 * (i * sizeof(Key) % 4));
+    }
+  }
+  return {words[0], words[1], words[2], words[3]};
+}
+
 // 16 bytes of elements that begin anywhere: the two blocks in which they lie are loaded, and joined
 // when they are looked at. (The second comes from L1: a neighbour has it.)
 template <class Key>
@@ -150,25 +167,13 @@ struct Anywhere {
   uint4 low, high;
   uint32_t at;  // bytes of `low` before them
 
-  // Elements past the end of the input are zeros.
   static __device__ Anywhere load(const Key* elements, const char* end) {
     const auto address = reinterpret_cast<uintptr_t>(elements), first = address / kLoadBytes;
     const auto last = reinterpret_cast<uintptr_t>(end) / kLoadBytes;  // blocks before it are whole
     const char* begin = reinterpret_cast<const char*>(elements) - address % kLoadBytes;
     const auto* blocks = reinterpret_cast<const uint4*>(begin);
     if (first + 1 < last) return {blocks[0], blocks[1], uint32_t(address % kLoadBytes)};
-    uint32_t words[kLoadBytes / 4] = {};
-#pragma unroll
-    for (int i = 0; i < Vector<Key>::kWidth; ++i) {
-      if (reinterpret_cast<const char*>(elements + i) >= end) continue;
-      if constexpr (sizeof(Key) >= 4) {
-        memcpy(words + i * sizeof(Key) / 4, elements + i, sizeof(Key));
-      } else {
-        const auto bits = static_cast<std::make_unsigned_t<Key>>(elements[i]);
-        words[i * sizeof(Key) / 4] |= uint32_t(bits) << (8 * (i * sizeof(Key) % 4));
-      }
-    }
-    return {{words[0], words[1], words[2], words[3]}, {}, 0};
+    return {load_before(elements, end), {}, 0};
   }
   __device__ Vector<Key> joined() const {
     uint32_t words[2 * kLoadBytes / 4] = {low.x,  low.y,  low.z,  low.w,

@@ -63,6 +63,7 @@ struct Tuning {
   int64_t share_threads = 2048;  // per multiprocessor, that share groups that are gathered
   int64_t share_loads = 8;       // loads of a thread for which no others share them
   int64_t column_loads = 4;      // fewest loads of a thread worth sharing a column for
+  int64_t shifted_loads = 8;     // the same where packs of columns are shifted
   int64_t column_walk_8 = 512;   // elements of the shortest column that is read so where
   int64_t column_walk_16 = 12;   // it could come through a ring, by the bits of a type
   int64_t column_walk_32 = 32;
@@ -137,6 +138,7 @@ inline constexpr Tunable kTunables[] = {
     {"share_threads", &Tuning::share_threads, 1, 1 << 20},
     {"share_loads", &Tuning::share_loads, 1},
     {"column_loads", &Tuning::column_loads},
+    {"shifted_loads", &Tuning::shifted_loads, 1, 1 << 20},
     {"column_walk_8", &Tuning::column_walk_8},
     {"column_walk_16", &Tuning::column_walk_16},
     {"column_walk_32", &Tuning::column_walk_32},

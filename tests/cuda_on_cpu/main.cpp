@@ -140,7 +140,7 @@ std::mt19937_64 random_bits(1);
 int taken[10], in_batches, in_parts, in_clusters, in_subtiles, mapped, mapped_batches,
     pairs_written;
 int mapped_columns, scattered, staged, listed, listed_in_parts, groups_hidden, repeated,
-    repeated_packed, short_lasts;
+    repeated_packed, short_lasts, shifted;
 int wrong;
 int folds, folds_in_parts, folds_of_several, folds_bulk, rows_folded, rows_folded_in_parts,
     mapped_folded;
@@ -358,6 +358,7 @@ void run(const Case& c) {
   in_subtiles +=
       plan.walk == Walk::kBulkColumns && plan.bulk_columns.tile > plan.bulk_columns.subtile;
   mapped += plan.walk == Walk::kWholeRows && plan.whole_rows.mapped;
+  shifted += plan.walk == Walk::kColumns && plan.columns.shifted;
   mapped_columns += plan.walk == Walk::kBulkColumns && plan.bulk_columns.mapped;
   mapped_batches += batched && plan.whole_rows.mapped;
   scattered += plan.walk == Walk::kBoxes && plan.box.reading == Box::kScattered;
@@ -692,7 +693,7 @@ Case short_last_part() {
 
 // The same of a sum, of which no block may read a vector that the last part does not have.
 Case short_last_sum() {
-  Case c{kDTypes[10], {1, 1, 1, 263 * 4096 + 1}, 0, 0, 8, true, false, true, true, Fill::kNumbers,
+  Case c{kDTypes[10], {1, 1, 1, 263 * 4160 + 1}, 0, 0, 8, true, false, true, true, Fill::kNumbers,
          {}};
   c.multiprocessors = 132;
   c.tuning.held_batches = 0;
@@ -938,26 +939,13 @@ int main(int count, char** arguments) {
   for (int i = 0; i < cases / 10; ++i) run(folded_rows(i % 2));
   for (int i = 0; i < cases / 4; ++i) run(listed_columns());
   for (int count : taken) std::printf("%d ", count);
-  for (int count : {in_batches,
-                    in_parts,
-                    in_clusters,
-                    mapped,
-                    mapped_batches,
-                    scattered,
-                    mapped_columns,
-                    pairs_written,
-                    staged,
-                    listed,
-                    groups_hidden,
-                    folds,
-                    folds_in_parts,
-                    folds_of_several,
-                    folds_bulk,
-                    rows_folded,
-                    rows_folded_in_parts,
-                    mapped_folded,
-                    repeated,
-                    repeated_packed,
+  for (int count : {in_batches,     in_parts,       in_clusters,
+                    mapped,         mapped_batches, scattered,
+                    mapped_columns, shifted,        pairs_written,
+                    staged,         listed,         groups_hidden,
+                    folds,          folds_in_parts, folds_of_several,
+                    folds_bulk,     rows_folded,    rows_folded_in_parts,
+                    mapped_folded,  repeated,       repeated_packed,
                     in_subtiles})
     std::printf("%d ", count);
   std::puts("");

@@ -1,7 +1,7 @@
 // bulk_columns.cu: a kept dim is innermost, by tiles of columns that come through a ring.
 #pragma once
 
-#include "cuda/plan/price.h"
+#include "cuda/plan/shifted_columns.h"
 
 namespace reduceops::cuda {
 
@@ -31,8 +31,8 @@ class BulkColumnsPlan {
                              : in.bytes == 2 ? tuning.column_walk_16
                              : in.bytes == 4 ? tuning.column_walk_32
                                              : tuning.column_walk_64;
-    if (in.walk < shortest || !in.columns_aligned(in.bytes < 4 ? kLoadBytes : kSectorBytes))
-      return true;
+    const bool aligned = in.columns_aligned(in.bytes < 4 ? kLoadBytes : kSectorBytes);
+    if (in.walk < shortest || !(aligned || ShiftedColumns::fits(in))) return true;
     const bool many = in.groups.outputs * in.bytes / kLoadBytes >= in.multiprocessors;
     return row_bytes < tuning.column_row_bytes && !(in.bytes <= 2 && many);
   }

@@ -1,7 +1,7 @@
 // columns.cu: a kept dim is innermost; any columns.
 #pragma once
 
-#include "cuda/plan/price.h"
+#include "cuda/plan/shifted_columns.h"
 
 namespace reduceops::cuda {
 
@@ -18,6 +18,7 @@ struct ColumnsPlan {
           kThreads / (cut.lanes * cut.shares) * plan.part_extent <= kMostListed)
         return true;
     }
+    if (ShiftedColumns::fits(in) && ShiftedColumns::make(in, plan)) return true;
     make(in, plan, false);
     return true;
   }
@@ -290,6 +291,7 @@ struct ColumnsPlan {
   }
 
   static Work work(const PlanInput& in, const Plan& plan, const Traffic& traffic) {
+    if (plan.columns.shifted) return ShiftedColumns::work(in, plan, traffic);
     const bool packed = in.task == Task::kExtreme && in.bytes <= 2 &&
                         is_packed(plan, in.groups.reduced.count, in.bytes);
     const double resident = packed ? packed_blocks(plan.columns.realigned)

@@ -1,6 +1,8 @@
 // What a plan is made from, with what several walks ask about it.
 #pragma once
 
+#include <numeric>
+
 #include "cuda/mask_groups.h"
 #include "cuda/option_policy.h"
 #include "cuda/plan.h"
@@ -85,6 +87,11 @@ struct PlanInput {
   bool columns_aligned(int64_t to) const {
     return inner().stride == 1 && address_aligned(to) && (inner().size * bytes & (to - 1)) == 0 &&
            strides_aligned(groups.axes, 1, to) && strides_aligned(groups.reduced, 0, to);
+  }
+
+  // Of how many rows of columns from one to the next begin as far behind a block of 16 bytes.
+  int64_t rows_of_shift() const {
+    return kLoadBytes / std::gcd(kLoadBytes, along().stride * bytes);
   }
 
   // Whether offsets, in the mask, too, result indices and places of results have 31 bits.

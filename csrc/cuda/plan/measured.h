@@ -18,6 +18,7 @@ inline double measured(const PlanInput& in, const Plan& plan) {
   constexpr PerBytes kBoxes = {1.05, 1.15, 0.93, 0.96},
                      kManyBoxes = {0.84, 0.99, 0.85, 0.87};  // a group to each thread of a block
   constexpr PerBytes kColumns = {0.78, 0.78, 0.99, 1.09},
+                     kShiftedColumns = {0.90, 0.72, 1.02, 1.00},
                      kRealignedColumns = {0.90, 1.04, 1.00, 1.00};
   constexpr PerBytes kColumnsByElement = {0.86, 1.21, 1.28, 1.16};
   constexpr PerBytes kBulkColumns = {0.88, 0.91, 1.04, 1.02},
@@ -39,6 +40,7 @@ inline double measured(const PlanInput& in, const Plan& plan) {
       return of(plan.box.tile < kGroupThreads ? kBoxes : kManyBoxes);
     case Walk::kColumns:
       return of(plan.columns.vector      ? kColumns
+                : plan.columns.shifted   ? kShiftedColumns
                 : plan.columns.realigned ? kRealignedColumns
                                          : kColumnsByElement);
     case Walk::kBulkColumns:
