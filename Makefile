@@ -167,6 +167,8 @@ $(BIN)/python:
 	$(BIN)/pip install --quiet -r $<
 	@touch $@
 .venv/build .venv/tools .venv/dist: .venv/torch-installed
+.venv/tools .venv/dist: requirements/build.txt
+.venv/tools: requirements/lint.txt
 
 # torchvision from where torch is, the others from the package index.
 .venv/clients: requirements/clients.txt .venv/torch-installed

@@ -21,6 +21,7 @@ import re
 import runpy
 import shlex
 import shutil
+import site
 import subprocess
 import sys
 import sysconfig
@@ -70,7 +71,9 @@ def torch_folder() -> Path | None:
     that of the environment for which pip builds: the headers of any torch will do."""
     spec = importlib.util.find_spec("torch")
     folders = [Path(spec.origin).parent] if spec is not None and spec.origin else []
-    folders += [Path(sysconfig.get_path(name), "torch") for name in ("platlib", "purelib")]
+    paths = [sysconfig.get_path("platlib"), sysconfig.get_path("purelib")]
+    paths.append(site.getusersitepackages())  # which pip hides from an isolated build
+    folders += [Path(path, "torch") for path in paths]
     return next((folder for folder in folders if (folder / "version.py").exists()), None)
 
 

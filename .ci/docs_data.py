@@ -105,7 +105,7 @@ def sweep(file: str) -> str:
         of = case["contenders"]
         threads = [str(case["threads"])] if has_threads else []
         figures = (microseconds(of.get(name)) for name in names)
-        rows.append([case["name"], *threads, *figures, share(of["ours"])])
+        rows.append([case["name"], *threads, *figures, share(of.get("ours", {}))])
     return table(["case", *["threads"] * has_threads, *names, "share"], rows)
 
 
@@ -186,7 +186,8 @@ def quantiles(file: str) -> str:
         figures = (f"{of['quantiles'][q]:.2f}" for q in shown)
         rows.append([name, str(of["cases"]), *figures, str(of["below"]["0.9"])])
     head = ["", "cases", "least", "1 %", "5 %", "10 %", "median", "90 %", "below 0.9"]
-    wrong = sum(not case["contenders"]["ours"]["right"] for case in run["cases"])
+    ours = [case["contenders"]["ours"] for case in run["cases"] if case["contenders"]]
+    wrong = sum(not figures.get("right") for figures in ours)
     return table(head, rows) + f"\nOurs is wrong in {wrong} of these cases.\n"
 
 

@@ -2,7 +2,6 @@
 instruction set of the CPU's kernels, and the GPUs."""
 
 import argparse
-import platform
 
 import torch
 
@@ -10,12 +9,7 @@ from . import _torch_private, failure, libraries
 
 
 def _report() -> list[tuple[str, str]]:
-    lines = [
-        ("customops", failure.version()),
-        ("torch", f"{torch.__version__} (CUDA {torch.version.cuda or 'none'})"),
-        ("python", platform.python_version()),
-        ("platform", platform.platform()),
-    ]
+    lines = failure.versions(f"{torch.__version__} (CUDA {torch.version.cuda or 'none'})")
     for name in ("cpu", "cuda"):
         library = getattr(libraries, name)
         state = "loaded" if library.loaded else f"not loaded: {library.reason}"
@@ -46,4 +40,4 @@ def _report() -> list[tuple[str, str]]:
 
 
 argparse.ArgumentParser(prog="python -m customops", description=__doc__).parse_args()
-failure.show("\n".join(f"{label:<13} {value}" for label, value in _report()))
+failure.show(failure.table(_report()))

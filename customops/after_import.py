@@ -46,6 +46,8 @@ class _Finder(importlib.abc.MetaPathFinder):
             # A loader may have other modules too.
             if module.__name__ == self.name and self in sys.meta_path:
                 self.then()
-                sys.meta_path.remove(self)  # not before: if `then` fails, the next import runs it
+                # Not before: if `then` fails, the next import runs it. A new list, for other
+                # threads that import may be going over the old one, and would miss a finder.
+                sys.meta_path = [finder for finder in sys.meta_path if finder is not self]
 
         spec.loader.exec_module = execute_and_then  # type: ignore[method-assign]

@@ -21,7 +21,8 @@ _OF_ALL = {
 
 
 class Default:
-    """What an argument with two names is if neither is given: `value`, which may be given too."""
+    """The default of an argument with two names (dim and axis). It stands for `value`, and is not
+    that: both names are an error if both are given, be it with the default."""
 
     def __init__(self, value: Any, shown: str = "") -> None:
         self.value = value

@@ -19,16 +19,11 @@ OTHERS = (
     "REDUCEOPS_TEST_EXAMPLES",
     "REDUCEOPS_TEST_SECONDS",
 )
-RENAMED = {"CUSTOMOPS_LIBRARY_DIR": "REDUCEOPS_LIBRARY_DIR"}
 
 
 def check() -> None:
     """ImportError for a variable that is set, begins as ours do, and is none."""
     for name, value in os.environ.items():
-        if not value:
-            continue
-        if name in RENAMED:
-            raise ImportError(f"customops: {name} is called {RENAMED[name]} now")
-        if name.startswith("REDUCEOPS_") and name not in (*AT_RUN_TIME, *OTHERS):
+        if value and name.startswith("REDUCEOPS_") and name not in (*AT_RUN_TIME, *OTHERS):
             known = ", ".join(AT_RUN_TIME)
             raise ImportError(f"customops: there is no variable {name}; there are {known}")

@@ -43,13 +43,21 @@ def report(error: Exception) -> str:
     """The versions, and why nothing is loaded."""
     torch = sys.modules.get("torch")  # it may be what cannot be imported
     libraries = sys.modules.get(f"{__package__}.libraries")
-    lines = [
+    lines = versions(getattr(torch, "__version__", "cannot be imported"))
+    if libraries:
+        lines.append(("cpu library", str(libraries.cpu.path)))
+    return table([*lines, ("not loaded", str(error))])
+
+
+def versions(torch: str) -> list[tuple[str, str]]:
+    """What a report begins with."""
+    return [
         ("customops", version()),
-        ("torch", getattr(torch, "__version__", "cannot be imported")),
+        ("torch", torch),
         ("python", platform.python_version()),
         ("platform", platform.platform()),
     ]
-    if libraries:
-        lines.append(("cpu library", str(libraries.cpu.path)))
-    lines.append(("not loaded", str(error)))
-    return "\n".join(f"{label:<14}{value}" for label, value in lines)
+
+
+def table(lines: list[tuple[str, str]]) -> str:
+    return "\n".join(f"{label:<13} {value}" for label, value in lines)

@@ -6,6 +6,7 @@ import re
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -36,12 +37,17 @@ class Library:
     def ask(self, function: str, *numbers: int | ctypes.c_int64) -> str | None:
         """Calls an exported `const char* function(int...)`. None if that returns null, or if the
         library, built from another version, does not have it."""
-        call = getattr(ctypes.CDLL(str(self.path)), function, None)
-        if call is None:
+        try:
+            answer = self.function(function, ctypes.c_char_p)(*numbers)
+        except AttributeError:
             return None
-        call.restype = ctypes.c_char_p
-        answer = call(*numbers)
         return answer and answer.decode()
+
+    def function(self, name: str, result: Any = ctypes.c_int, *arguments: Any) -> Any:
+        """An exported C function, with the types of ctypes; AttributeError where there is none."""
+        found = getattr(ctypes.CDLL(str(self.path)), name)
+        found.restype, found.argtypes = result, arguments or None
+        return found
 
 
 cpu = Library(_FOLDER / "libreduceops.so")

@@ -74,10 +74,10 @@ class DimsOptions(Masked, total=False):
     axis: Dims
 
 
-# Calls on tiny tensors are to cost no more than torch's own. So the functions call what calling an
-# overload calls, which saves a Python frame, pass no default, which would have to be parsed, and
-# look at types that are not the usual ones apart, as at keywords and errors. torch.compile knows
-# the overloads only.
+# A call on a tiny tensor is to cost no more than torch's own. So the usual arguments have a path of
+# their own in each function: it calls what an overload calls (one Python frame less), and passes no
+# default (torch would parse it). Other types and keywords go through _general, errors through
+# _in_python. torch.compile knows the overloads only.
 _traced = torch.compiler.is_dynamo_compiling
 _new_tuple = tuple.__new__
 

@@ -174,10 +174,13 @@ def _named(function: str) -> Iterator[None]:
         raise type(error)(text) from None
 
 
-def _stores(indices: bool, values: bool) -> int:
+def _kind(layout: tuple[Any, ...], softmax: bool, indices: bool, values: bool) -> tuple[bool, int]:
+    """Whether it is `softmax_max`, and what is stored, as numbers."""
     if not (indices or values):
         raise ValueError("reduceops::explain: there is nothing to store: no indices, no values")
-    return bool(indices) + 2 * bool(values)
+    if softmax and layout[3].value.bit_count() > 1:
+        raise ValueError("reduceops::explain: softmax_max reduces one dim")
+    return bool(softmax), bool(indices) + 2 * bool(values)
 
 
 @_named("customops.plans.cuda_plan")
@@ -240,9 +243,7 @@ def cuda_plan(
     multiprocessors = _number("multiprocessors", multiprocessors, 1, 31)
     array = (ctypes.c_int64 * len(constants))(*constants.values())
     layout, mask_strides = _layout(input, dim), _mask_strides(input, mask)
-    if softmax and layout[3].value.bit_count() > 1:
-        raise ValueError("reduceops::explain: softmax_max reduces one dim")
-    kind = (bool(softmax), _stores(indices, values))
+    kind = _kind(layout, softmax, indices, values)
     limits = (address, multiprocessors, bool(bulk), mask_strides, *kind, array)
     fields = len(_fields("cuda"))
     plans = len(Walk) + 2  # two that gather, and one that is folded
@@ -284,7 +285,7 @@ def _cuda_plan(numbers: Sequence[int], candidates: tuple[Candidate, ...] = ()) -
 @functools.cache
 def _fields(device: str) -> tuple[str, ...]:
     """The names of a plan's numbers, in the order of csrc/explain.cpp."""
-    ask = _function(f"reduceops_{device}_plan_field", ctypes.c_char_p)
+    ask = libraries.cpu.function(f"reduceops_{device}_plan_field", ctypes.c_char_p)
     names = itertools.takewhile(bool, (ask(ctypes.c_int64(i)) for i in itertools.count()))
     return tuple(name.decode().rpartition(".")[2] for name in names)
 
@@ -376,7 +377,7 @@ def cuda_constants() -> dict[str, int]:
         >>> "walk" in customops.plans.cuda_constants()
         True
     """
-    constant = _function("reduceops_cuda_constant", ctypes.c_char_p)
+    constant = libraries.cpu.function("reduceops_cuda_constant", ctypes.c_char_p)
     constants: dict[str, int] = {}
     value = ctypes.c_int64()
     while name := constant(ctypes.c_int64(len(constants)), ctypes.byref(value)):
@@ -422,7 +423,7 @@ def cpu_plan(
     names, kinds = _fields("cpu"), CpuPlan.__annotations__
     threads = _number("threads", threads, 1, 31)
     layout = _layout(input, dim)
-    kind = (input.dtype == torch.bool, bool(softmax), _stores(indices, values))
+    kind = (input.dtype == torch.bool, *_kind(layout, softmax, indices, values))
     rest = (threads, _mask_strides(input, mask), *kind)
     numbers, _ = _ask("reduceops_cpu_plan", layout, rest, len(names))
     return CpuPlan(**{n: kinds[n](number) for n, number in zip(names, numbers, strict=True)})
@@ -463,12 +464,6 @@ def _mask_strides(input: torch.Tensor, mask: torch.Tensor | None) -> "ctypes.Arr
     return (ctypes.c_int64 * max(input.dim(), 1))(*mask.expand(input.shape).stride())
 
 
-def _function(name: str, result: type[Any]) -> Any:
-    function = getattr(ctypes.CDLL(str(libraries.cpu.path)), name)
-    function.restype = result
-    return function
-
-
 def _ask(
     name: str, layout: tuple[Any, ...], rest: tuple[Any, ...], fields: int
 ) -> tuple[list[int], bytes | None]:
@@ -477,7 +472,7 @@ def _ask(
     out = (ctypes.c_int64 * fields)()
     ndim, sizes, strides, mask, bytes_ = layout
     numbers = [ctypes.c_int64(x) if isinstance(x, int) else x for x in (bytes_, *rest)]
-    ask = _function(name, ctypes.c_char_p)
+    ask = libraries.cpu.function(name, ctypes.c_char_p)
     said = ask(ctypes.c_int64(ndim), sizes, strides, mask, *numbers, out)
     return list(out), said
 

@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import functools
 import inspect
+import os
 import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -15,6 +16,10 @@ from . import _torch_private, libraries
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 _lock = threading.Lock()
+# A child of fork has no thread that would give it back.
+os.register_at_fork(
+    before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release
+)
 _switches = 0  # enable() calls that are no `with` block's
 _blocks = 0  # `with` blocks entered
 _generation = 0  # grows when disable() ends them all
@@ -125,10 +130,8 @@ def _set(on: bool) -> None:
 
 @functools.cache
 def _switch_of(device: str) -> Callable[[bool], bytes | None]:
-    path = getattr(libraries, device).path
-    switch = getattr(ctypes.CDLL(str(path)), f"reduceops_{device}_switch")
-    switch.argtypes, switch.restype = [ctypes.c_bool], ctypes.c_char_p
-    return switch
+    library = getattr(libraries, device)
+    return library.function(f"reduceops_{device}_switch", ctypes.c_char_p, ctypes.c_bool)
 
 
 _library = torch.library.Library("reduceops", "FRAGMENT")
@@ -141,7 +144,7 @@ _SCHEMAS = {"argmin": _ONE, "argmax": _ONE, "min.dim": _TWO, "max.dim": _TWO}
 @functools.cache
 def _hand_back(device: str) -> None:
     """Where another extension has replaced a kernel of torch, ours go on to that one."""
-    key, library = device.upper(), ctypes.CDLL(str(getattr(libraries, device).path))
+    key, library = device.upper(), getattr(libraries, device)
     found = []  # all of them before anything is defined, which cannot be done again after an error
     for operation, (name, schema) in enumerate(_SCHEMAS.items()):
         lines = _torch_private.dispatch_dump(f"aten::{name}").splitlines()
@@ -152,8 +155,8 @@ def _hand_back(device: str) -> None:
                 f"customops.enable() cannot work: another extension has replaced aten::{name}, and "
                 f"torch {torch.__version__} cannot hand back to it"
             )
-        call = library.reduceops_hand_back_to
-        call.argtypes = [ctypes.c_int, ctypes.c_char_p]
+        types = (ctypes.c_int, ctypes.c_char_p)
+        call = library.function("reduceops_hand_back_to", None, *types)
         hand_back_to = functools.partial(call, operation)
         ours = f"_former_{device}_{name.partition('.')[0]}"
         found.append((ours, schema, _former(name, key, hand_back_to), hand_back_to))

@@ -6,6 +6,7 @@ with an error.
 """
 
 import os
+import shlex
 import shutil
 import sys
 
@@ -15,10 +16,12 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 import pytest  # noqa: E402
 import torch  # noqa: E402
 
+COMPILER = shlex.split(os.environ.get("CXX") or "c++")  # as setup.py has it
+
 # What is missing, or None, by what the environment requires.
 NEEDS = {
     "GPU": None if torch.cuda.is_available() else "there is no CUDA device",
-    "COMPILER": None if shutil.which("c++") else "there is no C++ compiler",
+    "COMPILER": None if shutil.which(COMPILER[0]) else "there is no C++ compiler",
 }
 
 

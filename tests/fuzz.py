@@ -10,7 +10,6 @@ status is 1 if any failed.
 import argparse
 import bisect
 import contextlib
-import ctypes
 import itertools
 import math
 import os
@@ -359,9 +358,7 @@ def run(examples, seed, devices, before_each=lambda case: None):
 
 def instruction_sets():
     """The names of those that this CPU has, as REDUCEOPS_CPU_ISA takes them."""
-    ask = ctypes.CDLL(str(customops.libraries.cpu.path)).reduceops_cpu_isas
-    ask.restype = ctypes.c_char_p
-    return ask().decode().split(",")
+    return customops.libraries.cpu.ask("reduceops_cpu_isas").split(",")
 
 
 def environments(seed, devices):

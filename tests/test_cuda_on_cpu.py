@@ -5,7 +5,7 @@ import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from conftest import needs_compiler
+from conftest import COMPILER, needs_compiler
 
 from customops.plans import Walk
 
@@ -51,7 +51,7 @@ def test_kernels_are_right_and_stay_within_their_input(tmp_path):
         )
     ]
     sources.append(folder / "main.cpp")
-    compiler = [os.environ.get("CXX", "g++"), *FLAGS, f"-I{folder}", f"-I{ROOT / 'csrc'}"]
+    compiler = [*COMPILER, *FLAGS, f"-I{folder}", f"-I{ROOT / 'csrc'}"]
 
     def compiled(source):
         target = tmp_path / f"{source.name}.o"

@@ -3,7 +3,6 @@
 import contextlib
 import copy
 import functools
-import os
 import pickle
 import subprocess
 import sys
@@ -15,7 +14,7 @@ from types import SimpleNamespace
 import data
 import pytest
 import torch
-from conftest import needs_compiler
+from conftest import COMPILER, needs_compiler
 from opspec import ANY_NAN, all_dims, as_tuple, assert_same
 from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -498,7 +497,7 @@ def test_a_device_without_code_is_left_to_torch(tmp_path):
     torch_home, ours = Path(torch.__file__).parent, Path(__file__).parent.parent / "csrc"
     flags = ["-std=c++20", "-shared", "-fPIC", f"-I{ours}", "-isystem", torch_home / "include"]
     libs = [f"-L{torch_home / 'lib'}", "-ltorch_cpu", "-lc10"]
-    command = [os.environ.get("CXX") or "g++", *flags, source, "-o", library, *libs]
+    command = [*COMPILER, *flags, source, "-o", library, *libs]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-5000:]
     run(f"""

@@ -45,7 +45,6 @@ def test_values_that_are_not_taken(name, takes):
     "name, says",
     [
         ("REDUCEOPS_FOO", "there is no variable REDUCEOPS_FOO; there are REDUCEOPS_CPU_ISA, "),
-        ("CUSTOMOPS_LIBRARY_DIR", "CUSTOMOPS_LIBRARY_DIR is called REDUCEOPS_LIBRARY_DIR now"),
     ],
 )
 def test_names_that_are_not_known(name, says):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import needs_compiler
+from conftest import COMPILER, needs_compiler
 
 from customops import libraries
 
@@ -27,8 +27,7 @@ def allocator(tmp_path_factory):
     abi = f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"
     flags = ["-std=c++20", "-O1", "-shared", "-fPIC", abi, "-isystem", home / "include"]
     libs = [f"-L{home / 'lib'}", "-lc10"]
-    compiler = os.environ.get("CXX") or "g++"
-    command = [compiler, *flags, FOLDER / "allocator.cpp", "-o", target, *libs]
+    command = [*COMPILER, *flags, FOLDER / "allocator.cpp", "-o", target, *libs]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-5000:]
     return target

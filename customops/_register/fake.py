@@ -3,7 +3,7 @@
 import functools
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -15,10 +15,19 @@ from .overloads import REDUCTIONS, overloads
 log = logging.getLogger("customops.inductor")
 
 
+def _register(overload, fake: Callable) -> None:
+    """Before Inductor makes code of an operator, it traces it: time to hand it the loops, which
+    would take a second to import earlier."""
+
+    def traced(*arguments, **keywords):
+        if "torch._inductor.lowering" in sys.modules:
+            _use_lowerings()
+        return fake(*arguments, **keywords)
+
+    torch.library.register_fake(overload, traced)
+
+
 def _shape(op: str, self: Tensor, dim: int | Sequence[int] | None, keepdim: bool) -> list[int]:
-    # Before Inductor makes code of an operator, it traces it; to import it takes a second.
-    if "torch._inductor.lowering" in sys.modules:
-        _use_lowerings()
     checks.check_layout(op, self)
     dims = checks.wrap_dims(op, self.dim(), dim)
     checks.check_not_empty(op, self.shape, dims)
@@ -47,7 +56,7 @@ def _register_arg(op: str) -> None:
         return self.new_empty(shape, dtype=dtype)
 
     for overload in overloads(op):
-        torch.library.register_fake(overload, fake)
+        _register(overload, fake)
 
 
 def _register_extreme(op: str) -> None:
@@ -56,7 +65,7 @@ def _register_extreme(op: str) -> None:
         return self.new_empty(shape), self.new_empty(shape, dtype=dtype)
 
     for overload in overloads(op):
-        torch.library.register_fake(overload, fake)
+        _register(overload, fake)
 
 
 def _register_softmax() -> None:
@@ -65,7 +74,7 @@ def _register_softmax() -> None:
         shape = _shape("softmax_max", self, dim, keepdim)
         return self.new_empty(shape), self.new_empty(shape, dtype=torch.int64)
 
-    torch.library.register_fake("reduceops::softmax_max", fake)
+    _register("reduceops::softmax_max", fake)
 
 
 def _register_scaled(op: str) -> None:
@@ -77,8 +86,8 @@ def _register_scaled(op: str) -> None:
         values = fake(self, scale, dim, keepdim)
         return values, torch.empty_like(values, dtype=torch.int64)
 
-    torch.library.register_fake(f"reduceops::{op}", fake)
-    torch.library.register_fake(f"reduceops::_{op}_indices", fake_indices)
+    _register(f"reduceops::{op}", fake)
+    _register(f"reduceops::_{op}_indices", fake_indices)
 
 
 def _use_lowerings() -> None:

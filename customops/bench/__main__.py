@@ -6,8 +6,11 @@ case could be measured.
 
 import argparse
 import importlib.util
+import itertools
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -154,6 +157,17 @@ def _thread_counts(text: str, device: str, parser: argparse.ArgumentParser) -> l
     return counts
 
 
+@contextmanager
+def _threads(count: int | None) -> Iterator[None]:
+    """torch's number of threads, for the block; None leaves it."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def use_one_gpu() -> None:
     """Hides all visible GPUs but the first: JAX would leave another one current, and events are
     recorded on the current one."""
@@ -222,14 +236,10 @@ def _run_compiled(
     header = report.header(["customops.bench", *arguments], device) | {"suite": COMPILED}
     header["threads"] = counts[0]
     seconds = compiled_suite.SECONDS if options.seconds is None else options.seconds
-    threads_before = torch.get_num_threads()
-    try:
-        torch.set_num_threads(counts[0] or threads_before)
+    with _threads(counts[0]):
         rows = compiled_suite.run(
             chosen, device, options.peers or [], seconds, header, options.json
         )
-    finally:
-        torch.set_num_threads(threads_before)
     compiled_suite.show(rows, f"{COMPILED} {report.where(header)}")
     return report_wrong(rows)
 
@@ -261,12 +271,8 @@ def _run_random(
         options.before,
     )
     header = report.header(["customops.bench", *arguments], device) | {"suite": options.suite}
-    threads_before = torch.get_num_threads()
-    try:
-        torch.set_num_threads(counts[0] or threads_before)
+    with _threads(counts[0]):
         rows = random_suite.run(chosen, setting, header, options.json)
-    finally:
-        torch.set_num_threads(threads_before)
     random_suite.show(rows, f"{len(rows)} cases ({options.suite}) {report.where(header)}")
     return report_wrong(rows)
 
@@ -316,23 +322,18 @@ def main(arguments: list[str] | None = None) -> int:
     if device == "cuda":
         ceiling = header["read_bytes_per_second"] = measure.cuda_ceiling(seconds)
         title += f", reads at {ceiling / 1e12:.2f} TB/s"
-    threads_before = torch.get_num_threads()
-    try:
-        with report.progress(len(counts) * len(chosen)) as show_progress:
-            for case in chosen:
-                for threads in counts:
-                    torch.set_num_threads(threads or threads_before)
-                    show_progress(str(case))
-                    own = [peers.OURS] + [peers.OPERATOR] * (case.timing == "host")
-                    rows.append(
-                        measure.measure(case, [*own, *others], device, threads, seconds, ceiling)
-                    )
-                    measure.free()
-                    if options.json:  # after every case: what is measured is not lost
-                        figures = header | {"summary": report.summary(rows), "cases": rows}
-                        report.write_json(options.json, figures)
-    finally:
-        torch.set_num_threads(threads_before)
+    with report.progress(len(counts) * len(chosen)) as show_progress:
+        for case, threads in itertools.product(chosen, counts):
+            show_progress(str(case))
+            own = [peers.OURS] + [peers.OPERATOR] * (case.timing == "host")
+            with _threads(threads):
+                rows.append(
+                    measure.measure(case, [*own, *others], device, threads, seconds, ceiling)
+                )
+            measure.free()
+            if options.json:  # after every case: what is measured is not lost
+                figures = header | {"summary": report.summary(rows), "cases": rows}
+                report.write_json(options.json, figures)
 
     names = dict.fromkeys(name for row in rows for name in row["contenders"])
     report.show(rows, list(names), title)

@@ -135,13 +135,13 @@ def cuda_ceiling(seconds: float) -> float:
 def reader(x: Tensor) -> Callable[[], object]:
     """A plain read of the bytes of `x`: on the current stream, or by torch's threads."""
     if not x.is_cuda:
-        read = ctypes.CDLL(str(libraries.cpu.path)).reduceops_cpu_read
+        read = libraries.cpu.function("reduceops_cpu_read")
         return partial(read, ctypes.c_void_p(x.data_ptr()), ctypes.c_int64(x.nbytes))
-    library = ctypes.CDLL(str(libraries.cuda.path))
+    read = libraries.cuda.function("reduceops_cuda_read")
 
     def read_on_stream() -> None:
         stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-        library.reduceops_cuda_read(ctypes.c_void_p(x.data_ptr()), ctypes.c_int64(x.nbytes), stream)
+        read(ctypes.c_void_p(x.data_ptr()), ctypes.c_int64(x.nbytes), stream)
 
     return read_on_stream
 

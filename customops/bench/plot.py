@@ -17,7 +17,7 @@ def write(path: str, rows: list[dict], suite: str, title: str) -> None:
     figure = Figure(layout="constrained")
     if suite == "scaling":
         _draw_scaling(figure, rows)
-    elif suite == "latency":
+    elif suite == "latency" or any("share" not in row["contenders"][OURS] for row in rows):
         _draw_bars(
             figure,
             rows,

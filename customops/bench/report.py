@@ -10,7 +10,6 @@ Ratios are times of a peer over ours: above 1, ours is faster.
 
 import argparse
 import codecs
-import ctypes
 import datetime
 import importlib.util
 import io
@@ -130,13 +129,11 @@ def where(header: dict) -> str:
 
 
 def _machine(device: str) -> dict:
-    isa = ctypes.CDLL(str(libraries.cpu.path)).reduceops_cpu_isa
-    isa.restype = ctypes.c_char_p
     found = {
         "platform": platform.platform(),
         "cpu": _cpu_model(),
         "cores": len(os.sched_getaffinity(0)),
-        "cpu_kernels": isa().decode(),
+        "cpu_kernels": libraries.cpu.ask("reduceops_cpu_isa"),
     }
     if device == "cuda":
         gpu = torch.cuda.get_device_properties(0)

@@ -132,6 +132,8 @@ def main(arguments: list[str] | None = None) -> int:
     gpu = limits_of(properties)
     names = options.names or [name for name in constants if name != "walk"]  # one for all cases
     cases = select("sweep", "cuda", properties.total_memory, only=options.only or ())
+    if not cases:
+        parser.error("no case of the sweep is left by --only")
     tries = sum(len(values(name, constants[name])) for name in names)
     try:
         with report.progress(tries) as on_value:

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from .. import _torch_private, checks
-from .links import is_compared
+from .links import is_compared, objects_of_ranks
 from .pairs import is_wide
 
 
@@ -117,9 +117,7 @@ def _text(error: Exception) -> str:
 def _gathered(call: Any, groups: Iterable[dist.ProcessGroup]) -> list:
     calls = [call]
     for group in groups:
-        of_ranks: list = [None] * dist.get_world_size(group)
-        dist.all_gather_object(of_ranks, calls, group=group)
-        calls = [other for some in of_ranks for other in some]
+        calls = [other for some in objects_of_ranks(group, calls) for other in some]
     return calls
 
 

@@ -22,6 +22,11 @@ _is_compiling = torch.compiler.is_dynamo_compiling
 is_transformed = _torch_private.is_transformed
 Group = dist.ProcessGroup | None
 _FARTHEST = 1 << 62  # at which a shard may begin: the indices of its elements are int64
+# (largest, indices_only) of each function.
+_KINDS = {
+    **{"argmin": (False, True), "argmax": (True, True)},
+    **{"min": (False, False), "max": (True, False)},
+}
 
 
 def argmin(
@@ -66,7 +71,7 @@ def argmin(
         >>> customops.distributed.argmin(shard, 1, offset=100)  # it begins at index 100
         tensor([101, 100])
     """
-    return _reduce("argmin", input, dim, keepdim, group, offset, mask, False, True)[1]
+    return _reduce("argmin", input, dim, keepdim, group, offset, mask)[1]
 
 
 def argmax(
@@ -99,7 +104,7 @@ def argmax(
         >>> customops.distributed.argmax(shard, 1)
         tensor([0, 1])
     """
-    return _reduce("argmax", input, dim, keepdim, group, offset, mask, True, True)[1]
+    return _reduce("argmax", input, dim, keepdim, group, offset, mask)[1]
 
 
 def min(
@@ -136,7 +141,7 @@ def min(
         >>> customops.distributed.min(shard, 1).values
         tensor([1., 0.])
     """
-    found: Any = _reduce("min", input, dim, keepdim, group, offset, mask, False, False)
+    found: Any = _reduce("min", input, dim, keepdim, group, offset, mask)
     return ValuesIndices(*found)
 
 
@@ -170,7 +175,7 @@ def max(
         >>> customops.distributed.max(shard, 1).indices
         tensor([0, 1])
     """
-    found: Any = _reduce("max", input, dim, keepdim, group, offset, mask, True, False)
+    found: Any = _reduce("max", input, dim, keepdim, group, offset, mask)
     return ValuesIndices(*found)
 
 
@@ -241,20 +246,19 @@ def _reduce(
     group: Group,
     offset: int | None,
     mask: Tensor | None,
-    largest: bool,
-    indices_only: bool,
 ) -> tuple[Tensor | None, Tensor]:
-    """(values, indices); values may be None with `indices_only`. What it does in eager mode costs
+    """(values, indices); of an arg-reduction values may be None. What it does in eager mode costs
     as much as the kernels, so one rank's own arguments are looked at when something went wrong."""
     if mask is not None or is_traced(x):
-        return _reduce_seldom(op, x, dim, keepdim, group, offset, mask, largest, indices_only)
+        return _reduce_seldom(op, x, dim, keepdim, group, offset, mask)
+    largest, indices_only = _KINDS[op]
     if group is None:
         group = _member.WORLD
     if not isinstance(group, _ProcessGroup):
         group = _check_group(op, group)
     link = links.get(ref(group)) or link_of(group)
     if link.is_compared:
-        _compare(op, x, dim, keepdim, group, offset, mask, indices_only)
+        _compare(op, x, dim, keepdim, group, offset, mask)
     try:
         # What no operator sees before this rank has sent something.
         if (
@@ -264,10 +268,10 @@ def _reduce(
             or is_transformed(x)
             or (not indices_only and has_tangent(x))
         ):
-            _check_call(op, x, dim, keepdim, offset, mask, indices_only)
+            _check_call(op, x, dim, keepdim, offset, mask)
         return reduce_in_eager_mode(x, dim, keepdim, offset, group, link, largest, indices_only)
     except (RuntimeError, TypeError, AttributeError):
-        _check_call(op, x, dim, keepdim, offset, mask, indices_only)
+        _check_call(op, x, dim, keepdim, offset, mask)
         raise
 
 
@@ -279,15 +283,14 @@ def _reduce_seldom(
     group: Group,
     offset: int | None,
     mask: Tensor | None,
-    largest: bool,
-    indices_only: bool,
 ) -> tuple[Tensor | None, Tensor]:
     if isinstance(x, DTensor):
         return _reduce_dtensor(op, x, dim, keepdim, group, offset, mask)
     group = _check_group(op, group)
     if not _is_compiling() and link_of(group).is_compared:
-        _compare(op, x, dim, keepdim, group, offset, mask, indices_only)
-    _check_call(op, x, dim, keepdim, offset, mask, indices_only)
+        _compare(op, x, dim, keepdim, group, offset, mask)
+    _check_call(op, x, dim, keepdim, offset, mask)
+    largest, indices_only = _KINDS[op]
     start = [] if offset is None else [offset]
     return reduce_shard(x, [dim], keepdim, start, [], [group], largest, None, indices_only, mask)
 
@@ -300,10 +303,9 @@ def _compare(
     group: dist.ProcessGroup,
     offset: int | None,
     mask: Tensor | None,
-    indices_only: bool,
 ) -> None:
     if compare.is_possible(x):
-        check = partial(_check_call, op, x, dim, keepdim, offset, mask, indices_only)
+        check = partial(_check_call, op, x, dim, keepdim, offset, mask)
         compare.shards(op, x, dim, group, offset, check)
 
 
@@ -353,7 +355,6 @@ def _check_call(
     keepdim: bool,
     offset: int | None,
     mask: Tensor | None,
-    indices_only: bool,
 ) -> None:
     """What one rank can see of its own arguments."""
     if not isinstance(x, Tensor):
@@ -375,6 +376,7 @@ def _check_call(
     if _torch_private.is_real(x):
         if is_transformed(x) or (mask is not None and is_transformed(mask)):
             raise RuntimeError(f"customops.distributed.{op}: {IS_TRANSFORMED}")
+        _, indices_only = _KINDS[op]
         if not indices_only and has_tangent(x):
             raise RuntimeError(f"customops.distributed.{op}: {HAS_TANGENT}")
     if offset is not None:

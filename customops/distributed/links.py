@@ -33,5 +33,12 @@ def link_of(group: dist.ProcessGroup) -> Link:
     return link
 
 
+def objects_of_ranks(group: dist.ProcessGroup, mine: Any) -> list:
+    """What each rank of the group gives, in the order of ranks."""
+    gathered: list = [None] * dist.get_world_size(group)
+    dist.all_gather_object(gathered, mine, group=group)
+    return gathered
+
+
 def is_compared() -> bool:
     return dist.get_debug_level() == dist.DebugLevel.DETAIL

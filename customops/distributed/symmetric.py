@@ -17,12 +17,18 @@ from torch import Tensor
 
 from .. import _torch_private, libraries
 from .._register import caches
+from .links import objects_of_ranks
 
 _ops, _raw_stream = torch.ops.reduceops, _torch_private.current_raw_stream
 _one_shot = _torch_private.direct(_ops._one_shot.default)
 _is_captured = torch.cuda.is_current_stream_capturing
 
 CAPACITY = 4096  # words of a rank in a call for which there is room
+
+
+def _fit(words: Tensor, device: torch.device) -> bool:
+    """Whether the kernel takes them. (Eager mode and graphs have to agree on it, or ranks hang.)"""
+    return 1 < words.size(1) <= CAPACITY and words.device == device
 
 
 class Exchange(NamedTuple):
@@ -39,7 +45,7 @@ class Exchange(NamedTuple):
     handle: object
 
     def fits(self, words: Tensor) -> bool:
-        return 1 < words.size(1) <= CAPACITY and words.device == self.device
+        return _fit(words, self.device)
 
     def __call__(
         self, words: Tensor, x: Tensor, dims: Sequence[int], largest: bool, keepdim: bool
@@ -75,9 +81,9 @@ def exchange_of(group: dist.ProcessGroup) -> Exchange | None:
 
 
 def is_for(group: dist.ProcessGroup, words: Tensor) -> bool:
-    """Whether a call is for the kernel: what `Exchange.fits` says, in a graph too."""
+    """What `Exchange.fits` says, in a graph too."""
     device = devices.get(group.group_name)
-    return device is not None and 1 < words.size(1) <= CAPACITY and words.device == device
+    return device is not None and _fit(words, device)
 
 
 def enable(group: dist.ProcessGroup, timeout: float) -> bool:
@@ -89,13 +95,13 @@ def enable(group: dist.ProcessGroup, timeout: float) -> bool:
             raise RuntimeError(
                 f"customops.distributed.enable_symmetric_memory: rank {rank}: {problem}"
             )
-    if all(_of_all_ranks(group, _has_it(group))):
+    if all(objects_of_ranks(group, _has_it(group))):
         exchanges[ref(group)] = exchanges[ref(group)]._replace(timeout=limit)
         return True
     disable(group)
     # A rank that fails in a step must not leave the others in the next one.
     memory, problems = _on_all_ranks(group, _available_memory)
-    if any(problems) or len(set(_of_all_ranks(group, socket.gethostname()))) > 1:
+    if any(problems) or len(set(objects_of_ranks(group, socket.gethostname()))) > 1:
         return False
     buffer, problems = _on_all_ranks(group, lambda: _buffer(memory, group))
     if any(problems):
@@ -154,12 +160,6 @@ def _has_it(group: dist.ProcessGroup) -> bool:
     return exchange is not None and exchange.device.index == torch.cuda.current_device()
 
 
-def _of_all_ranks(group: dist.ProcessGroup, mine: Any) -> list:
-    gathered: list = [None] * dist.get_world_size(group)
-    dist.all_gather_object(gathered, mine, group=group)
-    return gathered
-
-
 def _on_all_ranks(group: dist.ProcessGroup, step: Callable[[], Any]) -> tuple[Any, list[str]]:
     """What a step gives on this rank, and why it failed on each: "" where it did not."""
     result, problem = None, ""
@@ -167,7 +167,7 @@ def _on_all_ranks(group: dist.ProcessGroup, step: Callable[[], Any]) -> tuple[An
         result = step()
     except Exception as error:
         problem = repr(error)
-    return result, _of_all_ranks(group, problem)
+    return result, objects_of_ranks(group, problem)
 
 
 def _nanoseconds(timeout: float) -> int:

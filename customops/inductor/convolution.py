@@ -11,6 +11,7 @@ from torch._subclasses import FakeTensor
 from torch.fx import Graph, Node
 
 from .. import libraries
+from . import report
 
 aten = torch.ops.aten
 ops = torch.ops.reduceops
@@ -74,9 +75,8 @@ def _rewrite(node: Node, min_elements: int) -> str | None:
         old.replace_all_uses_with(new)
     for old in dict.fromkeys((*result, node, product, x)):
         node.graph.erase_node(old)
-    shape = ", ".join(map(str, kind.shape))
-    name = str(kind.dtype).removeprefix("torch.")
-    return f"aten.convolution, {node.target} ({name}[{shape}] on cuda, dim=[1]) -> {target}"
+    convolved = report.described(kind.dtype, kind.shape, "cuda")
+    return f"aten.convolution, {node.target} ({convolved}, dim=[1]) -> {target}"
 
 
 def as_float(number: Any) -> float | None:

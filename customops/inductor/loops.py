@@ -101,20 +101,18 @@ def _is_shared(node: torch.fx.Node, rank: int, dims: Sequence[int]) -> bool:
         if user.target is torch.ops.prims.convert_element_type.default:
             others.extend(user.users)
         elif getattr(user.target, "_opname", None) in _REDUCTIONS:
-            given = _argument(user, "dim")
+            given = arguments_of(user).get("dim")
             given = [given] if isinstance(given, int) else given or range(rank)
             if sorted(d % rank for d in given) == sorted(dims):
                 return True
     return False
 
 
-def _argument(node: torch.fx.Node, name: str) -> Any:
-    """One of a call, which leaves defaults out."""
-    for position, argument in enumerate(node.target._schema.arguments):
-        if argument.name == name:
-            given = node.args[position : position + 1]
-            return given[0] if given else node.kwargs.get(name, argument.default_value)
-    return None
+def arguments_of(node: torch.fx.Node) -> dict[str, Any]:
+    """Those of a call by the names of its schema, with the defaults that it leaves out."""
+    taken = node.target._schema.arguments
+    defaults = {argument.name: argument.default_value for argument in taken}
+    return {**defaults, **dict(zip(defaults, node.args, strict=False)), **node.kwargs}
 
 
 def _is_read(node: torch.fx.Node) -> bool:

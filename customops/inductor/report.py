@@ -1,8 +1,12 @@
 """What was done in the graphs that this process has compiled: counted, and logged."""
 
 import logging
+from collections.abc import Iterable
 
+import torch
 from torch._dynamo.utils import counters
+
+from .. import checks
 
 REWRITTEN, LEFT_ALONE, CHOSEN = (
     "customops rewrote ",
@@ -29,6 +33,10 @@ def recorded(*kinds: str) -> list[str]:
 
 
 def chosen(op, x, what: str) -> None:
-    dtype, size = str(x.get_dtype()).removeprefix("torch."), ", ".join(map(str, x.get_size()))
-    kind = f"{dtype}[{size}] on {x.get_device().type}"
+    kind = described(x.get_dtype(), x.get_size(), x.get_device().type)
     record(CHOSEN, f"{str(op).removesuffix('.default')}({kind}) -> {what}")
+
+
+def described(dtype: torch.dtype, sizes: Iterable, device: str) -> str:
+    """A tensor in a line, as float32[64, 5000] on cpu."""
+    return f"{checks.dtype_name(dtype)}[{', '.join(map(str, sizes))}] on {device}"

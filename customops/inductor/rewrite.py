@@ -21,7 +21,7 @@ from .. import checks, libraries
 from .._register import caches
 from ..version import __version__
 from . import convolution, report
-from .loops import is_view
+from .loops import arguments_of, is_view
 
 aten = torch.ops.aten
 ops = torch.ops.reduceops
@@ -158,20 +158,15 @@ class _Reduction:
 
     def __str__(self) -> str:
         x = self.self.meta["val"]
-        kind = f"{str(x.dtype).removeprefix('torch.')}[{', '.join(map(str, x.shape))}]"
         name = str(self.node.target).removesuffix(".default")
-        return f"{name}({kind} on {x.device.type}, dim={self.dims})"
+        return f"{name}({report.described(x.dtype, x.shape, x.device.type)}, dim={self.dims})"
 
 
 def _match(node: Node) -> _Reduction | None:
     """The reduction that a node is, if there may be something to gain."""
     if node.op != "call_function" or node.target not in _REDUCTIONS or not node.users:
         return None
-    arguments = {
-        argument.name: node.args[i] if i < len(node.args) else argument.default_value
-        for i, argument in enumerate(node.target._schema.arguments)
-    }
-    self, dim, keepdim = {**arguments, **node.kwargs}.values()
+    self, dim, keepdim = arguments_of(node).values()
     if not _is_tensor(self):
         return None
     dims = [dim] if isinstance(dim, int) else list(dim or range(self.meta["val"].dim()))
