@@ -61,9 +61,9 @@ def _refuse(what: str) -> Callable[..., NoReturn]:
     return refuse
 
 
-def _require(condition: bool, message: Callable[[], str]) -> None:
+def _require(condition: bool, message: Callable[[], str] | None) -> None:
     if not condition:
-        raise RuntimeError(message())
+        raise RuntimeError(message and message())
 
 
 _NO_GRADIENTS = "gradients and modes of Python do not work"
@@ -135,10 +135,24 @@ statically_known_true = _for_symbols(
     "a traced call with an index_dtype is compiled for one side of its limit",
 )
 guard_or_false = _for_symbols("guard_or_false", "sizes that depend on data are errors when traced")
-check = _find(
-    *("torch", "_check", lambda condition, message: _require(bool(condition), message)),
+_check = _find(
+    *("torch", "_check", lambda condition, message=None: _require(bool(condition), message)),
     "a mask over sizes that depend on data is an error when traced",
 )
+
+
+def check(condition: Any, message: Callable[[], str]) -> None:
+    """RuntimeError unless the condition holds, which may be a symbol: what a graph asks when it
+    runs."""
+    # `is`: to ask a symbol for its truth would compile a graph for it.
+    if condition is False:
+        raise RuntimeError(message())
+    if torch.compiler.is_dynamo_compiling():  # which takes no message that has symbols in it
+        _check(condition)
+    elif condition is not True:
+        _check(condition, message)
+
+
 make_wrapper_subclass = _find(
     *("torch", "Tensor._make_wrapper_subclass", _refuse("no exception can pass through C++")),
     "an exception of a hook or a mode becomes a RuntimeError",
@@ -271,10 +285,8 @@ def symmetric_memory() -> Any:
 
 def symbols() -> dict[str, tuple[str, bool]]:
     """The C++ symbols: what is lost without each, and whether it is there."""
-    ask = ctypes.CDLL(str(libraries.cpu.path)).reduceops_torch_symbol
-    text, answer = ctypes.POINTER(ctypes.c_char_p), ctypes.POINTER(ctypes.c_bool)
-    ask.argtypes = [ctypes.c_size_t, ctypes.c_bool, text, answer]
-    ask.restype = ctypes.c_char_p
+    types = (ctypes.c_size_t, ctypes.c_bool, *map(ctypes.POINTER, (ctypes.c_char_p, ctypes.c_bool)))
+    ask = libraries.cpu.function("reduceops_torch_symbol", ctypes.c_char_p, *types)
     without, found = ctypes.c_char_p(), ctypes.c_bool()
     answers: dict[str, tuple[str, bool]] = {}
     cuda = libraries.cuda.loaded

@@ -298,6 +298,20 @@ def test_a_scale_that_is_a_tensor(name, backend, device):
 
 
 @each_name
+def test_same_padding_of_a_symbolic_dilation_is_no_graph_break(name, device):
+    x, w, _ = make((2, 4, 12, 12), (6, 4, 3, 3), device)
+
+    def call(x, w, dilation):
+        return getattr(customops, name)(x, w, None, 2.0, padding="same", dilation=dilation)
+
+    compiled = torch.compile(call, fullgraph=True, backend="eager")
+    for dilation in (1, 2, 3):
+        torch.testing.assert_close(compiled(x, w, dilation), call(x, w, dilation))
+    with pytest.raises(Exception, match="dilation|>= 1|Expected"):
+        compiled(x, w, 0)
+
+
+@each_name
 def test_errors_of_arguments_that_are_no_tensors(name, device):
     x, w, b = make((2, 4, 8, 8), (6, 4, 3, 3), device)
     call = getattr(customops, name)

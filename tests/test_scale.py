@@ -280,6 +280,32 @@ def test_traces(end):
             assert torch.equal(trace(function, given)(given), function(given))
 
 
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore::DeprecationWarning")
+def test_a_scale_that_is_learnt_is_traced(end):
+    """torch.jit.trace traces once more without gradients, and compares the graphs."""
+    image, convolution = torch.randn(1, 2, 5, 5), getattr(customops, f"conv2d_scale_{end}")
+
+    class Model(torch.nn.Module):
+        def __init__(self, call):
+            super().__init__()
+            self.scale, self.call = torch.nn.Parameter(torch.tensor(-1.5)), call
+
+        def forward(self, x):
+            return self.call(x, self.scale)
+
+    for call, given in (
+        (ours(end), data.make((4, 50), torch.float32, "smooth")),
+        (lambda w, scale: convolution(image, w, None, scale), torch.randn(3, 2, 2, 2)),
+    ):
+        for needs_gradient in (False, True):
+            model, x = Model(call), given.clone().requires_grad_(needs_gradient)
+            results = torch.jit.trace(model, x)(x), model(x)
+            assert torch.equal(*results)
+            gradients = [torch.autograd.grad(r.sum(), model.scale)[0] for r in results]
+            torch.testing.assert_close(*gradients)
+
+
 class Recording(torch.Tensor):
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):

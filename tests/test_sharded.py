@@ -10,6 +10,7 @@ import gc
 import importlib.util
 import itertools
 import json
+import math
 import os
 import re
 import subprocess
@@ -1004,17 +1005,21 @@ def check_compiled(rank, world, device, collective="all_gather"):
     """One graph with one collective; a second one for all other batch sizes."""
     x = data.make((3, 16), torch.float32, "ties").to(device)
     begin, end = split_of(rank, world, 16, uneven=True)
-    for op, offset in (("argmin", None), ("max", begin)):
+    some = torch.arange(48, device=device).view(3, 16) % 5 > 0
+    for op, offset, mask in (("argmin", None, None), ("max", begin, None), ("max", None, some)):
         with graphs() as (found, backend):
 
             @torch.compile(fullgraph=True, backend=backend)
-            def f(x, op=op, offset=offset):
-                return getattr(distributed, op)(x, 1, offset=offset)
+            def f(x, mask, op=op, offset=offset):
+                return getattr(distributed, op)(x, 1, offset=offset, mask=mask)
 
             for batches in range(1, 4):
-                whole = torch.cat([x] * batches)
-                result = f(whole[:, begin:end])
-                assert_same(result, REFERENCES[op](whole, 1), context=(op, offset, batches))
+                whole, present = torch.cat([x] * batches), None
+                if mask is not None:
+                    present = torch.cat([mask] * batches)
+                result = f(whole[:, begin:end], present if mask is None else present[:, begin:end])
+                expected = whole if mask is None else whole.masked_fill(~present, -math.inf)
+                assert_same(result, REFERENCES[op](expected, 1), context=(op, offset, batches))
             assert len(found) == 2
             for graph in found:
                 targets = [str(node.target) for node in graph.graph.nodes]

@@ -55,17 +55,12 @@ def _is(number, default) -> bool:
     return type(number) is type(default) and number == default
 
 
-def _check(condition, text: Callable[[], str]) -> None:
-    if condition is not True:  # it may be a symbol, which takes torch's check microseconds
-        _torch_private.check(condition, text)
-
-
 def pair(op: str, name: str, given: int | Sequence[int], least: int) -> list[int]:
     given = [given] if isinstance(given, (int, torch.SymInt)) else list(given)
     if len(given) not in (1, 2):
         raise RuntimeError(f"reduceops::{op}: {name} must be one number or two, got {given}")
     for number in given:
-        _check(
+        _torch_private.check(
             number >= least,
             lambda: f"reduceops::{op}: {name} must be at least {least}, got {given}",
         )
@@ -101,7 +96,7 @@ def check(op, input, weight, bias, stride, padding, dilation, groups, dim) -> li
     dilation = pair(op, "dilation", dilation, 1)
 
     def fail_unless(condition, text) -> None:
-        _check(condition, lambda: f"reduceops::{op}: {text()}")
+        _torch_private.check(condition, lambda: f"reduceops::{op}: {text()}")
 
     x, w = list(input.shape), list(weight.shape)
     if len(x) not in (3, 4):
@@ -394,7 +389,7 @@ def _take_scales_that_are_no_numbers(op: str) -> None:
         convolved = torch.conv2d(input, weight, bias, *numbers)
         return reduce(convolved, scale, dim, keepdim)
 
-    take_no_numbers(op, 3, scaled)
+    take_no_numbers(op, ("input", "weight", "bias", "scale", *How._fields), scaled)
 
 
 @torch.library.register_fake("reduceops::_conv2d_scale_channels")

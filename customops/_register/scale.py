@@ -9,7 +9,7 @@ looks at, the number will do.
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -82,7 +82,9 @@ def _scaled_by(end: str, self: Tensor, scale, dim: int, keepdim: bool):
             return getattr(torch.ops.reduceops, op).default(self, float(scale), dim, keepdim)
     if of_subclass := autograd.of_subclass.get((op, type(self))):
         return of_subclass(self, scale, dim, keepdim)
-    if not autograd.may_need_gradient(self, scale if isinstance(scale, Tensor) else None):
+    # (torch.jit.trace traces once more without gradients, and compares the graphs.)
+    needs_gradient = autograd.may_need_gradient(self, scale if isinstance(scale, Tensor) else None)
+    if not needs_gradient or torch.jit.is_tracing():
         return getattr(torch.ops.reduceops, end).default(self * scale, dim, keepdim)[0]
     with torch.no_grad():
         argument = getattr(torch.ops.reduceops, f"arg{end}").default
@@ -95,13 +97,19 @@ def _constant(scale):
     return scale.detach() if isinstance(scale, Tensor) else scale
 
 
-def take_no_numbers(op: str, position: int, scaled: Callable) -> None:
-    """`scaled` is called where the argument scale, at that position, is a tensor or a symbol."""
+def take_no_numbers(op: str, names: Sequence[str], scaled: Callable) -> None:
+    """`scaled` is called where the argument scale is a tensor or a symbol; `names` are those of the
+    schema. A call that does not have these is for torch's parser, which says what is wrong."""
+    position = names.index("scale")
+
+    def fits(args, keywords) -> bool:
+        needed, rest = {*names[len(args) : position]}, {*names[len(args) :]}
+        return len(args) <= len(names) and needed <= keywords.keys() <= rest
 
     def choose_for(callable_, call: Callable) -> Callable:
         def choose(*args, **keywords):
             scale = args[position] if len(args) > position else keywords.get("scale")
-            if not _is_no_number(scale):
+            if not _is_no_number(scale) or not fits(args, keywords):
                 return call(*args, **keywords)
             given = (*args, *keywords.values())
             if has_torch_function(given):  # which a number's call asks in C++
@@ -121,7 +129,7 @@ def _register(end: str) -> None:
     def scaled(self, scale, dim=1, keepdim=True):
         return _scaled_by(end, self, scale, dim, keepdim)
 
-    take_no_numbers(f"scale_{end}", 1, scaled)
+    take_no_numbers(f"scale_{end}", ("self", "scale", "dim", "keepdim"), scaled)
 
 
 for _end in ("min", "max"):
