@@ -88,6 +88,13 @@ inline int64_t walk_extent(const Dims& dims) {
   return extent;
 }
 
+// From the first position of a walk over `dims` to the last: elements of the input, or the mask.
+inline int64_t reach(const Dims& dims, int64_t Dim::* stride = &Dim::stride) {
+  int64_t last = 0;
+  for (int d = 0; d < dims.count; ++d) last += (dims.dim[d].size - 1) * dims.dim[d].*stride;
+  return last;
+}
+
 // The input offset of a result index; the inverse of what `place` does for reduced dims.
 REDUCEOPS_HD int64_t offset_of(const Dim* reduced, int count, int64_t index) {
   int64_t offset = 0;

@@ -53,9 +53,7 @@ __device__ inline void copy_piece(const char* from, char* to, uint32_t bytes, co
   const auto in_blocks = static_cast<uint32_t>(std::min<int64_t>(end, whole - source));
   uint32_t at = lane * kLoadBytes;
   for (; at < in_blocks; at += lanes * kLoadBytes) copy_async<kLoadBytes>(target + at, source + at);
-  if (at < end) {
-    for (; at < end; ++at) target[at] = source[at];
-  }
+  for (; at < end; ++at) target[at] = source[at];
 }
 
 // All threads of the block copy a span to `shared`, which has room for it and a line, with a

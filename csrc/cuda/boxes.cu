@@ -140,8 +140,7 @@ __device__ Tile load_tile(const BoxProblem& p, char* shared) {
 
 // The result of an output, whose best element is row `row` of what lies `at` in the tile.
 template <class Boxes, class Element>
-__device__ void store(const Boxes& p, Element element, const Tile& tile, int64_t output,
-                      uint32_t at, uint32_t row) {
+__device__ void store(const Boxes& p, Element element, int64_t output, uint32_t at, uint32_t row) {
   using Key = typename Element::Key;
   const int64_t to = p.in_order ? output : place(p.kept, p.kept_count, output).step;
   p.out.put(to, p.index_of_row(row), [&] {
@@ -201,7 +200,7 @@ __device__ void read_rows(const BoxProblem& p, Element element, const Tile& tile
     if (p.only_indices) {
       p.out.put_index(tile.first + r, best.index);
     } else {
-      store(p, element, tile, tile.first + r, row, best.index);
+      store(p, element, tile.first + r, row, best.index);
     }
   }
 }
@@ -247,7 +246,7 @@ __device__ void read_columns(const BoxProblem& p, Element element, const Tile& t
 #pragma unroll
       for (int e = 0; e < S::kElements; ++e) {
         if (column + e < p.columns)
-          store(p, element, tile, output + e, at + e * uint32_t(sizeof(Key)), index[e]);
+          store(p, element, output + e, at + e * uint32_t(sizeof(Key)), index[e]);
       }
     }
     const bool next_line = slot + next_slot >= slots;
@@ -285,7 +284,7 @@ __device__ void read_elements(const Boxes& p, Element element, const Tile& tile)
     if (p.only_indices) {
       p.out.put_index(tile.first * p.columns + o, best.index);
     } else {
-      store(p, element, tile, tile.first * p.columns + o, at, best.index);
+      store(p, element, tile.first * p.columns + o, at, best.index);
     }
   }
 }

@@ -225,19 +225,16 @@ __device__ void read(const Problem& p, Element element, const Ring& ring, char* 
       const uint32_t end = std::min(left + subtile, columns);
       const uint32_t readers = blockDim.x - kProducers;
       const uint32_t takers = 1u << log2_of(std::clamp(readers / subtile, 1u, 32u));
-      REDUCEOPS_ROLLED
-      for (uint32_t first = 0; first < (end - left) * takers; first += readers) {
-        const uint32_t item = first + threadIdx.x, taker = item & (takers - 1);
-        const uint32_t here = left + item / takers;
-        const Near<Key> found =
-            merge_slots(nears + here, here < end ? shares : 0, tile_columns, taker, takers);
-        if (taker > 0 || here >= end) continue;
-        if (p.plan.cluster > 1) {
-          nears[here] = found;
-        } else {
-          results.put(element, here, found.key, found.index);
-        }
-      }
+      merge_items<Near<Key>>(
+          end - left, takers, readers, shares, tile_columns,
+          [&](uint32_t i) { return nears + left + i; },
+          [&](uint32_t i, Near<Key> found) {
+            if (p.plan.cluster > 1) {
+              nears[left + i] = found;
+            } else {
+              results.put(element, left + i, found.key, found.index);
+            }
+          });
       sync_readers();
     }
   }
@@ -300,9 +297,9 @@ void launch_in_memory(const Reduction& r, const Problem& problem, void* stream) 
     using Element = decltype(element);
     constexpr int kSlots = slots_per_reader(sizeof(typename Element::Key));
     if (problem.plan.bulk_columns.vector) {
-      launch_ring<bulk_columns<kSlots, Element>>(r, problem, element, stream);
+      launch_ring<bulk_columns<kSlots, Element>>(problem, element, stream);
     } else {
-      launch_ring<bulk_columns<1, Element>>(r, problem, element, stream);
+      launch_ring<bulk_columns<1, Element>>(problem, element, stream);
     }
   });
 }

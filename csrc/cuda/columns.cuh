@@ -114,31 +114,30 @@ __device__ void combine_shares(const Problem& p, const Source& source, const Red
   const uint32_t lanes = p.plan.columns.lanes, shares = p.plan.columns.shares;
   const uint32_t groups = p.plan.threads / (lanes * shares), columns = lanes * kWidth;
   const uint32_t takers = std::clamp<uint32_t>(shares / kWidth, 1, 32);  // of a column
+  const uint32_t pitch = lanes * (by_groups ? groups : 1);               // from a share to the next
   const Dim inner = p.axes()[0];
-  REDUCEOPS_ROLLED
-  for (uint32_t first = 0; first < groups * columns * takers; first += blockDim.x) {
-    const uint32_t item = first + threadIdx.x, taker = item & (takers - 1);
-    const uint32_t group = (item >> log2_of(takers)) / columns;
-    const uint32_t here = (item >> log2_of(takers)) - group * columns;
+  const auto slots = [&](uint32_t item) {
+    const uint32_t group = item / columns, here = item - group * columns;
     const uint32_t from = group * lanes * (by_groups ? 1 : shares);
-    const uint32_t pitch = lanes * (by_groups ? groups : 1);  // from a share to the next
-    const State* of_column = states + here % kWidth * kPitch + here / kWidth + from;
-    const State state = merge_slots(of_column, group < groups ? shares : 0, pitch, taker, takers);
-    const int64_t tile = unit * groups + group;
-    const auto [outer, across] = tile_of_columns<Source>(p, tile);
-    const int64_t column = across * columns + here;
-    if (taker > 0 || group >= groups || tile >= p.plan.columns.tiles || column >= inner.size)
-      continue;
-    const int64_t offset =
-        place(p.axes() + 1, p.axis_count - 1, outer).offset + column * inner.stride;
-    typename Reducer::template State<typename Source::Key, int64_t> found;
-    if (!state.none()) {
-      const int64_t position = part * p.plan.part_extent + state.index;
-      found = widen(state, place(p.reduced(), p.reduced_count, position).step);
-    }
-    const auto* input = reinterpret_cast<const typename Source::Key*>(p.input);
-    emit(p, source, reducer, outer * inner.size + column, input + offset, part, found);
-  }
+    return states + here % kWidth * kPitch + here / kWidth + from;
+  };
+  merge_items<State>(
+      groups * columns, takers, blockDim.x, shares, pitch, slots, [&](uint32_t item, State state) {
+        const uint32_t group = item / columns, here = item - group * columns;
+        const int64_t tile = unit * groups + group;
+        const auto [outer, across] = tile_of_columns<Source>(p, tile);
+        const int64_t column = across * columns + here;
+        if (tile >= p.plan.columns.tiles || column >= inner.size) return;
+        const int64_t offset =
+            place(p.axes() + 1, p.axis_count - 1, outer).offset + column * inner.stride;
+        typename Reducer::template State<typename Source::Key, int64_t> found;
+        if (!state.none()) {
+          const int64_t position = part * p.plan.part_extent + state.index;
+          found = widen(state, place(p.reduced(), p.reduced_count, position).step);
+        }
+        const auto* input = reinterpret_cast<const typename Source::Key*>(p.input);
+        emit(p, source, reducer, outer * inner.size + column, input + offset, part, found);
+      });
 }
 
 // The results of `count` neighbouring columns, from output number `output` on, that are each a
@@ -245,13 +244,8 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
     const auto walk = [&]<int kMost, int kFew>(auto at, std::integral_constant<int, kMost>,
                                                std::integral_constant<int, kFew>) {
       using Load = std::conditional_t<kVector, typename Source::Pack, typename Source::Item>;
-      const auto fill_past_end = [&]<int kTaken>(Load(&loads)[kTaken], uint32_t turn) {
-        if constexpr (!Reducer::kRepeats) {
-#pragma unroll
-          for (int r = 0; r < kTaken; ++r) {
-            if (turn + r >= turns) source.fill(loads[r], reducer.absent());
-          }
-        }
+      const auto fill = [&](auto& loads, uint32_t turn) {
+        fill_past_end(source, reducer, loads, [&](int r) { return turn + r >= turns; });
       };
       const auto load = [&]<int kTaken, bool kWhole>(Load(&loads)[kTaken], uint32_t turn,
                                                      std::bool_constant<kWhole>) {
@@ -264,7 +258,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
             loads[r] = source.item(from);
           }
         }
-        if (!kWhole) fill_past_end(loads, turn);
+        if (!kWhole) fill(loads, turn);
       };
       const auto use = [&]<int kTaken>(const Load(&loads)[kTaken], uint32_t turn) {
         constexpr int kRows = std::min<int>(kTaken, rows_at_once(sizeof(Key)));
@@ -331,7 +325,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
 #pragma unroll
           for (int r = 0; r < kLoads; ++r) loads[r] = source.copied(row(stage, r), ahead[r]);
           load_ahead(turn + kLoads);
-          if (turn + kLoads > turns) fill_past_end(loads, turn);
+          if (turn + kLoads > turns) fill(loads, turn);
           use(loads, turn);
           stage = stage + 1 < kStages ? stage + 1 : 0;
         }

@@ -44,6 +44,23 @@ __device__ State merge_slots(const State* slots, uint32_t count, uint32_t pitch,
   return warp_combine(state, lanes);
 }
 
+// Calls put(item, state) once for each of so many items, with what merge_slots makes of the `count`
+// slots that lie `pitch` apart from slots(item) on. `takers` neighbouring lanes, a power of two, do
+// it for an item; all of the first `threads` threads of the block, whole warps, call it.
+template <class State, class Slots, class Put>
+__device__ void merge_items(uint32_t items, uint32_t takers, uint32_t threads, uint32_t count,
+                            uint32_t pitch, Slots slots, Put put) {
+  const int takers_log2 = log2_of(takers);
+  REDUCEOPS_ROLLED
+  for (uint32_t first = 0; first < items * takers; first += threads) {
+    const uint32_t number = first + threadIdx.x, taker = number & (takers - 1);
+    const uint32_t item = number >> takers_log2;
+    const State* const of_item = slots(item);
+    const State state = merge_slots(of_item, item < items ? count : 0, pitch, taker, takers);
+    if (taker == 0 && item < items) put(item, state);
+  }
+}
+
 // Of each group of `threads` neighbouring threads, whole warps of a block or a power of two of
 // lanes, where the lanes of a warp have combined theirs; `thread` is the number in the group. The
 // first warp of a group gets its state, or all of its lanes. `slots`: one to a warp, in shared
@@ -99,18 +116,13 @@ __device__ auto value_of(const Problem& p, const Source& source, const Reducer& 
 // Writes the result of output number `output` in the order of memory, whose group begins at `group`
 // of the input, or puts down its state of a part for the second kernel.
 template <class Source, class Reducer, class State>
-__device__ void finish(const Problem& p, const Source& source, const Reducer& reducer,
-                       int64_t output, const typename Source::Key* group, const State& state) {
-  store(p, output, reducer.index(state),
-        [&] { return value_of(p, source, reducer, group, state); });
-}
-template <class Source, class Reducer, class State>
 __device__ void emit(const Problem& p, const Source& source, const Reducer& reducer, int64_t output,
                      const typename Source::Key* group, int64_t part, const State& state) {
   if (p.candidates) {
     put(p.candidates, output * p.plan.candidates() + part, state);
   } else {
-    finish(p, source, reducer, output, group, state);
+    p.out.put(p.result(output), reducer.index(state),
+              [&] { return value_of(p, source, reducer, group, state); });
   }
 }
 
@@ -183,10 +195,7 @@ void launch_combine_of(const Problem& problem, const FoldedColumns& columns, con
   int64_t lanes = std::min<int64_t>(kCombiners, ceil_pow2(count));
   // Where there are threads enough, neighbours better have neighbouring outputs.
   while (lanes > 1 && problem.outputs * lanes > kManyCombiners) lanes /= 2;
-  cudaLaunchConfig_t config{};
-  config.gridDim = static_cast<unsigned>(ceil_div(problem.outputs * lanes, kCombiners));
-  config.blockDim = kCombiners;
-  config.stream = static_cast<cudaStream_t>(stream);
+  auto config = launch_config(ceil_div(problem.outputs * lanes, kCombiners), kCombiners, stream);
   config.attrs = &serialization;
   config.numAttrs = early;
   check(cudaLaunchKernelEx(&config, combine_parts<Source, Reducer>, problem, columns, source,

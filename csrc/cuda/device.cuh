@@ -1,4 +1,4 @@
-// The building blocks that the walks share: combining over a warp, writing a result, launching.
+// The building blocks that the walks share: combining over a warp, launching.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -94,13 +94,6 @@ __device__ T warp_min(T x, uint32_t lanes = 32) {
   return x;
 }
 
-// Writes the index and, where values are wanted, what `value_of()` gives as the result of output
-// number `output` in the order of memory.
-template <class ValueOf>
-__device__ void store(const Problem& p, int64_t output, int64_t index, ValueOf&& value_of) {
-  p.out.put(p.result(output), index, value_of);
-}
-
 // The blocks of a cluster meet: what each wrote before it arrived is seen after the wait. (Not the
 // `.aligned` kind, for which a warp has to come with all of its threads at once.)
 __device__ inline void cluster_arrive() {
@@ -168,18 +161,25 @@ void allow_shared() {
   is_allowed.store(true, std::memory_order_release);
 }
 
-// Enqueues a kernel; `shared` is bytes of shared memory.
+// What a launch takes; `shared` is bytes of shared memory.
+inline cudaLaunchConfig_t launch_config(int64_t blocks, int64_t threads, void* stream,
+                                        int64_t shared = 0) {
+  cudaLaunchConfig_t config{};
+  config.gridDim = static_cast<unsigned>(blocks);
+  config.blockDim = static_cast<unsigned>(threads);
+  config.dynamicSmemBytes = shared;
+  config.stream = static_cast<cudaStream_t>(stream);
+  return config;
+}
+
+// Enqueues a kernel.
 template <class... Parameters>
 void enqueue(void (*kernel)(Parameters...), const Plan& plan, void* stream, int64_t shared,
              const Parameters&... parameters) {
   cudaLaunchAttribute cluster;
   cluster.id = cudaLaunchAttributeClusterDimension;
   cluster.val.clusterDim = {static_cast<unsigned>(plan.cluster), 1, 1};
-  cudaLaunchConfig_t config{};
-  config.gridDim = static_cast<unsigned>(std::min(plan.blocks, kMaxBlocks));
-  config.blockDim = static_cast<unsigned>(plan.threads);
-  config.dynamicSmemBytes = shared;
-  config.stream = static_cast<cudaStream_t>(stream);
+  auto config = launch_config(std::min(plan.blocks, kMaxBlocks), plan.threads, stream, shared);
   config.attrs = &cluster;
   config.numAttrs = plan.cluster > 1;
   check(cudaLaunchKernelEx(&config, kernel, parameters...));

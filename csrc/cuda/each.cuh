@@ -40,11 +40,8 @@ __device__ void each(int64_t n, Read read, Write write) {
 template <int kMost = kAtOnce, class... Parameters, class... Arguments>
 void launch_over(int64_t n, void* stream, void (*kernel)(Parameters...),
                  const Arguments&... arguments) {
-  cudaLaunchConfig_t config{};
   const int64_t of_block = int64_t(at_once(n, kMost)) * kThreads;
-  config.gridDim = static_cast<unsigned>(std::min(ceil_div(n, of_block), kMaxBlocks));
-  config.blockDim = kThreads;
-  config.stream = static_cast<cudaStream_t>(stream);
+  const auto config = launch_config(std::min(ceil_div(n, of_block), kMaxBlocks), kThreads, stream);
   check(cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...));
 }
 

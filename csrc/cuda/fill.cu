@@ -119,17 +119,11 @@ __global__ void __launch_bounds__(kThreads) zero(char* to, int64_t bytes) {
   }
 }
 
-bool is_aligned(const void* results) {
-  return reinterpret_cast<uintptr_t>(results) % kLoadBytes == 0;
-}
-
 void set_indices(const Reduction& r, int64_t n, void* stream) {
   const int64_t bytes = n * r.index_bytes;
   auto* indices = static_cast<char*>(r.indices);
-  cudaLaunchConfig_t config{};
-  config.gridDim = static_cast<unsigned>(ceil_div(ceil_div(bytes, kLoadBytes), kThreads));
-  config.blockDim = kThreads;
-  config.stream = static_cast<cudaStream_t>(stream);
+  const auto config =
+      launch_config(ceil_div(ceil_div(bytes, kLoadBytes), kThreads), kThreads, stream);
   check(is_aligned(indices) ? cudaLaunchKernelEx(&config, zero, indices, bytes)
                             : cudaMemsetAsync(indices, 0, bytes, config.stream));
 }
@@ -179,11 +173,8 @@ bool transpose_values(const Reduction& r, int64_t n, char* indices, void* stream
   if (!transposition.make(result_dims(r.groups), r.dtype->bytes)) return false;
   visit_element(r, [&](auto element) {
     using Key = typename decltype(element)::Key;
-    cudaLaunchConfig_t config{};
-    config.gridDim = static_cast<unsigned>(transposition.blocks());
-    config.blockDim = kThreads;
-    config.dynamicSmemBytes = transposition.shared_bytes<sizeof(Key)>();
-    config.stream = static_cast<cudaStream_t>(stream);
+    const auto config = launch_config(transposition.blocks(), kThreads, stream,
+                                      transposition.shared_bytes<sizeof(Key)>());
     const auto launch = [&](auto* kernel) {
       check(cudaLaunchKernelEx(&config, kernel, static_cast<const Key*>(r.input),
                                static_cast<Key*>(r.values), indices, r.index_bytes, n,
@@ -197,9 +188,7 @@ bool transpose_values(const Reduction& r, int64_t n, char* indices, void* stream
 }
 
 const char* end_of_input(const Reduction& r, const Dims& dims) {
-  int64_t last = 0;
-  for (int d = 0; d < dims.count; ++d) last += (dims.dim[d].size - 1) * dims.dim[d].stride;
-  return static_cast<const char*>(r.input) + (last + 1) * r.dtype->bytes;
+  return static_cast<const char*>(r.input) + (reach(dims) + 1) * r.dtype->bytes;
 }
 
 }  // namespace

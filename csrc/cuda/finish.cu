@@ -193,11 +193,7 @@ __global__ void __launch_bounds__(kFinishThreads)
 }
 
 cudaLaunchConfig_t configuration(int64_t count, void* stream) {
-  cudaLaunchConfig_t config{};
-  config.gridDim = static_cast<unsigned>(ceil_div(count, positions_of_block(count)));
-  config.blockDim = kFinishThreads;
-  config.stream = static_cast<cudaStream_t>(stream);
-  return config;
+  return launch_config(ceil_div(count, positions_of_block(count)), kFinishThreads, stream);
 }
 
 // `launch` with the format of a dtype.

@@ -605,19 +605,17 @@ __global__ void __launch_bounds__(kSharedGatherThreads,
                                        share + (bests.position(0, e) << shares_log2)};
   __syncthreads();
   const uint32_t takers = std::clamp<uint32_t>(p.shares / kWidth, 1, 32);  // of an output
-  REDUCEOPS_ROLLED
-  for (uint32_t begin = 0; begin < lanes * kWidth * takers; begin += blockDim.x) {
-    const uint32_t number = (begin + threadIdx.x) >> log2_of(takers), e = number % kWidth;
-    const uint32_t lane = number / kWidth, taker = threadIdx.x & (takers - 1);
-    const State state =
-        merge_slots(states + e * pitch + lane, lane < lanes ? p.shares : 0, lanes, taker, takers);
-    if (taker > 0 || lane >= lanes || first + lane >= p.units) continue;
-    GatherPlace of;
-    of.template add_unit<kPacked>(p, first + lane);
-    p.out.put(of.to + e * p.neighbour_step, state.index * p.index_step, [&] {
-      return value_at(p, element, state.key, of.from + e + int64_t(state.index) * p.row_stride);
-    });
-  }
+  const auto slots = [&](uint32_t item) { return states + item % kWidth * pitch + item / kWidth; };
+  merge_items<State>(
+      lanes * kWidth, takers, blockDim.x, p.shares, lanes, slots, [&](uint32_t item, State state) {
+        const uint32_t lane = item / kWidth, e = item % kWidth;
+        if (first + lane >= p.units) return;
+        GatherPlace of;
+        of.template add_unit<kPacked>(p, first + lane);
+        p.out.put(of.to + e * p.neighbour_step, state.index * p.index_step, [&] {
+          return value_at(p, element, state.key, of.from + e + int64_t(state.index) * p.row_stride);
+        });
+      });
 }
 
 // Calls f with the number of rows that a kernel is compiled for, which is at most kMost. (One row

@@ -150,19 +150,12 @@ struct GatherProblem {
   bool has_runs(uint32_t run) const {
     return crosses % run == 0 && (cross_side >= crosses || cross_side % run == 0);
   }
-  static bool is_aligned(const void* results) {
-    return reinterpret_cast<uintptr_t>(results) % kLoadBytes == 0;
-  }
   // Of a unit's first byte, so that the word with the last one of any row ends where the input
   // does, or before.
   int64_t last_inside_of(const Groups& groups) const {
-    int64_t reach = 0, last = 0;
-    for (int d = 0; d < groups.reduced.count; ++d)
-      reach += (groups.reduced.dim[d].size - 1) * groups.reduced.dim[d].stride;
-    for (int d = 0; d < groups.kept.count; ++d)
-      last += (groups.kept.dim[d].size - 1) * groups.kept.dim[d].stride;
-    const int64_t end = last + reach + 1, behind = (reinterpret_cast<uintptr_t>(input) + end) % 4;
-    return end - behind - 4 - reach;
+    const int64_t of_rows = reach(groups.reduced), end = reach(groups.kept) + of_rows + 1;
+    const int64_t behind = (reinterpret_cast<uintptr_t>(input) + end) % 4;
+    return end - behind - 4 - of_rows;
   }
 };
 

@@ -18,32 +18,6 @@ struct ItemOperands {
   Reducer reducer;
 };
 
-// The best of elements that come in the order of their rows, of those that take part.
-template <class Source>
-class PresentWinner {
-  using Element = typename Source::Element;
-  using Key = typename Source::Key;
-  using Ordered = decltype(ordered(std::declval<Element>(), Key()));
-
- public:
-  __device__ void take(const Source& source, typename Source::Item item, uint32_t row) {
-    const Ordered here = ordered(source.element, item.bits);
-    const bool is_best = Source::present(item) & (row_ == kNowhere || wins(here, best_));
-    best_ = is_best ? here : best_;
-    bits_ = is_best ? item.bits : bits_;
-    row_ = is_best ? row : row_;
-  }
-  __device__ uint32_t row() const { return row_ == kNowhere ? 0 : row_; }
-  __device__ Key value(const Source& source) const {
-    return source.element.value(row_ == kNowhere ? source.absent() : bits_);
-  }
-
- private:
-  Ordered best_{};
-  Key bits_{};
-  uint32_t row_ = kNowhere;
-};
-
 // Loads the items of rows, kAtOnce of each unit at a time as long as there are any, and calls
 // take(items, number of the first row).
 template <int kAtOnce, class Source, int kUnits, class Take>
@@ -86,18 +60,28 @@ class BestItems {
       for (int r = 0; r < kAtOnce; ++r) {
         if (r > 0 && row + r >= rows.count) break;
 #pragma unroll
-        for (int i = 0; i < kUnits; ++i) bests_[i].take(source_, items[i][r], row + r);
+        for (int i = 0; i < kUnits; ++i) {
+          const auto item = items[i][r];
+          bests_[i].take_if(Source::present(item), source_.element, item.bits, row + r);
+        }
       }
     });
   }
-  __device__ uint32_t position(int unit, int) const { return bests_[unit].row(); }
-  __device__ Key value(int unit, int) const { return bests_[unit].value(source_); }
+  // Of a unit without an element that takes part, the first one, and the value of an absent one.
+  __device__ uint32_t position(int unit, int) const {
+    return is_none(unit) ? 0 : bests_[unit].row();
+  }
+  __device__ Key value(int unit, int) const {
+    return source_.element.value(is_none(unit) ? source_.absent() : bests_[unit].bits());
+  }
 
  private:
   static constexpr int kAtOnce = kUnits > 1 ? 2 : 4;
 
+  __device__ bool is_none(int unit) const { return bests_[unit].row() == kNowhere; }
+
   const Source& source_;
-  PresentWinner<Source> bests_[kUnits];
+  Winner<typename Source::Element> bests_[kUnits];
 };
 
 // The same with a sum, for which each element counts once.
@@ -117,10 +101,8 @@ class BestItems<kUnits, Source, SoftmaxMax<Format>> {
     load_items<kAtOnce, Source>(p, rows, at, [&](auto& items, uint32_t row) {
 #pragma unroll
       for (int i = 0; i < kUnits; ++i) {
-#pragma unroll
-        for (int r = 1; r < kAtOnce; ++r) {
-          if (row + r >= rows.count) Source::fill(items[i][r], Reducer::absent());
-        }
+        fill_past_end(source, operands.reducer, items[i],
+                      [&](int r) { return r > 0 && row + r >= rows.count; });
         items_[i].take(source, items[i], [&](int r) { return std::min(row + r, rows.count - 1); });
       }
     });

@@ -68,13 +68,9 @@ __global__ void __launch_bounds__(kBatches ? kWholeThreads : kThreads,
       const uint32_t here = v < kFull ? thread + v * threads : number(from + v);
       held[v] = source.pack(body, along, here);
     }
-    if constexpr (!Reducer::kRepeats) {
-      if (kBatches && (from + kLoads) * threads <= packs) return;
-#pragma unroll
-      for (int v = kFull; v < kLoads; ++v) {
-        if (thread + (from + v) * threads >= packs) source.fill(held[v], reducer.absent());
-      }
-    }
+    if (kBatches && (from + kLoads) * threads <= packs) return;
+    fill_past_end(source, reducer, held,
+                  [&](int v) { return v >= kFull && thread + (from + v) * threads >= packs; });
   };
   typename Reducer::template Batches<Source> batches(source);
   if constexpr (kBatches) {

@@ -443,28 +443,42 @@ __device__ bool wins(T x, T best) {
   return x < best;
 }
 
-// The best of some elements, which come in the order of their rows.
+constexpr uint32_t kNowhere = ~0u;
+
+// The best of some elements, which come in the order of their rows; row() is kNowhere if there are
+// none.
 template <class Element>
 class Winner {
   using Key = typename Element::Key;
   using Ordered = decltype(ordered(std::declval<Element>(), Key()));
 
  public:
-  // `first`: whether no element came before.
+  // `first`: whether none came before.
   __device__ void take(Element element, Key bits, uint32_t row, bool first) {
     const Ordered here = ordered(element, bits);
     if (!first && !wins(here, best_)) return;
-    best_ = here;
-    bits_ = bits;
-    row_ = row;
+    put(here, bits, row);
+  }
+  // The same of an element that may be absent, without a branch, for what is done for an element
+  // under a mask bounds its kernel.
+  __device__ void take_if(bool present, Element element, Key bits, uint32_t row) {
+    const Ordered here = ordered(element, bits);
+    const bool is_best = present & (row_ == kNowhere || wins(here, best_));
+    put(is_best ? here : best_, is_best ? bits : bits_, is_best ? row : row_);
   }
   __device__ uint32_t row() const { return row_; }
   __device__ Key bits() const { return bits_; }
 
  private:
-  Ordered best_;
-  Key bits_;
-  uint32_t row_;
+  __device__ void put(Ordered best, Key bits, uint32_t row) {
+    best_ = best;
+    bits_ = bits;
+    row_ = row;
+  }
+
+  Ordered best_{};
+  Key bits_{};
+  uint32_t row_ = kNowhere;
 };
 
 // The key of an ordered element: of a float that of its bits, without the flip.
@@ -635,8 +649,6 @@ __device__ uint32_t ties_of(Element element, const Vector<Key>& vector, Key key)
   }
   return ties;
 }
-
-constexpr uint32_t kNowhere = ~0u;
 
 // The number of the first element of some vectors with these bits, which one of them has; bits
 // where `care` is zero do not count.

@@ -138,12 +138,9 @@ void launch_channels_last_of(const Images& images, void* stream) {
   constexpr int64_t kChannels = kTileWords * sizeof(uint32_t) / sizeof(T);
   const Tiles tiles{images, ceil_div(images.channels, kChannels),
                     ceil_div(images.positions, kTilePositions)};
-  cudaLaunchConfig_t config{};
-  config.gridDim =
-      static_cast<unsigned>(images.images * tiles.channel_tiles * tiles.position_tiles);
-  config.blockDim = kTileThreads;
-  config.dynamicSmemBytes = kTileWords * kTilePitch * sizeof(uint32_t);
-  config.stream = static_cast<cudaStream_t>(stream);
+  const auto config =
+      launch_config(images.images * tiles.channel_tiles * tiles.position_tiles, kTileThreads,
+                    stream, kTileWords * kTilePitch * sizeof(uint32_t));
   check(cudaLaunchKernelEx(&config, channels_last_kernel<T>, tiles));
 }
 

@@ -34,11 +34,9 @@ inline bool lies_in_blocks(const Reduction& r, const Dim& along, int64_t width) 
 }
 
 inline const char* end_of_mask(const Reduction& r) {
-  const char* end = static_cast<const char*>(r.mask) + 1;
-  for (const Dims* dims : {&r.groups.kept, &r.groups.reduced}) {
-    for (int d = 0; d < dims->count; ++d) end += (dims->dim[d].size - 1) * dims->dim[d].mask_stride;
-  }
-  return end;
+  const int64_t last =
+      reach(r.groups.kept, &Dim::mask_stride) + reach(r.groups.reduced, &Dim::mask_stride);
+  return static_cast<const char*>(r.mask) + last + 1;
 }
 
 template <MaskOf kMask, class Element>

@@ -95,10 +95,7 @@ __global__ void __launch_bounds__(kOneShotThreads)
 
 void launch_one_shot(const Unpacking& u, const OneShot& e, const Reduction& order, void* stream) {
   visit_element(order, [&](auto element) {
-    cudaLaunchConfig_t config{};
-    config.gridDim = static_cast<unsigned>((u.count + kOneShotThreads - 1) / kOneShotThreads);
-    config.blockDim = kOneShotThreads;
-    config.stream = static_cast<cudaStream_t>(stream);
+    const auto config = launch_config(ceil_div(u.count, kOneShotThreads), kOneShotThreads, stream);
     check(cudaLaunchKernelEx(&config, one_shot_kernel<decltype(element)>, u, e, element));
   });
 }

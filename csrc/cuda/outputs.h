@@ -26,6 +26,22 @@ __device__ uint32_t packed(const uint32_t* index) {
   }
 }
 
+// Whether 16-byte stores may begin there. (So may none where nothing is wanted, at null.)
+inline bool is_aligned(const void* results) {
+  return reinterpret_cast<uintptr_t>(results) % kLoadBytes == 0;
+}
+
+// Neighbouring results that go out in one store, of 16 bytes at most.
+template <class T, int kCount>
+struct alignas(kCount * sizeof(T)) Neighbours {
+  T at[kCount];
+
+  static __device__ bool may_begin(const T* to) {
+    return reinterpret_cast<uintptr_t>(to) % sizeof(Neighbours) == 0;
+  }
+  __device__ void put(T* to) const { *reinterpret_cast<Neighbours*>(to) = *this; }
+};
+
 struct Outputs {
   char* indices;    // may be null
   void* values;     // may be null
@@ -33,29 +49,13 @@ struct Outputs {
   Words pairs;      // if it has words, they are all that is stored, and `values` is not null
 
   __device__ void put_index(int64_t to, int64_t index) const {
-    if (index_bytes == 8) {
-      put_as(to, index);
-    } else if (index_bytes == 4) {
-      put_as(to, static_cast<int32_t>(index));
-    } else if (index_bytes == 2) {
-      put_as(to, static_cast<uint16_t>(index));
-    } else {
-      put_as(to, static_cast<uint8_t>(index));
-    }
+    with_index([&]<class As>(As) { put_as(to, static_cast<As>(index)); });
   }
 
   // Of neighbours from `to` on, which is a multiple of their number.
   template <int kCount>
   __device__ void put_indices(int64_t to, const uint32_t (&index)[kCount]) const {
-    if (index_bytes == 8) {
-      put_words(to, index);
-    } else if (index_bytes == 4) {
-      put_packed<int32_t>(to, index);
-    } else if (index_bytes == 2) {
-      put_packed<uint16_t>(to, index);
-    } else {
-      put_packed<uint8_t>(to, index);
-    }
+    with_index([&]<class As>(As) { put_neighbours<As>(to, index); });
   }
   // The same from anywhere on, of which `count` are wanted.
   template <int kCount>
@@ -75,18 +75,13 @@ struct Outputs {
   // Values of so many neighbours, `value(i)` of each.
   template <class Key, int kCount, class ValueOf>
   __device__ void put_values(int64_t to, ValueOf value) const {
-    struct alignas(kCount * sizeof(Key)) Run {
-      Key at[kCount];
-    } run;
+    Neighbours<Key, kCount> some;
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) run.at[i] = value(i);
+    for (int i = 0; i < kCount; ++i) some.at[i] = value(i);
     auto* first = static_cast<Key*>(values) + to;
-    if (reinterpret_cast<uintptr_t>(first) % sizeof(Run) == 0) {
-      *reinterpret_cast<Run*>(first) = run;
-      return;
-    }
+    if (some.may_begin(first)) return some.put(first);
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) first[i] = run.at[i];
+    for (int i = 0; i < kCount; ++i) first[i] = some.at[i];
   }
 
   // One result. `value` is called where values are wanted.
@@ -112,19 +107,9 @@ struct Outputs {
     }
     if (values) each([&](int64_t to, auto... of) { static_cast<Key*>(values)[to] = value(of...); });
     if (!indices) return;
-    const auto put = [&](auto type) {
-      using As = decltype(type);
+    with_index([&]<class As>(As) {
       each([&](int64_t to, auto... of) { put_as(to, static_cast<As>(index(of...))); });
-    };
-    if (index_bytes == 8) {
-      put(int64_t());
-    } else if (index_bytes == 4) {
-      put(int32_t());
-    } else if (index_bytes == 2) {
-      put(uint16_t());
-    } else {
-      put(uint8_t());
-    }
+    });
   }
 
   // The same of runs of neighbours, each with a number behind what index(...) and value(...) take.
@@ -133,55 +118,50 @@ struct Outputs {
   __device__ void put_each_run(Each each, Index index, Value value) const {
     if (values)
       each([&](int64_t to, auto... of) {
-        struct alignas(kCount * sizeof(Key)) Run {
-          Key at[kCount];
-        } run;
+        Neighbours<Key, kCount> some;
 #pragma unroll
-        for (int e = 0; e < kCount; ++e) run.at[e] = value(of..., e);
-        *reinterpret_cast<Run*>(static_cast<Key*>(values) + to) = run;
+        for (int e = 0; e < kCount; ++e) some.at[e] = value(of..., e);
+        some.put(static_cast<Key*>(values) + to);
       });
     if (!indices) return;
-    const auto put = [&](auto store) {
+    with_index([&]<class As>(As) {
       each([&](int64_t to, auto... of) {
-        uint32_t run[kCount];
+        uint32_t some[kCount];
 #pragma unroll
-        for (int e = 0; e < kCount; ++e) run[e] = index(of..., e);
-        store(to, run);
+        for (int e = 0; e < kCount; ++e) some[e] = index(of..., e);
+        put_neighbours<As>(to, some);
       });
-    };
-    if (index_bytes == 8) {
-      put([&](int64_t to, const auto& run) { put_words(to, run); });
-    } else if (index_bytes == 4) {
-      put([&](int64_t to, const auto& run) { put_packed<int32_t>(to, run); });
-    } else if (index_bytes == 2) {
-      put([&](int64_t to, const auto& run) { put_packed<uint16_t>(to, run); });
-    } else {
-      put([&](int64_t to, const auto& run) { put_packed<uint8_t>(to, run); });
-    }
+    });
   }
 
  private:
+  // Calls f with an integer that is as wide as an index.
+  template <class F>
+  __device__ void with_index(F f) const {
+    if (index_bytes == 8) {
+      f(int64_t());
+    } else if (index_bytes == 4) {
+      f(int32_t());
+    } else if (index_bytes == 2) {
+      f(uint16_t());
+    } else {
+      f(uint8_t());
+    }
+  }
   template <class Index>
   __device__ void put_as(int64_t to, Index index) const {
     reinterpret_cast<Index*>(indices)[to] = index;
   }
-  template <int kCount>
-  __device__ void put_words(int64_t to, const uint32_t (&index)[kCount]) const {
-    auto* at = reinterpret_cast<int64_t*>(indices) + to;
-    if constexpr (kCount == 1) {
-      at[0] = index[0];
-    } else {
-#pragma unroll
-      for (int i = 0; i < kCount; i += 2)
-        *reinterpret_cast<longlong2*>(at + i) = {index[i], index[i + 1]};
-    }
-  }
   template <class Index, int kCount>
-  __device__ void put_packed(int64_t to, const uint32_t (&index)[kCount]) const {
-    constexpr int kBytes = kCount * sizeof(Index), kInWord = 4 / sizeof(Index);
+  __device__ void put_neighbours(int64_t to, const uint32_t (&index)[kCount]) const {
+    constexpr int kBytes = kCount * sizeof(Index), kInWord = 4 / std::min<int>(4, sizeof(Index));
     auto* at = reinterpret_cast<Index*>(indices) + to;
     if constexpr (kCount == 1) {
       at[0] = static_cast<Index>(index[0]);
+    } else if constexpr (sizeof(Index) == 8) {
+#pragma unroll
+      for (int i = 0; i < kCount; i += 2)
+        *reinterpret_cast<longlong2*>(at + i) = {index[i], index[i + 1]};
     } else if constexpr (kBytes == 2) {
       *reinterpret_cast<uint16_t*>(at) = static_cast<uint16_t>(index[0] | index[1] << 8);
     } else if constexpr (kBytes == 4) {

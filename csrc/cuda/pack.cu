@@ -28,11 +28,8 @@ __global__ void __launch_bounds__(kPairThreads)
 template <class... Parameters, class... Arguments>
 void launch_pairs(int64_t count, void* stream, void (*kernel)(Parameters...),
                   const Arguments&... arguments) {
-  cudaLaunchConfig_t config{};
-  const int64_t blocks = (std::max<int64_t>(count, 1) + kPairThreads - 1) / kPairThreads;
-  config.gridDim = static_cast<unsigned>(std::min(blocks, kPairBlocks));
-  config.blockDim = kPairThreads;
-  config.stream = static_cast<cudaStream_t>(stream);
+  const int64_t blocks = ceil_div(std::max<int64_t>(count, 1), kPairThreads);
+  const auto config = launch_config(std::min(blocks, kPairBlocks), kPairThreads, stream);
   check(cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...));
 }
 

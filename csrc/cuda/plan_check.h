@@ -151,13 +151,8 @@ class PlanCheck {
     require(plan_.blocks * plan_.threads >= groups_.outputs * own.lanes &&
                 (plan_.blocks - 1) * plan_.threads < groups_.outputs * own.lanes,
             "the blocks cover the outputs once");
-    int64_t last = 0, last_mask = 0;
-    for (const Dims* dims : {&kept, &reduced}) {
-      for (int d = 0; d < dims->count; ++d) {
-        last += (dims->dim[d].size - 1) * dims->dim[d].stride;
-        last_mask += (dims->dim[d].size - 1) * dims->dim[d].mask_stride;
-      }
-    }
+    const int64_t last = reach(kept) + reach(reduced);
+    const int64_t last_mask = reach(kept, &Dim::mask_stride) + reach(reduced, &Dim::mask_stride);
     require(last_mask >> 32 == 0, "offsets in the mask fit 32 bits");
     require((plan_.blocks * plan_.threads - 1) >> 32 == 0 && last >> 32 == 0 &&
                 groups_.extent >> 32 == 0 && (walk_ + 8 * own.lanes) >> 32 == 0,
@@ -338,9 +333,7 @@ class PlanCheck {
     const bool rows = is_rows(groups_);
     const int64_t column_stride = rows ? 1 : inner().stride;
     const bool scattered = groups_.reduced.count > 1;
-    int64_t last = (box.columns - 1) * box.column_pitch;
-    for (int d = 0; d < groups_.reduced.count; ++d)
-      last += (groups_.reduced.dim[d].size - 1) * groups_.reduced.dim[d].stride * bytes_;
+    const int64_t last = (box.columns - 1) * box.column_pitch + reach(groups_.reduced) * bytes_;
     require_grid();
     require_one_part();
     require(plan_.blocks == box.tiles, "a block has a tile");
@@ -384,7 +377,7 @@ class PlanCheck {
                   box.stage_bytes,
               "the tile holds what is copied to it");
     }
-    require(shared_bytes(box) <= 48 << 10, "a block has that much shared memory");
+    require(shared_bytes(box) <= kStaticSharedBytes, "a block has that much shared memory");
 
     // Bytes that reading goes past a group.
     int64_t past = 0;
@@ -413,11 +406,10 @@ class PlanCheck {
     const Dims rows = by_step(groups_.reduced);
     const int64_t width = own.packed ? elements_ : 1;
     const int64_t units = dims.count > 0 ? units_of(own, groups_, bytes_) : 0;
-    int64_t row_strides = 0, last = 0;
+    int64_t row_strides = 0;
     bool consecutive = true;
     for (int d = 0; d < rows.count; ++d) {
       row_strides |= rows.dim[d].stride;
-      last += (rows.dim[d].size - 1) * rows.dim[d].stride;
       consecutive &= d == 0 || rows.dim[d].step == rows.dim[d - 1].step * rows.dim[d - 1].size;
     }
     require_grid();
@@ -475,6 +467,7 @@ class PlanCheck {
               "there is a kernel for so many units");
       require_cover(plan_.blocks, kThreads, threads_of(own, groups_, bytes_),
                     "the blocks cover the outputs once");
+      require(threads_of(own, groups_, bytes_) >> 31 == 0, "threads have 31-bit numbers");
     }
     if (own.row_loads) {
       int64_t strides = 0;
@@ -486,8 +479,9 @@ class PlanCheck {
     require(own.masked == (task_ == Task::kMasked), "places in a mask are kept if there is one");
     require(task_ == Task::kExtreme || !(own.packed || own.row_loads || own.shared() || own.copied),
             "other tasks take elements one by one");
-    require(!own.realigned || (own.packed && bytes_ == 1 && dims.dim[0].size >= kRealignedSide),
-            "only packs of bytes are realigned");
+    require(!own.realigned || (own.packed && bytes_ == 1 && dims.dim[0].size >= kRealignedSide &&
+                               (own.tiled() || own.shared())),
+            "only packs of bytes are realigned, where the last one of a row may overlap another");
     if (own.packed) {
       require(bytes_ < 4 && dims.dim[0].stride == 1 && dims.dim[0].size >= width,
               "packs are of neighbouring outputs");
@@ -496,15 +490,9 @@ class PlanCheck {
       require(own.realigned || (((strides | dims.dim[0].size) * bytes_) | address_) % 4 == 0,
               "packs are aligned");
     }
-    int64_t covered = 1, last_mask = 0;
-    for (int d = 0; d < rows.count; ++d)
-      last_mask += (rows.dim[d].size - 1) * rows.dim[d].mask_stride;
-    for (int d = 0; d < dims.count; ++d) {
-      last += (dims.dim[d].size - 1) * dims.dim[d].stride;
-      last_mask += (dims.dim[d].size - 1) * dims.dim[d].mask_stride;
-      covered *= dims.dim[d].size;
-    }
-    require(covered == groups_.outputs, "the dims have all outputs");
+    require(walk_extent(dims) == groups_.outputs, "the dims have all outputs");
+    const int64_t last = reach(dims) + reach(rows);
+    const int64_t last_mask = reach(dims, &Dim::mask_stride) + reach(rows, &Dim::mask_stride);
     require((last | last_mask) >> 31 == 0 && groups_.extent >> 31 == 0 &&
                 groups_.outputs * groups_.copies >> 31 == 0,
             "offsets, indices and places have 32 bits");
@@ -591,7 +579,7 @@ class PlanCheck {
       require(walk_ <= kBoxTable && last + run <= 1 << 16, "a table has room for the elements");
     }
     require(e.groups * e.group_pitch + past <= e.stage_bytes, "slots are read from the tile");
-    require(shared_bytes(e) <= 48 << 10, "a block has that much shared memory");
+    require(shared_bytes(e) <= kStaticSharedBytes, "a block has that much shared memory");
   }
 
   void bulk_columns() {

@@ -86,10 +86,7 @@ inline Problem make_problem(const Reduction& r, const Plan& plan, void* workspac
     p.by_size[d] = Divisor(r.groups.reduced.dim[d].size);
   if (rows && flat && plan.rows.vector)
     p.by_size[0] = Divisor(ceil_div(p.dims[p.kept_count].size, kLoadBytes / r.dtype->bytes));
-  int64_t last = 0;
-  for (int d = 0; d < p.kept_count + p.reduced_count; ++d)
-    last += (p.dims[d].size - 1) * p.dims[d].stride;
-  p.end = p.input + (last + 1) * r.dtype->bytes;
+  p.end = p.input + (reach(r.groups.kept) + reach(r.groups.reduced) + 1) * r.dtype->bytes;
   p.whole_blocks = p.end - reinterpret_cast<uintptr_t>(p.end) % kLoadBytes;
   return p;
 }

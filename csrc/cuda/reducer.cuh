@@ -28,6 +28,19 @@ __device__ Far<Key> widen(Near<Key> found, int64_t index) {
   return {found.key, index};
 }
 
+// Puts absent elements in place of those loads that are past the end, where `past(i)`: a walk
+// without branches takes the last one again there, and some reducers may not.
+template <class Source, class Reducer, class Load, int kCount, class Past>
+__device__ void fill_past_end(const Source& source, const Reducer& reducer, Load (&loads)[kCount],
+                              Past past) {
+  if constexpr (!Reducer::kRepeats) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      if (past(i)) source.fill(loads[i], reducer.absent());
+    }
+  }
+}
+
 // The smallest key, and the lowest index of such an element.
 struct Extreme {
   static constexpr bool kRepeats = true;

@@ -132,11 +132,8 @@ void repeat_as(const Groups& groups, bool packed, Results<First, Second> from,
                Results<First, Second> to, int64_t begin, int64_t end, void* stream) {
   const auto launch = [&](const auto& sources) {
     using Of = std::decay_t<decltype(sources)>;
-    cudaLaunchConfig_t config{};
     const int64_t packs = ceil_div(end, kPack<First>) - begin / kPack<First>;
-    config.gridDim = static_cast<unsigned>(ceil_div(packs, kThreads));
-    config.blockDim = kThreads;
-    config.stream = static_cast<cudaStream_t>(stream);
+    const auto config = launch_config(ceil_div(packs, kThreads), kThreads, stream);
     check(cudaLaunchKernelEx(&config, repeat<First, Second, Of>, from, to, begin, end, sources));
   };
   groups.outputs* groups.copies >> 32 == 0 ? launch(Sources<true>(groups.repeats, packed))

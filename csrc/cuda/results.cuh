@@ -36,19 +36,17 @@ class Results {
     const uint32_t count = end - here;
     if (p_.out.indices) p_.out.put_indices(output_ + here, count, positions);
     if (!p_.out.values) return;
-    struct alignas(kCount * sizeof(Key)) Run {
-      Key at[kCount];
-    } run;
+    Neighbours<Key, kCount> some;
     auto* to = static_cast<Key*>(p_.out.values) + output_ + here;
-    const bool whole = count >= kCount && reinterpret_cast<uintptr_t>(to) % sizeof(Run) == 0;
+    const bool whole = count >= kCount && some.may_begin(to);
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
-      if (i < count && !element.value_of_key(keys[i], run.at[i]))
-        run.at[i] = element.value(
+      if (i < count && !element.value_of_key(keys[i], some.at[i]))
+        some.at[i] = element.value(
             input_[(here + i) * stride_ + static_cast<int64_t>(positions[i]) * along_.stride]);
-      if (i < count && !whole) to[i] = run.at[i];
+      if (i < count && !whole) to[i] = some.at[i];
     }
-    if (whole) *reinterpret_cast<Run*>(to) = run;
+    if (whole) some.put(to);
   }
 
   // Those of the first `count` outputs; value(i) is that of a position.

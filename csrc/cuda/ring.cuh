@@ -11,7 +11,7 @@ constexpr int kProducers = 32;  // threads of the warp that copies: the last of 
 
 // Enqueues a kernel that reads a ring, which may use all shared memory there is.
 template <auto kKernel, class Element>
-void launch_ring(const Reduction& r, const Problem& problem, Element element, void* stream) {
+void launch_ring(const Problem& problem, Element element, void* stream) {
   allow_shared<kKernel>();
   launch(kKernel, problem.plan, problem, element, stream, shared_bytes(problem.plan.bulk_columns));
 }

@@ -40,12 +40,7 @@ __device__ auto scan_run(const Source& source, const Reducer& reducer, typename 
     Pack packs[kRest];
 #pragma unroll
     for (uint32_t u = 0; u < kRest; ++u) packs[u] = source.pack(body, dim, number(u));
-    if constexpr (!Reducer::kRepeats) {
-#pragma unroll
-      for (uint32_t u = 0; u < kRest; ++u) {
-        if (v + u * lanes >= loads) source.fill(packs[u], reducer.absent());
-      }
-    }
+    fill_past_end(source, reducer, packs, [&](uint32_t u) { return v + u * lanes >= loads; });
     row.take(source, packs, number);
   };
   for (; v - lane + lanes * kLoads <= loads; v += lanes * kLoads) {
@@ -76,12 +71,7 @@ __device__ auto scan_run(const Source& source, const Reducer& reducer, typename 
     Item some[kEdges];
 #pragma unroll
     for (uint32_t u = 0; u < kEdges; ++u) some[u] = source.item(source.along(from, dim, at(u)));
-    if constexpr (!Reducer::kRepeats) {
-#pragma unroll
-      for (uint32_t u = 0; u < kEdges; ++u) {
-        if (i + u * lanes >= edges) source.fill(some[u], reducer.absent());
-      }
-    }
+    fill_past_end(source, reducer, some, [&](uint32_t u) { return i + u * lanes >= edges; });
     items.take(source, some, at);
   }
   auto state = items.state();
@@ -105,12 +95,7 @@ __device__ auto scan_apart(const Source& source, const Reducer& reducer, typenam
     typename Source::Item some[kLaneLoads];
 #pragma unroll
     for (int u = 0; u < kLaneLoads; ++u) some[u] = source.item(source.along(from, dim, at(u)));
-    if constexpr (!Reducer::kRepeats) {
-#pragma unroll
-      for (int u = 0; u < kLaneLoads; ++u) {
-        if (i + u * lanes >= n) source.fill(some[u], reducer.absent());
-      }
-    }
+    fill_past_end(source, reducer, some, [&](int u) { return i + u * lanes >= n; });
     items.take(source, some, at);
   }
   return items.state();
@@ -148,12 +133,7 @@ __device__ auto scan_flat(const Problem& p, const Source& source, const Reducer&
     typename Source::Item some[kLaneLoads];
 #pragma unroll
     for (int u = 0; u < kLaneLoads; ++u) some[u] = source.item(at[u]);
-    if constexpr (!Reducer::kRepeats) {
-#pragma unroll
-      for (int u = 0; u < kLaneLoads; ++u) {
-        if (i + u * lanes >= n) source.fill(some[u], reducer.absent());
-      }
-    }
+    fill_past_end(source, reducer, some, [&](int u) { return i + u * lanes >= n; });
     items.take(source, some, [&](int u) { return index[u]; });
   }
   return items.state();

@@ -52,12 +52,7 @@ __device__ auto scan_items(const SmallProblem& p, const Source& source, const Re
     typename Source::Item some[kAtOnce];
 #pragma unroll
     for (int u = 0; u < kAtOnce; ++u) some[u] = source.item(source.along(base, p.reduced, at(u)));
-    if constexpr (!Reducer::kRepeats) {
-#pragma unroll
-      for (int u = 0; u < kAtOnce; ++u) {
-        if (j + u * p.lanes >= p.reduced.size) source.fill(some[u], reducer.absent());
-      }
-    }
+    fill_past_end(source, reducer, some, [&](int u) { return j + u * p.lanes >= p.reduced.size; });
     items.take(source, some, at);
   }
   return items.state();

@@ -18,8 +18,7 @@ constexpr int64_t kLeastSpan = 4096;  // bytes; smaller spans are not worth a bl
 constexpr int64_t kMostLanes = 32;    // to an output
 constexpr int64_t kRound = 4;         // of outputs that lanes share, in batches of four elements
 constexpr int64_t kHeldVectors = 4;   // of a row that a thread holds, at most
-constexpr int64_t kMostBytes = 40 << 10;   // of a tile
-constexpr int64_t kMostShared = 48 << 10;  // of a block without asking for more
+constexpr int64_t kMostBytes = 40 << 10;  // of a tile
 
 // Whether memory of which `bytes` every `pitch` bytes are wanted is read with the gaps.
 inline bool without_gaps(int64_t pitch, int64_t bytes) {
@@ -143,7 +142,7 @@ inline std::optional<Box> make_box(const Groups& groups, int64_t bytes, bool row
         static_cast<int>(round_up(plan.tile * plan.group_pitch + kLoadBytes + kSlack, kLineBytes));
     plan.tiles = ceil_div(count, plan.tile);
   }
-  if (plan.tiles > kMaxBlocks || shared_bytes(plan) > kMostShared) return {};
+  if (plan.tiles > kMaxBlocks || shared_bytes(plan) > kStaticSharedBytes) return {};
   return plan;
 }
 

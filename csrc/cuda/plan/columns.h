@@ -246,11 +246,8 @@ struct ColumnsPlan {
     const Dim& inner = in.inner();
     if (in.task != Task::kMasked || in.bytes != 4 || inner.stride != 1 || inner.mask_stride != 1)
       return false;
-    int64_t mask_bytes = 1;
-    for (const Dims* dims : {&in.groups.axes, &in.groups.reduced}) {
-      for (int d = 0; d < dims->count; ++d)
-        mask_bytes += (dims->dim[d].size - 1) * dims->dim[d].mask_stride;
-    }
+    const int64_t mask_bytes =
+        reach(in.groups.axes, &Dim::mask_stride) + reach(in.groups.reduced, &Dim::mask_stride) + 1;
     return in.walk >= in.tuning.staged_walk && mask_bytes % kLoadBytes == 0 &&
            inner.size * in.bytes >= kSegmentBytes && in.large();
   }

@@ -9,16 +9,21 @@
 namespace reduceops::cuda {
 
 struct GatherPlan {
+  // Of the input alone there are kernels that take words of several elements, know small numbers of
+  // rows and share long groups (gather.cu). Of other tasks elements come one by one
+  // (gather_items.cuh).
+  static bool has_words(const PlanInput& in) { return in.task == Task::kExtreme; }
+  static int64_t known_rows(const PlanInput& in) { return has_words(in) ? kKnownRows : 0; }
+
   static bool fits(const PlanInput& in) {
     const Groups& groups = in.groups;
     const Dims &kept = groups.kept, &reduced = groups.reduced;
     if (kept.count < 1 || kept.count > kGatherDims || !has_consecutive_indices(reduced))
       return false;
     if (in.walk > kGatherRows) {
-      if (in.task != Task::kExtreme) return false;
+      if (!has_words(in) || reduced.count != 1 || in.rows) return false;
       const int64_t shares = shares_of(in);
-      return reduced.count == 1 && !in.rows && shares > 1 &&
-             in.walk <= shares * kSharedGatherRows && in.has_short_places();
+      return shares > 1 && in.walk <= shares * kSharedGatherRows && in.has_short_places();
     }
     // These are as fast or faster, but know nothing of copies of results.
     if (WholeColumnsPlan::fits(in) && !has_repeats_as_outputs(groups, in.task)) return false;
@@ -69,7 +74,7 @@ struct GatherPlan {
       by_results(in, plan);
       return true;
     }
-    gather.row_loads = !gather.packed && in.walk <= kKnownRows && has_row_loads(in);
+    gather.row_loads = !gather.packed && has_row_loads(in);
     const Dims dims = by_step(in.groups.kept);
     const Dim cross = dims.dim[0];
     const Dim innermost = in.groups.kept.dim[0];
@@ -85,7 +90,7 @@ struct GatherPlan {
     const int64_t inner =
         in.groups.outputs / crosses / innermost.size * gather.units_of(innermost, in.bytes);
     gather.copied = cross.stride == 0 && cross.mask_stride == 0;
-    const bool is_large = !gather.copied && in.walk <= kKnownRows && in.task == Task::kExtreme;
+    const bool is_large = !gather.copied && in.walk <= known_rows(in);
     int64_t most = is_large ? kMostTileUnits : kTileUnits;
     cut_tile(gather, in, inner, crosses, before, most);
     for (; most > kTileUnits && gather.shared_bytes(in.bytes) > kStaticSharedBytes; most /= 2)
@@ -180,17 +185,17 @@ struct GatherPlan {
   // Whether packs of 4 bytes are of neighbouring outputs, and aligned.
   static bool has_packs(const PlanInput& in) {
     const Dims& kept = in.groups.kept;
-    return in.task == Task::kExtreme && in.bytes < 4 && kept.dim[0].stride == 1 &&
-           in.address_aligned(4) && (kept.dim[0].size * in.bytes) % 4 == 0 &&
-           in.strides_aligned(kept, 1, 4) && in.strides_aligned(in.groups.reduced, 0, 4);
+    return has_words(in) && in.bytes < 4 && kept.dim[0].stride == 1 && in.address_aligned(4) &&
+           (kept.dim[0].size * in.bytes) % 4 == 0 && in.strides_aligned(kept, 1, 4) &&
+           in.strides_aligned(in.groups.reduced, 0, 4);
   }
 
   // Whether there are packs of bytes that begin anywhere, which take two loads instead of four. (Of
   // 16 bits, two either way.)
   static bool has_packs_anywhere(const PlanInput& in) {
     const Dim& inner = in.groups.kept.dim[0];
-    return in.task == Task::kExtreme && in.tuning.realigned != 0 && in.bytes == 1 &&
-           inner.stride == 1 && inner.size >= kRealignedSide;
+    return has_words(in) && in.tuning.realigned != 0 && in.bytes == 1 && inner.stride == 1 &&
+           inner.size >= kRealignedSide;
   }
 
   // Results of a warp whose lanes lie over results in their order.
@@ -279,17 +284,20 @@ struct GatherPlan {
     // Where packs begin anywhere, so do their results, which would be stored one by one.
     gather.packed &= !gather.realigned && has_neighbours_first(in.groups.kept);
     gather.realigned = false;
-    gather.row_loads = !gather.packed && in.walk <= kKnownRows && has_row_loads(in);
-    gather.units = in.task == Task::kExtreme ? gather_units(in.walk, gather.packed, in.bytes)
-                                             : item_units(gather.masked);
-    const bool is_long = in.task != Task::kExtreme && in.walk > item_unit_rows(gather.masked);
-    const bool has_few = (in.task != Task::kExtreme || in.walk > kKnownRows) &&
-                         in.groups.outputs <= in.multiprocessors * kGatherFew;
-    if (is_long || has_few) gather.units = 1;
+    gather.row_loads = !gather.packed && has_row_loads(in);
+    gather.units = units_of_thread(in, gather);
+    if (in.walk > known_rows(in) && in.groups.outputs <= in.multiprocessors * kGatherFew)
+      gather.units = 1;
     plan.blocks = ceil_div(threads_of(gather, in.groups, in.bytes), kThreads);
   }
 
  private:
+  // Where there are many.
+  static int units_of_thread(const PlanInput& in, const Gather& gather) {
+    if (has_words(in)) return gather_units(in.walk, gather.packed, in.bytes);
+    return in.walk > item_unit_rows(gather.masked) ? 1 : item_units(gather.masked);
+  }
+
   // Of the time: where blocks do not fill multiprocessors; of large inputs, which loads that are
   // wider, or copies, keep memory busier with.
   static constexpr double kFewBlocks = 1.2, kLarge = 0.06, kLargeTiled = 0.15;
@@ -382,7 +390,7 @@ struct GatherPlan {
 
   static bool has_row_loads(const PlanInput& in) {
     const int64_t bytes = in.walk * in.bytes;
-    return in.task == Task::kExtreme && may_load_rows(in.walk, in.bytes) &&
+    return in.walk <= known_rows(in) && may_load_rows(in.walk, in.bytes) &&
            in.groups.reduced.count == 1 && in.along().stride == 1 && in.address_aligned(bytes) &&
            in.strides_aligned(in.groups.kept, 0, bytes);
   }

@@ -96,13 +96,9 @@ struct PlanInput {
 
   // Whether offsets, in the mask, too, result indices and places of results have 31 bits.
   bool has_short_places() const {
-    int64_t last = 0, last_mask = 0;
-    for (const Dims* dims : {&groups.kept, &groups.reduced}) {
-      for (int d = 0; d < dims->count; ++d) {
-        last += (dims->dim[d].size - 1) * dims->dim[d].stride;
-        last_mask += (dims->dim[d].size - 1) * dims->dim[d].mask_stride;
-      }
-    }
+    const int64_t last = reach(groups.kept) + reach(groups.reduced);
+    const int64_t last_mask =
+        reach(groups.kept, &Dim::mask_stride) + reach(groups.reduced, &Dim::mask_stride);
     return (last | last_mask | groups.extent | groups.outputs * groups.copies) >> 31 == 0;
   }
 

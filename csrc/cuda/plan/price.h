@@ -39,7 +39,6 @@ constexpr double kOverlap = 0.15;            // of what is done meanwhile
 constexpr double kCluster = 1.5, kWorkspace = 4.5, kHandIn = 1.5;
 constexpr double kItem =
     1.3;  // of a tile that comes through a ring, before its block takes the next
-constexpr double kBurst = 64;       // bytes that memory delivers at once
 constexpr double kScattered = 1.3;  // how much slower memory is by loads of an element
 constexpr double kIndexBytes = 8;   // of a result; that it may be less is not known
 // Bytes for which a store that fills no sector counts: of L2, and of memory where so many MB move
@@ -159,8 +158,7 @@ struct Traffic {
       const Dim& dim = is_kept ? kept.dim[k++] : reduced.dim[r++];
       if (dim.stride == 0) continue;
       const double pitch = static_cast<double>(dim.stride) * bytes;
-      if (pitch > run + kSectorBytes)
-        return std::min(pitch, run + price::kBurst - bytes) / elements;
+      if (pitch > run + kSectorBytes) return std::min(pitch, run + kBurstBytes - bytes) / elements;
       run += static_cast<double>(dim.size - 1) * pitch;
       elements *= static_cast<double>(dim.size);
     }

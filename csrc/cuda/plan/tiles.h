@@ -192,7 +192,7 @@ class TilesMaker {
     plan_.stage_bytes = static_cast<int>(
         round_up(plan_.groups * plan_.group_pitch + past + box::kSlack, kLineBytes));
     if (plan_.chunks >> 31 || plan_.tiles >> 31 || plan_.chunks * plan_.tiles > kMaxBlocks ||
-        group_count() >> 32 || shared_bytes(plan_) > box::kMostShared)
+        group_count() >> 32 || shared_bytes(plan_) > kStaticSharedBytes)
       return {};
     return plan_;
   }
