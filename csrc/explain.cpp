@@ -103,6 +103,7 @@ constexpr Field<CpuPlan> kCpuFields[] = {
     REDUCEOPS_FIELD(CpuPlan, folds),
     REDUCEOPS_FIELD(CpuPlan, hides),
     REDUCEOPS_FIELD(CpuPlan, orders),
+    REDUCEOPS_FIELD(CpuPlan, stays),
 };
 
 #undef REDUCEOPS_CUT_FIELD

@@ -143,6 +143,7 @@ class CpuPlan:
         parts: Into how many the reduced extent is cut.
         hides: Whether a mask that hides whole groups or nothing of them is applied to the results.
         orders: Whether a mask is copied into the order of the input first.
+        stays: Whether the runs of a gather are long, and read where they lie.
     """
 
     rows: bool
@@ -160,6 +161,7 @@ class CpuPlan:
     folds: bool
     hides: bool
     orders: bool
+    stays: bool
 
 
 @contextmanager

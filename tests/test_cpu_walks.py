@@ -643,6 +643,17 @@ def test_gathers_across_the_order_of_the_results(spec, dtype):
         check(spec, x[:, :, 1:].transpose(0, 1), -1)
 
 
+@each_op_and((torch.bool, *DTYPES))
+def test_gathers_long_runs_where_they_lie(spec, dtype):
+    """Runs that are cut, with what is left over, and whole ones; results of one dim and of two."""
+    for shape in ((2, 17, 1500), (3, 40, 8600), (2, 2, 9, 1029)):
+        for kind in ("ties", "special"):
+            x = data.make(shape, dtype, kind, shape[1])
+            x = x.permute(*range(len(shape) - 1, -1, -1))
+            assert cpu_plan(x, [-1]).stays
+            check(spec, x, -1, context=(shape, kind))
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("scale", [1.0, -1.0, 0.5, 1 / 3, 3.7, 1e-3, 2.0**-14, 1e5])
 def test_every_16_bit_float_is_scaled_as_torch_does(dtype, scale):

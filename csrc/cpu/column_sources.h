@@ -61,6 +61,7 @@ class StoredColumns {
   StoredColumns(const Walk<Element>& walk, Scratch& scratch)
       : gather_(walk.input, walk.r.groups.axes, walk.r.groups.reduced, scratch.gathered,
                 most_of_column(walk)),
+        stay_(walk.job.plan.stays),
         last_(walk.input + gather_.end() + 1 - kLanes),
         last_rows_(scratch.last_rows) {}
   StoredColumns(const StoredColumns&) = delete;
@@ -104,13 +105,20 @@ class StoredColumns {
   class Gathered : public PlainRows<Key> {
    public:
     Gathered(StoredColumns& source, int64_t first, int64_t width, int64_t lanes)
-        : gather_(source.gather_) {
-      gather_.columns(first, width, lanes);
+        : gather_(source.gather_), stay_(source.stay_) {
+      gather_.columns(first, width, lanes, stay_);
     }
     int64_t most(int64_t rows) const { return gather_.most(rows); }
     void begin(int64_t start, int64_t count) { gather_.begin(start, count); }
     const Key* next() { return gather_.next(); }
     const Key* row(int64_t u) const { return gather_.row(u); }
+    template <class F>
+    void hand(const Key* const* row, int n, int64_t lanes, const Key* following, F f) const {
+      if (!stay_) return f(row, following, 0, lanes);
+      gather_.runs(row, n, following, f);
+    }
+    // Whether the columns of a row lie side by side.
+    bool are_copied() const { return !stay_; }
     IndexOf results(int64_t) const { return {gather_.indices()}; }
     int64_t lanes() const { return gather_.lanes(); }
     // Null where they are the first ones.
@@ -118,6 +126,7 @@ class StoredColumns {
 
    private:
     Gather<Key>& gather_;
+    const bool stay_;
   };
 
   // An element of column c, at this position of the walk; the marks are those of the first column.
@@ -135,7 +144,8 @@ class StoredColumns {
  private:
   template <class Element>
   static int64_t most_of_column(const Walk<Element>& walk) {
-    if (walk.r.softmax || walk.job.plan.walk != Walks::kGather) return 1;
+    const Plan& plan = walk.job.plan;
+    if (walk.r.softmax || plan.walk != Walks::kGather || plan.stays) return 1;
     const Groups& groups = walk.r.groups;
     const Span span = span_of(groups, walk_extent(groups.reduced), sizeof(Key));
     return ceil_div(span.size, span.count);
@@ -149,6 +159,7 @@ class StoredColumns {
   }
 
   Gather<Key> gather_;
+  const bool stay_;        // Plan's
   const Key* const last_;  // at which a vector may begin
   Key (*const last_rows_)[kLanes];
   int next_ = 0;
@@ -339,6 +350,7 @@ class MaskedColumns {
       }
     }
     const Key* next() { return source_.gather_.next(); }
+    static bool are_copied() { return true; }
     const Key* row(int64_t u) const { return source_.gather_.row(u); }
     IndexOf results(int64_t) const { return {source_.gather_.indices()}; }
     int64_t lanes() const { return source_.gather_.lanes(); }

@@ -248,7 +248,8 @@ struct Columns : Walk<Element> {
       if (gathers || (!folds && width < kLanes && !Source::kTakesNarrow)) {
         typename Source::Gathered gathered(source, first, width, kLanes);
         const int32_t* lane = gathered.lane_of_columns();
-        if (Kernel::kKeepsBlock && !lane && width >= kLanes && gathered.most(stop - j) == stop - j)
+        if (Kernel::kKeepsBlock && gathered.are_copied() && !lane && width >= kLanes &&
+            gathered.most(stop - j) == stop - j)
           bests.block = {gathered.row(0), gathered.row(1) - gathered.row(0), stop - j};
         tile(gathered, gathered.lanes(), j, stop, bests, lane ? local : indices);
         for (int64_t c = 0; lane && c < width; ++c) {

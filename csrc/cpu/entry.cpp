@@ -108,9 +108,11 @@ void reduce_slice(const Reduction& reduction, const Kernels& kernels, int count,
   crossed = crossed_groups(reduction.groups, count);
   const int64_t walk = walk_extent(crossed.reduced), bytes = reduction.dtype->bytes;
   const Choice choice = choose_crossed(crossed, walk, bytes);
+  const bool masked = reduction.mask != nullptr;
+  if (choice.walk == Walks::kGather)
+    order_for_gather(crossed, gather_order(crossed, walk, bytes, masked));
   const Plan plan = make_plan(crossed, choice, walk, bytes,
-                              threads_for(crossed.outputs * walk, bytes), false, room);
-  if (choice.walk == Walks::kGather) order_for_gather(crossed, gather_order(crossed, walk, bytes));
+                              threads_for(crossed.outputs * walk, bytes), masked, false, room);
   const auto candidates = allocate<Candidate>(crossed.outputs * plan.parts);
   Dims inner = reduction.groups.reduced;
   inner.count = count;
@@ -137,14 +139,15 @@ void reduce_groups(Reduction& reduction, const Kernels& kernels, bool streams, i
   Groups& groups = reduction.groups;
   const int64_t bytes = reduction.dtype->bytes;
   const int64_t walk = walk_extent(groups.reduced);
+  const bool masked = reduction.mask != nullptr;
   const Choice choice = choose(groups, walk, bytes, reduction.softmax);
   if (const int count = crossed_dims(groups, bytes, reduction.dtype->is_bool(), choice.price, room))
     return reduce_crossed(reduction, kernels, count, room);
   if (choice.walk == Walks::kGather) {
-    const GatherOrder order = gather_order(groups, walk, bytes);
+    const GatherOrder order = gather_order(groups, walk, bytes, masked || reduction.softmax);
     const int last = order.dims - 1;
     if (const int64_t size = order.dims ? groups.kept.dim[last].size : 0; size % order.along) {
-      const int64_t whole = size / order.along * order.along;
+      const int64_t whole = whole_runs(size, order);
       Reduction rest = reduction;
       cut(rest, last, whole, size - whole);
       reduce_groups(rest, kernels, streams, room);
@@ -153,7 +156,8 @@ void reduce_groups(Reduction& reduction, const Kernels& kernels, bool streams, i
     order_for_gather(groups, order);
   }
   const int64_t threads = threads_for(groups.outputs * walk, bytes);
-  const Plan plan = make_plan(groups, choice, walk, bytes, threads, reduction.softmax, room);
+  const Plan plan =
+      make_plan(groups, choice, walk, bytes, threads, masked, reduction.softmax, room);
   if (choice.walk != Walks::kRows || plan.copies) order_by_index(groups.reduced);
   std::unique_ptr<Candidate[]> candidates;
   std::unique_ptr<double[]> sums;

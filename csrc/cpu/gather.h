@@ -1,4 +1,5 @@
 // Columns that do not lie side by side in memory, copied into a small buffer where they do.
+// Long runs may stay where they lie.
 //
 // Outputs of any layout so become the lanes of the ordinary passes over columns. Bound by a load
 // and a store for each run of neighbouring columns, for each element where there are no runs; rows
@@ -59,6 +60,7 @@ class Gather {
  public:
   static constexpr int64_t kMostRows = 240;                         // to a block; fit a byte
   static constexpr int64_t kRunsAhead = 8, kAheadBytes = 32;        // runs of so many are asked for
+  static constexpr int64_t kStayingAhead = 2;                       // the same, of those that stay
   static constexpr int64_t kSlack = kCopyBytes / sizeof(Key);       // copies end behind a row
   static constexpr int64_t kBuffer = 20480 / sizeof(Key);           // stays in L1
   static constexpr int64_t kColumns = kGatherColumns + kCopyBytes;  // and what fills a vector
@@ -90,8 +92,10 @@ class Gather {
   }
 
   // `width` columns from output `first` on, as at least `lanes` of them: the last one comes again.
-  REDUCEOPS_NOINLINE void columns(int64_t first, int64_t width, int64_t lanes) {
+  // If they stay, nothing is copied: next() and runs() are all there is.
+  REDUCEOPS_NOINLINE void columns(int64_t first, int64_t width, int64_t lanes, bool stay = false) {
     width_ = width;
+    stay_ = stay;
     most_ > 1 ? find_spans(first, width) : find_runs(first, width);
     with_gaps_ = width_ > width;
     lanes_ = std::max(width_, lanes);
@@ -108,7 +112,7 @@ class Gather {
 
   // Of `rows` that are left, those to copy at once: all, or as many as make whole passes.
   int64_t most(int64_t rows) const {
-    const int64_t fit = std::min(kBuffer / pitch_, kMostRows);
+    const int64_t fit = stay_ ? kMostRows : std::min(kBuffer / pitch_, kMostRows);
     return rows <= fit ? rows : fit < kPassRows ? fit : fit / kPassRows * kPassRows;
   }
 
@@ -126,7 +130,8 @@ class Gather {
       start_ = start;
       count_ = count;
     }
-    next_ = scratch_.buffer;
+    next_ = 0;
+    if (stay_) return;
     if (runs_) {
       const int64_t bytes = longest_ * sizeof(Key);
       if (bytes <= 4) {
@@ -159,9 +164,24 @@ class Gather {
   }
 
   const Key* next() {
-    const Key* row = next_;
-    next_ += pitch_;
-    return row;
+    const int64_t u = next_++;
+    return stay_ ? input_ + scratch_.row[scratch_.number[u]] : row(u);
+  }
+
+  // Calls f with each run of n rows: pointers to its elements, also of the row that follows, its
+  // first column and their number. Asks for the runs that come next.
+  template <class F>
+  void runs(const Key* const* row, int n, const Key* following, F f) const {
+    const Key* part[kPassRows];
+    for (int64_t i = 0; i < run_count_; ++i) {
+      const int64_t offset = scratch_.offset[i], column = scratch_.column[i];
+      const int64_t next = scratch_.offset[least(i + kStayingAhead, run_count_ - 1)];
+      for (int u = 0; u < n; ++u) {
+        part[u] = row[u] + offset;
+        for (int64_t c = 0; c < longest_; c += kSlack) prefetch(row[u] + next + c, 0);
+      }
+      f(part, following + offset, column, scratch_.column[i + 1] - column);
+    }
   }
   // A row of those that were copied, with room for whole vectors; the indices of their elements.
   Key* row(int64_t u) { return scratch_.buffer + u * pitch_; }
@@ -320,9 +340,8 @@ class Gather {
   bool along_;    // a column's rows lie closer together than the columns
   int64_t width_ = 0, lanes_ = 0, pitch_ = 0;
   int64_t run_count_ = 0, longest_ = 0;
-  bool with_gaps_ = false;
-  int64_t start_ = -1, count_ = 0, rows_ = 0;
-  const Key* next_ = nullptr;
+  bool with_gaps_ = false, stay_ = false;
+  int64_t start_ = -1, count_ = 0, rows_ = 0, next_ = 0;
 };
 
 }  // namespace

@@ -51,6 +51,10 @@ constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 // Columns of a tile.
 constexpr int64_t tile_of(int64_t bytes) { return std::min(kTileBytes / bytes, kTileColumns); }
 
+// Of a gather whose runs are not copied: more columns than copies have room for, and longer runs.
+constexpr int64_t staying_columns(int64_t bytes) { return std::min<int64_t>(8192, tile_of(bytes)); }
+constexpr int64_t kStayingRunBytes = 512, kLeastStayingBytes = 256;
+
 // How many narrow rows, `pitch` apart, count as one; 1 where that does not pay.
 inline int64_t folded_rows(int64_t pitch, int64_t walk, int64_t bytes, int64_t lanes) {
   const int64_t tile = tile_of(bytes);

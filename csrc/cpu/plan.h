@@ -29,6 +29,7 @@ struct Plan {
   int64_t columns = 1, slices = 1;
   bool hides = false;   // a mask is left to the results (hides_groups)
   bool orders = false;  // a mask is copied into the order of the input (mask_order.h)
+  bool stays = false;   // the runs of a gather are long, and read where they lie
 };
 
 // The groups where the innermost `count` reduced dims are crossed: each position along them is a
@@ -224,31 +225,47 @@ inline int crossed_dims(const Groups& groups, int64_t bytes, bool bools, double 
 // Where results do not follow each other as the groups do, a gather goes over runs of neighbours in
 // memory, and of those over the results that follow each other, so that a tile has neighbours of
 // both kinds: first the innermost dims, of the last of them some positions, then the other dims as
-// the results have them, then what is left of the one that is cut.
+// the results have them, then what is left of the one that is cut. `copies`: runs are copied, as
+// under a mask, even where they are long.
 struct GatherOrder {
   int dims;       // of a run; 0 where the groups stay as they are
   int64_t along;  // positions of the last of them, all or as many as fit
 };
-inline GatherOrder gather_order(const Groups& groups, int64_t walk, int64_t bytes) {
+inline GatherOrder gather_order(const Groups& groups, int64_t walk, int64_t bytes, bool copies) {
   const Dims& kept = groups.kept;
   if (in_order(groups) || walk > kOrderedWalk) return {0, 1};
   int64_t across = 1;  // results that follow each other
   const Dims results = by_step(kept);
   for (int d = 0; d < results.count && results.dim[d].step == across; ++d)
     across *= results.dim[d].size;
-  const int64_t along = std::clamp(kGatherRunBytes / bytes, kGatherAlong / 2, kGatherAlong);
-  const int64_t most = std::max(along, kGatherColumns / std::min(across, kGatherColumns / along));
+  // The positions of a run that leave room for neighbours among the results.
+  const auto longest = [&](int64_t columns, int64_t along) {
+    return std::max(along, columns / std::min(across, columns / along));
+  };
+  const int64_t copied =
+      longest(kGatherColumns, std::clamp(kGatherRunBytes / bytes, kGatherAlong / 2, kGatherAlong));
+  const int64_t lanes = kCopyBytes / bytes;
+  const int64_t most =
+      copies || kept.dim[0].stride != 1
+          ? copied
+          : longest(staying_columns(bytes), kStayingRunBytes / bytes) / lanes * lanes;
   int64_t run = 1;
   for (int d = 0; d < kept.count; ++d) {
     const Dim dim = kept.dim[d];
     if (dim.step == 1) return {0, 1};  // they are neighbours among the results too
     const bool adjacent =
         dim.stride == kept.dim[0].stride * run && dim.mask_stride == kept.dim[0].mask_stride * run;
-    if (d > 0 && !(adjacent && run < most)) return {d, kept.dim[d - 1].size};
+    const bool near = dim.step < kResultsTogether;
+    if (d > 0 && !(adjacent && run < (near ? copied : most))) return {d, kept.dim[d - 1].size};
     if (run * dim.size > 2 * most) return {d + 1, most / run};
     run *= dim.size;
   }
   return {0, 1};
+}
+
+// Positions of a dim of that size that make whole runs.
+inline int64_t whole_runs(int64_t size, const GatherOrder& order) {
+  return size / order.along * order.along;
 }
 
 // The groups in this order, in which a dim is cut where `along` divides it.
@@ -284,7 +301,7 @@ constexpr int64_t kSoftmaxThreads = 128;
 // `walk` is the number of positions a walk over the reduced dims visits; `room`: bytes for
 // candidates.
 inline Plan make_plan(const Groups& groups, const Choice& choice, int64_t walk, int64_t bytes,
-                      int64_t threads, bool softmax, int64_t room) {
+                      int64_t threads, bool masked, bool softmax, int64_t room) {
   Plan plan{};
   plan.walk = choice.walk;
   plan.copies = choice.copies;
@@ -319,7 +336,17 @@ inline Plan make_plan(const Groups& groups, const Choice& choice, int64_t walk, 
     const bool far = across.size > 1 && across.stride * bytes >= kCopyBytes / 2 && !is_rows(groups);
     const int64_t least =
         std::clamp((far ? kFarRowBytes : kGatherRowBytes) / column, kWhole, kGatherColumns);
-    cut(std::clamp(cached, least, kGatherColumns) / kWhole * kWhole, 1, useful);
+    const int64_t most = staying_columns(bytes);
+    const int64_t run = across.size <= most ? across.size : groups.kept.dim[0].size;
+    plan.stays = !masked && !softmax && !in_order(groups) && across.stride == 1 &&
+                 run * bytes >= kLeastStayingBytes && run <= most;
+    if (plan.stays) {  // whole runs
+      const int64_t runs = std::clamp<int64_t>(groups.outputs / run / useful, 1, most / run);
+      plan.tile = run * runs;
+      plan.tiles = plan.units = ceil_div(groups.outputs, plan.tile);
+    } else {
+      cut(std::clamp(cached, least, kGatherColumns) / kWhole * kWhole, 1, useful);
+    }
   }
   const int64_t fits = room / ((softmax ? kSoftmaxBytes : kCandidateBytes) * groups.outputs);
   const bool merges_slowly = softmax && choice.walk != Walks::kRows;
@@ -428,12 +455,20 @@ inline Plan plan_of(Groups groups, int64_t bytes, int64_t threads, bool masked, 
   const int64_t walk = walk_extent(groups.reduced);
   const Choice choice = choose(groups, walk, bytes, softmax);
   const int count = crossed_dims(groups, bytes, bools, choice.price, room);
-  if (!count) return make_plan(groups, choice, walk, bytes, threads, softmax, room);
+  if (!count) {
+    if (choice.walk == Walks::kGather) {
+      const GatherOrder order = gather_order(groups, walk, bytes, masked || softmax);
+      const int last = order.dims - 1;
+      if (last >= 0) shorten(groups, last, whole_runs(groups.kept.dim[last].size, order));
+      order_for_gather(groups, order);
+    }
+    return make_plan(groups, choice, walk, bytes, threads, masked, softmax, room);
+  }
   const Slices slices = slices_of(groups, count, room);
   const Groups slice = first_slice(groups, slices), crossed = crossed_groups(slice, count);
   const int64_t columns = crossed.outputs / slice.outputs;
   Plan plan = make_plan(crossed, choose_crossed(crossed, walk / columns, bytes), walk / columns,
-                        bytes, threads, false, room);
+                        bytes, threads, masked, false, room);
   plan.columns = columns;
   plan.slices = slices.count;
   return plan;
