@@ -246,7 +246,7 @@ inline GatherOrder gather_order(const Groups& groups, int64_t walk, int64_t byte
       longest(kGatherColumns, std::clamp(kGatherRunBytes / bytes, kGatherAlong / 2, kGatherAlong));
   const int64_t lanes = kCopyBytes / bytes;
   const int64_t most =
-      copies || kept.dim[0].stride != 1
+      copies || kept.dim[0].stride != 1 || groups.axes.dim[0].size * bytes < kLeastStayingBytes
           ? copied
           : longest(staying_columns(bytes), kStayingRunBytes / bytes) / lanes * lanes;
   int64_t run = 1;
