@@ -60,6 +60,7 @@ class Gather {
  public:
   static constexpr int64_t kMostRows = 240;                         // to a block; fit a byte
   static constexpr int64_t kRunsAhead = 8, kAheadBytes = 32;        // runs of so many are asked for
+  static constexpr int64_t kColumnsAhead = 32;                      // the same, of far columns
   static constexpr int64_t kStayingAhead = 2;                       // the same, of those that stay
   static constexpr int64_t kSlack = kCopyBytes / sizeof(Key);       // copies end behind a row
   static constexpr int64_t kBuffer = 20480 / sizeof(Key);           // stays in L1
@@ -89,6 +90,8 @@ class Gather {
     along_ = reduced_.count > 0 && reduced_.dim[0].stride < inner.stride;
     most_ = most;
     runs_ = most > 1 || inner.stride == 1;
+    far_ = inner.stride * int64_t(sizeof(Key)) >= 3 * kCopyBytes / 2 &&
+           walk_extent(axes) >= kCacheBytes / kCopyBytes;
   }
 
   // `width` columns from output `first` on, as at least `lanes` of them: the last one comes again.
@@ -286,7 +289,12 @@ class Gather {
           copy_run(to + c, from + offset[c], column[i + 1] - c, axes_.dim[0].stride);
         }
       } else {
-        for (int64_t c = 0; c < width; ++c) to[c] = get<Key>(from + offset[c]);
+        int64_t c = 0;
+        for (; far_ && c < width - kColumnsAhead; ++c) {
+          to[c] = get<Key>(from + offset[c]);
+          prefetch(from + offset[c + kColumnsAhead], 0);
+        }
+        for (; c < width; ++c) to[c] = get<Key>(from + offset[c]);
       }
     }
   }
@@ -301,6 +309,12 @@ class Gather {
     }
   }
 
+  // Asks for the elements of a square of far columns. Not in the loop, which it would slow down.
+  REDUCEOPS_NOINLINE void ask_for(const int64_t* offset, int64_t row) const {
+    for (int k = 0; k < Square<Key>::kSide; ++k) prefetch(input_ + offset[k] + row, 0);
+    asm volatile("");  // else GCC takes the call for one without an effect, and leaves it out
+  }
+
   void transpose() {
     constexpr int64_t kSide = Square<Key>::kSide;
     const int64_t *offsets = scratch_.offset, width = width_, pitch = pitch_, count = rows_;
@@ -313,6 +327,7 @@ class Gather {
       for (int64_t next = 0; next < width; next += kSide) {
         const int64_t c = least(next, width - kSide);  // the last squares overlap those before
         const int64_t* offset = offsets + c;
+        if (far_) ask_for(offset + least(2 * kSide, width - kSide - c), row[0]);
         if (n == 1 || (n < kSide && highest + row[0] > last &&
                        *std::max_element(offset, offset + kSide) + row[0] > last)) {
           copy_along(u, n, c, c + kSide);  // not worth it, or it would reach beyond the end
@@ -338,6 +353,7 @@ class Gather {
   bool runs_;     // columns are neighbours, some of them, or are copied as if they were
   int64_t most_;  // elements for each column, gaps included
   bool along_;    // a column's rows lie closer together than the columns
+  bool far_;      // columns have lines of their own, more than the caches of a core hold
   int64_t width_ = 0, lanes_ = 0, pitch_ = 0;
   int64_t run_count_ = 0, longest_ = 0;
   bool with_gaps_ = false, stay_ = false;
