@@ -53,6 +53,7 @@ constexpr Field<CudaPlan> kCudaFields[] = {
     REDUCEOPS_CUT_FIELD(shifted),
     REDUCEOPS_CUT_FIELD(spaced),
     REDUCEOPS_CUT_FIELD(flat),
+    REDUCEOPS_CUT_FIELD(pairs),
     REDUCEOPS_CUT_FIELD(mapped),
     REDUCEOPS_CUT_FIELD(staged),
     REDUCEOPS_CUT_FIELD(listed),

@@ -74,6 +74,7 @@ class CudaPlan:
     shifted: bool
     spaced: bool
     flat: bool
+    pairs: bool
     mapped: bool
     staged: bool
     listed: bool

@@ -30,8 +30,8 @@ struct ColumnLimits {
       sizeof(Key) <= 2 ? (int64_t(1) << 8 * sizeof(Key)) - kRows : int64_t(1) << 31;
 
   // In narrow rows, of at most `narrow` bytes, what is read next are those of the next pass: how
-  // many bytes on, else -1. (Rows hidden by a mask lie elsewhere.) Fewer rows than kRows are all
-  // there are: then it is the next tile, which lies there only where rows are neighbours.
+  // many bytes on, else -1. (Rows hidden by a mask lie elsewhere.) Fewer rows than kRows
+  // are mostly all there are: then a later tile is there, if rows are neighbours.
   template <int n>
   static REDUCEOPS_INLINE int64_t next_pass(const Key* const* row, int64_t width, int64_t narrow) {
     const int64_t pitch = n > 1 ? (row[1] - row[0]) * int64_t(sizeof(Key)) : 0;

@@ -107,10 +107,8 @@ void reduce_slice(const Reduction& reduction, const Kernels& kernels, int count,
   Groups& crossed = columns.groups;
   crossed = crossed_groups(reduction.groups, count);
   const int64_t walk = walk_extent(crossed.reduced), bytes = reduction.dtype->bytes;
-  const Choice choice = choose_crossed(crossed, walk, bytes);
   const bool masked = reduction.mask != nullptr;
-  if (choice.walk == Walks::kGather)
-    order_for_gather(crossed, gather_order(crossed, walk, bytes, masked));
+  const Choice choice = order_crossed(crossed, bytes, masked);
   const Plan plan = make_plan(crossed, choice, walk, bytes,
                               threads_for(crossed.outputs * walk, bytes), masked, false, room);
   const auto candidates = allocate<Candidate>(crossed.outputs * plan.parts);

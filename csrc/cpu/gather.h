@@ -178,10 +178,11 @@ class Gather {
     const Key* part[kPassRows];
     for (int64_t i = 0; i < run_count_; ++i) {
       const int64_t offset = scratch_.offset[i], column = scratch_.column[i];
-      const int64_t next = scratch_.offset[least(i + kStayingAhead, run_count_ - 1)];
+      const bool asks = i + kStayingAhead < run_count_;
+      const int64_t next = asks ? scratch_.offset[i + kStayingAhead] : 0;
       for (int u = 0; u < n; ++u) {
         part[u] = row[u] + offset;
-        for (int64_t c = 0; c < longest_; c += kSlack) prefetch(row[u] + next + c, 0);
+        for (int64_t c = 0; asks && c < longest_; c += kSlack) prefetch(row[u] + next + c, 0);
       }
       f(part, following + offset, column, scratch_.column[i + 1] - column);
     }

@@ -283,6 +283,15 @@ inline void order_for_gather(Groups& groups, const GatherOrder& order) {
   merge_axes(groups);
 }
 
+// How to reduce over the dims that are not crossed; where that is by gathering, in its order.
+inline Choice order_crossed(Groups& crossed, int64_t bytes, bool masked) {
+  const int64_t walk = walk_extent(crossed.reduced);
+  const Choice choice = choose_crossed(crossed, walk, bytes);
+  if (choice.walk == Walks::kGather)
+    order_for_gather(crossed, gather_order(crossed, walk, bytes, masked));
+  return choice;
+}
+
 // Into how many parts, `least` or more, each of `units` is cut: for each of the threads to have
 // work, and all of them about as much as far as `most` parts achieve that.
 inline int64_t useful_parts(int64_t units, int64_t threads, int64_t least, int64_t most) {
@@ -465,10 +474,11 @@ inline Plan plan_of(Groups groups, int64_t bytes, int64_t threads, bool masked, 
     return make_plan(groups, choice, walk, bytes, threads, masked, softmax, room);
   }
   const Slices slices = slices_of(groups, count, room);
-  const Groups slice = first_slice(groups, slices), crossed = crossed_groups(slice, count);
+  const Groups slice = first_slice(groups, slices);
+  Groups crossed = crossed_groups(slice, count);
   const int64_t columns = crossed.outputs / slice.outputs;
-  Plan plan = make_plan(crossed, choose_crossed(crossed, walk / columns, bytes), walk / columns,
-                        bytes, threads, masked, false, room);
+  const Choice of_crossed = order_crossed(crossed, bytes, masked);
+  Plan plan = make_plan(crossed, of_crossed, walk / columns, bytes, threads, masked, false, room);
   plan.columns = columns;
   plan.slices = slices.count;
   return plan;

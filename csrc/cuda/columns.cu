@@ -5,12 +5,7 @@ namespace reduceops::cuda {
 
 void launch_columns(const Reduction& r, const Problem& problem, void* stream) {
   const Plan& plan = problem.plan;
-  const int64_t bytes = r.dtype->bytes;
-  // Of 32 bits it is no gain where nothing is combined and results are scattered.
-  const bool pays =
-      bytes <= 2 || plan.columns.shares > 1 || plan.columns.shifted || problem.in_order;
-  if (pays && is_packed(plan, problem.reduced_count, bytes))
-    return launch_packed_columns(r, problem, stream);
+  if (plan.columns.pairs) return launch_packed_columns(r, problem, stream);
   visit_input_element(r, [&](auto element) {
     using Element = decltype(element);
     const Stored<Element> source{element};

@@ -73,6 +73,7 @@ struct ColumnsCut {
   bool staged;     // warps have segments of rows (staged_columns.cuh)
   bool listed;     // of a mask that columns of a row have in common: rows are listed first
   bool flat;       // positions over several reduced dims are found one by one, in 32 bits
+  bool pairs;      // key and position are one integer (packed_columns.cuh)
   int lanes;       // threads side by side over columns
   int shares;      // threads to a column
   int64_t tiles;   // of as many columns as there are lanes
@@ -159,9 +160,9 @@ inline int64_t shared_bytes(const BulkColumnsCut& cut) {
   return ring_bytes(cut) + cut.scratch_bytes;
 }
 
-// Whether packed_columns.cuh takes columns: those of types of up to 32 bits that threads take in
-// packs, over one reduced dim, if there is room for positions beside a key.
-inline bool is_packed(const Plan& plan, int reduced_count, int64_t bytes) {
+// Whether columns may be pairs of key and position: those of types of up to 32 bits that threads
+// take in packs, over one reduced dim, if there is room for positions beside a key.
+inline bool has_room_for_pairs(const Plan& plan, int reduced_count, int64_t bytes) {
   const ColumnsCut& columns = plan.columns;
   const bool packs = columns.vector || columns.realigned || columns.shifted;
   if (bytes > 4 || !packs || reduced_count != 1) return false;

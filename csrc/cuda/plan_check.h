@@ -275,15 +275,15 @@ class PlanCheck {
     require(!own.staged || (task_ == Task::kMasked && bytes_ == 4 && inner().stride == 1 &&
                             inner().mask_stride == 1),
             "segments lie side by side, and so does their mask");
-    require(!own.listed || (task_ == Task::kMasked && inner().mask_stride == 0 &&
-                            is_packed(p, groups_.reduced.count, bytes_) &&
+    require(!own.listed || (task_ == Task::kMasked && inner().mask_stride == 0 && own.pairs &&
                             kThreads / (own.lanes * own.shares) * p.part_extent <= kMostListed),
             "rows are listed for all of their columns");
     const int64_t columns = own.vector || own.realigned || own.shifted || own.staged ? width_ : 1;
-    require(!own.shifted || (task_ == Task::kExtreme && !own.listed && inner().stride == 1 &&
-                             is_packed(p, groups_.reduced.count, bytes_) && own.lanes > 1 &&
-                             own.shares * along().stride * bytes_ % kLoadBytes == 0),
-            "all packs of a thread begin as far before its columns");
+    require(
+        !own.shifted || (task_ == Task::kExtreme && !own.vector && !own.realigned && !own.staged &&
+                         !own.listed && inner().stride == 1 && along().stride > 0 && own.pairs &&
+                         own.lanes > 1 && own.shares * along().stride * bytes_ % kLoadBytes == 0),
+        "all packs of a thread begin as far before its columns");
     require(!own.realigned || (inner().stride == 1 && inner().mask_stride <= 1 &&
                                (own.listed                ? bytes_ <= 4
                                 : task_ == Task::kMasked  ? bytes_ == 1 || bytes_ == 4
@@ -302,8 +302,9 @@ class PlanCheck {
                   "the blocks cover the tiles once");
     require(p.blocks % p.parts == 0, "each tile has all parts");
     const bool unmasked = task_ == Task::kExtreme || own.listed;
-    require(!unmasked || !is_packed(p, groups_.reduced.count, bytes_) || p.threads == kThreads,
-            "blocks of pairs are as the kernel counts them");
+    require(!own.pairs || (unmasked && has_room_for_pairs(p, groups_.reduced.count, bytes_)),
+            "there is room for positions beside keys");
+    require(!own.pairs || p.threads == kThreads, "blocks of pairs are as the kernel counts them");
     require(!unmasked || own.shares > 1 || own.across == 1 || 2 * own.lanes > kThreads,
             "the results of a block's columns follow each other");
     require(!own.flat || (groups_.reduced.count <= kFlatDims && groups_.extent >> 32 == 0),

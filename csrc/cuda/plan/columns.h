@@ -11,16 +11,26 @@ struct ColumnsPlan {
   static bool usual(const PlanInput&) { return true; }
 
   static bool make(const PlanInput& in, Plan& plan) {
-    if (has_common_mask(in)) {
-      make(in, plan, true);
-      const ColumnsCut& cut = plan.columns;
-      if (is_packed(plan, 1, in.bytes) &&
-          kThreads / (cut.lanes * cut.shares) * plan.part_extent <= kMostListed)
-        return true;
-    }
-    if (ShiftedColumns::fits(in) && ShiftedColumns::make(in, plan)) return true;
-    make(in, plan, false);
+    if (!(has_common_mask(in) && make_listed(in, plan)) &&
+        !(ShiftedColumns::fits(in) && ShiftedColumns::make(in, plan)))
+      make(in, plan, false);
+    plan.columns.pairs = takes_pairs(in, plan);
     return true;
+  }
+
+  // False where there is no room for lists, or for positions beside keys.
+  static bool make_listed(const PlanInput& in, Plan& plan) {
+    make(in, plan, true);
+    const int64_t groups = kThreads / (plan.columns.lanes * plan.columns.shares);
+    return has_room_for_pairs(plan, 1, in.bytes) && groups * plan.part_extent <= kMostListed;
+  }
+
+  // Of 32 bits it is no gain where nothing is combined and results are scattered.
+  static bool takes_pairs(const PlanInput& in, const Plan& plan) {
+    const ColumnsCut& cut = plan.columns;
+    return (in.task == Task::kExtreme || cut.listed) &&
+           has_room_for_pairs(plan, in.groups.reduced.count, in.bytes) &&
+           (in.bytes <= 2 || cut.shares > 1 || cut.listed || cut.shifted || in_order(in.groups));
   }
 
   // `listed`: if the rows that take part are listed, the rest is as of the input alone.
@@ -289,8 +299,7 @@ struct ColumnsPlan {
 
   static Work work(const PlanInput& in, const Plan& plan, const Traffic& traffic) {
     if (plan.columns.shifted) return ShiftedColumns::work(in, plan, traffic);
-    const bool packed = in.task == Task::kExtreme && in.bytes <= 2 &&
-                        is_packed(plan, in.groups.reduced.count, in.bytes);
+    const bool packed = plan.columns.pairs && in.bytes <= 2;
     const double resident = packed ? packed_blocks(plan.columns.realigned)
                                    : column_blocks(in.bytes, plan.columns.vector);
     const int64_t loads =

@@ -20,7 +20,7 @@ class ShiftedColumns {
            fewest_parts(in, kThreads / kFewestLanes) <= most_parts(in);
   }
 
-  // False where there is no room for positions beside keys.
+  // False where there are more blocks than a grid has.
   static bool make(const PlanInput& in, Plan& plan) {
     const ShiftedColumns columns(in);
     const Cut fastest = columns.fastest();
@@ -34,7 +34,7 @@ class ShiftedColumns {
     plan.columns.across = columns.tiles(fastest.lanes) / columns.outer_;
     plan.columns.tiles = columns.tiles(fastest.lanes);
     plan.blocks = columns.units(fastest) * plan.parts;
-    return is_packed(plan, 1, in.bytes);
+    return has_room_for_pairs(plan, 1, in.bytes);
   }
 
   static Work work(const PlanInput& in, const Plan& plan, const Traffic& traffic) {
