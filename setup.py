@@ -72,7 +72,8 @@ def torch_folder() -> Path | None:
     spec = importlib.util.find_spec("torch")
     folders = [Path(spec.origin).parent] if spec is not None and spec.origin else []
     paths = [sysconfig.get_path("platlib"), sysconfig.get_path("purelib")]
-    paths.append(site.getusersitepackages())  # which pip hides from an isolated build
+    if sys.prefix == sys.base_prefix:  # a virtual environment does not see it, others first of all
+        paths.insert(0, site.getusersitepackages())  # pip hides it from an isolated build
     folders += [Path(path, "torch") for path in paths]
     return next((folder for folder in folders if (folder / "version.py").exists()), None)
 

@@ -18,8 +18,9 @@ class _Finder(importlib.abc.MetaPathFinder):
     """Lets the finders after it find the module, and has `then` run once that is imported. Who only
     asks where the module is, or fails to import it, changes nothing."""
 
+    # It stays where it is: other threads that import go over sys.meta_path, and would miss one.
     def __init__(self, name: str, then: Callable[[], object]):
-        self.name, self.then = name, then
+        self.name, self.then, self.is_done = name, then, False
 
     def find_spec(
         self,
@@ -27,7 +28,7 @@ class _Finder(importlib.abc.MetaPathFinder):
         path: Sequence[str] | None = None,
         target: ModuleType | None = None,
     ) -> ModuleSpec | None:
-        if fullname != self.name:
+        if fullname != self.name or self.is_done:
             return None
         for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:
             spec = finder.find_spec(fullname, path, target)
@@ -44,10 +45,8 @@ class _Finder(importlib.abc.MetaPathFinder):
         def execute_and_then(module: ModuleType) -> None:
             execute(module)
             # A loader may have other modules too.
-            if module.__name__ == self.name and self in sys.meta_path:
+            if module.__name__ == self.name and not self.is_done:
                 self.then()
-                # Not before: if `then` fails, the next import runs it. A new list, for other
-                # threads that import may be going over the old one, and would miss a finder.
-                sys.meta_path = [finder for finder in sys.meta_path if finder is not self]
+                self.is_done = True  # not before: if `then` fails, the next import runs it
 
         spec.loader.exec_module = execute_and_then  # type: ignore[method-assign]

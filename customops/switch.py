@@ -15,7 +15,7 @@ from . import _torch_private, libraries
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
-_lock = threading.Lock()
+_lock = threading.RLock()  # a handler of a signal may fork while its thread has it
 # A child of fork has no thread that would give it back.
 os.register_at_fork(
     before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release

@@ -87,6 +87,41 @@ def test_a_forked_process_and_its_parent_go_on():
     run(AFTER_A_FORK)
 
 
+# Another thread is inside enable() when the process forks: nobody in the child would leave it.
+FORK_BESIDE_ENABLE = """
+import os, signal, threading, torch, customops
+from customops import switch
+stop = threading.Event()
+
+def toggle():
+    while not stop.is_set():
+        with customops.enable():
+            pass
+
+thread = threading.Thread(target=toggle)
+thread.start()
+for _ in range(50):
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        with customops.enable():
+            right = torch.equal(torch.argmin(torch.ones(3, 4), 1), torch.zeros(3, dtype=torch.long))
+        os._exit(0 if right else 3)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+with switch._lock:  # as a handler of a signal may find it
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+stop.set()
+thread.join()
+"""
+
+
+def test_a_process_forks_beside_a_thread_that_enables():
+    run(FORK_BESIDE_ENABLE)
+
+
 GROWTH = """
 import gc, sys, threading, torch, customops
 device = sys.argv[1]

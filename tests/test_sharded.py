@@ -308,7 +308,10 @@ def test_after_import(tmp_path, monkeypatch):
     assert ran == []
     monkeypatch.setitem(sys.modules, "imported_before_it", SimpleNamespace())
     importlib.import_module("imported_later")
-    assert sorted(ran) == [1, 2] and sys.meta_path == before
+    assert sorted(ran) == [1, 2] and sys.meta_path[2:] == before
+    del sys.modules["imported_later"]
+    importlib.import_module("imported_later")
+    assert sorted(ran) == [1, 2]
     del sys.modules["imported_later"]
 
     tries = iter([ZeroDivisionError("not yet"), None])
@@ -321,7 +324,7 @@ def test_after_import(tmp_path, monkeypatch):
     with pytest.raises(ZeroDivisionError):
         importlib.import_module("imported_later")
     importlib.import_module("imported_later")
-    assert next(tries, "none") == "none" and sys.meta_path == before
+    assert next(tries, "none") == "none" and sys.meta_path[3:] == before
     del sys.modules["imported_later"]
 
 

@@ -84,7 +84,7 @@ def _scaled_by(end: str, self: Tensor, scale, dim: int, keepdim: bool):
         return of_subclass(self, scale, dim, keepdim)
     # (torch.jit.trace traces once more without gradients, and compares the graphs.)
     needs_gradient = autograd.may_need_gradient(self, scale if isinstance(scale, Tensor) else None)
-    if not needs_gradient or torch.jit.is_tracing():
+    if not (needs_gradient or torch.jit.is_tracing()):
         return getattr(torch.ops.reduceops, end).default(self * scale, dim, keepdim)[0]
     with torch.no_grad():
         argument = getattr(torch.ops.reduceops, f"arg{end}").default

@@ -24,8 +24,10 @@ Group = dist.ProcessGroup | None
 _FARTHEST = 1 << 62  # at which a shard may begin: the indices of its elements are int64
 # (largest, indices_only) of each function.
 _KINDS = {
-    **{"argmin": (False, True), "argmax": (True, True)},
-    **{"min": (False, False), "max": (True, False)},
+    "argmin": (False, True),
+    "argmax": (True, True),
+    "min": (False, False),
+    "max": (True, False),
 }
 
 
