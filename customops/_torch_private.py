@@ -136,19 +136,19 @@ statically_known_true = _for_symbols(
 )
 guard_or_false = _for_symbols("guard_or_false", "sizes that depend on data are errors when traced")
 _check = _find(
-    *("torch", "_check", lambda condition, message: _require(bool(condition), message)),
+    *("torch", "_check", lambda condition, message=str: _require(bool(condition), message)),
     "a mask over sizes that depend on data is an error when traced",
 )
 
 
-def check(condition: Any, message: Callable[[], str], in_graph: str) -> None:
+def check(condition: Any, message: Callable[[], str]) -> None:
     """RuntimeError unless the condition holds, which may be a symbol: what a graph asks when it
-    runs. `in_graph`: the message of one that Dynamo traces, without symbols."""
+    runs."""
     # `is`: to ask a symbol for its truth would compile a graph for it.
     if condition is False:
         raise RuntimeError(message())
     if torch.compiler.is_dynamo_compiling():
-        _check(condition, lambda: in_graph)
+        _check(condition)  # by its own message: before torch 2.13 it takes none that is computed
     elif condition is not True:
         _check(condition, message)
 

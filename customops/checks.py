@@ -172,16 +172,15 @@ def check_broadcast(op: str, mask: Sequence[int], shape: Sequence[int]) -> None:
             f"{list(shape)}"
         )
 
-    short = f"reduceops::{op}: the mask does not broadcast to the input"
     if len(mask) > len(shape):
         raise RuntimeError(text())
     for size, full in zip(reversed(mask), reversed(shape), strict=False):
         if guard_or_false(size == 1):
             continue
         try:
-            _torch_private.check(size == full, text, short)
+            _torch_private.check(size == full, text)
         except RuntimeError:  # backed_size_oblivious takes no size for 1 unless nothing else fits
-            _torch_private.check(size == 1, text, short)
+            _torch_private.check(size == 1, text)
 
 
 def check_index_dtype(

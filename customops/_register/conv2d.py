@@ -59,9 +59,11 @@ def pair(op: str, name: str, given: int | Sequence[int], least: int) -> list[int
     given = [given] if isinstance(given, (int, torch.SymInt)) else list(given)
     if len(given) not in (1, 2):
         raise RuntimeError(f"reduceops::{op}: {name} must be one number or two, got {given}")
-    short = f"reduceops::{op}: {name} must be at least {least}"
     for number in given:
-        _torch_private.check(number >= least, lambda: f"{short}, got {given}", short)
+        _torch_private.check(
+            number >= least,
+            lambda: f"reduceops::{op}: {name} must be at least {least}, got {given}",
+        )
     return given * (3 - len(given))
 
 
@@ -94,8 +96,7 @@ def check(op, input, weight, bias, stride, padding, dilation, groups, dim) -> li
     dilation = pair(op, "dilation", dilation, 1)
 
     def fail_unless(condition, text) -> None:
-        short = f"reduceops::{op}: the shapes do not fit each other"
-        _torch_private.check(condition, lambda: f"reduceops::{op}: {text()}", short)
+        _torch_private.check(condition, lambda: f"reduceops::{op}: {text()}")
 
     x, w = list(input.shape), list(weight.shape)
     if len(x) not in (3, 4):
