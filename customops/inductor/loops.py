@@ -160,6 +160,9 @@ class Loop:
             raise NoLoop("it has no dims")
         if kind == "cpu" and x.get_dtype() == torch.bool and _reads_bools(x):
             raise NoLoop("any byte of a bool in memory but zero is true")
+        # (Vectors of a mask's bytes 2 and 128 were read as false.)
+        if kind == "cpu" and mask is not None and torch.__version__ < "2.13" and _reads_bools(mask):
+            raise NoLoop("before torch 2.13 some bytes of a mask in memory are read wrongly")
         self.dims = checks.wrap_dims(op._opname, len(self.size), dim)
         self.order = Order(x.get_dtype(), largest)
         self.extent = sympy.prod([self.size[d] for d in self.dims])
