@@ -19,11 +19,11 @@ namespace {
 // What a unit has in a row that begins so far behind its first, as T.
 template <class T, class Key>
 __device__ T element_of(const GatherProblem& p, GatherPlace at, uint32_t behind) {
-  return *reinterpret_cast<const T*>(reinterpret_cast<const Key*>(p.input) + (at.from + behind));
+  return *reinterpret_cast<const T*>(reinterpret_cast<const Key*>(p.input) + behind + at.from);
 }
 // The same of a pack of bytes that begins anywhere, of the one or two words that have them.
 __device__ inline uint32_t realigned_of(const GatherProblem& p, GatherPlace at, uint32_t behind) {
-  const auto first = reinterpret_cast<uintptr_t>(p.input) + (at.from + behind);
+  const auto first = reinterpret_cast<uintptr_t>(p.input) + behind + at.from;
   const auto word = [](uintptr_t byte) {
     return *reinterpret_cast<const uint32_t*>(byte & ~uintptr_t(3));
   };
@@ -31,7 +31,7 @@ __device__ inline uint32_t realigned_of(const GatherProblem& p, GatherPlace at, 
 }
 // The same, byte by byte.
 __device__ inline uint32_t bytes_of(const GatherProblem& p, GatherPlace at, uint32_t behind) {
-  const auto* bytes = reinterpret_cast<const uint8_t*>(p.input) + (at.from + behind);
+  const auto* bytes = reinterpret_cast<const uint8_t*>(p.input) + behind + at.from;
   return bytes[0] | bytes[1] << 8 | bytes[2] << 16 | uint32_t(bytes[3]) << 24;
 }
 
@@ -164,47 +164,51 @@ class Bests {
   Winner<Element> bests_[kUnits][kWidth];
 };
 
-// Of rows of four 16-bit floats: two at once, those of two units, or where a row comes in one load,
-// two of its own. Which row the best is of is found where positions are asked for, or where its
-// value does not follow from its order (a zero, a NaN).
-template <int kUnits, int kRows, class Element>
-  requires(kIsHalf<Element> && kRows == 4)
-class Bests<false, kUnits, kRows, Element> {
-  static_assert(kUnits % 2 == 0);
+// Two 16-bit floats at once: those of a pack, of two units, or where a row comes in one load, two
+// of its own. Which row the best is of is found where positions are asked for, or where its value
+// does not follow from its order (a zero, a NaN). (A NaN gets the bits that `is_ambiguous` knows
+// where it is compared, so of one row there is no such best.)
+template <bool kPacked, int kUnits, int kRows, class Element>
+  requires(kIsHalf<Element> && kRows > 1)
+class Bests<kPacked, kUnits, kRows, Element> {
+  static_assert(kPacked || kUnits % 2 == 0);
   using Key = typename Element::Key;
   using Format = typename Element::Format;
-  static constexpr int kPairs = kUnits / 2;
+  using Slot = std::conditional_t<kPacked, uint32_t, uint16_t>;
+  static constexpr int kPairs = kPacked ? kUnits : kUnits / 2;
 
  public:
-  static constexpr int kWidth = 1;
+  static constexpr int kWidth = kPacked ? 2 : 1;
 
   __device__ Bests(const GatherProblem& p, Element element, Rows, const GatherPlace (&at)[kUnits],
                    bool positions)
       : element_(element) {
-    if (p.row_loads) {
-      struct alignas(kRows * sizeof(Key)) Row {
-        uint32_t pairs[kRows / 2];
-      } rows[kUnits];
+    if constexpr (!kPacked && may_load_rows(kRows, sizeof(Key))) {
+      if (p.row_loads) {
+        struct alignas(kRows * sizeof(Key)) Row {
+          uint32_t pairs[kRows / 2];
+        } rows[kUnits];
 #pragma unroll
-      for (int i = 0; i < kUnits; ++i) rows[i] = element_of<Row, Key>(p, at[i], 0);
+        for (int i = 0; i < kUnits; ++i) rows[i] = element_of<Row, Key>(p, at[i], 0);
 #pragma unroll
-      for (int i = 0; i < kUnits; ++i) along(rows[i].pairs, positions, i);
-    } else {
-      uint16_t slots[kRows][kUnits];
-      load_all_rows<Key>(p, at, slots);
-#pragma unroll
-      for (int i = 0; i < kPairs; ++i) {
-        uint32_t pairs[kRows];
-#pragma unroll
-        for (int r = 0; r < kRows; ++r) pairs[r] = word_of<2>(slots[r], i);
-        across(pairs, positions, i);
+        for (int i = 0; i < kUnits; ++i) along(rows[i].pairs, positions, i);
+        return;
       }
     }
+    Slot slots[kRows][kUnits];
+    load_all_rows<Key>(p, at, slots);
+#pragma unroll
+    for (int i = 0; i < kPairs; ++i) {
+      uint32_t pairs[kRows];
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) pairs[r] = word_of<kPacked ? 1 : 2>(slots[r], i);
+      across(pairs, positions, i);
+    }
   }
-  __device__ uint32_t position(int unit, int) const { return half_of(found_, unit) & 0xffff; }
-  __device__ Key value(int unit, int) const {
-    const auto best = static_cast<Key>(half_of(best_, unit));
-    return is_ambiguous<Element>(best) ? element_.value(static_cast<Key>(half_of(bits_, unit)))
+  __device__ uint32_t position(int unit, int e) const { return half_of(found_, unit, e) & 0xffff; }
+  __device__ Key value(int unit, int e) const {
+    const auto best = static_cast<Key>(half_of(best_, unit, e));
+    return is_ambiguous<Element>(best) ? element_.value(static_cast<Key>(half_of(bits_, unit, e)))
                                        : value_of_ordered(element_, best);
   }
 
@@ -217,7 +221,7 @@ class Bests<false, kUnits, kRows, Element> {
 #pragma unroll
     for (uint32_t& pair : pairs) pair = ordered_pair(of_values(element_), pair);
   }
-  // Pairs of which each half is of a unit.
+  // Pairs of which each half is of an output.
   __device__ void across(const uint32_t (&elements)[kRows], bool positions, int i) {
     uint32_t pairs[kRows];
     order(elements, pairs);
@@ -257,8 +261,8 @@ class Bests<false, kUnits, kRows, Element> {
     put(found_, unit, found);
     put(bits_, unit, bits);
   }
-  static __device__ uint32_t half_of(const uint32_t (&pairs)[kPairs], int unit) {
-    return pairs[unit / 2] >> (16 * (unit % 2));
+  static __device__ uint32_t half_of(const uint32_t (&pairs)[kPairs], int unit, int e) {
+    return kPacked ? pairs[unit] >> (16 * e) : pairs[unit / 2] >> (16 * (unit % 2));
   }
   static __device__ void put(uint32_t (&pairs)[kPairs], int unit, uint32_t half) {
     uint32_t& pair = pairs[unit / 2];
@@ -324,24 +328,24 @@ class Bests<kPacked, kUnits, kAnyRows, Element> {
   Winner<Element> bests_[kUnits][kWidth];
 };
 
-// Of 16-bit integers: a key above the row that it is of, in one integer, of which the smallest is
-// the best of any.
+// Of bytes and of 16-bit integers: a key above the row that it is of, in one integer, of which the
+// smallest is the best of any. Those of bytes have 16 bits, and two are compared at once.
 template <bool kPacked, int kUnits, int kRows, class Element>
-class BestsOfShorts {
+class BestsWithRows {
   using Key = typename Element::Key;
-  using Slot = std::conditional_t<kPacked, uint32_t, uint16_t>;
+  using Slot = std::conditional_t<kPacked, uint32_t, std::make_unsigned_t<Key>>;
+  static constexpr bool kOfBytes = sizeof(Key) == 1;
+  static constexpr int kRowBits = 8 * sizeof(Key);
+  static_assert(std::max(kGatherRows, kSharedGatherRows) <= 1 << kRowBits);
 
  public:
-  static constexpr int kWidth = kPacked ? 2 : 1;
+  static constexpr int kWidth = sizeof(Slot) / sizeof(Key);
 
-  __device__ BestsOfShorts(const GatherProblem& p, Element element, Rows rows,
+  __device__ BestsWithRows(const GatherProblem& p, Element element, Rows rows,
                            const GatherPlace (&at)[kUnits], bool)
-      : element_(element) {
+      : p_(p), element_(element), rows_(rows), at_(at) {
 #pragma unroll
-    for (auto& bests : bests_) {
-#pragma unroll
-      for (int32_t& best : bests) best = std::numeric_limits<int32_t>::max();
-    }
+    for (uint32_t& best : bests_) best = kOfBytes ? 0x7fff7fff : 0x7fffffff;
     if constexpr (kRows != kAnyRows) {
       Slot slots[kRows][kUnits];
       load_all_rows<Key>(p, at, slots);
@@ -355,15 +359,24 @@ class BestsOfShorts {
       }
     }
   }
-  __device__ uint32_t position(int unit, int e) const { return bests_[unit][e] & 0xffff; }
-  __device__ Key key(int unit, int e) const { return static_cast<Key>(bests_[unit][e] >> 16); }
+  __device__ uint32_t position(int unit, int e) const {
+    return best_of(unit, e) & ((1 << kRowBits) - 1);
+  }
+  __device__ Key key(int unit, int e) const {
+    return static_cast<Key>(best_of(unit, e) >> kRowBits);
+  }
   __device__ Key value(int unit, int e) const {
-    Key value;
-    element_.value_of_key(key(unit, e), value);
-    return value;
+    return value_at(p_, element_, key(unit, e),
+                    at_[unit].from + e + rows_.from(p_, position(unit, e)));
   }
 
  private:
+  // Of a pack of bytes, outputs 0 and 2, and 1 and 3; of single ones, those of two units.
+  __device__ uint32_t best_of(int unit, int e) const {
+    if constexpr (!kOfBytes) return bests_[unit * kWidth + e];
+    return kPacked ? bests_[2 * unit + e % 2] >> (16 * (e / 2))
+                   : bests_[unit / 2] >> (16 * (unit % 2));
+  }
   // Rows from number `row` on, as far as they are before `end`.
   template <int kSome>
   __device__ void take(const Slot (&slots)[kSome][kUnits], uint32_t row, uint32_t end) {
@@ -372,31 +385,56 @@ class BestsOfShorts {
       if (r > 0 && row + r >= end) break;
 #pragma unroll
       for (int i = 0; i < kUnits; ++i) {
-        const uint32_t keys = pair_of_keys(element_, uint32_t(slots[r][i]));
-        take(bests_[i][0], __byte_perm(keys, row + r, 0x1054));
-        if constexpr (kPacked) take(bests_[i][1], __byte_perm(keys, row + r, 0x3254));
+        if constexpr (kOfBytes) {
+          take_bytes(slots[r], i, row + r);
+        } else {
+          const uint32_t keys = pair_of_keys(element_, uint32_t(slots[r][i]));
+          take_short(i * kWidth, __byte_perm(keys, row + r, 0x1054));
+          if constexpr (kPacked) take_short(i * kWidth + 1, __byte_perm(keys, row + r, 0x3254));
+        }
       }
     }
   }
-  static __device__ void take(int32_t& best, uint32_t other) {
-    best = std::min(best, static_cast<int32_t>(other));
+  __device__ void take_short(int output, uint32_t other) {
+    bests_[output] = std::min(static_cast<int32_t>(bests_[output]), static_cast<int32_t>(other));
+  }
+  // Those of a unit, or of it and the next.
+  __device__ void take_bytes(const Slot (&slots)[kUnits], int unit, uint32_t row) {
+    if constexpr (kPacked) {
+#pragma unroll
+      for (int pair = 0; pair < 2; ++pair)
+        take_pair(2 * unit + pair, pair_above_rest(element_, slots[unit], pair), row);
+    } else if (unit % 2 == 0) {
+      const uint32_t next = slots[std::min(unit + 1, kUnits - 1)];
+      const uint32_t bytes = __byte_perm(slots[unit], next, 0x4101);
+      take_pair(unit / 2, pair_of_keys(element_, bytes), row);
+    }
+  }
+  __device__ void take_pair(int pair, uint32_t keys, uint32_t row) {
+    bests_[pair] = __vmins2(bests_[pair], keys & 0xff00ff00u | row * kBoth);
   }
 
+  const GatherProblem& p_;
   const Element element_;
-  int32_t bests_[kUnits][kWidth];
+  const Rows rows_;
+  const GatherPlace (&at_)[kUnits];
+  uint32_t bests_[kOfBytes ? (kUnits * kWidth + 1) / 2 : kUnits * kWidth];
 };
 
+template <class Element>
+constexpr bool kHasRoomForRow = sizeof(typename Element::Key) == 1 || kIsShort<Element>;
+
 template <bool kPacked, int kUnits, int kRows, class Element>
-  requires(kIsShort<Element> && kRows != kAnyRows)
+  requires(kHasRoomForRow<Element> && kRows > 1)
 class Bests<kPacked, kUnits, kRows, Element>
-    : public BestsOfShorts<kPacked, kUnits, kRows, Element> {
-  using BestsOfShorts<kPacked, kUnits, kRows, Element>::BestsOfShorts;
+    : public BestsWithRows<kPacked, kUnits, kRows, Element> {
+  using BestsWithRows<kPacked, kUnits, kRows, Element>::BestsWithRows;
 };
 template <bool kPacked, int kUnits, class Element>
-  requires(kIsShort<Element>)
+  requires kHasRoomForRow<Element>
 class Bests<kPacked, kUnits, kAnyRows, Element>
-    : public BestsOfShorts<kPacked, kUnits, kAnyRows, Element> {
-  using BestsOfShorts<kPacked, kUnits, kAnyRows, Element>::BestsOfShorts;
+    : public BestsWithRows<kPacked, kUnits, kAnyRows, Element> {
+  using BestsWithRows<kPacked, kUnits, kAnyRows, Element>::BestsWithRows;
 };
 
 // 16-bit floats. A word holds a pack, the elements of two units, or one element. Which row the best
@@ -509,63 +547,10 @@ class Bests<kPacked, kUnits, kAnyRows, Element> {
   uint32_t best_[kPairs], found_[kPairs] = {};  // rows
 };
 
-// Of bytes, those of a pack, or of four units, which are compared two at once.
-template <bool kPacked, int kUnits, class Element>
-  requires(sizeof(typename Element::Key) == 1 && (kPacked || kUnits % 4 == 0))
-class Bests<kPacked, kUnits, kAnyRows, Element> {
-  using Key = typename Element::Key;
-  using Slot = std::conditional_t<kPacked, uint32_t, uint8_t>;
-  static constexpr int kUnitsOfWord = kPacked ? 1 : 4, kWords = kUnits / kUnitsOfWord;
-
- public:
-  static constexpr int kWidth = kPacked ? 4 : 1;
-
-  __device__ Bests(const GatherProblem& p, Element element, Rows rows,
-                   const GatherPlace (&at)[kUnits], bool)
-      : p_(p), element_(element), rows_(rows), at_(at) {
-    constexpr int kAtOnce = kRowsAtOnce<Key, kUnits>, kCompared = std::min(kAtOnce, 4);
-    for (uint32_t row = 0; row < rows.count; row += kAtOnce) {
-      // Past the end there is the last row again, which changes nothing.
-      Slot slots[kAtOnce][kUnits];
-      load_rows<Key, kCompared>(p, rows, row, at, slots);
-#pragma unroll
-      for (int r = 0; r < kAtOnce; r += kCompared) {
-        uint32_t compared[kWords][kCompared];
-#pragma unroll
-        for (int i = 0; i < kWords; ++i) {
-#pragma unroll
-          for (int c = 0; c < kCompared; ++c)
-            compared[i][c] = word_of<kUnitsOfWord>(slots[r + c], i);
-        }
-        if (r == 0 || row + r < rows.count) tracker_.take(element, compared, row + r);
-      }
-    }
-    tracker_.finish();
-  }
-  // Should somebody have written to the last row while it was read twice, it is that one.
-  __device__ uint32_t position(int unit, int e) const {
-    return std::min(tracker_.turn(unit / kUnitsOfWord, e + unit % kUnitsOfWord), rows_.count - 1);
-  }
-  __device__ Key key(int unit, int e) const {
-    return tracker_.key(element_, unit / kUnitsOfWord, e + unit % kUnitsOfWord);
-  }
-  __device__ Key value(int unit, int e) const {
-    return value_at(p_, element_, key(unit, e),
-                    at_[unit].from + e + rows_.from(p_, position(unit, e)));
-  }
-
- private:
-  const GatherProblem& p_;
-  const Element element_;
-  const Rows rows_;
-  const GatherPlace (&at_)[kUnits];
-  Tracker<Element, kWords> tracker_;
-};
-
 }  // namespace
 
-// As the kernels of gather.cuh take them. Blocks find room as threads do, but words of bytes, of
-// any number of rows, take more registers, and so do packs of them in tiles.
+// As the kernels of gather.cuh take them. Blocks find room as threads do, but many loads at once
+// take more registers, and so do words of bytes, of any number of rows, and packs of them in tiles.
 template <bool kPacked, int kSome, int kRows, class Element>
 struct ElementGather {
   using Bests = cuda::Bests<kPacked, kSome, kRows, Element>;
@@ -573,8 +558,9 @@ struct ElementGather {
   using Key = typename Element::Key;
   static constexpr int kUnits = kSome;
   static constexpr bool kMasked = false, kHasLargeTiles = kRows != kAnyRows;
-  static constexpr int kBlocks =
-      kRows == kAnyRows && (kPacked || kUnits > 1) && sizeof(Key) == 1 ? 5 : 8;
+  static constexpr int kBlocks = kRows == kAnyRows
+                                     ? ((kPacked || kUnits > 1) && sizeof(Key) == 1 ? 5 : 8)
+                                     : blocks_of_known_rows(kRows, kUnits);
   static constexpr int kTileBlocks = kPacked && sizeof(Key) == 1 ? 3 : 4;
 };
 
@@ -631,10 +617,12 @@ void visit_rows(int64_t rows, F&& f) {
 
 template <bool kPacked, int kRows, class Element>
 void launch_units(const Plan& plan, const GatherProblem& p, Element element, void* stream) {
-  constexpr int kUnits = gather_units(kRows, kPacked, sizeof(typename Element::Key));
-  auto kernel = gather<ElementGather<kPacked, kUnits, kRows, Element>>;
-  if constexpr (kRows == kAnyRows && kUnits > 1) {
-    if (plan.gather.units == 1) kernel = gather<ElementGather<kPacked, 1, kRows, Element>>;
+  constexpr int64_t kBytes = sizeof(typename Element::Key);
+  constexpr int kMany = gather_units(kRows, kPacked, kBytes);
+  constexpr int kFew = few_gather_units(kRows, kPacked);
+  auto kernel = gather<ElementGather<kPacked, kMany, kRows, Element>>;
+  if constexpr (kFew < kMany) {
+    if (plan.gather.units == kFew) kernel = gather<ElementGather<kPacked, kFew, kRows, Element>>;
   }
   launch(kernel, plan, p, element, stream);
 }

@@ -462,9 +462,9 @@ class PlanCheck {
                   ceil_div(units / crosses, own.inner_side) * ceil_div(crosses, own.cross_side),
               "the blocks cover the outputs once");
     } else {
-      require((task_ == Task::kExtreme ? own.units == gather_units(walk_, own.packed, bytes_)
-                                       : own.units == item_units(own.masked)) ||
-                  (own.units == 1 && (walk_ > kKnownRows || task_ != Task::kExtreme)),
+      require(task_ == Task::kExtreme ? own.units == gather_units(walk_, own.packed, bytes_) ||
+                                            own.units == few_gather_units(walk_, own.packed)
+                                      : own.units == item_units(own.masked) || own.units == 1,
               "there is a kernel for so many units");
       require_cover(plan_.blocks, kThreads, threads_of(own, groups_, bytes_),
                     "the blocks cover the outputs once");

@@ -64,17 +64,29 @@ constexpr int loads_at_once(int64_t bytes) { return bytes == 8 ? 4 : 8; }
 constexpr bool may_load_rows(int64_t rows, int64_t bytes) {
   return (rows == 2 || rows == 4) && rows * bytes <= kLoadBytes;
 }
-// Units of a thread, by the elements of a group and their bytes; of units of several outputs half
-// as many. Small elements of longer groups are compared as words of several outputs.
+// Units of a thread, by the elements of a group and their bytes, where there are many outputs: what
+// it does besides is done once for all of them. Small elements are compared as words of several.
 constexpr int gather_units(int64_t rows, bool packed, int64_t bytes) {
   const auto elements = static_cast<int>(bytes < 4 ? 4 / bytes : 1);  // of a word
   if (rows == kAnyRows || rows > kKnownRows) return packed ? 1 : elements;
+  if (rows == 1) return packed ? 2 : 4;
+  const int outputs = bytes <= 2 ? 8 : bytes == 4 || rows == 2 ? 4 : 2;
+  return packed ? outputs / elements : outputs;
+}
+// Where there are few.
+constexpr int few_gather_units(int64_t rows, bool packed) {
+  if (rows == kAnyRows || rows > kKnownRows) return 1;
   const int units = rows > 2 ? 2 : 4;
   return packed ? units / 2 : units;
 }
+// Blocks that shall find room in a multiprocessor, by the loads of a thread.
+constexpr int blocks_of_known_rows(int rows, int units) {
+  const int loads = rows * units;
+  return loads <= 8 ? 8 : loads <= 16 ? 5 : 4;
+}
 
-// Outputs of a multiprocessor up to which a thread has one: it waits for memory more than it
-// computes.
+// Outputs of a multiprocessor up to which these are few: threads wait for memory more than they
+// compute.
 constexpr int64_t kGatherFew = 4096;
 
 // packed_columns.cuh: rows that a block lists, of all its groups, at most.

@@ -286,16 +286,17 @@ struct GatherPlan {
     gather.realigned = false;
     gather.row_loads = !gather.packed && has_row_loads(in);
     gather.units = units_of_thread(in, gather);
-    if (in.walk > known_rows(in) && in.groups.outputs <= in.multiprocessors * kGatherFew)
-      gather.units = 1;
     plan.blocks = ceil_div(threads_of(gather, in.groups, in.bytes), kThreads);
   }
 
  private:
-  // Where there are many.
   static int units_of_thread(const PlanInput& in, const Gather& gather) {
-    if (has_words(in)) return gather_units(in.walk, gather.packed, in.bytes);
-    return in.walk > item_unit_rows(gather.masked) ? 1 : item_units(gather.masked);
+    const bool has_few = in.groups.outputs <= in.multiprocessors * kGatherFew;
+    if (has_words(in)) {
+      return has_few ? few_gather_units(in.walk, gather.packed)
+                     : gather_units(in.walk, gather.packed, in.bytes);
+    }
+    return has_few || in.walk > item_unit_rows(gather.masked) ? 1 : item_units(gather.masked);
   }
 
   // Of the time: where blocks do not fill multiprocessors; of large inputs, which loads that are
