@@ -16,14 +16,17 @@
 namespace reduceops::cuda {
 namespace {
 
-// What a unit has in a row that begins so far behind its first, as T.
-template <class T, class Key>
+// What a unit has in a row that begins so far behind its first, as T. kByRow: where the compiler
+// knows the number of the row, whose address is the same for all threads then.
+template <class T, class Key, bool kByRow = false>
 __device__ T element_of(const GatherProblem& p, GatherPlace at, uint32_t behind) {
-  return *reinterpret_cast<const T*>(reinterpret_cast<const Key*>(p.input) + behind + at.from);
+  const auto* input = reinterpret_cast<const Key*>(p.input);
+  return *reinterpret_cast<const T*>(kByRow ? input + behind + at.from
+                                            : input + (at.from + behind));
 }
 // The same of a pack of bytes that begins anywhere, of the one or two words that have them.
 __device__ inline uint32_t realigned_of(const GatherProblem& p, GatherPlace at, uint32_t behind) {
-  const auto first = reinterpret_cast<uintptr_t>(p.input) + behind + at.from;
+  const auto first = reinterpret_cast<uintptr_t>(p.input) + (at.from + behind);
   const auto word = [](uintptr_t byte) {
     return *reinterpret_cast<const uint32_t*>(byte & ~uintptr_t(3));
   };
@@ -31,12 +34,12 @@ __device__ inline uint32_t realigned_of(const GatherProblem& p, GatherPlace at, 
 }
 // The same, byte by byte.
 __device__ inline uint32_t bytes_of(const GatherProblem& p, GatherPlace at, uint32_t behind) {
-  const auto* bytes = reinterpret_cast<const uint8_t*>(p.input) + behind + at.from;
+  const auto* bytes = reinterpret_cast<const uint8_t*>(p.input) + (at.from + behind);
   return bytes[0] | bytes[1] << 8 | bytes[2] << 16 | uint32_t(bytes[3]) << 24;
 }
 
 // Calls load(slot) with what loads a slot of these units, for no branch to come between loads.
-template <class Slot, class Key, int kUnits, class Load>
+template <class Slot, class Key, bool kByRow = false, int kUnits, class Load>
 __device__ void with_slots(const GatherProblem& p, const GatherPlace (&at)[kUnits], Load load) {
   if constexpr (sizeof(Key) == 1 && sizeof(Slot) > 1) {
     if (p.realigned) {
@@ -49,7 +52,9 @@ __device__ void with_slots(const GatherProblem& p, const GatherPlace (&at)[kUnit
                  : load([&](GatherPlace at, uint32_t behind) { return bytes_of(p, at, behind); });
     }
   }
-  load([&](GatherPlace at, uint32_t behind) { return element_of<Slot, Key>(p, at, behind); });
+  load([&](GatherPlace at, uint32_t behind) {
+    return element_of<Slot, Key, kByRow>(p, at, behind);
+  });
 }
 
 // Loads the slots of rows from number `first` on, kSome at a time as long as there are any: past
@@ -76,18 +81,21 @@ __device__ void load_rows(const GatherProblem& p, Rows rows, uint32_t first,
   });
 }
 
+// The elements of a group that come in one load.
+template <class Slot, int kRows>
+struct alignas(kRows * sizeof(Slot)) RowLoad {
+  Slot at[kRows];
+};
+
 // The same of all rows, whose number a kernel knows; perhaps in one load.
 template <class Key, int kRows, int kUnits, class Slot>
 __device__ void load_all_rows(const GatherProblem& p, const GatherPlace (&at)[kUnits],
                               Slot (&slots)[kRows][kUnits]) {
   if constexpr (may_load_rows(kRows, sizeof(Key)) && sizeof(Slot) == sizeof(Key)) {
     if (p.row_loads) {
-      struct alignas(kRows * sizeof(Key)) Row {
-        Slot at[kRows];
-      } rows[kUnits];
-      const auto* input = reinterpret_cast<const Key*>(p.input);
+      RowLoad<Slot, kRows> rows[kUnits];
 #pragma unroll
-      for (int i = 0; i < kUnits; ++i) rows[i] = *reinterpret_cast<const Row*>(input + at[i].from);
+      for (int i = 0; i < kUnits; ++i) rows[i] = element_of<RowLoad<Slot, kRows>, Key>(p, at[i], 0);
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
 #pragma unroll
@@ -96,7 +104,7 @@ __device__ void load_all_rows(const GatherProblem& p, const GatherPlace (&at)[kU
       return;
     }
   }
-  with_slots<Slot, Key>(p, at, [&](auto slot) {
+  with_slots<Slot, Key, true>(p, at, [&](auto slot) {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
       const uint32_t from = r > 0 ? p.row_from[r] : 0;
@@ -164,10 +172,10 @@ class Bests {
   Winner<Element> bests_[kUnits][kWidth];
 };
 
-// Two 16-bit floats at once: those of a pack, of two units, or where a row comes in one load, two
-// of its own. Which row the best is of is found where positions are asked for, or where its value
-// does not follow from its order (a zero, a NaN). (A NaN gets the bits that `is_ambiguous` knows
-// where it is compared, so of one row there is no such best.)
+// Two 16-bit floats at once, those of a pack or of two units. Which row the best is of is found
+// where positions are asked for, or where its value does not follow from its order (a negative
+// zero, a NaN). (A NaN gets the bits that are known where it is compared, so of one row there is no
+// such best.)
 template <bool kPacked, int kUnits, int kRows, class Element>
   requires(kIsHalf<Element> && kRows > 1)
 class Bests<kPacked, kUnits, kRows, Element> {
@@ -176,6 +184,7 @@ class Bests<kPacked, kUnits, kRows, Element> {
   using Format = typename Element::Format;
   using Slot = std::conditional_t<kPacked, uint32_t, uint16_t>;
   static constexpr int kPairs = kPacked ? kUnits : kUnits / 2;
+  using Pairs = uint32_t[kRows * kPairs];  // [row][pair]
 
  public:
   static constexpr int kWidth = kPacked ? 2 : 1;
@@ -183,94 +192,107 @@ class Bests<kPacked, kUnits, kRows, Element> {
   __device__ Bests(const GatherProblem& p, Element element, Rows, const GatherPlace (&at)[kUnits],
                    bool positions)
       : element_(element) {
-    if constexpr (!kPacked && may_load_rows(kRows, sizeof(Key))) {
-      if (p.row_loads) {
-        struct alignas(kRows * sizeof(Key)) Row {
-          uint32_t pairs[kRows / 2];
-        } rows[kUnits];
-#pragma unroll
-        for (int i = 0; i < kUnits; ++i) rows[i] = element_of<Row, Key>(p, at[i], 0);
-#pragma unroll
-        for (int i = 0; i < kUnits; ++i) along(rows[i].pairs, positions, i);
-        return;
-      }
-    }
+    Pairs pairs;
     Slot slots[kRows][kUnits];
     load_all_rows<Key>(p, at, slots);
 #pragma unroll
-    for (int i = 0; i < kPairs; ++i) {
-      uint32_t pairs[kRows];
+    for (int i = 0; i < kRows * kPairs; ++i)
+      pairs[i] = word_of<kPacked ? 1 : 2>(slots[i / kPairs], i % kPairs);
+    scale_pairs(element, pairs);
 #pragma unroll
-      for (int r = 0; r < kRows; ++r) pairs[r] = word_of<kPacked ? 1 : 2>(slots[r], i);
-      across(pairs, positions, i);
+    for (uint32_t& pair : pairs) pair = ordered_pair(of_values(element), pair);
+    uint32_t least = ~0u;  // of both halves, behind the first ambiguous one
+#pragma unroll
+    for (int i = 0; i < kPairs; ++i) {
+      best_[i] = pairs[i];
+#pragma unroll
+      for (int r = 1; r < kRows; ++r)
+        best_[i] = smaller_pair<Element>(best_[i], pairs[r * kPairs + i]);
+      least = __viaddmin_u16x2(best_[i], kBehindAmbiguous, least);
+    }
+    if ((least & 0xfffe) == 0 || (least & 0xfffe0000) == 0) {
+      find<true>(pairs);
+    } else if (positions) {
+      find<false>(pairs);
     }
   }
   __device__ uint32_t position(int unit, int e) const { return half_of(found_, unit, e) & 0xffff; }
   __device__ Key value(int unit, int e) const {
-    const auto best = static_cast<Key>(half_of(best_, unit, e));
-    return is_ambiguous<Element>(best) ? element_.value(static_cast<Key>(half_of(bits_, unit, e)))
-                                       : value_of_ordered(element_, best);
+    return value_of_ordered(element_, static_cast<Key>(half_of(best_, unit, e)));
   }
 
  private:
-  template <int kSome>
-  __device__ void order(const uint32_t (&elements)[kSome], uint32_t (&pairs)[kSome]) const {
+  // Of what is ordered, NaN has the bits 0x7fff, and the negative zero the ones that follow: of
+  // zeros that is the smallest, so where it is +0 there is no other. Added to both halves, it
+  // leaves 0 and 1 of these alone.
+  static constexpr uint32_t kBehindAmbiguous = 0x8001 * kBoth;
+
+  // The first rows that have the bests, and their bits.
+  template <bool kAmbiguous>
+  __device__ void find(const Pairs& pairs) {
 #pragma unroll
-    for (int i = 0; i < kSome; ++i) pairs[i] = elements[i];
-    scale_pairs(element_, pairs);
+    for (int i = 0; i < kPairs; ++i) {
+      uint32_t bits = pairs[(kRows - 1) * kPairs + i];
+      found_[i] = (kRows - 1) * kBoth;
 #pragma unroll
-    for (uint32_t& pair : pairs) pair = ordered_pair(of_values(element_), pair);
-  }
-  // Pairs of which each half is of an output.
-  __device__ void across(const uint32_t (&elements)[kRows], bool positions, int i) {
-    uint32_t pairs[kRows];
-    order(elements, pairs);
-    uint32_t smallest = pairs[0];
-#pragma unroll
-    for (int r = 1; r < kRows; ++r) smallest = smaller_pair<Element>(smallest, pairs[r]);
-    best_[i] = smallest;
-    if (!positions && !is_ambiguous<Element>(smallest) && !is_ambiguous<Element>(smallest >> 16))
-      return;
-    found_[i] = (kRows - 1) * kBoth;
-    bits_[i] = elements[kRows - 1];
-#pragma unroll
-    for (int r = kRows - 2; r >= 0; --r) {
-      const uint32_t same = like<Format>(pairs[r], smallest);
-      found_[i] = choose_halves(same, r * kBoth, found_[i]);
-      bits_[i] = choose_halves(same, elements[r], bits_[i]);
+      for (int r = kRows - 2; r >= 0; --r) {
+        const uint32_t pair = pairs[r * kPairs + i];
+        const uint32_t same =
+            kAmbiguous ? like<Format>(pair, best_[i]) : equal_halves(Format(), pair, best_[i]);
+        found_[i] = choose_halves(same, r * kBoth, found_[i]);
+        if (kAmbiguous) bits = choose_halves(same, pair, bits);
+      }
+      if (kAmbiguous) best_[i] = bits;
     }
-  }
-  // Those of a unit.
-  __device__ void along(const uint32_t (&elements)[kRows / 2], bool positions, int unit) {
-    uint32_t pairs[kRows / 2];
-    order(elements, pairs);
-    uint32_t smallest = pairs[0];
-#pragma unroll
-    for (int i = 1; i < kRows / 2; ++i) smallest = smaller_pair<Element>(smallest, pairs[i]);
-    smallest = smaller_pair<Element>(smallest, __funnelshift_r(smallest, smallest, 16));
-    put(best_, unit, smallest);
-    if (!positions && !is_ambiguous<Element>(smallest)) return;
-    uint32_t found = 0, bits = 0;
-#pragma unroll
-    for (int r = kRows - 1; r >= 0; --r) {
-      const uint32_t same = like<Format>(pairs[r / 2], smallest) >> (r % 2 * 16) & 1;
-      if (r < kRows - 1 && !same) continue;
-      found = r;
-      bits = elements[r / 2] >> (r % 2 * 16);
-    }
-    put(found_, unit, found);
-    put(bits_, unit, bits);
   }
   static __device__ uint32_t half_of(const uint32_t (&pairs)[kPairs], int unit, int e) {
     return kPacked ? pairs[unit] >> (16 * e) : pairs[unit / 2] >> (16 * (unit % 2));
   }
-  static __device__ void put(uint32_t (&pairs)[kPairs], int unit, uint32_t half) {
-    uint32_t& pair = pairs[unit / 2];
-    pair = __byte_perm(pair, half, unit % 2 ? 0x5410 : 0x3254);
-  }
 
   const Element element_;
-  uint32_t best_[kPairs] = {}, bits_[kPairs] = {}, found_[kPairs] = {};  // found: rows
+  uint32_t best_[kPairs], found_[kPairs] = {};  // found: rows
+};
+
+// Products of 32 bits, of which the value alone is asked for: a minimum, unless its bits do not
+// follow from its order.
+template <int kUnits, int kRows>
+  requires(kRows > 1)
+class Bests<false, kUnits, kRows, Product<Float32>> {
+  using Element = Product<Float32>;
+  using Key = typename Element::Key;
+
+ public:
+  static constexpr int kWidth = 1;
+
+  __device__ Bests(const GatherProblem& p, Element element, Rows, const GatherPlace (&at)[kUnits],
+                   bool positions) {
+    uint32_t slots[kRows][kUnits];
+    load_all_rows<Key>(p, at, slots);
+    bool is_clear = !positions;
+#pragma unroll
+    for (int i = 0; i < kUnits; ++i) {
+      float best = ordered(element, Key(slots[0][i]));
+#pragma unroll
+      for (int r = 1; r < kRows; ++r) best = min_or_nan(best, ordered(element, Key(slots[r][i])));
+      is_clear &= best < 0 || best > 0;
+      values_[i] = bits_as<Key>(element.order.flip ? -best : best);
+    }
+    if (is_clear) return;
+#pragma unroll
+    for (int i = 0; i < kUnits; ++i) {
+      Winner<Element> best;
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) best.take(element, Key(slots[r][i]), r, r == 0);
+      positions_[i] = best.row();
+      values_[i] = element.value(best.bits());
+    }
+  }
+  __device__ uint32_t position(int unit, int) const { return positions_[unit]; }
+  __device__ Key value(int unit, int) const { return values_[unit]; }
+
+ private:
+  uint32_t positions_[kUnits] = {};
+  Key values_[kUnits];
 };
 
 // The number of a row that a thread has finds room in 16 bits.
@@ -351,12 +373,10 @@ class BestsWithRows {
       load_all_rows<Key>(p, at, slots);
       take(slots, 0, kRows);
     } else {
-      constexpr int kAtOnce = kRowsAtOnce<Key, kUnits>;
-      for (uint32_t row = 0; row < rows.count; row += kAtOnce) {
-        Slot slots[kAtOnce][kUnits];
-        load_rows<Key>(p, rows, row, at, slots);
-        take(slots, row, rows.count);
-      }
+      uint32_t row = 0;
+      REDUCEOPS_ROLLED
+      for (; row + kAtOnce <= rows.count; row += kAtOnce) take_some<true>(row);
+      if (row < rows.count) take_some<false>(row);
     }
   }
   __device__ uint32_t position(int unit, int e) const {
@@ -376,6 +396,16 @@ class BestsWithRows {
     if constexpr (!kOfBytes) return bests_[unit * kWidth + e];
     return kPacked ? bests_[2 * unit + e % 2] >> (16 * (e / 2))
                    : bests_[unit / 2] >> (16 * (unit % 2));
+  }
+  static constexpr int kAtOnce = kRowsAtOnce<Key, kUnits>;
+
+  // Rows from number `row` on, as many as are loaded at once, or what is left of them: of whole
+  // ones, nothing is asked between loads.
+  template <bool kWhole>
+  __device__ void take_some(uint32_t row) {
+    Slot slots[kAtOnce][kUnits];
+    load_rows<Key, 1, kWhole>(p_, rows_, row, at_, slots);
+    take(slots, row, kWhole ? row + kAtOnce : rows_.count);
   }
   // Rows from number `row` on, as far as they are before `end`.
   template <int kSome>
@@ -507,26 +537,24 @@ class Bests<kPacked, kUnits, kAnyRows, Element> {
 #pragma unroll
     for (int r = 0; r < kSome; r += kCompared) {
       if (r > 0 && row + r >= rows_.count) break;
-      uint32_t pairs[kCompared][kPairs];
+      uint32_t pairs[kCompared * kPairs];
 #pragma unroll
-      for (int c = 0; c < kCompared; ++c) {
+      for (int i = 0; i < kCompared * kPairs; ++i)
+        pairs[i] = word_of<kPaired ? 2 : 1>(slots[r + i / kPairs], i % kPairs);
+      scale_pairs(element_, pairs);
 #pragma unroll
-        for (int i = 0; i < kPairs; ++i) pairs[c][i] = word_of<kPaired ? 2 : 1>(slots[r + c], i);
-        scale_pairs(element_, pairs[c]);
-#pragma unroll
-        for (uint32_t& pair : pairs[c]) pair = ordered_pair(of_values(element_), pair);
-      }
+      for (uint32_t& pair : pairs) pair = ordered_pair(of_values(element_), pair);
       const bool first = kFirst && r == 0;
       positions_ ? take<true>(pairs, row + r, first) : take<false>(pairs, row + r, first);
     }
   }
   template <bool kPositions>
-  __device__ void take(const uint32_t (&pairs)[kCompared][kPairs], uint32_t row, bool first) {
+  __device__ void take(const uint32_t (&pairs)[kCompared * kPairs], uint32_t row, bool first) {
 #pragma unroll
     for (int i = 0; i < kPairs; ++i) {
 #pragma unroll
       for (int c = 0; c < kCompared; ++c) {
-        const uint32_t here = pairs[c][i];
+        const uint32_t here = pairs[c * kPairs + i];
         if (first && c == 0) {
           best_[i] = here;
           continue;
@@ -558,9 +586,9 @@ struct ElementGather {
   using Key = typename Element::Key;
   static constexpr int kUnits = kSome;
   static constexpr bool kMasked = false, kHasLargeTiles = kRows != kAnyRows;
-  static constexpr int kBlocks = kRows == kAnyRows
-                                     ? ((kPacked || kUnits > 1) && sizeof(Key) == 1 ? 5 : 8)
-                                     : blocks_of_known_rows(kRows, kUnits);
+  static constexpr int kBlocks = kRows != kAnyRows            ? blocks_of_known_rows(kRows, kUnits)
+                                 : kUnits * Bests::kWidth < 4 ? 8
+                                                              : 5;
   static constexpr int kTileBlocks = kPacked && sizeof(Key) == 1 ? 3 : 4;
 };
 

@@ -67,11 +67,10 @@ constexpr bool may_load_rows(int64_t rows, int64_t bytes) {
 // Units of a thread, by the elements of a group and their bytes, where there are many outputs: what
 // it does besides is done once for all of them. Small elements are compared as words of several.
 constexpr int gather_units(int64_t rows, bool packed, int64_t bytes) {
-  const auto elements = static_cast<int>(bytes < 4 ? 4 / bytes : 1);  // of a word
-  if (rows == kAnyRows || rows > kKnownRows) return packed ? 1 : elements;
   if (rows == 1) return packed ? 2 : 4;
-  const int outputs = bytes <= 2 ? 8 : bytes == 4 || rows == 2 ? 4 : 2;
-  return packed ? outputs / elements : outputs;
+  if (rows == kAnyRows || rows > kKnownRows) return packed || bytes >= 4 ? 1 : 4;
+  const int outputs = bytes < 4 ? 8 : bytes == 4 || rows == 2 ? 4 : 2;
+  return packed ? outputs / static_cast<int>(4 / bytes) : outputs;
 }
 // Where there are few.
 constexpr int few_gather_units(int64_t rows, bool packed) {
@@ -82,7 +81,7 @@ constexpr int few_gather_units(int64_t rows, bool packed) {
 // Blocks that shall find room in a multiprocessor, by the loads of a thread.
 constexpr int blocks_of_known_rows(int rows, int units) {
   const int loads = rows * units;
-  return loads <= 8 ? 8 : loads <= 16 ? 5 : 4;
+  return loads <= 8 ? 8 : loads <= 12 ? 5 : 4;
 }
 
 // Outputs of a multiprocessor up to which these are few: threads wait for memory more than they

@@ -374,6 +374,9 @@ inline uint32_t __viaddmax_s16x2(uint32_t a, uint32_t b, uint32_t c) {
   const uint32_t sums = of_halves<uint16_t>(a, b, [](int x, int y) { return x + y; });
   return of_halves<int16_t>(sums, c, [](int16_t x, int16_t y) { return std::max(x, y); });
 }
+inline uint32_t __viaddmin_u16x2(uint32_t a, uint32_t b, uint32_t c) {
+  return __vminu2(of_halves<uint16_t>(a, b, [](int x, int y) { return x + y; }), c);
+}
 inline float __int_as_float(int32_t x) { return std::bit_cast<float>(x); }
 inline double __longlong_as_double(int64_t x) { return std::bit_cast<double>(x); }
 
