@@ -122,14 +122,16 @@ struct GatherPlan {
     const double in_flight_of_thread =
         sectors / rows * width * at_once * (gather.tiled() ? kTileUnits : gather.units) * used;
     const double of_row = gather.row_loads               ? 5
-                          : in.bytes == 1                ? 7
+                          : in.bytes == 1                ? kByteRow
                           : in.bytes == 2 && in.walk > 4 ? (in.stores.index ? 10 : kValueRow)
                                                          : 9;
     const double of_rows = (of_row + (gather.realigned ? kRealigned : 0)) * rows;
     // Of groups of which a kernel knows the size, fewer.
     const double known = !known_size ? 1 : gather.tiled() ? kKnownSizeTiled : kKnownSize;
+    // What a thread does once: for two units, or more.
+    const double once = (30 + 12 * dims) * std::min(1., 2. / gather.units);
     const double of_unit = gather.tiled() ? (40 + kTiledRow * of_rows) * known / used
-                                          : (30 + 12 * dims + of_rows + 15 * width) * known;
+                                          : (once + of_rows + 15 * width) * known;
     const double of_result = gather.copied    ? kCopied * stores(in)
                              : gather.tiled() ? (20 + 10 * stores(in)) * known / used
                                               : 0;
@@ -142,7 +144,8 @@ struct GatherPlan {
             .in_flight = in_flight(in, plan, 8, in_flight_of_thread),
             .in_order = true,
             .extra = -1,
-            .share = (plan.blocks < 2 * in.multiprocessors ? kFewBlocks : 1) *
+            .share = (in.bytes <= 2 ? kSmallElements : 1) *
+                     (plan.blocks < 2 * in.multiprocessors ? kFewBlocks : 1) *
                      (in.rows && in.walk > kShortRow ? kLongRow : 1) *
                      (1 + (gather.tiled() ? kLargeTiled : kLarge) *
                               (1 - std::exp(traffic.bytes / -60)))};
@@ -299,8 +302,9 @@ struct GatherPlan {
     return has_few || in.walk > item_unit_rows(gather.masked) ? 1 : item_units(gather.masked);
   }
 
-  // Of the time: where blocks do not fill multiprocessors; of large inputs, which loads that are
-  // wider, or copies, keep memory busier with.
+  // Of the time: of elements of 8 and 16 bits; where blocks do not fill multiprocessors; of large
+  // inputs, which loads that are wider, or copies, keep memory busier with.
+  static constexpr double kSmallElements = 0.93;
   static constexpr double kFewBlocks = 1.2, kLarge = 0.06, kLargeTiled = 0.15;
   // Of rows of more than so many elements, which lie far apart for the threads that go along them.
   static constexpr double kLongRow = 1.25;
@@ -308,7 +312,8 @@ struct GatherPlan {
   // Instructions, and shares of them where a kernel knows the size of groups; of an element of a
   // tile.
   static constexpr double kValueRow = 6;  // of a row of 16 bits of which the value alone counts
-  static constexpr double kCopied = 8;    // of a copy that a tile stores, of an index or a value
+  static constexpr double kByteRow = 4;
+  static constexpr double kCopied = 8;  // of a copy that a tile stores, of an index or a value
   static constexpr double kKnownSize = 0.6, kKnownSizeTiled = 0.75, kTiledRow = 1.3;
   static constexpr int64_t kWarp = 32;
   static constexpr int64_t kEvenSide = 4;  // so that runs of results are aligned where they can be
