@@ -7,6 +7,7 @@ csrc/torch_private.h. (Inductor's internals are imported by customops/inductor, 
 Inductor; without them the operators are kernels that it calls.)
 """
 
+import contextlib
 import ctypes
 import functools
 import importlib
@@ -246,11 +247,10 @@ def direct_all_gather(group: Any, device_type: str) -> Callable[[torch.Tensor, t
     """`dist.all_gather_single(gathered, x, group)` for tensors of a device type, without what it
     does in Python and the dispatcher, which takes as long as a kernel; that itself where this torch
     has not what is used."""
-    distributed = torch.distributed
-    try:
-        backend = group._get_backend(torch.device(device_type))
-    except (AttributeError, RuntimeError):  # it has none for them
-        backend = None
+    distributed, backend = torch.distributed, None
+    if not torch.compiler.is_dynamo_compiling():  # which cannot look into a group
+        with contextlib.suppress(AttributeError, RuntimeError):  # it has none for them
+            backend = group._get_backend(torch.device(device_type))
     method = getattr(backend, "_allgather_base", None)
     options = getattr(distributed.distributed_c10d, "AllgatherOptions", None)
     if method is None or options is None or not hasattr(options, "asyncOp"):

@@ -1,7 +1,8 @@
 """Argument checks in Python, for tracing: the errors of csrc/check.h, on symbolic sizes too."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import NoReturn
 
 import torch
@@ -35,6 +36,18 @@ INDEX_LIMITS = {
 }
 
 MAX_DIMS = 64
+
+
+@contextmanager
+def errors_name(function: str, *others: str) -> Iterator[None]:
+    """Errors name this function, where those of checks that it shares name one of the others."""
+    try:
+        yield
+    except (IndexError, RuntimeError, TypeError, ValueError) as error:
+        text = str(error)
+        for other in others:
+            text = text.replace(f"{other}:", f"{function}:")
+        raise type(error)(text) from None
 
 
 def dtype_name(dtype: torch.dtype) -> str:

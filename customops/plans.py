@@ -9,8 +9,7 @@ import enum
 import functools
 import itertools
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
@@ -165,16 +164,8 @@ class CpuPlan:
     stays: bool
 
 
-@contextmanager
-def _named(function: str) -> Iterator[None]:
-    """Of the checks of operators, whose errors name one: they name this function instead."""
-    try:
-        yield
-    except (IndexError, RuntimeError, TypeError, ValueError) as error:
-        text = str(error)
-        for name in ("reduceops::explain:", "customops.plans.cuda_plan:"):
-            text = text.replace(name, f"{function}:")
-        raise type(error)(text) from None
+def _errors_name(function: str) -> Any:
+    return checks.errors_name(function, "reduceops::explain", "customops.plans.cuda_plan")
 
 
 def _kind(layout: tuple[Any, ...], softmax: bool, indices: bool, values: bool) -> tuple[bool, int]:
@@ -186,7 +177,7 @@ def _kind(layout: tuple[Any, ...], softmax: bool, indices: bool, values: bool) -
     return bool(softmax), bool(indices) + 2 * bool(values)
 
 
-@_named("customops.plans.cuda_plan")
+@_errors_name("customops.plans.cuda_plan")
 def cuda_plan(
     input: torch.Tensor,
     dim: int | Sequence[int] | None = None,
@@ -306,7 +297,7 @@ class Limits(TypedDict, total=False):
     indices: bool
 
 
-@_named("customops.explain")
+@_errors_name("customops.explain")
 def explain(
     input: torch.Tensor, dim: int | Sequence[int] | None = None, **options: Unpack[Limits]
 ) -> str:
@@ -388,7 +379,7 @@ def cuda_constants() -> dict[str, int]:
     return constants
 
 
-@_named("customops.plans.cpu_plan")
+@_errors_name("customops.plans.cpu_plan")
 def cpu_plan(
     input: torch.Tensor,
     dim: int | Sequence[int] | None = None,

@@ -539,7 +539,7 @@ def check_groups(rank, world, device):
 def check_errors(rank, world, device):
     """What every rank sees by itself is an error before anything is exchanged."""
     x = torch.zeros(3, 4, device=device)
-    with pytest.raises(IndexError, match="argmax: dim 2 is out of range"):
+    with pytest.raises(IndexError, match="^customops.distributed.argmax: dim 2 is out of range"):
         distributed.argmax(x, 2)
     with pytest.raises(RuntimeError, match="min: dtype complex64 is not supported"):
         distributed.min(x.to(torch.complex64), 1)
@@ -554,7 +554,9 @@ def check_errors(rank, world, device):
         *(("offset", wrong, "an int") for wrong in (1.5, True, "1")),
         *(("keepdim", wrong, "a bool") for wrong in ("a", 1, None)),
     ):
-        with pytest.raises(TypeError, match=f"^reduceops::max: {name} must be {takes}, got "):
+        with pytest.raises(
+            TypeError, match=f"^customops.distributed.max: {name} must be {takes}, got "
+        ):
             distributed.max(x, **{"dim": 1, name: wrong})
     with pytest.raises(RuntimeError, match="offset does not fit into 64 bits"):
         distributed.argmin(x, 1, offset=1 << 63)
@@ -1034,6 +1036,33 @@ def check_recorded(rank, world, device):
     for op in OPS:
         with pytest.raises(RuntimeError, match="cannot record what ranks exchange"):
             torch.jit.trace(lambda x, op=op: getattr(distributed, op)(x, 1), torch.zeros(3, 8))
+
+
+def check_compiled_errors(rank, world, device):
+    """As of the operators: a dim's goes through Dynamo, the text of another is in that of Dynamo's,
+    and where a graph may break they are those of eager mode."""
+    x = torch.zeros(3, 8, device=device)
+    group = dist.new_group()  # of which nothing is known yet
+    for full, (kind, options, text) in itertools.product(
+        (True, False),
+        (
+            (IndexError, {"dim": 2}, "max: dim 2 is out of range for a 2-d tensor"),
+            (RuntimeError, {"dim": 1, "offset": -1}, "max: offset is -1"),
+            (RuntimeError, {"dim": 1, "mask": x}, "max: mask must be a bool tensor, got float32"),
+            (TypeError, {"dim": 1.5}, "max: dim must be an int, the dim that is sharded"),
+        ),
+    ):
+
+        @torch.compile(fullgraph=full, backend="eager")
+        def f(x, options=options):
+            return distributed.max(x, group=group, **options)[0]
+
+        torch._dynamo.reset()
+        # (Before torch 2.13 Dynamo wraps an operator's.)
+        own = (RuntimeError,) if full or kind is IndexError else ()
+        with pytest.raises((kind, *own), match=text):
+            f(x)
+    assert distributed.max(x, 1, group=group)[1].tolist() == [0, 0, 0]
 
 
 def check_compiled_gradient(rank, world, device):

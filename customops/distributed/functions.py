@@ -21,6 +21,7 @@ _member = dist.GroupMember
 _is_compiling = torch.compiler.is_dynamo_compiling
 is_transformed = _torch_private.is_transformed
 Group = dist.ProcessGroup | None
+_ops = torch.ops.reduceops
 _FARTHEST = 1 << 62  # at which a shard may begin: the indices of its elements are int64
 # (largest, indices_only) of each function.
 _KINDS = {
@@ -289,9 +290,17 @@ def _reduce_seldom(
     if isinstance(x, DTensor):
         return _reduce_dtensor(op, x, dim, keepdim, group, offset, mask)
     group = _check_group(op, group)
-    if not _is_compiling() and link_of(group).is_compared:
-        _compare(op, x, dim, keepdim, group, offset, mask)
-    _check_call(op, x, dim, keepdim, offset, mask)
+    call = op, x, dim, keepdim, offset, mask
+    if _is_compiling():
+        try:
+            _check_arguments(*call)
+        except IndexError:  # which Dynamo replaces by its own, while that of an operator gets out
+            getattr(_ops, op).default(x, dim)
+            raise
+    else:
+        if link_of(group).is_compared:
+            _compare(op, x, dim, keepdim, group, offset, mask)
+        _check_call(*call)
     largest, indices_only = _KINDS[op]
     start = [] if offset is None else [offset]
     return reduce_shard(x, [dim], keepdim, start, [], [group], largest, None, indices_only, mask)
@@ -307,7 +316,7 @@ def _compare(
     mask: Tensor | None,
 ) -> None:
     if compare.is_possible(x):
-        check = partial(_check_call, op, x, dim, keepdim, offset, mask)
+        check = partial(_check_arguments, op, x, dim, keepdim, offset, mask)
         compare.shards(op, x, dim, group, offset, check)
 
 
@@ -359,10 +368,20 @@ def _check_call(
     mask: Tensor | None,
 ) -> None:
     """What one rank can see of its own arguments."""
+    with checks.errors_name(f"customops.distributed.{op}", f"reduceops::{op}"):
+        _check_arguments(op, x, dim, keepdim, offset, mask)
+
+
+def _check_arguments(
+    op: str,
+    x: Tensor,
+    dim: int,
+    keepdim: bool,
+    offset: int | None,
+    mask: Tensor | None,
+) -> None:
     if not isinstance(x, Tensor):
-        raise TypeError(
-            f"customops.distributed.{op}: input must be a tensor, got {type(x).__name__}"
-        )
+        raise TypeError(f"reduceops::{op}: input must be a tensor, got {type(x).__name__}")
     checks.check_dtype(op, x.dtype)
     if not checks.is_strided(x) or x.device.type not in ("cpu", "cuda"):
         checks.refuse(op, x)
@@ -371,19 +390,15 @@ def _check_call(
     if mask is not None:
         arguments.check_options(op, mask, None)
         if isinstance(mask, DTensor):
-            raise RuntimeError(
-                f"customops.distributed.{op}: input and mask must be DTensors, both or none"
-            )
+            raise RuntimeError(f"reduceops::{op}: input and mask must be DTensors, both or none")
         checks.check_mask(op, mask, x)
     if _torch_private.is_real(x):
         if is_transformed(x) or (mask is not None and is_transformed(mask)):
-            raise RuntimeError(f"customops.distributed.{op}: {IS_TRANSFORMED}")
+            raise RuntimeError(f"reduceops::{op}: {IS_TRANSFORMED}")
         _, indices_only = _KINDS[op]
         if not indices_only and has_tangent(x):
-            raise RuntimeError(f"customops.distributed.{op}: {HAS_TANGENT}")
+            raise RuntimeError(f"reduceops::{op}: {HAS_TANGENT}")
     if offset is not None:
         arguments.check_ints(op, "offset", arguments.as_int(op, "offset", offset))
         if not 0 <= offset <= _FARTHEST:
-            raise RuntimeError(
-                f"customops.distributed.{op}: offset is {offset}; it takes 0 to 2**62"
-            )
+            raise RuntimeError(f"reduceops::{op}: offset is {offset}; it takes 0 to 2**62")
