@@ -129,6 +129,14 @@ def test_cuda_plans_keep_what_they_promise():
             *(0, {"walk": 9}),
             id="tiles where results repeat",
         ),
+        # The longest parts, of which the workspace of other inputs could not hold a candidate each.
+        *(
+            pytest.param(
+                empty(rows, 1 << 50, dtype=torch.int8), 1, {"walk": walk + 1}, id=walk.name
+            )
+            for rows, walk in ((1, Walk.ROWS), (5, Walk.WHOLE_ROWS), (5, Walk.COLUMNS))
+        ),
+        pytest.param(empty(1 << 50, 32, dtype=torch.int8), 0, {}, id="many long columns"),
     ],
 )
 def test_cuda_plans_that_broke_a_promise(x, dim, tuning):

@@ -106,7 +106,9 @@ class PlanCheck {
     require(p.parts * p.part_extent >= walk_ && (p.parts - p.cluster) * p.part_extent < walk_,
             "the parts cover the reduced extent once");
     if (p.split() || p.is_folded()) {
-      require(groups_.outputs * p.candidates() * p.candidate_bytes <= kWorkspaceBytes,
+      // Groups of which the longest parts have more candidates lie in no memory, or overlap there.
+      require(groups_.outputs * p.candidates() * p.candidate_bytes <= kWorkspaceBytes ||
+                  p.part_extent == kMaxPartExtent,
               "the candidates fit the workspace");
       const bool handed_in =
           p.walk == Walk::kWholeRows && task_ == Task::kExtreme && !p.is_folded();
