@@ -305,7 +305,7 @@ def explain(
 
     Args:
         input: A tensor of the shape, strides and dtype. Nothing is run: it may be on any device, or
-            a meta tensor.
+            a meta tensor. (`cpu_plan` has what a CPU does.)
         dim: One dim, several, or None for all.
         options: What else there is to the call, by keyword: its `mask`, ``values=True`` for `min`
             and `max`, ``softmax=True`` for `softmax_max`. And of which GPU: `multiprocessors`,
@@ -336,8 +336,9 @@ def explain(
         )
     plan = cuda_plan(input, dim, **options)
     cheaper = 100 - cuda_constants()["margin"]
+    on_cpu = " (this tensor is on a CPU: customops.plans.cpu_plan)" if input.is_cpu else ""
     legend = (
-        "The plan of a GPU; times predicted for an H200. "
+        f"The plan of a GPU{on_cpu}; times predicted for an H200. "
         f"usual: measured best, kept unless another is {cheaper} % cheaper"
     )
     rows: list[tuple[str, ...]] = [

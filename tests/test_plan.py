@@ -880,6 +880,14 @@ def test_the_table_of_candidates_says_which_is_taken():
     assert first.startswith("bulk_columns") and first.endswith("taken, usual") and len(rest) == 1
 
 
+def test_the_table_says_that_a_cpu_has_another_plan():
+    of_cpu, other = (
+        explain(torch.empty(3, 4, device=at), 1).splitlines() for at in ("cpu", "meta")
+    )
+    assert "this tensor is on a CPU: customops.plans.cpu_plan" in of_cpu[0]
+    assert "on a CPU" not in other[0] and of_cpu[1:] == other[1:]
+
+
 NAMES = {
     explain: "customops.explain",
     cuda_plan: "customops.plans.cuda_plan",
