@@ -8,7 +8,9 @@ with an error.
 import os
 import shlex
 import shutil
+import subprocess
 import sys
+from pathlib import Path
 
 # Before torch is imported: idle threads of one pytest-xdist worker leave the cores to the others.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -42,6 +44,21 @@ def pytest_configure(config):
     for what, missing in NEEDS.items():
         if missing and os.environ.get(f"REDUCEOPS_REQUIRE_{what}", "0") not in ("", "0"):
             raise pytest.UsageError(f"REDUCEOPS_REQUIRE_{what} is set, and {missing}")
+
+
+def python(*arguments, cwd=None, timeout=300, **variables):
+    """What comes of a fresh Python that finds the same package, with these in its environment."""
+    import customops  # which conftest does not import before the tests
+
+    packages = str(Path(customops.__file__).parent.parent)
+    return subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": packages, **variables},
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+    )
 
 
 # Files, by the length of their tests.

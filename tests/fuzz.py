@@ -437,7 +437,9 @@ def main():
 
     def batch(number, variables):
         nonlocal done
-        count, failure = run_batch(options.devices, variables, sizes[number], seed + number)
+        # Runs with neighbouring seeds have no batch in common.
+        batch_seed = (seed << 32) + number
+        count, failure = run_batch(options.devices, variables, sizes[number], batch_seed)
         done += count
         said = " ".join(f"{k}={v}" for k, v in variables.items() if v)
         print(f"batch {number + 1}: {count} examples, {said}", flush=True)

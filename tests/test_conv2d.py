@@ -3,8 +3,6 @@
 import gc
 import itertools
 import math
-import subprocess
-import sys
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 
@@ -12,7 +10,7 @@ import graphs
 import numpy
 import pytest
 import torch
-from conftest import NO_CUDA
+from conftest import NO_CUDA, python
 from torch import nn
 from torch.export import Dim
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -787,12 +785,12 @@ def test_onnx(name):
 
 
 def test_the_report_says_which_form_is_in_use():
-    run = subprocess.run([sys.executable, "-m", "customops"], capture_output=True, text=True)
+    run = python("-m", "customops")
     assert run.returncode == 0, run.stderr
-    lines = [line for line in run.stdout.splitlines() if line.startswith("convolutions")]
+    lines = [line for line in run.stdout.splitlines() if line.startswith("fused conv2d")]
     assert len(lines) == libraries.cuda.loaded
     if lines:
-        assert ("one kernel of cuDNN" in lines[0]) == FUSED
+        assert ("yes (cuDNN)" in lines[0]) == FUSED
 
 
 class Unmodified(nn.Module):

@@ -2,15 +2,13 @@
 
 import math
 import random
-import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import reference
 import torch
-from conftest import NO_CUDA
+from conftest import NO_CUDA, python
 from cuda_shapes import HUGE, WALKS
 from opspec import OPS, as_tuple, assert_same, ops
 
@@ -344,7 +342,7 @@ for _ in range(10_000_000):
 
 
 def test_an_error_of_somebody_else_is_reported_as_theirs():
-    done = subprocess.run([sys.executable, "-c", SOMEBODYS_ERROR], capture_output=True, text=True)
+    done = python("-c", SOMEBODYS_ERROR)
     assert done.returncode != 0
     error = done.stderr.strip()
     assert "device-side assert" in error

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import NO_CUDA
+from conftest import NO_CUDA, python
 from cuda_shapes import TUNINGS
 
 ROOT = Path(__file__).parent.parent
@@ -52,8 +52,5 @@ def test_reliability_before_hopper():
 )
 def test_a_tuning_that_does_not_exist(tuning):
     ask = "import torch, customops; customops.argmin(torch.ones(2, device='cuda'))"
-    environment = {**os.environ, "REDUCEOPS_CUDA_TUNING": tuning}
-    done = subprocess.run(
-        [sys.executable, "-c", ask], env=environment, cwd=ROOT, capture_output=True, text=True
-    )
+    done = python("-c", ask, REDUCEOPS_CUDA_TUNING=tuning)
     assert f"no constant of the plan is set by '{tuning}'; it takes name=value" in done.stderr

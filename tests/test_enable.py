@@ -5,7 +5,6 @@ import copy
 import functools
 import pickle
 import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,7 +13,7 @@ from types import SimpleNamespace
 import data
 import pytest
 import torch
-from conftest import COMPILER, needs_compiler
+from conftest import COMPILER, needs_compiler, python
 from opspec import ANY_NAN, all_dims, as_tuple, assert_same
 from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -41,10 +40,10 @@ def nothing_stays_enabled():
     customops.disable()
 
 
-def runs_ours(operator, *arguments):
+def runs_ours(operator, *arguments, **options):
     """Whose kernel runs: torch's call other operators of torch, ours do not."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
-        operator(*arguments)
+        operator(*arguments, **options)
     names = {event.name for event in profile.events() if event.name.startswith("aten::")}
     assert f"aten::{operator.__name__}" in names
     return names <= {f"aten::{operator.__name__}", "aten::empty_strided"}
@@ -118,6 +117,8 @@ def test_no_position_no_kernel_of_ours(device):
     x = data.make((5, 7), torch.float32, "special").to(device)
     for call in (torch.min, torch.max, lambda x: torch.amin(x, 1), lambda x: torch.max(x, x)):
         assert_enabling_changes_nothing(call, x)
+    with customops.enable():
+        assert not any(runs_ours(operator, x) for operator in EXTREMES)
 
 
 @each_operator
@@ -180,7 +181,7 @@ def test_an_out_argument_is_left_to_torch(operator, device):
     x = data.make((3, 4), torch.float32, "ties").to(device)
     out = tuple(torch.empty_like(r) for r in as_tuple(operator(x, 1)))
     with customops.enable():
-        operator(x, 1, out=out if len(out) == 2 else out[0])
+        assert not runs_ours(operator, x, 1, out=out if len(out) == 2 else out[0])
     assert_same(out, operator(x, 1))
 
 
@@ -199,6 +200,8 @@ def test_gradients(operator, device):
         (second,) = torch.autograd.grad(first.square().sum(), leaf)
         return first.detach(), second, torch.func.grad(lambda x: operator(x, 1)[0].sum())(x)
 
+    with customops.enable():
+        assert runs_ours(operator, x.clone().requires_grad_(), 1)
     assert_enabling_changes_nothing(gradients, x)
     assert_enabling_changes_nothing(
         lambda x: torch.func.jvp(lambda x: operator(x, 1)[0], (x,), (x + 1,)), x
@@ -400,7 +403,7 @@ def test_threads_reduce_while_others_switch(device):
 
 def run(code):
     """In a fresh process, where nothing has been enabled."""
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    result = python("-c", code)
     assert result.returncode == 0, result.stderr
 
 
@@ -557,8 +560,7 @@ def test_nothing_is_printed_and_other_processes_are_left_alone():
         "print(torch.argmax(torch.tensor([1., 3., 2.])).item())\n"
     )
     customops.enable()
-    command = [sys.executable, "-W", "error", "-c", code]
-    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    result = python("-W", "error", "-c", code)
     assert (result.stdout, result.stderr) == ("1\n", "")
 
 

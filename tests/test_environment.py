@@ -11,6 +11,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from conftest import python
 
 import customops
 from customops import libraries
@@ -23,9 +24,7 @@ WITHOUT_PYTHON = f"import torch; torch.ops.load_library({str(libraries.cpu.path)
 
 
 def run(code, **variables):
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", **variables}
-    command = [sys.executable, "-c", code]
-    return subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True)
+    return python("-c", code, CUDA_VISIBLE_DEVICES="", **variables)
 
 
 @pytest.mark.parametrize(
@@ -66,9 +65,7 @@ def test_the_names_that_are_known():
 
 
 def report(**variables):
-    command = [sys.executable, "-m", "customops"]
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", **variables}
-    return subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True)
+    return python("-m", "customops", CUDA_VISIBLE_DEVICES="", **variables)
 
 
 @pytest.mark.parametrize("broken", ["absent", "no library"])
@@ -120,11 +117,7 @@ def test_the_report_names_the_wheel_that_is_installed(tmp_path):
     ):
         if path == str(tmp_path):
             (tmp_path / "customops").symlink_to(PACKAGE)
-        command = [sys.executable, "-m", "customops"]
-        environment = {**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
-        done = subprocess.run(
-            command, env=environment, cwd=tmp_path, capture_output=True, text=True
-        )
+        done = python("-m", "customops", cwd=tmp_path, PYTHONPATH=path, PYTHONSAFEPATH="1")
         assert done.stdout.splitlines()[0].split() == ["customops", said], done.stderr
 
 
@@ -137,8 +130,7 @@ def test_a_warning_is_below_its_library_in_the_report():
 
 
 def test_the_report_has_help():
-    command = [sys.executable, "-m", "customops", "--help"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    done = python("-m", "customops", "--help")
     assert done.returncode == 0 and "bug report" in done.stdout, done.stderr
 
 
@@ -243,11 +235,7 @@ def test_a_wheel_has_no_module_of_an_earlier_build(tmp_path):
     stale = tmp_path / "customops/stale.py"
     for exists in (True, False):
         stale.touch() if exists else stale.unlink()
-        command = [sys.executable, "-c", STALE]
-        environment = {**os.environ, "REDUCEOPS_CUDA": "0"}
-        done = subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True
-        )
+        done = python("-c", STALE, cwd=tmp_path, REDUCEOPS_CUDA="0")
         assert done.returncode == 0, done.stderr
         (wheel,) = (tmp_path / "dist").glob("*.whl")
         with zipfile.ZipFile(wheel) as archive:

@@ -1,17 +1,14 @@
 """Bad input. The same text from eager, meta tensors and tracing."""
 
 import gc
-import os
 import shutil
-import subprocess
-import sys
 import weakref
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from conftest import NO_CUDA
+from conftest import NO_CUDA, python
 from opspec import OPS, as_tuple, assert_same, each_op, each_op_and_dtype, ops
 from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -218,11 +215,7 @@ def test_nothing_happens_to_the_input(spec):
 
 def run(code, folder=None, **environment):
     """Runs `code` in a fresh Python, in a folder; returns its last line of errors."""
-    root = str(Path(customops.__file__).parent.parent)
-    environment = {**os.environ, "PYTHONPATH": root, **environment}
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=folder, env=environment, capture_output=True, text=True
-    )
+    done = python("-c", code, cwd=folder, **environment)
     assert done.returncode == 1, done.stderr
     return done.stderr.strip().splitlines()[-1]
 
@@ -310,8 +303,7 @@ for x in (x, x.clone().requires_grad_()):
 
 def test_nested_tensors_without_the_python_package():
     library = Path(customops.__file__).parent / "lib/libreduceops.so"
-    command = [sys.executable, "-W", "ignore", "-c", WITHOUT_PYTHON, library]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = python("-W", "ignore", "-c", WITHOUT_PYTHON, library)
     assert done.returncode == 0, done.stderr
 
 

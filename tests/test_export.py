@@ -15,7 +15,7 @@ import pytest
 import reference
 import test_options
 import torch
-from conftest import needs_compiler
+from conftest import needs_compiler, python
 from opspec import OPS, as_tuple, assert_same, each_differentiable_op, each_op
 from test_compile import model
 from torch.export import Dim, export
@@ -118,16 +118,6 @@ def test_every_dtype_survives_saving(dtype, tmp_path):
     module.check(x, torch.export.load(tmp_path / "program.pt2").module()(x))
 
 
-def python(code, folder, *arguments):
-    """Runs `code` in a fresh Python in `folder`."""
-    code = (
-        f"import sys; sys.path.insert(0, {str(Path(customops.__file__).parent.parent)!r})\n{code}"
-    )
-    return subprocess.run(
-        [sys.executable, "-c", code, *arguments], cwd=folder, capture_output=True, text=True
-    )
-
-
 @pytest.mark.parametrize("decomposed", [False, True], ids=["", "decomposed"])
 def test_a_fresh_process_runs_the_saved_program(decomposed, tmp_path):
     module, example = Everything(torch.float32), torch.randn(3, 4, 5)
@@ -142,14 +132,14 @@ def test_a_fresh_process_runs_the_saved_program(decomposed, tmp_path):
         "run = torch.export.load('program.pt2').module()\n"
         "torch.save(run(torch.load('x.pt')), 'results.pt')"
     )
-    run = python(code, tmp_path)
+    run = python("-c", code, cwd=tmp_path)
     assert run.returncode == 0, run.stderr
     module.check(x, torch.load(tmp_path / "results.pt"))
 
 
 def test_without_the_import_the_message_names_the_operators(tmp_path):
     torch.export.save(export(Model(), (torch.randn(3, 4, 5),)), tmp_path / "program.pt2")
-    run = python("import torch; torch.export.load('program.pt2')", tmp_path)
+    run = python("-c", "import torch; torch.export.load('program.pt2')", cwd=tmp_path)
     assert run.returncode == 1
     assert "torch.ops.reduceops.min.default" in run.stderr
     assert "import the custom op" in run.stderr
@@ -158,12 +148,12 @@ def test_without_the_import_the_message_names_the_operators(tmp_path):
 def test_the_library_without_the_package(tmp_path):
     """As in a process without Python: results, and for a gradient an error."""
     run = python(
-        "import torch\n"
+        "-c",
+        "import sys, torch\n"
         "torch.ops.load_library(sys.argv[1])\n"
         "op = torch.ops.reduceops.scale_min\n"
         "print(op(torch.ones(2, 3), 2.0).tolist())\n"
         "op(torch.ones(2, 3, requires_grad=True), 2.0)",
-        tmp_path,
         str(customops.libraries.cpu.path),
     )
     assert run.returncode == 1 and run.stdout == "[[2.0], [2.0]]\n"
@@ -274,7 +264,7 @@ def test_a_package_runs_in_a_fresh_process_and_without_python(tmp_path, device):
     assert exported.stdout == f"wrote {package}\n" + shown(x)
 
     code = (
-        "import torch, torch._inductor.codecache\n"  # torch 2.10 forgets the second
+        "import sys, torch, torch._inductor.codecache\n"  # torch 2.10 forgets the second
         "try: torch._inductor.aoti_load_package(sys.argv[1])\n"
         "except RuntimeError as error:\n"
         "    assert 'Could not find schema for reduceops::' in str(error)\n"
@@ -284,7 +274,7 @@ def test_a_package_runs_in_a_fresh_process_and_without_python(tmp_path, device):
         "run = torch._inductor.aoti_load_package(sys.argv[1])\n"
         "print(*map(show, run(make_input([3, 4, 5], sys.argv[2]))), sep='\\n')"
     )
-    loaded = python(code, ROOT, str(package), device)
+    loaded = python("-c", code, package, device, cwd=ROOT)
     assert loaded.stdout == shown(x), loaded.stderr
 
     build, cmake = tmp_path / "build", find_cmake()

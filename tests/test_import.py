@@ -1,13 +1,12 @@
 """Importing: once, twice, beside another copy of the library, in threads and subinterpreters."""
 
-import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from conftest import python
 
 import customops
 
@@ -37,10 +36,7 @@ def test_the_libraries_need_no_python():
 
 def run(*lines):
     """What a fresh Python prints."""
-    environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
-    code = "\n".join(("import sys, torch", *lines))
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    done = python("-c", "\n".join(("import sys, torch", *lines)))
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -2,9 +2,7 @@
 
 import itertools
 import math
-import os
 import re
-import subprocess
 import sys
 import threading
 from functools import partial
@@ -16,7 +14,7 @@ import pytest
 import reference
 import sympy
 import torch
-from conftest import DEVICES, NO_CUDA, needs_compiler
+from conftest import DEVICES, NO_CUDA, needs_compiler, python
 from torch import nn
 from torch._dynamo.utils import counters
 from torch._inductor import ir
@@ -808,9 +806,7 @@ def test_the_caches_know_from_the_start():
     vectors = torch.backends.cpu.get_cpu_capability()
     assert f"customops.inductor={caches.version()},loop,{vectors};" in tags[0]
     code = "import customops, torch; print(torch.compiler.config.cache_key_tag)"
-    environment = {**os.environ, "TORCH_COMPILE_CACHE_KEY_TAG": "theirs;"}
-    command = [sys.executable, "-c", code]
-    found = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    found = python("-c", code, TORCH_COMPILE_CACHE_KEY_TAG="theirs;")
     tag = f"customops.inductor={caches.version()},auto,{vectors};"
     assert found.stdout.strip() == f"theirs;{tag}"
 

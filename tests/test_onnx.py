@@ -3,15 +3,13 @@
 import ctypes
 import itertools
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import data
 import pytest
 import reference
 import torch
-from conftest import needs_compiler
+from conftest import needs_compiler, python
 from opspec import ANY_NAN, OPS, as_tuple, assert_same, each_op
 from reference import bits
 from torch import nn
@@ -320,16 +318,13 @@ def test_the_documentation_runs(tmp_path, monkeypatch):
     assert torch.equal(result, x.argmin(1))
 
 
-def python(code):
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-
-
 def test_onnxscript_is_optional():
     run = python(
+        "-c",
         "import sys; sys.modules['onnxscript'] = None\n"
         "import customops\n"
         "assert not {'onnx', 'onnxruntime', 'onnx_ir'} & set(sys.modules)\n"
-        "customops.onnx.translation_table()"
+        "customops.onnx.translation_table()",
     )
     last = run.stderr.strip().splitlines()[-1]
     assert run.returncode == 1 and last.startswith("ImportError:"), run.stderr

@@ -2,8 +2,6 @@
 
 import itertools
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import data
@@ -12,7 +10,7 @@ import pytest
 import reference
 import torch
 import torch.autograd.forward_ad as forward_ad
-from conftest import needs_compiler
+from conftest import needs_compiler, python
 from opspec import as_tuple, assert_same, ops
 from reference import bits
 from torch._dynamo.testing import AotEagerAndRecordGraphs, CompileCounter
@@ -925,8 +923,7 @@ for call, text in (
 
 @pytest.mark.filterwarnings("ignore")
 def test_the_library_without_the_package():
-    command = [sys.executable, "-W", "ignore", "-c", WITHOUT_PYTHON]
-    done = subprocess.run([*command, customops.libraries.cpu.path], capture_output=True, text=True)
+    done = python("-W", "ignore", "-c", WITHOUT_PYTHON, customops.libraries.cpu.path)
     assert done.returncode == 0, done.stderr
 
 

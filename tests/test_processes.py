@@ -3,8 +3,6 @@
 import multiprocessing
 import os
 import signal
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -12,7 +10,7 @@ import data
 import fuzz
 import pytest
 import torch
-from conftest import NO_CUDA
+from conftest import NO_CUDA, python
 
 import customops
 
@@ -26,13 +24,7 @@ measures_memory = pytest.mark.skipif(
 
 def run(code, *arguments):
     """Runs `code` in a fresh Python."""
-    done = subprocess.run(
-        [sys.executable, "-c", code, *arguments],
-        env={**os.environ, "PYTHONPATH": PACKAGES},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    done = python("-c", code, *arguments)
     assert done.returncode == 0, f"exit status {done.returncode}\n{done.stderr[-5000:]}"
     return done.stdout
 

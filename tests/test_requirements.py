@@ -2,12 +2,16 @@
 
 import conftest
 import pytest
+import torch
+
+from customops import libraries
 
 
 @conftest.NO_CUDA
 def test_what_takes_a_device_runs_on_a_gpu():
     """Skipped for all such tests where there is none."""
     assert "cuda" in conftest.DEVICES
+    assert libraries.why_not_on(torch.device("cuda")) is None
 
 
 @pytest.mark.parametrize("what", conftest.NEEDS)

@@ -28,7 +28,7 @@ import pytest
 import reference
 import torch
 import torch.distributed as dist
-from conftest import NO_CUDA
+from conftest import NO_CUDA, python
 from opspec import Tolerance, as_tuple, assert_same
 from reference import bits
 from torch.autograd import forward_ad
@@ -216,8 +216,7 @@ torch.ops.reduceops._pairs(x, [0], True, None, [], [])
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits the memory of a process")
 def test_without_memory():
-    command = [sys.executable, "-c", WITHOUT_MEMORY]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = python("-c", WITHOUT_MEMORY)
     assert "RuntimeError: reduceops: cannot allocate 268435456 bytes" in done.stderr
 
 

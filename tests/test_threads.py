@@ -14,7 +14,7 @@ import data
 import pytest
 import reference
 import torch
-from conftest import NO_CUDA
+from conftest import NO_CUDA, python
 from opspec import OPS, as_tuple, assert_same, each_op
 from torch.utils.data import DataLoader, Dataset
 
@@ -72,9 +72,8 @@ for spec in OPS:
 
 def test_small_stacks():
     """Of the calling thread, and of those that help it."""
-    environment = {**os.environ, "OMP_STACKSIZE": "256k", "PYTHONPATH": os.path.dirname(__file__)}
-    command = [sys.executable, "-X", "faulthandler", "-c", SMALL_STACKS]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    variables = {"OMP_STACKSIZE": "256k", "PYTHONPATH": os.path.dirname(__file__)}
+    done = python("-X", "faulthandler", "-c", SMALL_STACKS, **variables)
     assert done.returncode == 0, f"exit status {done.returncode}\n{done.stderr[-5000:]}"
 
 

@@ -1,13 +1,11 @@
 """What torch does not promise: it is there, and without any one of it nothing is wrong."""
 
 import ast
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import torch
+from conftest import python
 
 import customops
 from customops import _torch_private, libraries
@@ -98,12 +96,7 @@ def test_private_attributes_are_of_this_package():
 
 
 def test_names_that_are_not_used():
-    done = subprocess.run(
-        [sys.executable, "-c", "import customops"],
-        env={**os.environ, "PYTHONPATH": str(PACKAGE.parent), "REDUCEOPS_WITHOUT": "torch.nothing"},
-        capture_output=True,
-        text=True,
-    )
+    done = python("-c", "import customops", REDUCEOPS_WITHOUT="torch.nothing")
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith("ImportError: REDUCEOPS_WITHOUT names torch.nothing; it takes "), last
     assert "torch._functorch.utils.unwrap_dead_wrappers" in last
@@ -178,22 +171,12 @@ def test_without_any_one_of_it():
     everything = dict(_torch_private.LOST)
     everything |= {name: lost for name, (lost, _) in _torch_private.symbols().items()}
     arguments = " ".join(everything), "\n".join(everything.values())
-    done = subprocess.run(
-        [sys.executable, "-c", CHECK, *arguments],
-        env={**os.environ, "PYTHONPATH": str(PACKAGE.parent)},
-        capture_output=True,
-        text=True,
-    )
+    done = python("-c", CHECK, *arguments)
     assert done.stdout.splitlines()[-1] == "fine", done.stdout + done.stderr
 
 
 def test_the_report_lists_what_is_missing():
     name = "torch._C._are_functorch_transforms_active"
-    done = subprocess.run(
-        [sys.executable, "-m", "customops"],
-        env={**os.environ, "PYTHONPATH": str(PACKAGE.parent), "REDUCEOPS_WITHOUT": name},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = python("-m", "customops", REDUCEOPS_WITHOUT=name)
+    assert done.returncode == 0, done.stderr
     assert re.search(rf"torch lacks +{re.escape(name)}: .*some us more", done.stdout)

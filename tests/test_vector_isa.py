@@ -1,7 +1,6 @@
 """What Inductor writes in the vectors of AVX2, on any CPU: on one that has AVX-512, too."""
 
 import os
-import subprocess
 import sys
 from types import SimpleNamespace
 
@@ -10,7 +9,7 @@ import opspec
 import pytest
 import reference
 import torch
-from conftest import needs_compiler
+from conftest import needs_compiler, python
 from torch._inductor import config, cpu_vec_isa
 
 import customops
@@ -72,9 +71,7 @@ def test_the_environment_asks_for_avx2():
     code = "import torch, test_vector_isa; test_vector_isa.check(torch.float32)"
     paths = os.pathsep.join(path for path in sys.path if path)
     for capability in ("", "avx2"):
-        environment = {**os.environ, "ATEN_CPU_CAPABILITY": capability, "PYTHONPATH": paths}
-        command = [sys.executable, "-c", code]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        done = python("-c", code, ATEN_CPU_CAPABILITY=capability, PYTHONPATH=paths)
         assert done.returncode == 0, done.stderr[-2000:]
 
 
