@@ -159,11 +159,7 @@ inline Tensor with_batch(Tensor input) {
   const Tensor& input = call.input;
   const int64_t ndim = input.ndim();
   Geometry g;
-  g.dtype = &dtype_of(input.dtype());
-  if (g.dtype->kind != Kind::kFloat || g.dtype->bytes < 2) {
-    fail(op, "input must be a floating-point tensor (float16, bfloat16, float32, float64), got ",
-         dtype_name(input.dtype()));
-  }
+  g.dtype = &check_dtype(op, input.dtype(), true);
   conv2d::check_place(op, "input", input, input);
   conv2d::check_place(op, "weight", call.weight, input);
   if (call.bias) conv2d::check_place(op, "bias", *call.bias, input);

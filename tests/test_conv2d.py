@@ -228,7 +228,7 @@ def bad_calls():
     yield (x, w, b, 2.0), {"stride": [1, 1, 1]}, "stride must be one number or two, got [1, 1, 1]"
     yield (
         *((x.int(), w.int(), None, 2.0), {}),
-        f"input must be a floating-point tensor {floats}, got int32",
+        f"the input must be a floating-point tensor {floats}, got int32",
     )
     yield (x, w.double(), b, 2.0), {}, "weight must have the dtype of input, float32, got float64"
     yield (x, w, b.half(), 2.0), {}, "bias must have the dtype of input, float32, got float16"
@@ -342,6 +342,20 @@ def test_errors_of_arguments_that_are_no_tensors(name, device):
     ):
         with pytest.raises(TypeError, match=f"reduceops::{name}: {text}"):
             call(x, w, b, 2.0, **wrong)
+    # The operator itself, whose schema a tensor's scale does not go through.
+    for scale, (wrong, text) in itertools.product(
+        (torch.tensor(2.0), torch.tensor(2.0, requires_grad=True)),
+        (
+            ({"groups": "a"}, "groups must be an int, got str"),
+            ({"stride": 1.5}, "stride must be an int or a sequence of ints, got float"),
+            ({"padding": [1.5]}, "padding must be ints in a sequence, got float"),
+            ({"dilation": None}, "dilation must be an int or a sequence of ints, got None"),
+            ({"dim": "a"}, "dim must be an int, got str"),
+            ({"keepdim": "a"}, "keepdim must be a bool, got str"),
+        ),
+    ):
+        with pytest.raises(TypeError, match=f"reduceops::{name}: {text}"):
+            getattr(torch.ops.reduceops, name)(x, w, b, scale, **wrong)
     number = torch.tensor([2])  # an int of a sequence, which is not what is wrong
     with pytest.raises(RuntimeError, match=f"^reduceops::{name}: .* channels"):
         call(x, w[:, :3], b, 2.0, stride=[number, 2])

@@ -82,12 +82,7 @@ def _check_place(op: str, name: str, tensor: Tensor, input: Tensor) -> None:
 def check(op, input, weight, bias, stride, padding, dilation, groups, dim) -> list[int]:
     """The shape of the convolution's result, of as many dims as the input has, with the errors of
     csrc/convolution.h."""
-    if input.dtype not in checks.SCALABLE:
-        raise RuntimeError(
-            f"reduceops::{op}: input must be a floating-point tensor "
-            f"({', '.join(map(checks.dtype_name, checks.SCALABLE))}), "
-            f"got {checks.dtype_name(input.dtype)}"
-        )
+    checks.check_scalable(op, input.dtype)
     for name, tensor in (("input", input), ("weight", weight), ("bias", bias)):
         if tensor is not None:
             _check_place(op, name, tensor, input)
@@ -368,11 +363,17 @@ def _take_scales_that_are_no_numbers(op: str) -> None:
     reduce = getattr(torch.ops.reduceops, op.removeprefix("conv2d_"))
 
     def scaled(input, weight, bias, scale, *args, **keywords):
-        *numbers, dim, keepdim = How(*args, **keywords)
+        *sides, groups, dim, keepdim = How(*args, **keywords)
+        sides = [arguments.as_ints(op, *of) for of in zip(How._fields, sides, strict=False)]
+        numbers = *sides, arguments.as_int(op, "groups", groups)
+        for of in zip(How._fields, numbers, strict=False):
+            arguments.check_ints(op, *of)
         for name, tensor in (("input", input), ("weight", weight)):
             arguments.check_input(op, tensor, name)
         if bias is not None:
             arguments.check_input(op, bias, "bias")
+        if not isinstance(keepdim, int):  # which a schema takes for a bool
+            arguments.as_keepdim(op, keepdim)
         how = (*numbers, arguments.as_int(op, "dim", dim), keepdim)
         if of_subclass := autograd.of_subclass.get((op, type(input))):
             return of_subclass(input, weight, bias, scale, *how)
