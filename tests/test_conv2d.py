@@ -531,9 +531,9 @@ def test_the_channels_that_a_backward_finds(name, dtype, device):
         arguments, largest = (x, w, b, SCALE, one, padding, one, 1, 1, True), name.endswith("max")
         values, kept = ops._conv2d_scale_extreme(*arguments, largest=largest)
         assert (kept.dtype == torch.float32) == (device == "cuda" and FUSED)
-        assert torch.equal(
-            values.nan_to_num(7), getattr(ops, name)(x, w, b, SCALE, one, padding).nan_to_num(7)
-        )
+        again = getattr(ops, name)(x, w, b, SCALE, one, padding)
+        of = TOLERANCES[dtype] if device == "cpu" else 0  # whose other form is one of slices
+        torch.testing.assert_close(values, again, rtol=of, atol=of, equal_nan=True)
         channels = ops._conv2d_scale_channels(*arguments, kept, largest=largest)
         chosen_of(name, x, w, b, how, values, channels)
 
