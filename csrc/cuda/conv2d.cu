@@ -15,6 +15,7 @@
 #include <mutex>
 #include <optional>
 #include <stdexcept>
+#include <string>
 
 #include "cuda/cudnn.h"
 #include "cuda/device.cuh"
@@ -394,6 +395,17 @@ std::optional<Choice> find_or_make(const Key& key, void* stream, Make&& make) {
   return choice;
 }
 
+// Once in a process.
+void warn_of(const std::exception& failure) {
+  static std::once_flag warned;
+  std::call_once(warned, [&] {
+    const std::string text =
+        std::string("customops: one kernel for a convolution and what follows it failed (") +
+        failure.what() + "); torch's convolution is used, whose last bits may be others";
+    aoti_torch_warn(__func__, __FILE__, __LINE__, text.c_str());
+  });
+}
+
 // `fused` with the kernel of a call, else `unfused`, which is also for where that fails: where
 // there is no memory, say. A later call tries again.
 template <class Fused, class Unfused>
@@ -408,10 +420,11 @@ auto run_with_kernel(const Key& key, void* stream,
       choices().succeeded(key);
       return result;
     }
-  } catch (const std::exception&) {
+  } catch (const std::exception& failure) {
     if (is_capturing(stream)) throw;
     cudaGetLastError();  // else torch's next launch would report it as its own
     choices().failed(key);
+    warn_of(failure);
   }
   return unfused();
 }
