@@ -34,7 +34,7 @@ def _report() -> list[tuple[str, str]]:
             lines += [(f"gpu {gpu} warning", f"cannot be used: {problem}")] if problem else []
     if not gpus:
         lines.append(("gpu", "none that torch can use"))
-    for name, without in _torch_private.felt().items():
+    for name, without in _torch_private.relevant().items():
         lines.append(("torch lacks", f"{name}: {without}"))
     return lines
 

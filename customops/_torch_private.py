@@ -295,7 +295,7 @@ def symbols() -> dict[str, tuple[str, bool]]:
     return answers
 
 
-def felt() -> dict[str, str]:
+def relevant() -> dict[str, str]:
     """Of `missing()`, what changes something with this torch."""
     no_use = {
         "torch._C._cuda_getCurrentRawStream": torch.version.cuda is None,

@@ -147,7 +147,7 @@ def one_dim(op: str, dim: Any, takes: str) -> Any:
     return _as_int(op, dim, takes)
 
 
-def fit(numbers: Any) -> bool:
+def fit_int64(numbers: Any) -> bool:
     """Whether these have the 64 bits that schemas have for an int."""
     numbers = numbers if _is_sequence(numbers) else [numbers]
     return all(-1 << 63 <= n < 1 << 63 for n in numbers if isinstance(n, int))
@@ -192,7 +192,7 @@ def check_ints(op: str, name: str, numbers: Any) -> None:
     """Of what `as_ints` and `as_int` return."""
     for number in numbers if _is_sequence(numbers) else ():
         _as_int(op, number, "ints in a sequence", name)
-    if not fit(numbers):
+    if not fit_int64(numbers):
         raise RuntimeError(f"reduceops::{op}: {name} does not fit into 64 bits")
 
 

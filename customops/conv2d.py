@@ -179,7 +179,7 @@ def _in_python(
         register.check(name, *tensors, *how[:-1])
     except Exception as found:
         same = str(found) == str(error)  # of ints that do not fit torch has an error
-        if isinstance(found, IndexError) and (same or not arguments.fit(how[4])):
+        if isinstance(found, IndexError) and (same or not arguments.fit_int64(how[4])):
             return _caused(found, error)
     return error
 

@@ -491,7 +491,7 @@ def _in_python(
         checks.check_not_empty(op, input.shape, checks.wrap_dims(op, input.dim(), dims))
     except Exception as found:
         same = str(found) == str(error)  # of ints that do not fit torch has an error
-        if isinstance(found, IndexError) and (same or not arguments.fit(dims)):
+        if isinstance(found, IndexError) and (same or not arguments.fit_int64(dims)):
             return _caused(found, error)
     return error
 

@@ -137,7 +137,7 @@ def _switch_of(device: str) -> Callable[[bool], bytes | None]:
 _library = torch.library.Library("reduceops", "FRAGMENT")
 _ONE = "(Tensor self, int? dim=None, bool keepdim=False) -> Tensor"
 _TWO = "(Tensor self, int dim, bool keepdim=False) -> (Tensor, Tensor)"
-_GONE = "SafeKernelFunction has been invalidated"  # torch's error
+_INVALIDATED = "SafeKernelFunction has been invalidated"  # torch's error
 _SCHEMAS = {"argmin": _ONE, "argmax": _ONE, "min.dim": _TWO, "max.dim": _TWO}
 
 
@@ -159,14 +159,14 @@ def _hand_back(device: str) -> None:
         call = library.function("reduceops_hand_back_to", None, *types)
         hand_back_to = functools.partial(call, operation)
         ours = f"_former_{device}_{name.partition('.')[0]}"
-        found.append((ours, schema, _former(name, key, hand_back_to), hand_back_to))
+        found.append((ours, schema, _previous_kernel(name, key, hand_back_to), hand_back_to))
     for ours, schema, former, hand_back_to in found:
         _library.define(ours + schema)
         _library.impl(ours, former, key, with_keyset=True)
-        hand_back_to(_kept(f"reduceops::{ours}"))
+        hand_back_to(_static_bytes(f"reduceops::{ours}"))
 
 
-def _former(name: str, key: str, hand_back_to: Callable[..., Any]) -> Callable[..., Any]:
+def _previous_kernel(name: str, key: str, hand_back_to: Callable[..., Any]) -> Callable[..., Any]:
     """The kernel that is registered now; torch's own once that extension has taken it away."""
     kernel = torch.library.get_kernel(f"aten::{name}", key)
     operation, _, overload = name.partition(".")
@@ -176,7 +176,7 @@ def _former(name: str, key: str, hand_back_to: Callable[..., Any]) -> Callable[.
         try:
             return kernel.call_boxed(keys, *args)
         except RuntimeError as error:
-            if _GONE not in str(error):
+            if _INVALIDATED not in str(error):
                 raise
         hand_back_to(None)
         return op.redispatch(keys, *args)
@@ -185,7 +185,7 @@ def _former(name: str, key: str, hand_back_to: Callable[..., Any]) -> Callable[.
 
 
 @functools.cache
-def _kept(text: str) -> bytes:
+def _static_bytes(text: str) -> bytes:
     """The bytes of a text, which C++ may go on to read."""
     return text.encode()
 

@@ -37,7 +37,7 @@ def _exchange() -> str:
     return ",symmetric" if getattr(symmetric, "devices", None) else ""
 
 
-def tell_caches() -> None:
+def set_cache_tag() -> None:
     # Inductor writes for these vectors, and torch does not ask a cached graph for which it is.
     vectors = torch.backends.cpu.get_cpu_capability()
     tag = f"customops.inductor={version()},{preference()},{vectors}{_exchange()};"
@@ -54,4 +54,4 @@ def _tagged(others: str, tag: str) -> str:
     return re.sub(r"customops\.inductor=[^;]*;", "", others) + tag
 
 
-tell_caches()
+set_cache_tag()

@@ -19,7 +19,7 @@ from .._torch_private import are_transforms_active
 from ..after_import import after_import
 from . import autograd, caches, unsupported
 from .overloads import CONVOLUTIONS
-from .scale import is_as_good_as_its_number, take_no_numbers
+from .scale import dispatch_on_scale, is_equivalent_to_number
 
 log = logging.getLogger("customops")
 _library, _ops = torch.library.Library("reduceops", "IMPL"), torch.ops.reduceops
@@ -208,7 +208,7 @@ def _is_one_kernel(input: Tensor, weight: Tensor, bias: Tensor | None, dim: int)
 
 def _register_fake(op: str) -> None:
     def fake(input, weight, bias, scale, *args, **keywords):
-        caches.tell_caches()
+        caches.set_cache_tag()
         how = How(*args, **keywords)
         shape = check(op, input, weight, bias, *how[:-1])
         dims = [checks.wrap_dim(op, len(shape), how.dim)]
@@ -357,7 +357,7 @@ def _register_unsupported(op: str) -> None:
     unsupported.register_kernel(getattr(torch.ops.reduceops, op).default, kernel)
 
 
-def _take_scales_that_are_no_numbers(op: str) -> None:
+def _register_tensor_scales(op: str) -> None:
     """A 0-d tensor, or a symbol: the convolution, and then the operator that takes them."""
     call = getattr(torch.ops.reduceops, op).default
     reduce = getattr(torch.ops.reduceops, op.removeprefix("conv2d_"))
@@ -385,12 +385,12 @@ def _take_scales_that_are_no_numbers(op: str) -> None:
             check(op, input, weight, bias, *numbers, dim)
         if isinstance(scale, Tensor):
             checks.check_scale(op, scale, input)
-            if is_as_good_as_its_number(scale, input):
+            if is_equivalent_to_number(scale, input):
                 return call(input, weight, bias, float(scale), *how)
         convolved = torch.conv2d(input, weight, bias, *numbers)
         return reduce(convolved, scale, dim, keepdim)
 
-    take_no_numbers(op, ("input", "weight", "bias", "scale", *How._fields), scaled)
+    dispatch_on_scale(op, ("input", "weight", "bias", "scale", *How._fields), scaled)
 
 
 @torch.library.register_fake("reduceops::_conv2d_scale_channels")
@@ -422,5 +422,5 @@ for _op in CONVOLUTIONS:
     _register_vmap(_op)
     _register_autocast(_op)
     _register_unsupported(_op)
-    _take_scales_that_are_no_numbers(_op)
+    _register_tensor_scales(_op)
 after_import("torch.utils.flop_counter", _register_flops)

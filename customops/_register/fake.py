@@ -92,7 +92,7 @@ def _register_scaled(op: str) -> None:
 
 def _use_lowerings() -> None:
     """With an Inductor that has not what it takes, the operators remain kernels that it calls."""
-    caches.tell_caches()  # each time: a patch of torch's configuration may have ended
+    caches.set_cache_tag()  # each time: a patch of torch's configuration may have ended
     _register_lowerings()
 
 

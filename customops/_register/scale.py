@@ -46,7 +46,7 @@ def _gather(self: Tensor, dim: int, index: Tensor) -> Tensor:
     return _Gather.apply(self, dim, index)
 
 
-def is_as_good_as_its_number(scale: Tensor, self: Tensor) -> bool:
+def is_equivalent_to_number(scale: Tensor, self: Tensor) -> bool:
     """Whether a product has the same bits with it, and nobody can tell but by the time it takes."""
     return (
         scale.is_cpu
@@ -57,7 +57,7 @@ def is_as_good_as_its_number(scale: Tensor, self: Tensor) -> bool:
     )
 
 
-def _is_no_number(scale: object) -> bool:
+def _is_tensor_or_symbol(scale: object) -> bool:
     symbols = (torch.SymFloat, torch.SymInt)
     return type(scale) is not float and isinstance(scale, (Tensor, *symbols))
 
@@ -78,7 +78,7 @@ def _scaled_by(end: str, self: Tensor, scale, dim: int, keepdim: bool):
         checks.check_not_empty(op, self.shape, dims)
     if isinstance(scale, Tensor):
         checks.check_scale(op, scale, self)
-        if is_as_good_as_its_number(scale, self):
+        if is_equivalent_to_number(scale, self):
             return getattr(torch.ops.reduceops, op).default(self, float(scale), dim, keepdim)
     if of_subclass := autograd.of_subclass.get((op, type(self))):
         return of_subclass(self, scale, dim, keepdim)
@@ -97,7 +97,7 @@ def _constant(scale):
     return scale.detach() if isinstance(scale, Tensor) else scale
 
 
-def take_no_numbers(op: str, names: Sequence[str], scaled: Callable) -> None:
+def dispatch_on_scale(op: str, names: Sequence[str], scaled: Callable) -> None:
     """`scaled` is called where the argument scale is a tensor or a symbol; `names` are those of the
     schema. A call that does not have these is for torch's parser, which says what is wrong."""
     position = names.index("scale")
@@ -109,7 +109,7 @@ def take_no_numbers(op: str, names: Sequence[str], scaled: Callable) -> None:
     def choose_for(callable_, call: Callable) -> Callable:
         def choose(*args, **keywords):
             scale = args[position] if len(args) > position else keywords.get("scale")
-            if not _is_no_number(scale) or not fits(args, keywords):
+            if not _is_tensor_or_symbol(scale) or not fits(args, keywords):
                 return call(*args, **keywords)
             given = (*args, *keywords.values())
             if has_torch_function(given):  # which a number's call asks in C++
@@ -129,7 +129,7 @@ def _register(end: str) -> None:
     def scaled(self, scale, dim=1, keepdim=True):
         return _scaled_by(end, self, scale, dim, keepdim)
 
-    take_no_numbers(f"scale_{end}", ("self", "scale", "dim", "keepdim"), scaled)
+    dispatch_on_scale(f"scale_{end}", ("self", "scale", "dim", "keepdim"), scaled)
 
 
 for _end in ("min", "max"):

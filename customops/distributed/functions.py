@@ -24,7 +24,7 @@ Group = dist.ProcessGroup | None
 _ops = torch.ops.reduceops
 _FARTHEST = 1 << 62  # at which a shard may begin: the indices of its elements are int64
 # (largest, indices_only) of each function.
-_KINDS = {
+_FLAGS = {
     "argmin": (False, True),
     "argmax": (True, True),
     "min": (False, False),
@@ -253,8 +253,8 @@ def _reduce(
     """(values, indices); of an arg-reduction values may be None. What it does in eager mode costs
     as much as the kernels, so one rank's own arguments are looked at when something went wrong."""
     if mask is not None or is_traced(x):
-        return _reduce_seldom(op, x, dim, keepdim, group, offset, mask)
-    largest, indices_only = _KINDS[op]
+        return _reduce_general(op, x, dim, keepdim, group, offset, mask)
+    largest, indices_only = _FLAGS[op]
     if group is None:
         group = _member.WORLD
     if not isinstance(group, _ProcessGroup):
@@ -278,7 +278,7 @@ def _reduce(
         raise
 
 
-def _reduce_seldom(
+def _reduce_general(
     op: str,
     x: Tensor,
     dim: int,
@@ -301,7 +301,7 @@ def _reduce_seldom(
         if link_of(group).is_compared:
             _compare(op, x, dim, keepdim, group, offset, mask)
         _check_call(*call)
-    largest, indices_only = _KINDS[op]
+    largest, indices_only = _FLAGS[op]
     start = [] if offset is None else [offset]
     return reduce_shard(x, [dim], keepdim, start, [], [group], largest, None, indices_only, mask)
 
@@ -395,7 +395,7 @@ def _check_arguments(
     if _torch_private.is_real(x):
         if is_transformed(x) or (mask is not None and is_transformed(mask)):
             raise RuntimeError(f"reduceops::{op}: {IS_TRANSFORMED}")
-        _, indices_only = _KINDS[op]
+        _, indices_only = _FLAGS[op]
         if not indices_only and has_tangent(x):
             raise RuntimeError(f"reduceops::{op}: {HAS_TANGENT}")
     if offset is not None:

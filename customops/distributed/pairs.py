@@ -31,7 +31,7 @@ def is_wide(dtype: torch.dtype, extent: int) -> bool:
 
 
 def _fake_pairs(self, dim, largest, scale, start, size, mask=None):
-    caches.tell_caches()
+    caches.set_cache_tag()
     if scale is not None and mask is not None:
         raise RuntimeError("reduceops::_pairs: a scale and a mask do not go together")
     if scale is None:

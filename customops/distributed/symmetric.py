@@ -115,7 +115,7 @@ def enable(group: dist.ProcessGroup, timeout: float) -> bool:
 
 def hold(group: dist.ProcessGroup, exchange: Exchange) -> None:
     exchanges[ref(group, _retire)], devices[exchange.group_name] = exchange, exchange.device
-    caches.tell_caches()
+    caches.set_cache_tag()
 
 
 def disable(group: dist.ProcessGroup) -> None:
@@ -144,7 +144,7 @@ def _retire(held: ref) -> None:
     # After a new init_process_group another group has the name.
     if all(other.group_name != exchange.group_name for other in list(exchanges.values())):
         devices.pop(exchange.group_name, None)
-    caches.tell_caches()
+    caches.set_cache_tag()
 
 
 def _free() -> None:

@@ -24,7 +24,7 @@ class _Checked(types.ModuleType):
             raise ValueError(f"prefer must be one of {', '.join(PREFERENCES)}, got {value!r}")
         super().__setattr__(name, value)
         if name == "prefer":
-            caches.tell_caches()
+            caches.set_cache_tag()
 
 
 sys.modules[__name__].__class__ = _Checked
