@@ -164,8 +164,7 @@ class CpuPlan:
     stays: bool
 
 
-def _errors_name(function: str) -> Any:
-    return checks.errors_name(function, "reduceops::explain", "customops.plans.cuda_plan")
+_NAMES = ("reduceops::explain", "customops.plans.cuda_plan")  # in errors of shared checks
 
 
 def _kind(layout: tuple[Any, ...], softmax: bool, indices: bool, values: bool) -> tuple[bool, int]:
@@ -177,7 +176,7 @@ def _kind(layout: tuple[Any, ...], softmax: bool, indices: bool, values: bool) -
     return bool(softmax), bool(indices) + 2 * bool(values)
 
 
-@_errors_name("customops.plans.cuda_plan")
+@checks.errors_name("customops.plans.cuda_plan", *_NAMES)
 def cuda_plan(
     input: torch.Tensor,
     dim: int | Sequence[int] | None = None,
@@ -297,7 +296,7 @@ class Limits(TypedDict, total=False):
     indices: bool
 
 
-@_errors_name("customops.explain")
+@checks.errors_name("customops.explain", *_NAMES)
 def explain(
     input: torch.Tensor, dim: int | Sequence[int] | None = None, **options: Unpack[Limits]
 ) -> str:
@@ -380,7 +379,7 @@ def cuda_constants() -> dict[str, int]:
     return constants
 
 
-@_errors_name("customops.plans.cpu_plan")
+@checks.errors_name("customops.plans.cpu_plan", *_NAMES)
 def cpu_plan(
     input: torch.Tensor,
     dim: int | Sequence[int] | None = None,
