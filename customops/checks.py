@@ -47,6 +47,8 @@ def errors_name(function: str, *others: str) -> Iterator[None]:
         text = str(error)
         for other in others:
             text = text.replace(f"{other}:", f"{function}:")
+        if text == str(error):  # not of a check, and maybe of a type that takes more than a text
+            raise
         raise type(error)(text) from None
 
 

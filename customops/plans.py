@@ -493,8 +493,8 @@ def main(arguments: list[str] | None = None) -> None:
         if options.strides:
             x = x.new_empty_strided(options.sizes, options.strides)
         table = explain(x, options.dim)
-    except (IndexError, RuntimeError, ValueError) as error:
-        parser.error(str(error))
+    except (IndexError, RuntimeError, TypeError, ValueError) as error:
+        parser.error(str(error).partition("\n")[0])
     failure.show(table)
 
 

@@ -987,6 +987,7 @@ def test_the_mask_of_a_plan_is_on_any_device(plan, device):
         (["64", "--dim", "1"], "dim 1 is out of range"),
         (["64", "--dim", "0", "--dim", "0"], "appears twice"),
         (["-4"], "negative"),
+        ([str(1 << 64)], "Overflow"),
         (["64", "--strides", "-1"], "a stride is negative"),
         (["64", "--dtype", "complex64"], "complex64 is not supported"),
         (["64", "64", "--strides", "1"], "a stride for each size"),

@@ -562,6 +562,9 @@ def check_errors(rank, world, device):
     for wrong, name in (([1, 2], "list"), (x.cpu().numpy(), "ndarray")):
         with pytest.raises(TypeError, match=f"input must be a tensor, got {name}"):
             distributed.max(wrong, 0)
+    masked = torch.masked.masked_tensor(x, x == 0)
+    with pytest.raises(TypeError, match="max: input must be a Tensor without a mask"):
+        distributed.max(masked, 1)
     for wrong in (x.to("meta"), x.to_sparse(), torch.nested.nested_tensor([x, x])):
         with pytest.raises(RuntimeError, match="supported: strided tensors on cpu and cuda"):
             distributed.argmax(wrong, 1)

@@ -382,6 +382,7 @@ def _check_arguments(
 ) -> None:
     if not isinstance(x, Tensor):
         raise TypeError(f"reduceops::{op}: input must be a tensor, got {type(x).__name__}")
+    arguments.check_input(op, x)
     checks.check_dtype(op, x.dtype)
     if not checks.is_strided(x) or x.device.type not in ("cpu", "cuda"):
         checks.refuse(op, x)
