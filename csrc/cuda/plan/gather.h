@@ -144,8 +144,7 @@ struct GatherPlan {
             .in_flight = in_flight(in, plan, 8, in_flight_of_thread),
             .in_order = true,
             .extra = -1,
-            .share = (in.bytes <= 2 ? kSmallElements : 1) *
-                     (plan.blocks < 2 * in.multiprocessors ? kFewBlocks : 1) *
+            .share = (plan.blocks < 2 * in.multiprocessors ? kFewBlocks : 1) *
                      (in.rows && in.walk > kShortRow ? kLongRow : 1) *
                      (1 + (gather.tiled() ? kLargeTiled : kLarge) *
                               (1 - std::exp(traffic.bytes / -60)))};
@@ -302,9 +301,8 @@ struct GatherPlan {
     return has_few || in.walk > item_unit_rows(gather.masked) ? 1 : item_units(gather.masked);
   }
 
-  // Of the time: of elements of 8 and 16 bits; where blocks do not fill multiprocessors; of large
-  // inputs, which loads that are wider, or copies, keep memory busier with.
-  static constexpr double kSmallElements = 0.93;
+  // Of the time: where blocks do not fill multiprocessors; of large inputs, which loads that are
+  // wider, or copies, keep memory busier with.
   static constexpr double kFewBlocks = 1.2, kLarge = 0.06, kLargeTiled = 0.15;
   // Of rows of more than so many elements, which lie far apart for the threads that go along them.
   static constexpr double kLongRow = 1.25;
