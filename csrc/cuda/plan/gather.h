@@ -122,7 +122,7 @@ struct GatherPlan {
     const double in_flight_of_thread =
         sectors / rows * width * at_once * (gather.tiled() ? kTileUnits : gather.units) * used;
     const double of_row = gather.row_loads               ? 5
-                          : in.bytes == 1                ? kByteRow
+                          : in.bytes == 1                ? (known_size ? kByteRow : kByteOfAny)
                           : in.bytes == 2 && in.walk > 4 ? (in.stores.index ? 10 : kValueRow)
                                                          : 9;
     const double of_rows = (of_row + (gather.realigned ? kRealigned : 0)) * rows;
@@ -310,7 +310,7 @@ struct GatherPlan {
   // Instructions, and shares of them where a kernel knows the size of groups; of an element of a
   // tile.
   static constexpr double kValueRow = 6;  // of a row of 16 bits of which the value alone counts
-  static constexpr double kByteRow = 4;
+  static constexpr double kByteRow = 4, kByteOfAny = 8;
   static constexpr double kCopied = 8;  // of a copy that a tile stores, of an index or a value
   static constexpr double kKnownSize = 0.6, kKnownSizeTiled = 0.75, kTiledRow = 1.3;
   static constexpr int64_t kWarp = 32;

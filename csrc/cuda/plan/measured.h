@@ -16,7 +16,7 @@ inline double measured(const PlanInput& in, const Plan& plan) {
   constexpr PerBytes kWholeRows = {0.91, 0.85, 0.87, 0.96},
                      kUnalignedWholeRows = {0.97, 1.09, 0.96, 1.06};
   constexpr PerBytes kBoxes = {1.05, 1.15, 0.93, 0.96},
-                     kManyBoxes = {0.90, 0.99, 0.85, 0.87};  // a group to each thread of a block
+                     kManyBoxes = {0.87, 0.99, 0.85, 0.87};  // a group to each thread of a block
   constexpr PerBytes kColumns = {0.78, 0.78, 0.99, 1.09},
                      kShiftedColumns = {0.90, 0.72, 1.02, 1.00},
                      kRealignedColumns = {0.90, 1.04, 1.00, 1.00};
@@ -24,10 +24,10 @@ inline double measured(const PlanInput& in, const Plan& plan) {
   constexpr PerBytes kBulkColumns = {0.88, 0.91, 1.04, 1.02},
                      kWholeColumns = {0.79, 0.73, 0.82, 0.87};
   constexpr PerBytes kSmall = {0.87, 1.07, 0.96, 1.02}, kTiles = {1.07, 1.15, 1.35, 1.09};
-  constexpr PerBytes kGather = {0.75, 0.67, 0.84, 0.78},
+  constexpr PerBytes kGather = {0.79, 0.69, 0.84, 0.78},
                      kRealignedGather = {0.92, 1.00, 1.00, 1.00};
   constexpr PerBytes kGatherRows = {0.78, 0.97, 0.73, 0.81};
-  constexpr PerBytes kSharedGather = {0.95, 0.91, 0.93, 0.92},
+  constexpr PerBytes kSharedGather = {1.00, 0.93, 0.93, 0.92},
                      kRealignedSharedGather = {1.25, 1.00, 1.00, 1.00};
   const auto of = [&](const PerBytes& values) { return of_bytes(values, in.bytes); };
   if (in.task != Task::kExtreme || in.groups.reduced.count > 1) return 1;
