@@ -213,12 +213,12 @@ void fill(Reduction& reduction, const Kernels& kernels, Memory indices) {
     const int64_t bytes = groups.outputs * groups.copies * reduction.index_bytes;
     auto* words = static_cast<uint64_t*>(reduction.indices);
     in_parallel(bytes / kWord, kGrainBytes / kWord, [&](int64_t begin, int64_t end) {
-      if (indices == Memory::kFresh) {
-        kernels.write(words + begin, end - begin, 0);
+      if (indices == Memory::kSmall) {
+        std::memset(words + begin, 0, (end - begin) * kWord);
       } else if (indices == Memory::kTouched && bytes >= kStreamedBytes) {
         kernels.write_past(words + begin, end - begin, 0);
       } else {
-        std::memset(words + begin, 0, (end - begin) * kWord);
+        kernels.write(words + begin, end - begin, 0);
       }
     });
     std::memset(words + bytes / kWord, 0, bytes % kWord);

@@ -31,7 +31,8 @@ struct Fill {
   const Key* const input;
   const Masking<Key, kBools> masking;
   const void* const element;
-  void (*const make_values)(const void* element, Key* bits, int64_t n);  // may be null
+  // Of bits that lie there or elsewhere; may be null.
+  void (*const make_values)(const void* element, const Key* bits, Key* values, int64_t n);
 
   template <class Element>
   Fill(const Job& job, const Element& element)
@@ -67,13 +68,16 @@ struct Fill {
             values[begin + i] =
                 masking.marked(get<Key>(from + i * inner.stride), marks[i * inner.mask_stride]);
         }
+      } else if (make_values && done == begin && n >= kTogether && inner.stride == 1) {
+        make_values(element, from, values + begin, n);
+        done += n;
       } else {
         copy_run(values + begin, from, n, inner.stride);
       }
       begin += n;
       start += n;
       if (begin - done >= kTogether || begin == end) {
-        if (make_values) make_values(element, values + done, begin - done);
+        if (make_values) make_values(element, values + done, values + done, begin - done);
         done = begin;
       }
       if (start < inner.size) continue;
@@ -110,7 +114,7 @@ struct Fill {
         int64_t pitch = along.stride, apart = across.stride;
         if (makes_first) {
           for (int64_t u = 0; u < m; ++u) copy_run(made + u * n, rows + u * pitch, n, apart);
-          make_values(element, made, m * n);
+          make_values(element, made, made, m * n);
           rows = made, pitch = n, apart = 1;
         }
         if (m >= Square<Key>::kSide && n >= Square<Key>::kSide && apart == 1) {
@@ -122,9 +126,12 @@ struct Fill {
         }
         if (!make_values || makes_first) continue;
         if (across.step == m) {
-          make_values(element, to + i, n * m);
+          make_values(element, to + i, to + i, n * m);
         } else {
-          for (int64_t k = 0; k < n; ++k) make_values(element, to + k * across.step + i, m);
+          for (int64_t k = 0; k < n; ++k) {
+            Key* bits = to + k * across.step + i;
+            make_values(element, bits, bits, m);
+          }
         }
       }
       if (++chunk < filling.chunks) continue;
@@ -161,9 +168,25 @@ struct Fill {
 
   // Bits in memory become values.
   template <class Element>
-  REDUCEOPS_NOINLINE static void values_of(const void* element, Key* bits, int64_t n) {
+  REDUCEOPS_NOINLINE static void values_of(const void* element, const Key* bits, Key* values,
+                                           int64_t n) {
     const Element of = *static_cast<const Element*>(element);  // which no store changes
-    for (int64_t i = 0; i < n; ++i) bits[i] = of.value(bits[i]);
+    int64_t i = 0;
+    if constexpr (kHalves && std::is_same_v<Element, Scaled<Float16>>) {
+      // By an instruction that the compiler does not use of itself, and that makes other NaNs.
+      constexpr int64_t kLanes = kVectorBytes / sizeof(Key);
+      constexpr Key kMagnitude = std::numeric_limits<Key>::max(), kInfinity = 0x7c00;
+      for (; i + kLanes <= n; i += kLanes) {
+        const auto v = get<Vector<Key>>(bits + i);
+        auto scaled = Narrow<Float16>::scaled(v, of.scale);
+        const auto nan = (scaled & kMagnitude) > kInfinity;
+        if (any(nan)) {
+          for (int u = 0; u < kLanes; ++u) scaled[u] = of.value(v[u]);
+        }
+        put(values + i, scaled);
+      }
+    }
+    for (; i < n; ++i) values[i] = of.value(bits[i]);
   }
 };
 

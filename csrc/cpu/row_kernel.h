@@ -123,7 +123,8 @@ struct RowKernel : Lanes<Element> {
     if (asks_in_streams) {
       for (int u = 0; u < kVectors; ++u) prefetch(p + u * kLanes, kAhead);
     } else if (asks_into_l2) {
-      ask_into_l2(p);
+      for (int i = 0; i < kVectors * kVectorBytes; i += 256)
+        ask_into_l2(reinterpret_cast<const char*>(p) + i);
     }
   }
 
@@ -133,8 +134,11 @@ struct RowKernel : Lanes<Element> {
   int64_t first_bool(const Key* p, int64_t n) const {
     using Bytes = Vector<uint8_t>;
     constexpr int kVectors = 8;
+    constexpr int64_t kTogether = kVectors * kLanes;
     int64_t i = 0;
-    for (; i + kVectors * kLanes <= n; i += kVectors * kLanes) {
+    for (int64_t next = 0; n >= kTogether; next += kTogether) {
+      if (next >= n) return 0;
+      i = least(next, n - kTogether);  // the last overlaps the one before
       Bytes all = get<Bytes>(p + i);
       for (int u = 1; u < kVectors; ++u) {
         const Bytes v = get<Bytes>(p + i + u * kLanes);

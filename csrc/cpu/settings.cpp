@@ -85,8 +85,8 @@ const bool asks_in_streams = !__builtin_cpu_is("amd");
 __attribute__((no_caller_saved_registers, target("general-regs-only"))) void ask_into_l2(
     const void* from) {
   asm volatile(
-      "prefetcht1 %c1(%0)\n\tprefetcht1 128+%c1(%0)\n\t"
-      "prefetcht1 256+%c1(%0)\n\tprefetcht1 384+%c1(%0)"
+      "prefetcht1 %c1(%0)\n\tprefetcht1 64+%c1(%0)\n\t"
+      "prefetcht1 128+%c1(%0)\n\tprefetcht1 192+%c1(%0)"
       :
       : "r"(from), "i"(kRowAhead));
 }
