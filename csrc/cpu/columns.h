@@ -158,40 +158,8 @@ struct Columns : Walk<Element> {
     }
   }
 
-  // Whether one of the bests does not tell the bits of its value.
-  bool unsure(int64_t width, const Bests& bests) const {
-    typename Kernel::Bits any_unsure{};
-    for (int64_t next = 0; next < width; next += kLanes) {
-      const int64_t c = std::max<int64_t>(0, least(next, width - kLanes));
-      kernel.elements(get<typename Kernel::V>(bests.lane + c), any_unsure);
-    }
-    return any(any_unsure);
-  }
-
-  // The bests of a tile and, where they may be needed, their results; whether these are there.
-  template <class Rows>
-  REDUCEOPS_SMALL bool tile(Rows& rows, int64_t width, int64_t j, int64_t stop, Bests& bests,
-                            int64_t* results) const {
-    const bool waits = !r.indices && !job.candidates && !r.mask && rows.most(stop - j) == stop - j;
-    kernel.tile(rows, width, j, stop, bests, waits ? nullptr : results);
-    if (!waits) return true;
-    if ((Kernel::kKeepsBlock && bests.block.rows) || !unsure(width, bests)) return false;
-    ColumnTile<Key>::find_results(rows, j, static_cast<typename Kernel::Number>(stop - j), width,
-                                  bests.at, results, true);
-    return true;
-  }
-
-  // Whether a best does not tell the bits of its value.
-  bool is_unsure(Lane best) const {
-    if constexpr (Kernel::kFloats) return best != best || (best == 0 && !kernel.knows_zeros);
-    Key value;
-    return !element.value_of_key(best, value);
-  }
-
-  // Writes the values of columns whose bests these are; reads them again only where the best does
-  // not tell their bits: those of a block by vectors.
-  REDUCEOPS_NOINLINE void write_values(int64_t first, int64_t width, const Bests& bests,
-                                       const int64_t* indices, Key* values) const {
+  // Writes the values of columns whose bests these are; whether a best does not tell their bits.
+  REDUCEOPS_NOINLINE bool put_values(int64_t width, const Bests& bests, Key* values) const {
     typename Kernel::Bits unsure{};
     for (int64_t next = 0; next < width; next += kLanes) {
       // The last vector overlaps the one before, if there is one.
@@ -203,7 +171,39 @@ struct Columns : Walk<Element> {
         std::memcpy(values, &elements, width * sizeof(Key));
       }
     }
-    if (!any(unsure)) return;
+    return any(unsure);
+  }
+
+  // What is known of a tile besides its bests.
+  struct Known {
+    bool results, values, unsure;
+  };
+
+  // The bests of a tile and their results; but where only values are wanted, these instead, and
+  // results only if they are needed to tell them.
+  template <class Rows>
+  REDUCEOPS_SMALL Known tile(Rows& rows, int64_t width, int64_t j, int64_t stop, Bests& bests,
+                             int64_t* results, Key* values) const {
+    const bool waits = values && !r.indices && !r.mask && rows.most(stop - j) == stop - j;
+    kernel.tile(rows, width, j, stop, bests, waits ? nullptr : results);
+    if (!waits) return {true, false, false};
+    const bool unsure = put_values(width, bests, values);
+    if (!unsure || (Kernel::kKeepsBlock && bests.block.rows)) return {false, true, unsure};
+    ColumnTile<Key>::find_results(rows, j, static_cast<typename Kernel::Number>(stop - j), width,
+                                  bests.at, results, true);
+    return {true, true, true};
+  }
+
+  // Whether a best does not tell the bits of its value.
+  bool is_unsure(Lane best) const {
+    if constexpr (Kernel::kFloats) return best != best || (best == 0 && !kernel.knows_zeros);
+    Key value;
+    return !element.value_of_key(best, value);
+  }
+
+  // Reads the values again that the bests do not tell: those of a block by vectors.
+  REDUCEOPS_NOINLINE void read_again(int64_t first, int64_t width, const Bests& bests,
+                                     const int64_t* indices, Key* values) const {
     if constexpr (Kernel::kKeepsBlock) {
       if (bests.block.rows) return kernel.read_again(width, bests, values);
     }
@@ -243,6 +243,11 @@ struct Columns : Walk<Element> {
       const int64_t to = in_place ? Cursor(kept, 0, first).place().step : 0;
       int64_t* indices = in_place && !streams ? wide_indices(r, to) : nullptr;
       if (!indices) indices = local;
+      Key* values = static_cast<Key*>(r.values);
+      Key* const written = job.candidates || !values ? nullptr
+                           : in_place && !streams    ? values + to
+                                                     : local_values;
+      Known known{true, false, false};
       const bool folds = rows > 1 && stop - j >= rows;
       if constexpr (Kernel::kKeepsBlock) bests.block.rows = nullptr;
       if (gathers || (!folds && width < kLanes && !Source::kTakesNarrow)) {
@@ -251,13 +256,13 @@ struct Columns : Walk<Element> {
         if (Kernel::kKeepsBlock && gathered.are_copied() && !lane && width >= kLanes &&
             gathered.most(stop - j) == stop - j)
           bests.block = {gathered.row(0), gathered.row(1) - gathered.row(0), stop - j};
-        tile(gathered, gathered.lanes(), j, stop, bests, lane ? local : indices);
+        known = tile(gathered, gathered.lanes(), j, stop, bests, lane ? local : indices,
+                     lane ? nullptr : written);
         for (int64_t c = 0; lane && c < width; ++c) {
           bests.lane[c] = bests.lane[lane[c]];
           indices[c] = local[lane[c]];
         }
       } else {
-        bool found = true;
         const Key* base = input + Cursor(axes, 0, first).place().offset;
         if (folds) {
           folded(source, first, base, width, rows, j, stop, bests, local, indices);
@@ -268,9 +273,9 @@ struct Columns : Walk<Element> {
           if (Kernel::kKeepsBlock && reduced.count == 1 && width >= kLanes &&
               neighbours.most(stop - j) == stop - j)
             bests.block = {base + j * pitch, pitch, stop - j};
-          found = tile(neighbours, width, j, stop, bests, indices);
+          known = tile(neighbours, width, j, stop, bests, indices, written);
         }
-        if (found && !positions_count) to_indices(reduced, indices, width);
+        if (known.results && !positions_count) to_indices(reduced, indices, width);
       }
       if (job.candidates) {
         source.settle_part(first, width, bests.lane, Kernel::kLast, indices, j, stop);
@@ -278,10 +283,9 @@ struct Columns : Walk<Element> {
         continue;
       }
       source.settle(first, width, bests.lane, Kernel::kLast, indices);
-      Key* values = static_cast<Key*>(r.values);
       if (values) {
-        Key* written = in_place && !streams ? values + to : local_values;
-        write_values(first, width, bests, indices, written);
+        if (!known.values) known.unsure = put_values(width, bests, written);
+        if (known.unsure) read_again(first, width, bests, indices, written);
         if (streams) stream(values + to, written, width * sizeof(Key));
         if (!in_place) scatter(kept, written, first, width, values);
       }

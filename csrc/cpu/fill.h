@@ -22,7 +22,7 @@ constexpr bool kHasOwnValues<Plain<Key, kFloat>> = true;
 // values, is behind a pointer.
 template <class Key, bool kMasked, bool kBools>
 struct Fill {
-  static constexpr int64_t kTogether = 512, kFewResults = 16;
+  static constexpr int64_t kTogether = 512;
   static constexpr int64_t kFewSets = 1024 / sizeof(Key);  // results so far apart share them
   static constexpr int64_t kOfRun = 16384 / sizeof(Key);   // that are copied, and then made values
 
@@ -93,12 +93,13 @@ struct Fill {
   REDUCEOPS_NOINLINE void blocks(const Filling& filling, int64_t begin, int64_t end) const {
     const Dim along = filling.dims.dim[0], across = filling.dims.dim[1];
     const int64_t count = filling.blocks;
-    // Values are made in the order of memory, where many follow each other, if few do among the
-    // results, or making takes long. (Of 64 bits a block has no room.)
+    // Rows are copied, and values made of them in the order of memory, where many are copied at
+    // once. (Of 64 bits a block has no room.)
     constexpr bool kHasRoom = kFillResults <= kOfRun;
-    const bool makes_first =
-        make_values && kHasRoom && (sizeof(Key) <= 2 || along.size <= kFewResults);
-    Key made[kHasRoom ? kFillResults : 1];
+    const bool copies = kHasRoom && across.stride <= kMostStep &&
+                        least(filling.block, across.size) * sizeof(Key) >= kCopyBytes / 2 &&
+                        (make_values || across.stride > 1);
+    Key copied[kHasRoom ? kFillResults : 1];
     Cursor outer(filling.dims, 2, begin / filling.chunks / count);
     int64_t block = begin / filling.chunks % count, chunk = begin % filling.chunks;
     for (; begin < end; ++begin) {
@@ -112,10 +113,10 @@ struct Fill {
         if (const int64_t most = kFillResults / n; m > most) m = most - most % Square<Key>::kSide;
         const Key* rows = from + i * along.stride;
         int64_t pitch = along.stride, apart = across.stride;
-        if (makes_first) {
-          for (int64_t u = 0; u < m; ++u) copy_run(made + u * n, rows + u * pitch, n, apart);
-          make_values(element, made, made, m * n);
-          rows = made, pitch = n, apart = 1;
+        if (copies) {
+          for (int64_t u = 0; u < m; ++u) copy_run(copied + u * n, rows + u * pitch, n, apart);
+          if (make_values) make_values(element, copied, copied, m * n);
+          rows = copied, pitch = n, apart = 1;
         }
         if (m >= Square<Key>::kSide && n >= Square<Key>::kSide && apart == 1) {
           transpose(rows, m, pitch, n, to + i, across.step);
@@ -124,7 +125,7 @@ struct Fill {
             for (int64_t k = 0; k < n; ++k)
               to[k * across.step + i + u] = get<Key>(rows + u * pitch + k * apart);
         }
-        if (!make_values || makes_first) continue;
+        if (!make_values || copies) continue;
         if (across.step == m) {
           make_values(element, to + i, to + i, n * m);
         } else {

@@ -22,6 +22,13 @@ inline bool is_stepped(Dim inner) {
   return inner.size >= kSteppedRun && inner.stride > 1 && inner.stride <= kMostStep;
 }
 
+// Whether elements that are a step apart are those of one row, and then those of the next.
+inline bool follow_each_other(const Groups& groups) {
+  const Dims &kept = groups.kept, &reduced = groups.reduced;
+  return reduced.count == 1 && kept.count > 0 &&
+         kept.dim[0].stride == reduced.dim[0].size * reduced.dim[0].stride;
+}
+
 // Columns that a gather copies together, with what lies between them: no other rows, and little
 // where there are few rows, for every gap is a lane of its own.
 struct Span {
@@ -115,8 +122,9 @@ inline Rows rows(const Groups& groups, int64_t walk, int64_t bytes, bool softmax
   const auto gaps = [&](Dim dim) {
     return dim.stride == 1 ? lines * kCopiedLine : elements * element(dim.stride, bytes);
   };
-  Rows price{read, read + groups.outputs * kCopiedRow + elements / copied.size * kCopiedRun +
-                       gaps(copied)};
+  const double runs =
+      elements / copied.size / (follow_each_other(groups) ? groups.kept.dim[0].size : 1);
+  Rows price{read, read + groups.outputs * kCopiedRow + runs * kCopiedRun + gaps(copied)};
   if (whole) {
     price.in_runs += groups.outputs * kRow;
   } else if (ordered && inner.stride != 1) {  // runs would be copied, too

@@ -16,6 +16,7 @@ template <class Key, class Source>
 struct WholeRows {
   using GroupMarks = typename Source::GroupMarks;
   static constexpr int64_t kLanes = kVectorBytes / sizeof(Key);
+  static constexpr bool kPlain = std::is_same_v<GroupMarks, Marks<false>>;
 
   const Job& job;
   const Reduction& r;
@@ -52,7 +53,8 @@ struct WholeRows {
     const bool in_place = counts(reduced) && in_order(r.groups);
     const bool streams = job.streams && in_place && n <= RowLimits<Key>::kShort;
     const bool direct = in_place && !streams;
-    const int64_t pitch = std::max(n, kLanes);
+    const bool follow = kPlain && copies && follow_each_other(r.groups);
+    const int64_t pitch = follow ? n : std::max(n, kLanes);
     int64_t together = n > RowLimits<Key>::kShort ? Source::together(n) : kLanes;
     if (copies) together = least(together, Source::kChunk / pitch);
     Cursor cursor(kept, 0, begin);
@@ -66,8 +68,17 @@ struct WholeRows {
       const int count = static_cast<int>(least(most, end - begin));
       next_places(kept, begin, count, cursor, at);
       if (copies) {
-        for (int i = 0; i < count; ++i, marks.next())
-          copy(source, at[i], marks.place(), 0, n, i * pitch);
+        for (int i = 0, m; i < count; i += m, marks.next()) {
+          const Dim inner = reduced.dim[0];
+          m = 1;
+          while (follow && i + m < count && at[i + m].offset == at[i].offset + m * n * inner.stride)
+            ++m;
+          if (kPlain && m > 1) {  // as one run
+            source.append(i * pitch, {input + at[i].offset, inner.stride, nullptr, 0}, m * n);
+          } else {
+            copy(source, at[i], marks.place(), 0, n, i * pitch);
+          }
+        }
         source.appended(count, n, pitch, row);
       } else {
         source.hand(at, marks, count, n, row);
