@@ -147,6 +147,27 @@ def test_values_of_one_element_each_in_another_order(along, across, dtype):
         assert torch.equal(torch.ops.reduceops.scale_min(x, 1.7, 1, False), product)
 
 
+@each_op_and(DTYPES)
+def test_rows_a_step_apart_that_follow_each_other(spec, dtype):
+    """Copied as one run up to where the next dim begins; at the end of the storage, too."""
+    for step in (2, 3, 4, 10):
+        for rows, length in ((3, 2), (40, 7), (9, 33), (5, 300)):
+            x = data.make((2, rows, length * step), dtype, "special", step)[..., step - 1 :: step]
+            check(spec, x, 2)
+            check(spec, x[:, 1:], 2)
+            check(spec, x.transpose(0, 1), 2)
+
+
+@each_op_and(DTYPES)
+@pytest.mark.parametrize("step", (1, 2, 3, 4, 5))
+def test_values_of_one_element_each_a_step_apart(spec, dtype, step):
+    """In rows or in blocks that memory has in another order, NaNs among them."""
+    for across, along in ((5, 40), (38, 70), (65, 9), (600, 3)):
+        x = data.make((along, across * step), dtype, "special", across)[:, ::step]
+        check(spec, x.t().unsqueeze(1), 1)
+        check(spec, x.unsqueeze(1), 1)
+
+
 @pytest.mark.parametrize("op", ("argmin", "argmax"))
 @pytest.mark.parametrize("positions", (4099, 4200))
 def test_rows_whose_runs_lie_in_turns(op, positions):
@@ -375,7 +396,7 @@ def test_denormals_of_narrow_floats(spec, dtype, alone):
     alone(work)
 
 
-@pytest.mark.parametrize("n", [1, 2, 31, 63, 64, 65, 128, 200, 256, 300])
+@pytest.mark.parametrize("n", [1, 2, 31, 63, 64, 65, 128, 200, 256, 300, 511, 512, 513, 961])
 def test_rows_of_bools_with_one_that_decides(n):
     """Or none: then the first is the answer. Behind a row, others begin at once."""
     for rows in (1, 70):

@@ -121,6 +121,7 @@ struct RowKernel : Lanes<Element> {
   template <int kVectors>
   REDUCEOPS_INLINE void ask_ahead(const Key* p) const {
     if (asks_in_streams) {
+      asm("" : "+r"(p));  // else those vectors' addresses are computed where nothing is asked for
       for (int u = 0; u < kVectors; ++u) prefetch(p + u * kLanes, kAhead);
     } else if (asks_into_l2) {
       for (int i = 0; i < kVectors * kVectorBytes; i += 256)
