@@ -168,11 +168,13 @@ def _as_int(op: str, number: Any, takes: str, name: str = "dim") -> Any:
 
 
 def as_ints(op: str, name: str, numbers: Any, words: str = "") -> Sequence[Any]:
-    """A sequence, or one int for both sides of an image; `words` say what else is taken."""
+    """Ints, of a sequence or of one for both sides of an image; `words` say what else is taken."""
     if type(numbers) is int:
         return [numbers] * 2
-    if _is_sequence(numbers):
+    if are_ints(numbers):
         return numbers
+    if _is_sequence(numbers):
+        return [_as_int(op, one, "ints in a sequence", name) for one in numbers]
     takes = f"an int{',' if words else ' or'} a sequence of ints{words}"
     return [_as_int(op, numbers, takes, name)] * 2
 
@@ -190,8 +192,6 @@ def as_int(op: str, name: str, number: Any, words: str = "") -> Any:
 
 def check_ints(op: str, name: str, numbers: Any) -> None:
     """Of what `as_ints` and `as_int` return."""
-    for number in numbers if _is_sequence(numbers) else ():
-        _as_int(op, number, "ints in a sequence", name)
     if not fit_int64(numbers):
         raise RuntimeError(f"reduceops::{op}: {name} does not fit into 64 bits")
 

@@ -644,6 +644,21 @@ def test_symbolic_trace_of_same_padding(name, device):
 
 
 @each_name
+@pytest.mark.parametrize("padding", [1, "same", "valid", "size"])
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore::DeprecationWarning")
+def test_sizes_as_numbers_in_a_trace_of_torch_jit(name, padding, device):
+    """They are tensors there."""
+    x, w, b = make((1, 1, 7, 6), (6, 1, 3, 2), device)
+
+    def call(x, w, b):
+        ones = [x.shape[1], 1]
+        of = ones if padding == "size" else padding
+        return getattr(customops, name)(x, w, b, SCALE, ones, of, ones, x.shape[1])
+
+    torch.testing.assert_close(torch.jit.trace(call, (x, w, b))(x + 1, w, b), call(x + 1, w, b))
+
+
+@each_name
 def test_autocast_is_that_of_conv2d(name, device):
     x, w, b = make((2, 4, 7, 6), (6, 4, 3, 2), device)
     with torch.autocast(device, torch.bfloat16):
