@@ -103,7 +103,9 @@ def check_scalable(op: str, dtype: torch.dtype) -> None:
 
 
 def check_scale(op: str, scale: Tensor, self: Tensor) -> None:
-    if scale.dim() or not scale.dtype.is_floating_point:
+    # torch.jit.trace has tensors for sizes.
+    is_size = scale.dtype == torch.int64 and torch.jit.is_tracing()
+    if scale.dim() or not (scale.dtype.is_floating_point or is_size):
         raise RuntimeError(
             f"reduceops::{op}: scale must be a number or a 0-d floating-point tensor, got "
             f"{dtype_name(scale.dtype)} of shape {list(scale.shape)}"

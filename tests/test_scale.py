@@ -3,6 +3,7 @@
 import math
 
 import data
+import numpy as np
 import pytest
 import torch
 from conftest import needs_compiler
@@ -226,6 +227,23 @@ def test_bad_scales(end, device):
         ours(end)(x, torch.tensor(2.0, device=device), 5)
 
 
+@pytest.mark.parametrize("name", ["scale_min", "scale_max", "conv2d_scale_min", "conv2d_scale_max"])
+@pytest.mark.parametrize("array", [np.ones(1), np.ones((1, 1), dtype=bool), np.ones(2)], ids=repr)
+def test_an_array_is_no_number(name, array):
+    """torch's parser takes one of one element for a number."""
+    x, others = torch.ones(1, 2, 3, 3), ()
+    if name.startswith("conv"):
+        others = (torch.ones(1, 2, 1, 1), None)
+    text = f"^reduceops::{name}: scale must be a number or a 0-d tensor, got numpy.ndarray$"
+    operator = getattr(torch.ops.reduceops, name)
+    for call in (getattr(customops, name), operator, operator.default):
+        for kwargs in ({}, {"dim": 1}):
+            with pytest.raises(TypeError, match=text):
+                call(x, *others, array, **kwargs)
+        for number in (np.array(2.0), np.float32(2.0)):
+            assert torch.equal(call(x, *others, number), call(x, *others, 2.0))
+
+
 @pytest.mark.parametrize("of, place", [("cpu", "cuda:0"), ("cuda:0", "cuda:1"), ("meta", "cuda:0")])
 def test_a_scale_on_another_device(of, place):
     """No call waits for it in silence, or gets an error of torch."""
@@ -307,6 +325,24 @@ def test_a_scale_that_is_learnt_is_traced(end):
             assert torch.equal(*results)
             gradients = [torch.autograd.grad(r.sum(), model.scale)[0] for r in results]
             torch.testing.assert_close(*gradients)
+
+
+@pytest.mark.parametrize("dtype", data.FLOATS, ids=str)
+@pytest.mark.parametrize("name", ["scale_max", "conv2d_scale_min"])
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore::DeprecationWarning")
+def test_a_size_for_a_scale_is_traced(name, dtype):
+    """It is a tensor of an integer in a trace of torch.jit, and no constant."""
+    weight, x = torch.randn(3, 2, 1, 1, dtype=dtype), torch.randn(5, 2, 4, 4, dtype=dtype)
+    others = (weight, None) if name.startswith("conv") else ()
+
+    def call(x):
+        return getattr(customops, name)(x, *others, x.shape[0])
+
+    traced = torch.jit.trace(call, x[:3])
+    for batch in (x[:3], x):
+        torch.testing.assert_close(traced(batch), call(batch))
+    with pytest.raises(RuntimeError, match=f"{name}: scale must be .* got bool of shape"):
+        torch.jit.trace(lambda x: getattr(customops, name)(x, *others, x.sum() > 0), x)
 
 
 class Recording(torch.Tensor):
