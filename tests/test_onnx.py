@@ -160,11 +160,26 @@ def test_every_dtype(dtype):
         check(session, chosen, x.t().contiguous()[..., None])
 
 
-def test_0d():
-    chosen = calls(torch.float32, 0)
-    session = export(Calls(chosen), torch.tensor(1.0))
-    check(session, chosen, torch.tensor(-2.0))
-    check(session, chosen, torch.tensor(torch.nan))
+@pytest.mark.parametrize("dtype", data.DTYPES, ids=str)
+def test_0d(dtype):
+    chosen = calls(dtype, 0)
+    session = export(Calls(chosen), torch.tensor(1, dtype=dtype))
+    numbers = (0, 1, *((-2.0, torch.nan) if dtype.is_floating_point else ()))
+    for number in numbers:
+        check(session, chosen, torch.tensor(number).to(dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, *data.FLOAT8], ids=str)
+def test_0d_masks(dtype):
+    class Calls(nn.Module):
+        def forward(self, x, mask):
+            return *customops.min(x, 0, mask=mask), customops.argmax(x, mask=mask)
+
+    session = export(Calls(), (torch.tensor(1, dtype=dtype), torch.tensor(True)))
+    for mask in (torch.tensor(True), torch.tensor(False)):
+        x = torch.tensor(0, dtype=dtype)
+        expected = *reference.extreme_masked("min", x, mask, 0, False), torch.tensor(0)
+        assert_same([*map(widened, run(session, x, mask))], [*map(widened, expected)], ANY_NAN)
 
 
 def test_empty_batches():

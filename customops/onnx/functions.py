@@ -231,7 +231,10 @@ def _product(x, scale, dtype):
 
 
 def _at_least_1d(self):
-    return self if len(self.shape) else op.Reshape(self, [1])
+    if len(self.shape):
+        return self
+    # Runtimes reshape no float8.
+    return op.Reshape(op.Cast(self, to=DType.FLOAT) if self.dtype in FLOAT8 else self, [1])
 
 
 def _restore(x, rank, axis, keepdim):
