@@ -198,6 +198,19 @@ def test_products_round_as_in_torch(dtype):
     check(export(Calls(chosen), x), chosen, x)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_a_scale_that_is_a_tensor_or_a_size(dtype):
+    class Calls(nn.Module):
+        def forward(self, x, scale):
+            return customops.scale_min(x, scale, 1), customops.scale_max(x, x.shape[0], 0)
+
+    x, scale = data.make((40, 30), dtype, "special"), torch.tensor(-0.3)
+    session = export(Calls(), (x, scale), ({0: Dim.DYNAMIC}, None))
+    for y in (x, x[:7]):
+        expected = (y * scale).min(1, True)[0], (y * y.shape[0]).max(0, True)[0]
+        assert_same(run(session, y, scale), expected, ANY_NAN)
+
+
 class Masked(nn.Module):
     """Every operator that takes a mask, over one dim and several, with every dtype of indices."""
 

@@ -92,6 +92,15 @@ def test_every_layout(layout, dtype, kind, device):
 
 
 @each_dtype
+@pytest.mark.parametrize("shape, dim", [((200_000,), 0), ((2, 200_000), 1), ((100_000, 9), 0)])
+def test_small_terms_beside_a_large_one(shape, dim, dtype, device):
+    """A sum that added them to it one by one would round each."""
+    x = torch.full(shape, -18.0, dtype=dtype, device=device)
+    x.select(dim, 0).fill_(0.0)
+    check(x, dim)
+
+
+@each_dtype
 @pytest.mark.parametrize("kind", ["smooth", "special"])
 def test_short_rows_and_columns_that_begin_anywhere(dtype, kind, device):
     for before, width in enumerate((8, 9, 13, 15, 16, 17, 31, 33, 63, 100), 1):
