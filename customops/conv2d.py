@@ -213,8 +213,8 @@ def _pad(
     if not recorded and weight.dim() != 4:
         raise RuntimeError(f"reduceops::{name}: weight must be 4-d, got shape {list(weight.shape)}")
     factors = register.pair(name, "dilation", dilation, 1)
-    total = [d * (weight.shape[n] - 1) for d, n in zip(factors, (2, 3), strict=True)]
-    total = arguments.as_ints(name, "padding", total)  # of tensors, where torch.jit.trace records
+    sizes = [d * (weight.shape[n] - 1) for d, n in zip(factors, (2, 3), strict=True)]
+    total = arguments.as_ints(name, "padding", sizes)  # of tensors, where torch.jit.trace records
     height, width = (size % 2 for size in total)
     if recorded or height or width:
         input = torch.nn.functional.pad(input, (0, width, 0, height))
