@@ -399,7 +399,10 @@ def test_gradients(name, device, as_one):
 
         inputs = [t.detach().requires_grad_() for t in (x, weight, bias)]
         # A GPU's convolutions may add up in another order each time, and are not bit for bit equal.
-        how_exact = {"fast_mode": name.endswith("max"), "nondet_tol": 0.0 if device == "cpu" else 1e-9}
+        how_exact = {
+            "fast_mode": name.endswith("max"),
+            "nondet_tol": 0.0 if device == "cpu" else 1e-9,
+        }
         torch.autograd.gradcheck(function, inputs, **how_exact)
         torch.autograd.gradgradcheck(function, inputs, **how_exact)
     for number, leaf in enumerate(leaves):  # each alone
