@@ -115,6 +115,7 @@ TUNINGS = {
     "gathered by large tiles": "walk=10,small_elements=0,tile_rounds=0",
     "gathered by few threads": "walk=10,small_elements=0,share_threads=2",
     "gathered by results": "walk=10,small_elements=0,gather_tiles=0",
+    "gathered as if many": "walk=10,small_elements=0,gather_tiles=0,gather_few=0",
 }
 
 

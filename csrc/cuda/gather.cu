@@ -11,7 +11,7 @@
 #include "cuda/gather.cuh"
 
 #include "cuda/combine.cuh"
-#include "cuda/trackers.cuh"
+#include "cuda/keys.cuh"
 
 namespace reduceops::cuda {
 namespace {
@@ -174,8 +174,7 @@ class Bests {
 
 // Two 16-bit floats at once, those of a pack or of two units. Which row the best is of is found
 // where positions are asked for, or where its value does not follow from its order (a negative
-// zero, a NaN). (A NaN gets the bits that are known where it is compared, so of one row there is no
-// such best.)
+// zero, a NaN). (Of one row nothing is compared, which is what gives a NaN its bits.)
 template <bool kPacked, int kUnits, int kRows, class Element>
   requires(kIsHalf<Element> && kRows > 1)
 class Bests<kPacked, kUnits, kRows, Element> {
@@ -201,7 +200,7 @@ class Bests<kPacked, kUnits, kRows, Element> {
     scale_pairs(element, pairs);
 #pragma unroll
     for (uint32_t& pair : pairs) pair = ordered_pair(of_values(element), pair);
-    uint32_t least = ~0u;  // of both halves, behind the first ambiguous one
+    uint32_t least = ~0u;  // of all, with kBehindAmbiguous added
 #pragma unroll
     for (int i = 0; i < kPairs; ++i) {
       best_[i] = pairs[i];
@@ -222,9 +221,8 @@ class Bests<kPacked, kUnits, kRows, Element> {
   }
 
  private:
-  // Of what is ordered, NaN has the bits 0x7fff, and the negative zero the ones that follow: of
-  // zeros that is the smallest, so where it is +0 there is no other. Added to both halves, it
-  // leaves 0 and 1 of these alone.
+  // A NaN is 0x7fff once it was compared, and -0, the smaller of zeros, is 0x8000: with this added
+  // to each half, they alone are 0 and 1.
   static constexpr uint32_t kBehindAmbiguous = 0x8001 * kBoth;
 
   // The first rows that have the bests, and their bits.
@@ -253,8 +251,8 @@ class Bests<kPacked, kUnits, kRows, Element> {
   uint32_t best_[kPairs], found_[kPairs] = {};  // found: rows
 };
 
-// Products of 32 bits, of which the value alone is asked for: a minimum, unless its bits do not
-// follow from its order.
+// Products of 32 bits. Where the value alone is asked for, it is a minimum, unless that is a zero
+// or a NaN, whose bits are those of the first one.
 template <int kUnits, int kRows>
   requires(kRows > 1)
 class Bests<false, kUnits, kRows, Product<Float32>> {
@@ -268,16 +266,18 @@ class Bests<false, kUnits, kRows, Product<Float32>> {
                    bool positions) {
     uint32_t slots[kRows][kUnits];
     load_all_rows<Key>(p, at, slots);
-    bool is_clear = !positions;
+    if (!positions) {
+      bool is_clear = true;
 #pragma unroll
-    for (int i = 0; i < kUnits; ++i) {
-      float best = ordered(element, Key(slots[0][i]));
+      for (int i = 0; i < kUnits; ++i) {
+        float best = ordered(element, Key(slots[0][i]));
 #pragma unroll
-      for (int r = 1; r < kRows; ++r) best = min_or_nan(best, ordered(element, Key(slots[r][i])));
-      is_clear &= best < 0 || best > 0;
-      values_[i] = bits_as<Key>(element.order.flip ? -best : best);
+        for (int r = 1; r < kRows; ++r) best = min_or_nan(best, ordered(element, Key(slots[r][i])));
+        is_clear &= best < 0 || best > 0;
+        values_[i] = bits_as<Key>(element.order.flip ? -best : best);
+      }
+      if (is_clear) return;
     }
-    if (is_clear) return;
 #pragma unroll
     for (int i = 0; i < kUnits; ++i) {
       Winner<Element> best;
@@ -391,14 +391,17 @@ class BestsWithRows {
   }
 
  private:
-  // Of a pack of bytes, outputs 0 and 2, and 1 and 3; of single ones, those of two units.
+  // Of a pack of bytes, a word has outputs 0 and 2, or 1 and 3; of single ones, those of two units.
+  static constexpr int kWords = !kOfBytes ? kUnits * kWidth
+                                : kPacked ? 2 * kUnits
+                                          : (kUnits + 1) / 2;
+  static constexpr int kAtOnce = kRowsAtOnce<Key, kUnits>;
+
   __device__ uint32_t best_of(int unit, int e) const {
     if constexpr (!kOfBytes) return bests_[unit * kWidth + e];
     return kPacked ? bests_[2 * unit + e % 2] >> (16 * (e / 2))
                    : bests_[unit / 2] >> (16 * (unit % 2));
   }
-  static constexpr int kAtOnce = kRowsAtOnce<Key, kUnits>;
-
   // Rows from number `row` on, as many as are loaded at once, or what is left of them: of whole
   // ones, nothing is asked between loads.
   template <bool kWhole>
@@ -414,41 +417,26 @@ class BestsWithRows {
     for (int r = 0; r < kSome; ++r) {
       if (r > 0 && row + r >= end) break;
 #pragma unroll
-      for (int i = 0; i < kUnits; ++i) {
-        if constexpr (kOfBytes) {
-          take_bytes(slots[r], i, row + r);
-        } else {
-          const uint32_t keys = pair_of_keys(element_, uint32_t(slots[r][i]));
-          take_short(i * kWidth, __byte_perm(keys, row + r, 0x1054));
-          if constexpr (kPacked) take_short(i * kWidth + 1, __byte_perm(keys, row + r, 0x3254));
-        }
-      }
+      for (int i = 0; i < kWords; ++i) take_word(i, slots[r], row + r);
     }
   }
-  __device__ void take_short(int output, uint32_t other) {
-    bests_[output] = std::min(static_cast<int32_t>(bests_[output]), static_cast<int32_t>(other));
-  }
-  // Those of a unit, or of it and the next.
-  __device__ void take_bytes(const Slot (&slots)[kUnits], int unit, uint32_t row) {
-    if constexpr (kPacked) {
-#pragma unroll
-      for (int pair = 0; pair < 2; ++pair)
-        take_pair(2 * unit + pair, pair_above_rest(element_, slots[unit], pair), row);
-    } else if (unit % 2 == 0) {
-      const uint32_t next = slots[std::min(unit + 1, kUnits - 1)];
-      const uint32_t bytes = __byte_perm(slots[unit], next, 0x4101);
-      take_pair(unit / 2, pair_of_keys(element_, bytes), row);
+  __device__ void take_word(int i, const Slot (&slots)[kUnits], uint32_t row) {
+    if constexpr (kOfBytes) {
+      const uint32_t word = word_of<kPacked ? 1 : std::min(2, kUnits)>(slots, kPacked ? i / 2 : i);
+      const uint32_t keys = pair_above_rest(element_, word, kPacked ? i % 2 : 0);
+      bests_[i] = __vmins2(bests_[i], keys & 0xff00ff00u | row * kBoth);
+    } else {
+      const uint32_t keys = pair_of_keys(element_, uint32_t(slots[i / kWidth]));
+      const uint32_t other = __byte_perm(keys, row, i % kWidth ? 0x3254 : 0x1054);
+      bests_[i] = std::min(static_cast<int32_t>(bests_[i]), static_cast<int32_t>(other));
     }
-  }
-  __device__ void take_pair(int pair, uint32_t keys, uint32_t row) {
-    bests_[pair] = __vmins2(bests_[pair], keys & 0xff00ff00u | row * kBoth);
   }
 
   const GatherProblem& p_;
   const Element element_;
   const Rows rows_;
   const GatherPlace (&at_)[kUnits];
-  uint32_t bests_[kOfBytes ? (kUnits * kWidth + 1) / 2 : kUnits * kWidth];
+  uint32_t bests_[kWords];
 };
 
 template <class Element>
@@ -632,8 +620,8 @@ __global__ void __launch_bounds__(kSharedGatherThreads,
       });
 }
 
-// Calls f with the number of rows that a kernel is compiled for, which is at most kMost. (One row
-// is a value that is copied: fill.cu.)
+// Calls f with the number of rows that a kernel is compiled for, which is at most kMost. (Of one
+// row are the values that fill.cu copies.)
 template <int kMost, class F>
 void visit_rows(int64_t rows, F&& f) {
   if constexpr (kMost > 0) {

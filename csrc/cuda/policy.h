@@ -84,10 +84,6 @@ constexpr int blocks_of_known_rows(int rows, int units) {
   return loads <= 8 ? 8 : loads <= 12 ? 5 : 4;
 }
 
-// Outputs of a multiprocessor up to which these are few: threads wait for memory more than they
-// compute.
-constexpr int64_t kGatherFew = 4096;
-
 // packed_columns.cuh: rows that a block lists, of all its groups, at most.
 constexpr int64_t kMostListed = 8192;
 

@@ -57,6 +57,8 @@ struct Tuning {
   int64_t run_loads = 8;                   // the same of a lane of one of several runs
   int64_t realigned = 1;                   // 0: columns that are not aligned are taken one by one
   int64_t gather_tiles = 1;      // 0: short groups are gathered in the order of their results
+  int64_t gather_few = 4096;     // outputs per multiprocessor up to which threads have fewer of
+                                 // them: they wait for memory more than they compute
   int64_t tile_rounds = 32;      // tiles of these to a multiprocessor from which on they are larger
   int64_t gathered_masks = 8;    // elements of the longest group that is gathered with a mask of
                                  // whole groups, instead of without it
@@ -133,6 +135,7 @@ inline constexpr Tunable kTunables[] = {
     {"tile_side", &Tuning::tile_side, 1, 128},
     {"realigned", &Tuning::realigned},
     {"gather_tiles", &Tuning::gather_tiles},
+    {"gather_few", &Tuning::gather_few, 0, 1 << 20},
     {"tile_rounds", &Tuning::tile_rounds, 0, 1 << 20},
     {"gathered_masks", &Tuning::gathered_masks},
     {"share_threads", &Tuning::share_threads, 1, 1 << 20},

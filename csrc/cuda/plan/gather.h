@@ -128,7 +128,7 @@ struct GatherPlan {
     const double of_rows = (of_row + (gather.realigned ? kRealigned : 0)) * rows;
     // Of groups of which a kernel knows the size, fewer.
     const double known = !known_size ? 1 : gather.tiled() ? kKnownSizeTiled : kKnownSize;
-    // What a thread does once: for two units, or more.
+    // What a thread does once; prices were fitted where it had one or two units.
     const double once = (30 + 12 * dims) * std::min(1., 2. / gather.units);
     const double of_unit = gather.tiled() ? (40 + kTiledRow * of_rows) * known / used
                                           : (once + of_rows + 15 * width) * known;
@@ -293,7 +293,7 @@ struct GatherPlan {
 
  private:
   static int units_of_thread(const PlanInput& in, const Gather& gather) {
-    const bool has_few = in.groups.outputs <= in.multiprocessors * kGatherFew;
+    const bool has_few = in.groups.outputs <= in.multiprocessors * in.tuning.gather_few;
     if (has_words(in)) {
       return has_few ? few_gather_units(in.walk, gather.packed)
                      : gather_units(in.walk, gather.packed, in.bytes);

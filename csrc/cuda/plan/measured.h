@@ -2,9 +2,9 @@
 // that of two walks that are nearly as fast the faster one is the cheaper: to 5 700 random layouts
 // (bench --suite random --peers=) with each walk of about the least price
 // (REDUCEOPS_CUDA_TUNING=walk) on an H200, and to 1 500 small ones. The time lost by what the plan
-// chose fell from 2.0 to 1.2 % in the geometric mean. (Of gathered bytes and 16 bits, to 49 layouts on
-// an H200 after their kernels had changed.) Of several reduced dims, and of other tasks, too little was
-// measured.
+// chose fell from 2.0 to 1.2 % in the geometric mean. (Of gathered bytes and 16 bits, to 49 layouts
+// on an H200 after their kernels had changed.) Of several reduced dims, and of other tasks, too
+// little was measured.
 #pragma once
 
 #include "cuda/plan/price.h"
