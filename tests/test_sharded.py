@@ -42,6 +42,7 @@ from customops._register import caches
 from customops.after_import import after_import
 from customops.distributed import symmetric
 from customops.distributed.compare import ShardCall, shards_problem
+from customops.distributed.links import links
 
 NO_GLOO = pytest.mark.skipif(not dist.is_gloo_available(), reason="this torch has no gloo")
 
@@ -1064,7 +1065,20 @@ def check_compiled_errors(rank, world, device):
         own = (RuntimeError,) if full or kind is IndexError else ()
         with pytest.raises((kind, *own), match=text):
             f(x)
+    assert ref(group) not in links  # of which a trace cannot see the fastest
     assert distributed.max(x, 1, group=group)[1].tolist() == [0, 0, 0]
+
+
+def check_compiled_first(rank, world, device):
+    """A graph's call is the first with a group."""
+    x, group = torch.zeros(3, 8, device=device), dist.new_group()
+    for mask in (None, x == 0):
+
+        @torch.compile(fullgraph=True, backend="eager")
+        def f(x, mask=mask):
+            return distributed.max(x, 1, group=group, mask=mask)[1]
+
+        assert f(x).tolist() == [0, 0, 0]
 
 
 def check_compiled_gradient(rank, world, device):

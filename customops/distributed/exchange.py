@@ -151,7 +151,7 @@ def _gathered(words: Tensor, groups: Sequence[dist.ProcessGroup], traced: bool) 
 
 def _is_checked(words: Tensor, group: dist.ProcessGroup) -> bool:
     """Whether torch would wait for ever where only this rank's collective is a functional one."""
-    return type(words) is Tensor and link_of(group).is_compared and _torch_private.is_real(words)
+    return type(words) is Tensor and _torch_private.is_real(words) and link_of(group).is_compared
 
 
 class _Select(torch.autograd.Function):

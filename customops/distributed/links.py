@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 from weakref import ref
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 
@@ -29,7 +30,8 @@ def link_of(group: dist.ProcessGroup) -> Link:
     if link is None:
         all_gathers = direct_all_gather(group, "cpu"), direct_all_gather(group, "cuda")
         link = Link(group.size(), is_compared(), all_gathers)
-        links[ref(group, lambda gone: links.pop(gone, None))] = link
+        if not torch.compiler.is_dynamo_compiling():  # else not as fast as they can be
+            links[ref(group, lambda gone: links.pop(gone, None))] = link
     return link
 
 
