@@ -46,7 +46,7 @@ def pytest_configure(config):
             raise pytest.UsageError(f"REDUCEOPS_REQUIRE_{what} is set, and {missing}")
 
 
-def python(*arguments, cwd=None, timeout=300, **variables):
+def python(*arguments, cwd=None, **variables):
     """What comes of a fresh Python that finds the same package, with these in its environment."""
     import customops  # which conftest does not import before the tests
 
@@ -57,7 +57,7 @@ def python(*arguments, cwd=None, timeout=300, **variables):
         env={**os.environ, "PYTHONPATH": packages, **variables},
         capture_output=True,
         text=True,
-        timeout=timeout,
+        timeout=300,
     )
 
 

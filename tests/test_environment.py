@@ -24,7 +24,7 @@ WITHOUT_PYTHON = f"import torch; torch.ops.load_library({str(libraries.cpu.path)
 
 
 def run(code, **variables):
-    return python("-c", code, CUDA_VISIBLE_DEVICES="", **variables)
+    return python("-c", code, cwd=ROOT, CUDA_VISIBLE_DEVICES="", **variables)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from conftest import NO_CUDA, python
 
 import customops
 
-PACKAGES = str(Path(customops.__file__).parent.parent)
 # Sanitizers reserve address space and keep what is freed.
 measures_memory = pytest.mark.skipif(
     not Path("/proc/self/statm").exists() or "san.so" in os.environ.get("LD_PRELOAD", ""),
