@@ -359,17 +359,10 @@ def _check_group(op: str, group: Group) -> dist.ProcessGroup:
     return group
 
 
-def _check_call(
-    op: str,
-    x: Tensor,
-    dim: int,
-    keepdim: bool,
-    offset: int | None,
-    mask: Tensor | None,
-) -> None:
+def _check_call(op: str, *given: Any) -> None:
     """What one rank can see of its own arguments."""
     with checks.errors_name(f"customops.distributed.{op}", f"reduceops::{op}"):
-        _check_arguments(op, x, dim, keepdim, offset, mask)
+        _check_arguments(op, *given)
 
 
 def _check_arguments(
