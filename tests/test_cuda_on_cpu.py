@@ -10,7 +10,7 @@ from conftest import COMPILER, needs_compiler
 from customops.plans import Walk
 
 ROOT = Path(__file__).parent.parent
-CASES, SEED = os.environ.get("REDUCEOPS_TEST_EXAMPLES", "260"), "3"
+CASES, SEED = os.environ.get("REDUCEOPS_TEST_EXAMPLES", "260"), "4"
 MASKED = (
     "",
     "_columns",
