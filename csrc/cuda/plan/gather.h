@@ -122,14 +122,15 @@ struct GatherPlan {
     const double in_flight_of_thread =
         sectors / rows * width * at_once * (gather.tiled() ? kTileUnits : gather.units) * used;
     const double of_row = gather.row_loads               ? 5
-                          : in.bytes == 1                ? (known_size ? kByteRow : kByteOfAny)
+                          : in.bytes == 1                ? of_byte_row(in.walk)
                           : in.bytes == 2 && in.walk > 4 ? (in.stores.index ? 10 : kValueRow)
                                                          : 9;
     const double of_rows = (of_row + (gather.realigned ? kRealigned : 0)) * rows;
     // Of groups of which a kernel knows the size, fewer.
     const double known = !known_size ? 1 : gather.tiled() ? kKnownSizeTiled : kKnownSize;
-    // What a thread does once; prices were fitted where it had one or two units.
-    const double once = (30 + 12 * dims) * std::min(1., 2. / gather.units);
+    // What a thread does once; prices were fitted where it had one or two units, and of values that
+    // are copied (one row) four.
+    const double once = (30 + 12 * dims) * (in.walk > 1 ? std::min(1., 2. / gather.units) : 1);
     const double of_unit = gather.tiled() ? (40 + kTiledRow * of_rows) * known / used
                                           : (once + of_rows + 15 * width) * known;
     const double of_result = gather.copied    ? kCopied * stores(in)
@@ -310,7 +311,9 @@ struct GatherPlan {
   // Instructions, and shares of them where a kernel knows the size of groups; of an element of a
   // tile.
   static constexpr double kValueRow = 6;  // of a row of 16 bits of which the value alone counts
-  static constexpr double kByteRow = 4, kByteOfAny = 8;
+  static constexpr double of_byte_row(int64_t rows) {
+    return rows == 1 ? 7 : rows <= kKnownRows ? 4 : 8;
+  }
   static constexpr double kCopied = 8;  // of a copy that a tile stores, of an index or a value
   static constexpr double kKnownSize = 0.6, kKnownSizeTiled = 0.75, kTiledRow = 1.3;
   static constexpr int64_t kWarp = 32;
