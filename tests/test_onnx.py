@@ -160,7 +160,7 @@ def test_every_dtype(dtype):
         check(session, chosen, x.t().contiguous()[..., None])
 
 
-@pytest.mark.parametrize("dtype", data.DTYPES, ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bool, data.FLOAT8[0]], ids=str)
 def test_0d(dtype):
     chosen = calls(dtype, 0)
     session = export(Calls(chosen), torch.tensor(1, dtype=dtype))
@@ -169,7 +169,7 @@ def test_0d(dtype):
         check(session, chosen, torch.tensor(number).to(dtype))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, *data.FLOAT8], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, data.FLOAT8[0]], ids=str)
 def test_0d_masks(dtype):
     class Calls(nn.Module):
         def forward(self, x, mask):
