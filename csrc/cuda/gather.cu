@@ -58,28 +58,57 @@ __device__ void with_slots(const GatherProblem& p, const GatherPlace (&at)[kUnit
   });
 }
 
-// Loads the slots of rows from number `first` on, kSome at a time as long as there are any: past
-// the last row it is that one, and where no more are loaded, slots stay as they are. kWhole: all of
-// them are there. (How rows lie is asked once, for no branch to come between loads.)
-template <class Key, int kSome = 1, bool kWhole = false, int kRows, int kUnits, class Slot>
+// Loads the slots of rows from number `first` on; past the last row there is that one. (How rows lie
+// is asked once, for no branch to come between loads.)
+template <class Key, int kRows, int kUnits, class Slot>
 __device__ void load_rows(const GatherProblem& p, Rows rows, uint32_t first,
                           const GatherPlace (&at)[kUnits], Slot (&slots)[kRows][kUnits]) {
-  const auto load = [&](auto from, auto slot) {
-#pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      if (!kWhole && r > 0 && r % kSome == 0 && first + r >= rows.count) break;
-      const uint32_t row = !kWhole && kSome > 1 ? std::min(first + r, rows.count - 1) : first + r;
-#pragma unroll
-      for (int i = 0; i < kUnits; ++i) slots[r][i] = slot(at[i], from(row));
-    }
-  };
+  const uint32_t last = rows.count - 1;
   with_slots<Slot, Key>(p, at, [&](auto slot) {
     if (rows.even) {
-      load([&](uint32_t row) { return row * rows.stride; }, slot);
+      uint32_t from = first * rows.stride;
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+        for (int i = 0; i < kUnits; ++i) slots[r][i] = slot(at[i], from);
+        from = std::min(from + rows.stride, last * rows.stride);
+      }
     } else {
-      load([&](uint32_t row) { return p.row_from[row]; }, slot);
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+        const uint32_t from = p.row_from[std::min(first + r, last)];
+#pragma unroll
+        for (int i = 0; i < kUnits; ++i) slots[r][i] = slot(at[i], from);
+      }
     }
   });
+}
+
+// Loads of a unit at once, where there are any number: as many as find room in registers beside
+// places.
+template <class Key, int kUnits>
+constexpr int kRowsAtOnce = loads_at_once(sizeof(Key)) / (kUnits > 1 ? 2 : 1);
+
+// Calls take(slots, number of the first row) with so many rows at a time, and in the end a half or a
+// quarter of them where these are enough, kLeast at least; past the last row there is that one.
+template <class Key, class Slot, int kLeast = 1, int kUnits, class Take>
+__device__ void take_batches(const GatherProblem& p, Rows rows, const GatherPlace (&at)[kUnits],
+                             Take take) {
+  constexpr int kAtOnce = kRowsAtOnce<Key, kUnits>, kHalf = kAtOnce / 2;
+  constexpr int kQuarter = std::max(kHalf / 2, kLeast);
+  uint32_t row = 0;
+  const auto batch = [&]<int kSome>(std::integral_constant<int, kSome>) {
+    Slot slots[kSome][kUnits];
+    load_rows<Key>(p, rows, row, at, slots);
+    take(slots, row);
+  };
+  REDUCEOPS_ROLLED
+  for (; row + kHalf < rows.count; row += kAtOnce) batch(std::integral_constant<int, kAtOnce>());
+  if (row >= rows.count) return;
+  if constexpr (kQuarter < kHalf) {
+    if (row + kQuarter >= rows.count) return batch(std::integral_constant<int, kQuarter>());
+  }
+  batch(std::integral_constant<int, kHalf>());
 }
 
 // The elements of a group that come in one load.
@@ -299,56 +328,88 @@ class Bests<false, kUnits, kRows, Product<Float32>> {
 // The number of a row that a thread has finds room in 16 bits.
 static_assert(std::max(kGatherRows, kSharedGatherRows) < 1 << 16);
 
-// Loads of a unit at once, where there are any number: as many as find room in registers beside
-// places.
-template <class Key, int kUnits>
-constexpr int kRowsAtOnce = loads_at_once(sizeof(Key)) / (kUnits > 1 ? 2 : 1);
-
-template <bool kPacked, int kUnits, class Element>
-class Bests<kPacked, kUnits, kAnyRows, Element> {
-  using S = Slots<Element>;
-  using Key = typename S::Key;
-  using Slot = std::conditional_t<kPacked, typename S::Slot, std::make_unsigned_t<Key>>;
+// Elements of 32 and 64 bits. Where the value alone is asked for, it is a minimum, unless that is a
+// zero or a NaN, whose bits are those of the first one.
+template <int kUnits, class Element>
+  requires(sizeof(typename Element::Key) >= 4)
+class Bests<false, kUnits, kAnyRows, Element> {
+  using Key = typename Element::Key;
+  using Ordered = Comparable<Element>;
 
  public:
-  static constexpr int kWidth = sizeof(Slot) / sizeof(Key);
+  static constexpr int kWidth = 1;
 
   __device__ Bests(const GatherProblem& p, Element element, Rows rows,
-                   const GatherPlace (&at)[kUnits], bool)
-      : element_(element) {
-    uint32_t row = 0;
-    REDUCEOPS_ROLLED
-    for (; row + kAtOnce <= rows.count; row += kAtOnce) take<true>(p, rows, row, at);
-    if (row < rows.count) take<false>(p, rows, row, at);
+                   const GatherPlace (&at)[kUnits], bool positions)
+      : p_(p), element_(element), rows_(rows), at_(at) {
+#pragma unroll
+    for (Ordered& best : bests_) best = kLast<Ordered>;
+    take_batches<Key, Key>(p, rows, at, [&](const auto& slots, uint32_t row) {
+      positions ? take<true>(slots, row) : take<false>(slots, row);
+    });
+    if (positions) return;
+#pragma unroll
+    for (int i = 0; i < kUnits; ++i) {
+      if (is_ambiguous(i)) rows_of_[i] = row_of_best(i);
+    }
   }
-  __device__ uint32_t position(int unit, int e) const { return bests_[unit][e].row(); }
-  __device__ Key key(int unit, int e) const { return element_.key(bests_[unit][e].bits()); }
-  __device__ Key value(int unit, int e) const { return element_.value(bests_[unit][e].bits()); }
+  // Should somebody have written to the last row while it was read twice, it is that one.
+  __device__ uint32_t position(int unit, int) const {
+    return std::min(rows_of_[unit], rows_.count - 1);
+  }
+  __device__ Key key(int unit, int) const { return key_of_comparable(element_, bests_[unit]); }
+  __device__ Key value(int unit, int) const {
+    if constexpr (kIsFloat<Element>) {
+      const Ordered best = bests_[unit];
+      return is_ambiguous(unit) ? element_.value(bits(unit, position(unit, 0)))
+                                : bits_as<Key>(element_.order.flip ? -best : best);
+    } else {
+      Key value;
+      element_.value_of_key(bests_[unit], value);
+      return value;
+    }
+  }
 
  private:
-  static constexpr int kAtOnce = kRowsAtOnce<Key, kUnits>;
-
-  // Rows from number `row` on, as many as are loaded at once, or what is left of them: of whole
-  // ones, nothing is asked between loads.
-  template <bool kWhole>
-  __device__ void take(const GatherProblem& p, Rows rows, uint32_t row,
-                       const GatherPlace (&at)[kUnits]) {
-    Slot slots[kAtOnce][kUnits];
-    load_rows<Key, 1, kWhole>(p, rows, row, at, slots);
+  // Whether equal elements may have other bits: of a zero or a NaN.
+  __device__ bool is_ambiguous(int unit) const {
+    if constexpr (kIsFloat<Element>) return !(bests_[unit] < 0 || bests_[unit] > 0);
+    return false;
+  }
+  __device__ Key bits(int unit, uint32_t row) const {
+    return reinterpret_cast<const Key*>(p_.input)[at_[unit].from + rows_.from(p_, row)];
+  }
+  __device__ uint32_t row_of_best(int unit) const {
+    uint32_t row = 0;
+    REDUCEOPS_ROLLED
+    while (row + 1 < rows_.count && !same(comparable(element_, bits(unit, row)), bests_[unit]))
+      ++row;
+    return row;
+  }
+  // Rows from number `row` on. (What is the last of all may be that of row 0.)
+  template <bool kPositions, int kSome>
+  __device__ void take(const Key (&slots)[kSome][kUnits], uint32_t row) {
 #pragma unroll
-    for (int r = 0; r < kAtOnce; ++r) {
-      if (!kWhole && r > 0 && row + r >= rows.count) break;
+    for (int r = 0; r < kSome; ++r) {
 #pragma unroll
       for (int i = 0; i < kUnits; ++i) {
-#pragma unroll
-        for (int e = 0; e < kWidth; ++e)
-          bests_[i][e].take(element_, element_in<Key>(slots[r][i], e), row + r, r == 0 && row == 0);
+        const Ordered here = comparable(element_, slots[r][i]);
+        if (!kPositions) {
+          bests_[i] = lesser(bests_[i], here);
+        } else if (wins(here, bests_[i])) {
+          bests_[i] = here;
+          rows_of_[i] = row + r;
+        }
       }
     }
   }
 
+  const GatherProblem& p_;
   const Element element_;
-  Winner<Element> bests_[kUnits][kWidth];
+  const Rows rows_;
+  const GatherPlace (&at_)[kUnits];
+  Ordered bests_[kUnits];
+  uint32_t rows_of_[kUnits] = {};
 };
 
 // Of bytes and of 16-bit integers: a key above the row that it is of, in one integer, of which the
@@ -372,16 +433,15 @@ class BestsWithRows {
     if constexpr (kRows != kAnyRows) {
       Slot slots[kRows][kUnits];
       load_all_rows<Key>(p, at, slots);
-      take(slots, 0, kRows);
+      take(slots, 0);
     } else {
-      uint32_t row = 0;
-      REDUCEOPS_ROLLED
-      for (; row + kAtOnce <= rows.count; row += kAtOnce) take_some<true>(row);
-      if (row < rows.count) take_some<false>(row);
+      take_batches<Key, Slot>(p, rows, at, [&](const auto& slots, uint32_t row) { take(slots, row); });
     }
   }
+  // Should somebody have written to the last row while it was read twice, it is that one.
   __device__ uint32_t position(int unit, int e) const {
-    return best_of(unit, e) & ((1 << kRowBits) - 1);
+    const uint32_t row = best_of(unit, e) & ((1 << kRowBits) - 1);
+    return kRows == kAnyRows ? std::min(row, rows_.count - 1) : row;
   }
   __device__ Key key(int unit, int e) const {
     return static_cast<Key>(best_of(unit, e) >> kRowBits);
@@ -396,27 +456,17 @@ class BestsWithRows {
   static constexpr int kWords = !kOfBytes ? kUnits * kWidth
                                 : kPacked ? 2 * kUnits
                                           : (kUnits + 1) / 2;
-  static constexpr int kAtOnce = kRowsAtOnce<Key, kUnits>;
 
   __device__ uint32_t best_of(int unit, int e) const {
     if constexpr (!kOfBytes) return bests_[unit * kWidth + e];
     return kPacked ? bests_[2 * unit + e % 2] >> (16 * (e / 2))
                    : bests_[unit / 2] >> (16 * (unit % 2));
   }
-  // Rows from number `row` on, as many as are loaded at once, or what is left of them: of whole
-  // ones, nothing is asked between loads.
-  template <bool kWhole>
-  __device__ void take_some(uint32_t row) {
-    Slot slots[kAtOnce][kUnits];
-    load_rows<Key, 1, kWhole>(p_, rows_, row, at_, slots);
-    take(slots, row, kWhole ? row + kAtOnce : rows_.count);
-  }
-  // Rows from number `row` on, as far as they are before `end`.
+  // Rows from number `row` on.
   template <int kSome>
-  __device__ void take(const Slot (&slots)[kSome][kUnits], uint32_t row, uint32_t end) {
+  __device__ void take(const Slot (&slots)[kSome][kUnits], uint32_t row) {
 #pragma unroll
     for (int r = 0; r < kSome; ++r) {
-      if (r > 0 && row + r >= end) break;
 #pragma unroll
       for (int i = 0; i < kWords; ++i) take_word(i, slots[r], row + r);
     }
@@ -468,9 +518,7 @@ class Bests<kPacked, kUnits, kAnyRows, Element> {
   using Slot = std::conditional_t<kPacked, uint32_t, uint16_t>;
   static constexpr bool kPaired = !kPacked && kUnits > 1;
   static constexpr int kPairs = kPaired ? kUnits / 2 : kUnits;
-  // Rows that are taken together. Two at least: a NaN gets the bits that `is_ambiguous` knows where
-  // it is compared, if with itself.
-  static constexpr int kCompared = 2;
+  static constexpr int kCompared = 2;  // rows that are taken together
 
  public:
   static constexpr int kWidth = kPacked ? 2 : 1;
@@ -478,13 +526,12 @@ class Bests<kPacked, kUnits, kAnyRows, Element> {
   __device__ Bests(const GatherProblem& p, Element element, Rows rows,
                    const GatherPlace (&at)[kUnits], bool positions)
       : p_(p), element_(element), rows_(rows), at_(at), positions_(positions) {
-    constexpr int kAtOnce = kRowsAtOnce<Key, kUnits>;
-    for (uint32_t row = 0; row < rows.count; row += kAtOnce) {
-      // Past the end there is the last row again, which changes nothing.
-      Slot slots[kAtOnce][kUnits];
-      load_rows<Key, kCompared>(p, rows, row, at, slots);
-      row > 0 ? take_some<false>(slots, row) : take_some<true>(slots, 0);
-    }
+    // What is the last of all may be that of row 0.
+    const auto last = static_cast<uint16_t>(Format::encode(kLast<float>));
+#pragma unroll
+    for (uint32_t& best : best_) best = last * kBoth;
+    take_batches<Key, Slot, kCompared>(
+        p, rows, at, [&](const auto& slots, uint32_t row) { take_some(slots, row); });
   }
   // Should somebody have written to the last row while it was read twice, it is that one.
   __device__ uint32_t position(int unit, int e) const {
@@ -520,12 +567,11 @@ class Bests<kPacked, kUnits, kAnyRows, Element> {
   static __device__ uint32_t half_of(const Pairs& pairs, int unit, int e) {
     return kPaired ? pairs[unit / 2] >> (16 * (unit % 2)) : pairs[unit] >> (16 * e);
   }
-  // Rows from number `row` on; at the end of an odd number of them, the last one twice.
-  template <bool kFirst, int kSome>
+  // Rows from number `row` on.
+  template <int kSome>
   __device__ void take_some(const Slot (&slots)[kSome][kUnits], uint32_t row) {
 #pragma unroll
     for (int r = 0; r < kSome; r += kCompared) {
-      if (r > 0 && row + r >= rows_.count) break;
       uint32_t pairs[kCompared * kPairs];
 #pragma unroll
       for (int i = 0; i < kCompared * kPairs; ++i)
@@ -533,21 +579,16 @@ class Bests<kPacked, kUnits, kAnyRows, Element> {
       scale_pairs(element_, pairs);
 #pragma unroll
       for (uint32_t& pair : pairs) pair = ordered_pair(of_values(element_), pair);
-      const bool first = kFirst && r == 0;
-      positions_ ? take<true>(pairs, row + r, first) : take<false>(pairs, row + r, first);
+      positions_ ? take<true>(pairs, row + r) : take<false>(pairs, row + r);
     }
   }
   template <bool kPositions>
-  __device__ void take(const uint32_t (&pairs)[kCompared * kPairs], uint32_t row, bool first) {
+  __device__ void take(const uint32_t (&pairs)[kCompared * kPairs], uint32_t row) {
 #pragma unroll
     for (int i = 0; i < kPairs; ++i) {
 #pragma unroll
       for (int c = 0; c < kCompared; ++c) {
         const uint32_t here = pairs[c * kPairs + i];
-        if (first && c == 0) {
-          best_[i] = here;
-          continue;
-        }
         if (kPositions)
           found_[i] =
               choose_halves(winning_halves<Format>(here, best_[i]), (row + c) * kBoth, found_[i]);
@@ -601,7 +642,9 @@ __global__ void __launch_bounds__(kSharedGatherThreads,
   at[0].template add_unit<kPacked>(p, std::min(first + (threadIdx.x & (lanes - 1)), p.units - 1));
   at[0].from += share * p.row_stride;
   const Rows rows{((p.rows - share - 1) >> shares_log2) + 1, p.row_stride << shares_log2, true};
-  const Of bests(p, element, rows, at, true);
+  // (Where the value alone is asked for, those of 16 bits do not know which row a zero is of.)
+  const bool positions = p.out.indices || p.out.pairs.words || sizeof(Key) < 4;
+  const Of bests(p, element, rows, at, positions);
 #pragma unroll
   for (uint32_t e = 0; e < kWidth; ++e)
     states[e * pitch + threadIdx.x] = {bests.key(0, e),
