@@ -6,7 +6,7 @@
 
 #include "cuda/each.cuh"
 #include "cuda/offsets.cuh"
-#include "cuda/plan/gather.h"
+#include "cuda/plan/copies.h"
 #include "cuda/repeat.h"
 #include "cuda/source.cuh"
 #include "cuda/transpose.cuh"
@@ -136,41 +136,8 @@ bool has_runs(const Dims& dims, int64_t bytes) {
          (dims.dim[0].stride == 1 && dims.dim[0].size * bytes >= kLeastPacks * kLoadBytes);
 }
 
-// Values that lie apart, and the indices: whether that can be done as groups of a few elements are
-// gathered, by tiles or in the order of the results. Where there are many indices, another kernel
-// sets them, which fills whole sectors.
-bool gather_values(const Reduction& r, int64_t n, void* stream) {
-  constexpr int64_t kManyIndices = 8 << 20;  // bytes
-  Reduction outputs = r;
-  outputs.groups = repeats_as_outputs(r.groups);
-  const bool apart = r.indices && n * r.index_bytes >= kManyIndices;
-  if (apart) outputs.indices = nullptr;
-  const Tuning tuning;
-  const Stores stores{outputs.indices != nullptr, outputs.values != nullptr};
-  const PlanInput in(outputs.groups, r.dtype->bytes, reinterpret_cast<int64_t>(r.input),
-                     {int64_t(price::kMultiprocessors), false}, tuning, Task::kExtreme, stores);
-  const Traffic traffic(in);
-  std::optional<Plan> cheapest;
-  double least = 0;
-  const auto consider = [&]<class WalkPlan>(WalkPlan*) {
-    Plan plan;
-    if (!WalkPlan::fits(in) || !WalkPlan::make(in, plan)) return;
-    const double price = microseconds(in, plan, traffic, WalkPlan::work(in, plan, traffic));
-    if (cheapest && price >= least) return;
-    cheapest = plan;
-    least = price;
-  };
-  consider(static_cast<GatherPlan*>(nullptr));
-  consider(static_cast<GatherByResultsPlan*>(nullptr));
-  if (!cheapest) return false;
-  if (apart) set_indices(r, n, stream);
-  launch_gather(outputs, make_problem(outputs, *cheapest, nullptr), stream);
-  return true;
-}
-
-bool transpose_values(const Reduction& r, int64_t n, char* indices, void* stream) {
-  Transposition transposition;
-  if (!transposition.make(result_dims(r.groups), r.dtype->bytes)) return false;
+void launch_transpose(const Reduction& r, const Transposition& transposition, int64_t n,
+                      char* indices, void* stream) {
   visit_element(r, [&](auto element) {
     using Key = typename decltype(element)::Key;
     const auto config = launch_config(transposition.blocks(), kThreads, stream,
@@ -184,6 +151,25 @@ bool transpose_values(const Reduction& r, int64_t n, char* indices, void* stream
     transposition.is_square() ? launch(transpose<true, Element>)
                               : launch(transpose<false, Element>);
   });
+}
+
+// Values that lie apart, and the indices: `beside` if the values' kernel may set these.
+bool copy_apart(const Reduction& r, int64_t n, char* beside, void* stream) {
+  Reduction outputs = r;
+  outputs.groups = repeats_as_outputs(r.groups);
+  const CopiesPlan plan(outputs.groups, r.dtype->bytes, reinterpret_cast<int64_t>(r.input),
+                        r.indices ? r.index_bytes : 0);
+  if (plan.transposition) {
+    if (r.indices && !beside) set_indices(r, n, stream);
+    launch_transpose(r, *plan.transposition, n, beside, stream);
+    return true;
+  }
+  if (!plan.gather) return false;
+  if (plan.indices_apart) {
+    set_indices(r, n, stream);
+    outputs.indices = nullptr;
+  }
+  launch_gather(outputs, make_problem(outputs, *plan.gather, nullptr), stream);
   return true;
 }
 
@@ -199,10 +185,9 @@ void launch_fill(const Reduction& r, void* stream) {
   const bool beside = r.values && is_aligned(r.indices);
   const bool packs = beside && has_runs(dims, r.dtype->bytes) && is_aligned(r.values);
   auto* indices = static_cast<char*>(beside ? r.indices : nullptr);
-  const bool transposed = r.values && !packs && transpose_values(r, n, indices, stream);
-  if (!transposed && r.values && !packs && gather_values(r, n, stream)) return;
+  if (r.values && !packs && copy_apart(r, n, indices, stream)) return;
   if (r.indices && !beside) set_indices(r, n, stream);
-  if (!r.values || transposed) return;
+  if (!r.values) return;
   visit_element(r, [&](auto element) {
     using Element = decltype(element);
     using Key = typename Element::Key;

@@ -58,8 +58,8 @@ __device__ void with_slots(const GatherProblem& p, const GatherPlace (&at)[kUnit
   });
 }
 
-// Loads the slots of rows from number `first` on; past the last row there is that one. (How rows lie
-// is asked once, for no branch to come between loads.)
+// Loads the slots of rows from number `first` on; past the last row there is that one. (How rows
+// lie is asked once, for no branch to come between loads.)
 template <class Key, int kRows, int kUnits, class Slot>
 __device__ void load_rows(const GatherProblem& p, Rows rows, uint32_t first,
                           const GatherPlace (&at)[kUnits], Slot (&slots)[kRows][kUnits]) {
@@ -89,8 +89,8 @@ __device__ void load_rows(const GatherProblem& p, Rows rows, uint32_t first,
 template <class Key, int kUnits>
 constexpr int kRowsAtOnce = loads_at_once(sizeof(Key)) / (kUnits > 1 ? 2 : 1);
 
-// Calls take(slots, number of the first row) with so many rows at a time, and in the end a half or a
-// quarter of them where these are enough, kLeast at least; past the last row there is that one.
+// Calls take(slots, number of the first row) with so many rows at a time, and in the end a half or
+// a quarter of them where these are enough, kLeast at least; past the last row there is that one.
 template <class Key, class Slot, int kLeast = 1, int kUnits, class Take>
 __device__ void take_batches(const GatherProblem& p, Rows rows, const GatherPlace (&at)[kUnits],
                              Take take) {
@@ -435,7 +435,8 @@ class BestsWithRows {
       load_all_rows<Key>(p, at, slots);
       take(slots, 0);
     } else {
-      take_batches<Key, Slot>(p, rows, at, [&](const auto& slots, uint32_t row) { take(slots, row); });
+      take_batches<Key, Slot>(p, rows, at,
+                              [&](const auto& slots, uint32_t row) { take(slots, row); });
     }
   }
   // Should somebody have written to the last row while it was read twice, it is that one.

@@ -128,10 +128,11 @@ struct GatherPlan {
     const double of_rows = (of_row + (gather.realigned ? kRealigned : 0)) * rows;
     // Of groups of which a kernel knows the size, fewer.
     const double known = !known_size ? 1 : gather.tiled() ? kKnownSizeTiled : kKnownSize;
-    // What a thread does once; prices were fitted where it had one or two units, and of values that
-    // are copied (one row) four.
-    const double once = (30 + 12 * dims) * (in.walk > 1 ? std::min(1., 2. / gather.units) : 1);
-    const double of_unit = gather.tiled() ? (40 + kTiledRow * of_rows) * known / used
+    // What a thread does once; prices were fitted where it had one or two units. (Those of groups
+    // that are tiled, by all their units, but for copied values.)
+    const double once = (30 + 12 * dims) * std::min(1., 2. / gather.units);
+    const double once_tiled = in.walk > 1 ? 40 : 40. * kTileUnits / gather.units;
+    const double of_unit = gather.tiled() ? (once_tiled + kTiledRow * of_rows) * known / used
                                           : (once + of_rows + 15 * width) * known;
     const double of_result = gather.copied    ? kCopied * stores(in)
                              : gather.tiled() ? (20 + 10 * stores(in)) * known / used
