@@ -326,7 +326,7 @@ class Bests<false, kUnits, kRows, Product<Float32>> {
 };
 
 // The number of a row that a thread has finds room in 16 bits.
-static_assert(std::max(kGatherRows, kSharedGatherRows) < 1 << 16);
+static_assert(std::max(kGatherRows, kEvenGatherRows) < 1 << 16);
 
 // Elements of 32 and 64 bits. Where the value alone is asked for, it is a minimum, unless that is a
 // zero or a NaN, whose bits are those of the first one.
@@ -420,7 +420,7 @@ class BestsWithRows {
   using Slot = std::conditional_t<kPacked, uint32_t, std::make_unsigned_t<Key>>;
   static constexpr bool kOfBytes = sizeof(Key) == 1;
   static constexpr int kRowBits = 8 * sizeof(Key);
-  static_assert(std::max(kGatherRows, kSharedGatherRows) <= 1 << kRowBits);
+  static_assert(std::max(kGatherRows, kEvenGatherRows) <= 1 << kRowBits);
 
  public:
   static constexpr int kWidth = sizeof(Slot) / sizeof(Key);

@@ -25,7 +25,7 @@ struct GatherProblem {
   uint32_t units;  // over `dims`; of a thread that has several, the first ones
   uint32_t rows, index_step;
   uint32_t row_stride;  // of one reduced dim
-  // Where rows begin, of groups that a thread has by itself; and those of the mask.
+  // Where rows begin, of as many as may lie anywhere; and those of the mask.
   uint32_t row_from[kGatherRows], row_mask_from[kGatherRows];
   uint32_t neighbour_step;  // from a result to that of the next element of a pack
   bool row_loads, even_rows, realigned;
@@ -71,7 +71,7 @@ struct GatherProblem {
       for (uint32_t row = 0; row < rows; ++row)
         from[row] = static_cast<uint32_t>(place(dims.dim, dims.count, row).offset);
     };
-    if (!plan.shared()) find_rows(reduced, row_from);
+    if (rows <= kGatherRows) find_rows(reduced, row_from);
     if (plan.masked) {
       Dims in_mask = reduced;
       for (int d = 0; d < in_mask.count; ++d) in_mask.dim[d].stride = in_mask.dim[d].mask_stride;

@@ -421,7 +421,9 @@ class PlanCheck {
     require(1 <= dims.count && dims.count <= kGatherDims &&
                 (groups_.reduced.count <= 1 || !own.shared()),
             "at most six kept dims, and a reduced one of many elements");
-    require(own.shared() || (walk_ <= kGatherRows && plan_.threads == kThreads),
+    const bool even = task_ == Task::kExtreme && groups_.reduced.count == 1;
+    require(own.shared() ||
+                (walk_ <= (even ? kEvenGatherRows : kGatherRows) && plan_.threads == kThreads),
             "the kernel is for such groups");
     require(own.shares >= 1, "each unit has a thread");
     if (violation_) return;
@@ -433,7 +435,7 @@ class PlanCheck {
       require(std::has_single_bit(static_cast<uint32_t>(own.shares)) &&
                   own.shares <= std::min(walk_, kGatherShares) && lanes >= 1,
               "each thread has an element");
-      require(walk_ <= own.shares * kSharedGatherRows, "a thread numbers its rows in 16 bits");
+      require(walk_ <= own.shares * kEvenGatherRows, "a thread numbers its rows in 16 bits");
       require(!own.tiled() && own.units == 1, "threads have a unit");
       require(width * (plan_.threads + 1) * 2 * std::max<int64_t>(4, bytes_) <= kStaticSharedBytes,
               "what threads found has room");

@@ -13,6 +13,7 @@ struct GatherPlan {
   // rows and share long groups (gather.cu). Of other tasks elements come one by one
   // (gather_items.cuh).
   static bool has_words(const PlanInput& in) { return in.task == Task::kExtreme; }
+  static bool is_shared(const PlanInput& in) { return in.walk > kGatherRows && shares_of(in) > 1; }
   static int64_t known_rows(const PlanInput& in) { return has_words(in) ? kKnownRows : 0; }
 
   static bool fits(const PlanInput& in) {
@@ -23,7 +24,8 @@ struct GatherPlan {
     if (in.walk > kGatherRows) {
       if (!has_words(in) || reduced.count != 1 || in.rows) return false;
       const int64_t shares = shares_of(in);
-      return shares > 1 && in.walk <= shares * kSharedGatherRows && in.has_short_places();
+      if (in.walk > shares * kEvenGatherRows) return false;
+      if (shares > 1) return in.has_short_places();
     }
     // These are as fast or faster, but know nothing of copies of results.
     if (WholeColumnsPlan::fits(in) && !has_repeats_as_outputs(groups, in.task)) return false;
@@ -62,7 +64,7 @@ struct GatherPlan {
     gather.packed = has_packs(in);
     gather.realigned = !gather.packed && has_packs_anywhere(in);
     gather.packed |= gather.realigned;
-    if (in.walk > kGatherRows) {
+    if (is_shared(in)) {
       gather.units = 1;
       gather.shares = static_cast<int>(shares_of(in));
       plan.threads = static_cast<int>(std::max(kThreads, gather.shares * kSharedGatherLanes));
@@ -436,7 +438,7 @@ struct GatherPlan {
 // in few sectors: what else these hold is read by others soon.
 struct GatherByResultsPlan : GatherPlan {
   static bool fits(const PlanInput& in) {
-    return GatherPlan::fits(in) && in.walk <= kGatherRows && in.tuning.gather_tiles != 0 &&
+    return GatherPlan::fits(in) && !is_shared(in) && in.tuning.gather_tiles != 0 &&
            dims_across(in.groups) > 0 && stays_in_cache(in) && sectors_of_warp(in) <= kFewSectors;
   }
 
