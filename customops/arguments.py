@@ -163,8 +163,10 @@ def _as_int(op: str, number: Any, takes: str, name: str = "dim") -> Any:
         return number
     if isinstance(number, torch.fx.Proxy):  # of a graph's input
         return number
+    if isinstance(number, (bool, float)):  # Dynamo can tell no more of a symbol
+        _refuse(op, name, takes, number)
     of_bool = str(getattr(number, "dtype", "")).removeprefix("torch.") == "bool"
-    if not isinstance(number, bool) and not of_bool:
+    if not of_bool:
         try:
             return operator.index(number)
         except TypeError:

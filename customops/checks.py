@@ -120,9 +120,9 @@ def check_scale(op: str, scale: Tensor, self: Tensor) -> None:
 def wrap_dim(op: str, ndim: int, dim: int) -> int:
     """`dim` counted from the front; a 0-d tensor has the dims of a 1-d one."""
     bound = max(ndim, 1)
-    if not -bound <= dim < bound:
+    if not -bound <= dim < bound:  # Dynamo formats no symbol, but a number
         raise IndexError(
-            f"reduceops::{op}: dim {dim} is out of range for a {ndim}-d tensor "
+            f"reduceops::{op}: dim {int(dim)} is out of range for a {ndim}-d tensor "
             f"(valid: {-bound} to {bound - 1})"
         )
     return dim % bound

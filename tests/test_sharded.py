@@ -1056,15 +1056,18 @@ def check_compiled_errors(rank, world, device):
         ),
     ):
 
-        @torch.compile(fullgraph=full, backend="eager")
-        def f(x, options=options):
-            return distributed.max(x, group=group, **options)[0]
+        # An argument may be a constant of the graph, or a symbol.
+        for constant, given in ((options, {}), ({}, options)):
 
-        torch._dynamo.reset()
-        # (Before torch 2.13 Dynamo wraps an operator's.)
-        own = (RuntimeError,) if full or kind is IndexError else ()
-        with pytest.raises((kind, *own), match=text):
-            f(x)
+            @torch.compile(fullgraph=full, backend="eager", dynamic=True)
+            def f(x, constant=constant, **given):
+                return distributed.max(x, group=group, **constant, **given)[0]
+
+            torch._dynamo.reset()
+            # (Before torch 2.13 Dynamo wraps an operator's.)
+            own = (RuntimeError,) if full or kind is IndexError else ()
+            with pytest.raises((kind, *own), match=text):
+                f(x, **given)
     assert ref(group) not in links  # of which a trace cannot see the fastest
     assert distributed.max(x, 1, group=group)[1].tolist() == [0, 0, 0]
 

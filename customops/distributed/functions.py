@@ -395,4 +395,4 @@ def _check_arguments(
     if offset is not None:
         arguments.check_ints(op, "offset", arguments.as_int(op, "offset", offset))
         if not 0 <= offset <= _FARTHEST:
-            raise RuntimeError(f"reduceops::{op}: offset is {offset}; it takes 0 to 2**62")
+            raise RuntimeError(f"reduceops::{op}: offset is {int(offset)}; it takes 0 to 2**62")
