@@ -8,6 +8,7 @@ import ctypes
 import enum
 import functools
 import itertools
+import operator
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -165,6 +166,7 @@ class CpuPlan:
 
 
 _NAMES = ("reduceops::explain", "customops.plans.cuda_plan")  # in errors of shared checks
+_OF_H200 = 132  # multiprocessors
 
 
 def _kind(layout: tuple[Any, ...], softmax: bool, indices: bool, values: bool) -> tuple[bool, int]:
@@ -181,7 +183,7 @@ def cuda_plan(
     input: torch.Tensor,
     dim: int | Sequence[int] | None = None,
     *,
-    multiprocessors: int = 132,
+    multiprocessors: int = _OF_H200,
     address: int = 0,
     bulk: bool = True,
     tuning: Mapping[str, int] | None = None,
@@ -196,9 +198,10 @@ def cuda_plan(
         input: A tensor of the shape, strides and dtype, which is not empty. Its device does not
             matter: a meta tensor will do.
         dim: One dim, several, or None for all.
-        multiprocessors: Of the GPU.
+        multiprocessors: Of the GPU: those of an H200, unless given. A GPU that `input` is on has
+            ``torch.cuda.get_device_properties(input.device).multi_processor_count``.
         address: Stands for the address of the first element, in bytes.
-        bulk: Whether the GPU has bulk copies (Hopper on).
+        bulk: Whether the GPU has bulk copies, and the shared memory for them, as Hopper does.
         tuning: Used in place of REDUCEOPS_CUDA_TUNING: from 0 on, and where a value would be no
             use, the nearest that is.
         mask: One like that of the call.
@@ -304,11 +307,12 @@ def explain(
 
     Args:
         input: A tensor of the shape, strides and dtype. Nothing is run: it may be on any device, or
-            a meta tensor. (`cpu_plan` has what a CPU does.)
+            a meta tensor. (`cpu_plan` has what a CPU does.) A GPU that it is on is not asked what
+            it has: see `options`.
         dim: One dim, several, or None for all.
         options: What else there is to the call, by keyword: its `mask`, ``values=True`` for `min`
-            and `max`, ``softmax=True`` for `softmax_max`. And of which GPU: `multiprocessors`,
-            `bulk`, `address` and `tuning`, as `cuda_plan` takes them.
+            and `max`, ``softmax=True`` for `softmax_max`. And of which GPU, by default an H200:
+            `multiprocessors`, `bulk`, `address` and `tuning`, as `cuda_plan` takes them.
 
     Returns:
         The table as text, a line for each walk, the cheapest first. It has the time predicted for
@@ -334,10 +338,11 @@ def explain(
             f"(by keyword: dim, {', '.join(known)})"
         )
     plan = cuda_plan(input, dim, **options)
+    multiprocessors = operator.index(options.get("multiprocessors", _OF_H200))
     cheaper = 100 - cuda_constants()["margin"]
     on_cpu = " (this tensor is on a CPU: customops.plans.cpu_plan)" if input.is_cpu else ""
     legend = (
-        f"The plan of a GPU{on_cpu}; times predicted for an H200. "
+        f"The plan of a GPU of {multiprocessors} multiprocessors{on_cpu}; times for an H200. "
         f"usual: measured best, kept unless another is {cheaper} % cheaper"
     )
     rows: list[tuple[str, ...]] = [
@@ -486,8 +491,11 @@ def main(arguments: list[str] | None = None) -> None:
         parser.error(f"torch has no dtype {options.dtype}")
     if options.strides and len(options.strides) != len(options.sizes):
         parser.error("a stride for each size")
-    if min(options.strides or [0]) < 0:
-        parser.error("a stride is negative")
+    for name, numbers in (("size", options.sizes), ("stride", options.strides or [0])):
+        if min(numbers) < 0:
+            parser.error(f"a {name} is negative")
+        if max(numbers) >> 63:  # of which torch's error has several lines
+            parser.error(f"{max(numbers)} does not fit into 64 bits")
     try:
         x = torch.empty(options.sizes, dtype=dtype, device="meta")
         if options.strides:

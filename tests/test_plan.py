@@ -878,6 +878,8 @@ def test_the_table_of_candidates_says_which_is_taken():
     assert "GPU" in legend and "2 % cheaper" in legend and len(legend) <= 120
     assert header.split() == ["walk", "predicted", "blocks", "threads", "parts", "cluster"]
     assert first.startswith("bulk_columns") and first.endswith("taken, usual") and len(rest) == 1
+    assert "of 132 multiprocessors" in legend
+    assert "of 80 multi" in explain(empty(128, 4096, 4095), 1, multiprocessors=np.int64(80))
 
 
 def test_the_table_says_that_a_cpu_has_another_plan():
@@ -986,9 +988,10 @@ def test_the_mask_of_a_plan_is_on_any_device(plan, device):
         (["64", "0"], "an empty tensor"),
         (["64", "--dim", "1"], "dim 1 is out of range"),
         (["64", "--dim", "0", "--dim", "0"], "appears twice"),
-        (["-4"], "negative"),
-        ([str(1 << 64)], "Overflow"),
+        (["-4"], "a size is negative"),
+        ([str(1 << 64)], "18446744073709551616 does not fit into 64 bits\n"),
         (["64", "--strides", "-1"], "a stride is negative"),
+        (["64", "--strides", str(1 << 63)], "9223372036854775808 does not fit into 64 bits\n"),
         (["64", "--dtype", "complex64"], "complex64 is not supported"),
         (["64", "64", "--strides", "1"], "a stride for each size"),
     ],

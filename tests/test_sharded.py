@@ -1055,7 +1055,6 @@ def check_compiled_errors(rank, world, device):
             (TypeError, {"dim": 1.5}, "max: dim must be an int, the dim that is sharded"),
         ),
     ):
-
         # An argument may be a constant of the graph, or a symbol.
         for constant, given in ((options, {}), ({}, options)):
 
