@@ -211,3 +211,11 @@ def as_keepdim(op: str, keepdim: Any) -> Any:
     if not isinstance(keepdim, (bool, torch.fx.Proxy)):
         _refuse(op, "keepdim", "a bool", keepdim)
     return keepdim
+
+
+def as_bool(op: str, keepdim: Any) -> bool:
+    """As torch.ops takes a bool: of whatever has a truth of its own, which texts and lists have
+    not."""
+    if keepdim is None or hasattr(keepdim, "__bool__"):
+        return bool(keepdim)
+    _refuse(op, "keepdim", "a bool", keepdim)

@@ -275,6 +275,27 @@ def test_an_operator_takes_no_other_types_with_a_tensor_for_its_scale(op, name, 
             getattr(torch.ops.reduceops, op)(*inputs, scale, **{name: value})
 
 
+@pytest.mark.parametrize("op", ["scale_min", "conv2d_scale_max"])
+def test_a_bool_is_whatever_a_schema_takes_for_one(op):
+    x, weight = torch.randn(2, 3, 4, 4), torch.randn(2, 3, 1, 1)
+    inputs = (x, weight, None) if op.startswith("conv2d") else (x,)
+    for keepdim in (np.True_, np.False_, np.array(True), torch.tensor(False), 1.0, None):
+        of_number, of_tensor = (
+            getattr(torch.ops.reduceops, op)(*inputs, scale, keepdim=keepdim)
+            for scale in (2.0, torch.tensor(2.0))
+        )
+        assert of_number.shape == of_tensor.shape
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_an_error_of_a_trace_names_the_operator(end):
+    """Where the sizes are not known, it is another operator that says so."""
+    text = f"reduceops::scale_{end}: cannot reduce over dim 1, which has size 0"
+    with pytest.raises(IndexError, match=text):
+        torch.jit.trace(ours(end), (torch.zeros(2, 0), torch.tensor(2.0)))
+
+
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore::DeprecationWarning")
 def test_traces(end):

@@ -372,9 +372,7 @@ def _register_tensor_scales(op: str) -> None:
             arguments.check_input(op, tensor, name)
         if bias is not None:
             arguments.check_input(op, bias, "bias")
-        if not isinstance(keepdim, int):  # which a schema takes for a bool
-            arguments.as_keepdim(op, keepdim)
-        how = (*numbers, arguments.as_int(op, "dim", dim), keepdim)
+        how = (*numbers, arguments.as_int(op, "dim", dim), arguments.as_bool(op, keepdim))
         if of_subclass := autograd.of_subclass.get((op, type(input))):
             return of_subclass(input, weight, bias, scale, *how)
         return _autocast(of_tensors, input.device.type, input, weight, bias, scale, *how)

@@ -69,8 +69,7 @@ def _scaled_by(end: str, self: Tensor, scale, dim: int, keepdim: bool):
     if isinstance(scale, torch.SymInt):
         scale = torch.sym_float(scale)
     dim = int(arguments.as_int(op, "dim", dim))  # as a schema has it, of a symbol too
-    if not isinstance(keepdim, int):  # which a schema takes for a bool
-        arguments.as_keepdim(op, keepdim)
+    keepdim = arguments.as_bool(op, keepdim)
     checks.check_layout(op, self)
     checks.check_scalable(op, self.dtype)
     dims = checks.wrap_dims(op, self.dim(), dim)
@@ -82,6 +81,12 @@ def _scaled_by(end: str, self: Tensor, scale, dim: int, keepdim: bool):
             return getattr(torch.ops.reduceops, op).default(self, float(scale), dim, keepdim)
     if of_subclass := autograd.of_subclass.get((op, type(self))):
         return of_subclass(self, scale, dim, keepdim)
+    # What is not known yet where sizes are tensors, or depend on data.
+    with checks.errors_name(f"reduceops::{op}", f"reduceops::arg{end}", f"reduceops::{end}"):
+        return _of_product(end, self, scale, dim, keepdim)
+
+
+def _of_product(end: str, self: Tensor, scale, dim: int, keepdim: bool):
     # (torch.jit.trace traces once more without gradients, and compares the graphs.)
     needs_gradient = autograd.may_need_gradient(self, scale if isinstance(scale, Tensor) else None)
     if not (needs_gradient or torch.jit.is_tracing()):
