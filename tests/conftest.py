@@ -51,10 +51,11 @@ def python(*arguments, cwd=None, **variables):
     import customops  # which conftest does not import before the tests
 
     packages = str(Path(customops.__file__).parent.parent)
+    found = filter(None, (packages, os.environ.get("PYTHONPATH")))
     return subprocess.run(
         [sys.executable, *map(str, arguments)],
         cwd=cwd,
-        env={**os.environ, "PYTHONPATH": packages, **variables},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(found), **variables},
         capture_output=True,
         text=True,
         timeout=300,

@@ -37,7 +37,9 @@ from reference import bits, masked, to_numpy, truth, wrapped  # noqa: E402
 
 import customops  # noqa: E402
 
-PACKAGES = str(Path(customops.__file__).parent.parent)
+PACKAGES = os.pathsep.join(
+    filter(None, (str(Path(customops.__file__).parent.parent), os.environ.get("PYTHONPATH")))
+)
 SPECS = {spec.name: spec for spec in OPS}
 BATCH = 4000
 

@@ -1,9 +1,12 @@
 """What the environment says must run is not skipped."""
 
+import os
+
 import conftest
 import pytest
 import torch
 
+import customops
 from customops import libraries
 
 
@@ -29,3 +32,11 @@ def test_what_is_required_is_not_skipped(what, value, ends, request, monkeypatch
             conftest.pytest_configure(request.config)
     else:
         conftest.pytest_configure(request.config)
+
+
+def test_a_fresh_python_finds_what_the_caller_finds(tmp_path, monkeypatch):
+    (tmp_path / "mine.py").touch()
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    code = "import mine, importlib.util as util; print(util.find_spec('customops').origin)"
+    done = conftest.python("-c", code, cwd=os.sep)
+    assert done.stdout.strip() == customops.__file__, done.stderr
