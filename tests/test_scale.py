@@ -183,6 +183,27 @@ def test_a_symbolic_integer(device):
     assert counters["stats"]["unique_graphs"] == 1
 
 
+@needs_compiler
+@pytest.mark.parametrize("dtype", (torch.float16, torch.bfloat16), ids=str)
+def test_a_size_that_16_bits_do_not_hold(dtype, device):
+    """Inductor rounds it before it multiplies, and so do torch's own operators in a graph."""
+
+    def function(x, y):
+        size = y.size(0)
+        return customops.scale_min(x, size), customops.scale_max(x, 1 / size, 0)
+
+    compiled = torch.compile(function, fullgraph=True, dynamic=True)
+    for needs_gradient in (False, True):
+        x = data.make((3, 40, 5), dtype, "smooth").to(device).requires_grad_(needs_gradient)
+        for size in (7, 257, 2049):
+            y = torch.empty(size)
+            results, expected = compiled(x, y), function(x, y)
+            assert_same(results, expected)
+            if needs_gradient:
+                gradients = (torch.autograd.grad(r[0].sum(), x)[0] for r in (results, expected))
+                assert torch.equal(*gradients)
+
+
 def test_an_item_under_fullgraph(device):
     @torch.compile(backend="aot_eager", fullgraph=True)
     def function(x, s):
