@@ -84,6 +84,11 @@ void cut(Reduction& reduction, const Slices& slices, int64_t number) {
   cut(reduction, slices.dim, begin, std::min(slices.most, dim.size - begin));
 }
 
+// Whether rows are read where they lie, in more memory than a core's cache may hold.
+bool asks_for_rows(const Plan& plan, const Groups& groups, int64_t bytes) {
+  return !plan.copies && reach(groups.kept) + reach(groups.reduced) >= kCacheBytes / bytes;
+}
+
 bool uses_scratch(const Job& job) { return job.plan.walk != Walks::kRows || job.reduction.mask; }
 
 void run_items(const Kernels& kernels, const Job& job) {
@@ -114,9 +119,11 @@ void reduce_slice(const Reduction& reduction, const Kernels& kernels, int count,
   const auto candidates = allocate<Candidate>(crossed.outputs * plan.parts);
   Dims inner = reduction.groups.reduced;
   inner.count = count;
-  run_items(
-      kernels,
-      {.reduction = columns, .plan = plan, .candidates = candidates.get(), .crossed = &inner});
+  run_items(kernels, {.reduction = columns,
+                      .plan = plan,
+                      .candidates = candidates.get(),
+                      .asks_for_rows = asks_for_rows(plan, crossed, bytes),
+                      .crossed = &inner});
   combine(
       kernels,
       {.reduction = reduction, .plan = plan, .candidates = candidates.get(), .crossed = &inner});
@@ -172,6 +179,7 @@ void reduce_groups(Reduction& reduction, const Kernels& kernels, bool streams, i
                 .plan = plan,
                 .candidates = candidates.get(),
                 .streams = streams,
+                .asks_for_rows = asks_for_rows(plan, groups, bytes),
                 .asks_into_l2 = asks_into_l2,
                 .sums = sums.get(),
                 .decided = decides ? &decided : nullptr};

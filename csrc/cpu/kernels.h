@@ -37,6 +37,7 @@ struct Job {
   const Plan& plan;
   Candidate* candidates = nullptr;  // [outputs in walk order][columns of crossed dims][parts]
   bool streams = false;             // results without gaps go past the caches
+  bool asks_for_rows = false;       // for short rows that come next
   bool asks_into_l2 = false;        // for what comes next in a row, on AMD
   double* sums = nullptr;  // of softmax_max: the candidates', whose keys are the largest elements
   const Filling* filling = nullptr;

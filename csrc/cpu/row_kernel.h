@@ -18,7 +18,7 @@ namespace {
 template <class Key>
 struct RowLimits {
   // Rows up to here are not read in blocks; positions in them fit a lane.
-  static constexpr int64_t kVectors = sizeof(Key) == 8 ? 20 : 16;
+  static constexpr int64_t kVectors = sizeof(Key) == 8 ? 40 : 24;
   static constexpr int64_t kShort =
       sizeof(Key) == 1 ? 256 : kVectors * (kVectorBytes / int64_t(sizeof(Key)));
 };
@@ -62,12 +62,13 @@ struct RowKernel : Lanes<Element> {
     Index at;
   };
 
-  const bool has_unbeaten;  // elements that no other beats are likely: NaNs, bools
-  const bool asks_into_l2;  // Job's
+  const bool has_unbeaten;                 // elements that no other beats are likely: NaNs, bools
+  const bool asks_for_rows, asks_into_l2;  // Job's
 
   RowKernel(Element element, const Job& job)
       : Vectors{element},
         has_unbeaten(job.reduction.dtype->max_magnitude != 0),
+        asks_for_rows(job.asks_for_rows),
         asks_into_l2(job.asks_into_l2) {}
 
   static Index lane_numbers() {
@@ -88,32 +89,45 @@ struct RowKernel : Lanes<Element> {
     return i;
   }
 
+  // Asks for the lines of a short row that lies ahead of this one.
+  REDUCEOPS_INLINE void ask_ahead_of_row(const Key* p, int64_t n, Ahead ahead) const {
+    const auto* line = reinterpret_cast<const char*>(p);
+    for (const auto* end = line + n * sizeof(Key); line < end; line += kCopyBytes)
+      prefetch<kIntoL2>(line, ahead.bytes);
+    if (ahead.of_rows) prefetch<kIntoL2>(p + n - 1, ahead.bytes);
+  }
+
   // The lanes of a row of up to kShort elements, of which kLanes are read at least. Where a NaN is
   // among them `sum` has become one.
-  REDUCEOPS_INLINE Partial reduce_short(const Key* p, int64_t n, Ahead ahead, V& sum) const {
+  REDUCEOPS_INLINE Partial reduce_short(const Key* p, int64_t n, V& sum) const {
     const Index numbers = lane_numbers();
-    Partial row;
     if (n < kLanes) {
       const auto inside = numbers < static_cast<Number>(n);
-      row = {inside ? this->load(p) : Vectors::all(Vectors::kLast), inside ? numbers : Index{}};
-    } else {
-      row = {this->load(p), numbers};
+      const V v = inside ? this->load(p) : Vectors::all(Vectors::kLast);
+      if constexpr (kFloats) sum += v;
+      return {v, inside ? numbers : Index{}};
     }
-    prefetch<kIntoL2>(p, ahead.bytes);
-    if (ahead.of_rows) prefetch<kIntoL2>(p + n - 1, ahead.bytes);
-    V elements = row.best;
-    const auto take = [&](int64_t i, Index positions) REDUCEOPS_INLINED {
-      const V v = this->load(p + i);
-      prefetch<kIntoL2>(p + i, ahead.bytes);
-      row.at = v >= row.best ? row.at : positions;
-      row.best = smaller(v, row.best);
+    // Two halves of whole vectors, which overlap in the middle, in turns: neither waits for the
+    // other. The second loses ties.
+    const int64_t half = (n + 2 * kLanes - 1) / (2 * kLanes) * kLanes;
+    const Key* const q = p + (n - half);
+    Partial row{this->load(p), numbers}, second{this->load(q), numbers};
+    V elements = row.best + second.best;
+    const auto take = [&](Partial& half, const Key* at, Index positions) REDUCEOPS_INLINED {
+      const V v = this->load(at);
+      half.at = v >= half.best ? half.at : positions;
+      half.best = smaller(v, half.best);
       if constexpr (kFloats) elements += v;
     };
     Index positions = numbers;
-    int64_t i = kLanes;
-    for (; i + kLanes <= n; i += kLanes) take(i, positions += Number(kLanes));
-    if (i < n) take(n - kLanes, numbers + Number(n - kLanes));  // overlaps the one before
+    for (int64_t i = kLanes; i < half; i += kLanes) {
+      positions += Number(kLanes);
+      take(row, p + i, positions);
+      take(second, q + i, positions);
+    }
     if constexpr (kFloats) sum += elements;
+    row.at = second.best >= row.best ? row.at : second.at + Number(n - half);
+    row.best = smaller(second.best, row.best);
     return row;
   }
 
@@ -318,11 +332,15 @@ struct RowKernel : Lanes<Element> {
     int64_t nans[kLanes];
     bool any_nan = false;
     constexpr int64_t kSize = sizeof(Key);
-    const Ahead ahead =
-        kLong ? Ahead{} : ahead_of(count > 1 ? (row[1] - row[0]) * kSize : 0, n * kSize);
+    Ahead ahead{};
+    if (!kLong && asks_for_rows)
+      ahead = ahead_of(count > 1 ? (row[1] - row[0]) * kSize : 0, n * kSize);
     V sum{};
     const Partial best = transposed(count, [&](int i) REDUCEOPS_INLINED {
-      if constexpr (!kLong) return reduce_short(row[i], n, ahead, sum);
+      if constexpr (!kLong) {
+        if (ahead.bytes) ask_ahead_of_row(row[i], n, ahead);
+        return reduce_short(row[i], n, sum);
+      }
       Partial partial;
       nans[i] = reduce_long(row[i], n, partial);
       any_nan |= kFloats && nans[i] < n;

@@ -45,8 +45,8 @@ struct WholeRows {
   }
 
   // Items are whole rows of n elements, without gaps or to be copied: as many at once as a vector
-  // has lanes, but for long ones as many as still are in L1 when their winning blocks are read
-  // again.
+  // has lanes, but of long ones only those that still are in L1 when their winning blocks are read
+  // again, and of copies those that have room.
   REDUCEOPS_NOINLINE void operator()(Source& source, int64_t begin, int64_t end, int64_t n) const {
     const Dims &kept = r.groups.kept, &reduced = r.groups.reduced;
     const bool copies = job.plan.copies;
@@ -55,7 +55,7 @@ struct WholeRows {
     const bool direct = in_place && !streams;
     const bool follow = kPlain && copies && follow_each_other(r.groups);
     const int64_t pitch = follow ? n : std::max(n, kLanes);
-    int64_t together = n > RowLimits<Key>::kShort ? Source::together(n) : kLanes;
+    int64_t together = Source::together(n);
     if (copies) together = least(together, Source::kChunk / pitch);
     Cursor cursor(kept, 0, begin);
     GroupMarks marks(r, kept, 0, begin);
