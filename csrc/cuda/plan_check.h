@@ -435,7 +435,7 @@ class PlanCheck {
       require(std::has_single_bit(static_cast<uint32_t>(own.shares)) &&
                   own.shares <= std::min(walk_, kGatherShares) && lanes >= 1,
               "each thread has an element");
-      require(walk_ <= own.shares * kEvenGatherRows, "a thread numbers its rows in 16 bits");
+      require(walk_ <= own.shares * kSharedGatherRows, "a thread numbers its rows in 16 bits");
       require(!own.tiled() && own.units == 1, "threads have a unit");
       require(width * (plan_.threads + 1) * 2 * std::max<int64_t>(4, bytes_) <= kStaticSharedBytes,
               "what threads found has room");

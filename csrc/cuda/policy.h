@@ -40,15 +40,17 @@ constexpr int kSmallDims = 3;       // kept ones of small.cu, at most
 constexpr int64_t kSmallLoads = 4;  // elements that a lane loads before it looks at them
 
 // gather.cu
-constexpr int kGatherDims = 6;       // kept ones
-// Elements of a group that a thread has, at most: wherever they lie, and at even distances.
-constexpr int64_t kGatherRows = 32, kEvenGatherRows = 64;
+constexpr int kGatherDims = 6;  // kept ones
+// Elements of a group that a thread has by itself, at most: wherever they lie, and at even
+// distances.
+constexpr int64_t kGatherRows = 32, kEvenGatherRows = 128;
 // Where threads share groups: of a block, at most; of them to a unit, at most; blocks that shall
-// find room in a multiprocessor; the fewest units of a block.
+// find room in a multiprocessor; the fewest units of a block; elements of a thread, at most.
 constexpr int64_t kSharedGatherThreads = 512;
 constexpr int64_t kGatherShares = 64;
 constexpr int kSharedGatherBlocks = 4;
 constexpr int64_t kSharedGatherLanes = 8;
+constexpr int64_t kSharedGatherRows = 64;
 constexpr int kTileUnits = 4, kMostTileUnits = 16;  // of a thread of a tile at once, and in all
 // Tiles side by side in memory that come before the next ones across: what these load and store of
 // the same sectors is still in L2 then.

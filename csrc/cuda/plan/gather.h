@@ -23,9 +23,9 @@ struct GatherPlan {
       return false;
     if (in.walk > kGatherRows) {
       if (!has_words(in) || reduced.count != 1 || in.rows) return false;
-      const int64_t shares = shares_of(in);
-      if (in.walk > shares * kEvenGatherRows) return false;
-      if (shares > 1) return in.has_short_places();
+      if (is_shared(in))
+        return in.walk <= shares_of(in) * kSharedGatherRows && in.has_short_places();
+      if (in.walk > kEvenGatherRows) return false;
     }
     // These are as fast or faster, but know nothing of copies of results.
     if (WholeColumnsPlan::fits(in) && !has_repeats_as_outputs(groups, in.task)) return false;
