@@ -326,9 +326,6 @@ class Bests<false, kUnits, kRows, Product<Float32>> {
   Key values_[kUnits];
 };
 
-// The number of a row that a thread has finds room in 16 bits.
-static_assert(std::max(kEvenGatherRows, kSharedGatherRows) < 1 << 16);
-
 // Elements of 32 and 64 bits. Where the value alone is asked for, it is a minimum, unless that is a
 // zero or a NaN, whose bits are those of the first one.
 template <int kUnits, class Element>
@@ -644,7 +641,8 @@ __global__ void __launch_bounds__(kSharedGatherThreads,
   at[0].template add_unit<kPacked>(p, std::min(first + (threadIdx.x & (lanes - 1)), p.units - 1));
   at[0].from += share * p.row_stride;
   const Rows rows{((p.rows - share - 1) >> shares_log2) + 1, p.row_stride << shares_log2, true};
-  // (Where the value alone is asked for, those of 16 bits do not know which row a zero is of.)
+  // (Where the value alone is asked for, floats of 16 bits do not know which row a zero is of;
+  // integers and bytes know their rows anyway.)
   const bool positions = p.out.indices || p.out.pairs.words || sizeof(Key) < 4;
   const Of bests(p, element, rows, at, positions);
 #pragma unroll

@@ -287,7 +287,7 @@ struct GatherTile {
   const GatherProblem& p;
   uint32_t *from, *mask, *to;  // [inner, then cross]
   Key* values;                 // [inner][width][cross]
-  uint8_t* positions;          // the same
+  uint8_t* positions;          // the same, of at most 256 rows
   uint32_t inners, first_cross, crosses;
 
   __device__ explicit GatherTile(const GatherProblem& p)

@@ -435,7 +435,7 @@ class PlanCheck {
       require(std::has_single_bit(static_cast<uint32_t>(own.shares)) &&
                   own.shares <= std::min(walk_, kGatherShares) && lanes >= 1,
               "each thread has an element");
-      require(walk_ <= own.shares * kSharedGatherRows, "a thread numbers its rows in 16 bits");
+      require(walk_ <= own.shares * kSharedGatherRows, "a thread has numbers for its rows");
       require(!own.tiled() && own.units == 1, "threads have a unit");
       require(width * (plan_.threads + 1) * 2 * std::max<int64_t>(4, bytes_) <= kStaticSharedBytes,
               "what threads found has room");
@@ -460,7 +460,7 @@ class PlanCheck {
       require(!own.copied ||
                   (across == 1 && dims.dim[dims.count - 1].stride == 0 && own.cross_lanes == 1),
               "copies are of one result");
-      require(own.shared_bytes(bytes_) <= kStaticSharedBytes && kGatherRows <= 256,
+      require(own.shared_bytes(bytes_) <= kStaticSharedBytes && walk_ <= 256,
               "the results of a tile have room");
       require(plan_.blocks ==
                   ceil_div(units / crosses, own.inner_side) * ceil_div(crosses, own.cross_side),

@@ -40,7 +40,7 @@ struct CopiesPlan {
     if (indices_apart) least += static_cast<double>(all_index_bytes) * 1e-6 / price::kMemory;
     Transposition tiles;
     if (!tiles.make(result_dims(outputs), bytes)) return;
-    if (gather && microseconds_of(tiles, input(index_bytes > 0)) >= least) return;
+    if (gather && microseconds_of(tiles, input(false), all_index_bytes) >= least) return;
     transposition = tiles;
     gather.reset();
   }
@@ -50,8 +50,11 @@ struct CopiesPlan {
   // Of a place in a tile, used or not, as measured (an H200): of square tiles, and of others.
   static constexpr double kSquare = 31, kLong = 40;
 
-  static double microseconds_of(const Transposition& tiles, const PlanInput& in) {
-    const Traffic traffic(in);
+  // `in` is of the values alone; the indices are written in the same kernel.
+  static double microseconds_of(const Transposition& tiles, const PlanInput& in,
+                                int64_t index_bytes) {
+    Traffic traffic(in);
+    traffic.written += static_cast<double>(index_bytes) * 1e-6;
     const double places = static_cast<double>(tiles.blocks() * kTransposeTile) * 1e-6;
     const Work work{.read = traffic.bytes,
                     .sectors = traffic.bytes,

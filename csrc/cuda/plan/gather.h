@@ -23,8 +23,8 @@ struct GatherPlan {
       return false;
     if (in.walk > kGatherRows) {
       if (!has_words(in) || reduced.count != 1 || in.rows) return false;
-      if (is_shared(in))
-        return in.walk <= shares_of(in) * kSharedGatherRows && in.has_short_places();
+      const int64_t shares = shares_of(in);
+      if (shares > 1) return in.walk <= shares * kSharedGatherRows && in.has_short_places();
       if (in.walk > kEvenGatherRows) return false;
     }
     // These are as fast or faster, but know nothing of copies of results.
