@@ -4,6 +4,7 @@ TypeErrors for all else, in words of this package. (`torch.ops` takes what a sch
 import operator
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NoReturn
 
 import torch
@@ -215,7 +216,8 @@ def as_keepdim(op: str, keepdim: Any) -> Any:
 
 def as_bool(op: str, keepdim: Any) -> bool:
     """As torch.ops takes a bool: of whatever has a truth of its own, which texts and lists have
-    not."""
-    if keepdim is None or hasattr(keepdim, "__bool__"):
-        return bool(keepdim)
+    not, nor have arrays of several elements."""
+    if keepdim is None or (hasattr(keepdim, "__bool__") and not isinstance(keepdim, type)):
+        with suppress(RuntimeError, ValueError):  # several elements
+            return bool(keepdim)
     _refuse(op, "keepdim", "a bool", keepdim)

@@ -67,8 +67,11 @@ def test_folded_columns(spec, dtype, columns):
 
 @each_op_and(DTYPES)
 def test_rows_in_any_place(spec, dtype):
-    """Dense, with gaps, with steps, repeated; the last ones end where their storage does."""
-    for n in (1, 3, 21, 64, 150, 255, 256, 257, 512, 1025, 2050):
+    """Dense, with gaps, with steps, repeated; the last ones end where their storage does.
+
+    Lengths are those around which rows are read in another way, with vectors of each width.
+    """
+    for n in (1, 3, 21, 64, 81, 161, 193, 255, 256, 257, 321, 385, 769, 1025, 2050):
         x = data.make((67, n), dtype, "special", n)
         wide = data.make((67, 2 * n + 1), dtype, "ties", n)
         cut, stepped, repeated = wide[:, n + 1 :], wide[:, ::2], x[:1].expand(5, n)

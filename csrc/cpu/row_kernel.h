@@ -112,7 +112,8 @@ struct RowKernel : Lanes<Element> {
     const int64_t half = (n + 2 * kLanes - 1) / (2 * kLanes) * kLanes;
     const Key* const q = p + (n - half);
     Partial row{this->load(p), numbers}, second{this->load(q), numbers};
-    V elements = row.best + second.best;
+    V elements{};
+    if constexpr (kFloats) elements = row.best + second.best;
     const auto take = [&](Partial& half, const Key* at, Index positions) REDUCEOPS_INLINED {
       const V v = this->load(at);
       half.at = v >= half.best ? half.at : positions;
