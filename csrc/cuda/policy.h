@@ -43,7 +43,7 @@ constexpr int64_t kSmallLoads = 4;  // elements that a lane loads before it look
 constexpr int kGatherDims = 6;  // kept ones
 // Elements of a group that a thread has by itself, at most: wherever they lie, and at even
 // distances.
-constexpr int64_t kGatherRows = 32, kEvenGatherRows = 128;
+constexpr int64_t kGatherRows = 32, kEvenGatherRows = 96;
 // Where threads share groups: of a block, at most; of them to a unit, at most; blocks that shall
 // find room in a multiprocessor; the fewest units of a block; elements of a thread, at most.
 constexpr int64_t kSharedGatherThreads = 512;
