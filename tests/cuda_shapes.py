@@ -61,7 +61,7 @@ WALKS = {
     (Walk.ROWS, "cluster"): Shape((48, 100_003), (1,), step=2),
     (Walk.ROWS, "workspace"): Shape((2, 250_003), (1,), step=2),
     (Walk.WHOLE_COLUMNS, "one part"): Shape((2, 3_000_004), (0,)),
-    (Walk.COLUMNS, "one part"): Shape((2000, 107, 65), (1,)),
+    (Walk.COLUMNS, "one part"): Shape((3000, 100, 65), (1,)),
     (Walk.COLUMNS, "workspace"): Shape((5000, 300), (0,), torch.bfloat16),
     (Walk.BOXES, "one part"): Shape((200_001, 33), (1,)),
     (Walk.TILES, "one part"): Shape((64, 16, 2, 5000), (0,), torch.bfloat16, order=(2, 1, 3, 0)),
