@@ -679,7 +679,7 @@ template <bool kPacked, int kRows, class Element>
 void launch_units(const Plan& plan, const GatherProblem& p, Element element, void* stream) {
   constexpr int64_t kBytes = sizeof(typename Element::Key);
   constexpr int kMany = gather_units(kRows, kPacked, kBytes);
-  constexpr int kFew = few_gather_units(kRows, kPacked);
+  constexpr int kFew = few_gather_units(kRows, kPacked, kBytes);
   auto kernel = gather<ElementGather<kPacked, kMany, kRows, Element>>;
   if constexpr (kFew < kMany) {
     if (plan.gather.units == kFew) kernel = gather<ElementGather<kPacked, kFew, kRows, Element>>;
@@ -707,7 +707,7 @@ void launch_gather(const Reduction& r, const Problem& problem, void* stream) {
                  element, stream, plan.gather.shared_bytes(kBytes));
         });
       } else {
-        visit_rows<kKnownRows>(problem.walk, [&](auto rows) {
+        visit_rows<known_rows_of_units(kBytes)>(problem.walk, [&](auto rows) {
           launch_units<kPacked, rows.value>(plan, p, element, stream);
         });
       }

@@ -467,7 +467,7 @@ class PlanCheck {
               "the blocks cover the outputs once");
     } else {
       require(task_ == Task::kExtreme ? own.units == gather_units(walk_, own.packed, bytes_) ||
-                                            own.units == few_gather_units(walk_, own.packed)
+                                            own.units == few_gather_units(walk_, own.packed, bytes_)
                                       : own.units == item_units(own.masked) || own.units == 1,
               "there is a kernel for so many units");
       require_cover(plan_.blocks, kThreads, threads_of(own, groups_, bytes_),

@@ -58,8 +58,9 @@ constexpr int64_t kGatherBand = 16;
 constexpr int64_t kRealignedSide = 8;  // outputs in a row of packs that begin anywhere, at least
 constexpr int64_t kGatherCopies = 64;  // of a result that a tile stores, at most
 constexpr int kAnyRows = 0;
-// Elements of groups that kernels are compiled for, at most.
+// Elements of groups that kernels are compiled for, at most; without tiles, of some types more.
 constexpr int kKnownRows = 4;
+constexpr int known_rows_of_units(int64_t bytes) { return bytes >= 4 ? 8 : kKnownRows; }
 // Loads of a thread at once, of groups of any number of elements.
 constexpr int loads_at_once(int64_t bytes) { return bytes == 8 ? 4 : 8; }
 // Whether the elements of a group come in one load where they lie side by side and aligned.
@@ -70,13 +71,15 @@ constexpr bool may_load_rows(int64_t rows, int64_t bytes) {
 // it does besides is done once for all of them. Small elements are compared as words of several.
 constexpr int gather_units(int64_t rows, bool packed, int64_t bytes) {
   if (rows == 1) return packed ? 2 : 4;
-  if (rows == kAnyRows || rows > kKnownRows) return packed || bytes >= 4 ? 1 : 4;
+  if (rows == kAnyRows || rows > known_rows_of_units(bytes)) return packed || bytes >= 4 ? 1 : 4;
+  if (rows > kKnownRows) return bytes == 4 ? 2 : 1;
   const int outputs = bytes < 4 ? 8 : bytes == 4 || rows == 2 ? 4 : 2;
   return packed ? outputs / static_cast<int>(4 / bytes) : outputs;
 }
 // Where there are few.
-constexpr int few_gather_units(int64_t rows, bool packed) {
-  if (rows == kAnyRows || rows > kKnownRows) return 1;
+constexpr int few_gather_units(int64_t rows, bool packed, int64_t bytes) {
+  if (rows == kAnyRows || rows > known_rows_of_units(bytes)) return 1;
+  if (rows > kKnownRows) return gather_units(rows, packed, bytes);
   const int units = rows > 2 ? 2 : 4;
   return packed ? units / 2 : units;
 }

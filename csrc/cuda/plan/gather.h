@@ -117,7 +117,8 @@ struct GatherPlan {
     // Threads of tiles that are not whole have nothing to do.
     const double used =
         computed * 1e6 / static_cast<double>(plan.blocks * plan.threads * gather.units) / width;
-    const bool known_size = in.walk <= kKnownRows;
+    const bool known_size =
+        in.walk <= (gather.tiled() ? kKnownRows : known_rows_of_units(in.bytes));
     const Apart apart = stored_apart(in, gather, traffic);
     const double at_once =
         known_size ? rows : std::min(rows, loads_at_once(in.bytes) / (gather.units > 1 ? 2. : 1.));
@@ -299,7 +300,7 @@ struct GatherPlan {
   static int units_of_thread(const PlanInput& in, const Gather& gather) {
     const bool has_few = in.groups.outputs <= in.multiprocessors * in.tuning.gather_few;
     if (has_words(in)) {
-      return has_few ? few_gather_units(in.walk, gather.packed)
+      return has_few ? few_gather_units(in.walk, gather.packed, in.bytes)
                      : gather_units(in.walk, gather.packed, in.bytes);
     }
     return has_few || in.walk > item_unit_rows(gather.masked) ? 1 : item_units(gather.masked);
