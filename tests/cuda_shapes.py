@@ -156,6 +156,8 @@ SMALL = (
     Shape((6, 2, 5, 300), (1, 3)),
     Shape((3, 5, 1000), (0, 2), torch.bfloat16, step=2),
     Shape((500, 3), (1,)),
+    Shape((500, 5), (1,)),
+    Shape((500, 6), (1,), torch.float64),
     Shape((500, 7), (1,)),
     Shape((500, 11), (1,)),
     Shape((500, 15), (1,)),
@@ -261,7 +263,8 @@ def branches(shape: Shape, plan: CudaPlan) -> set[tuple]:
         extent = shape.empty().size(shape.dims[0])
         packs = "packs anywhere" if plan.realigned else "packs"
         found.add((walk, packs if plan.packed else "row" if plan.row_loads else "elements"))
-        rows = f"{extent} rows" if extent <= 4 else "rows"
+        known = 4 if plan.cross_side or shape.dtype.itemsize < 4 else 8
+        rows = f"{extent} rows" if extent <= known else "rows"
         found.add((walk, f"{rows} of a tile" if plan.cross_side else rows))
         if not plan.copied and plan.inner_lanes < plan.inner_side:
             found.add((walk, "a side between others"))
@@ -312,7 +315,8 @@ BRANCHES = {
         "pieces",
     ),
     Walk.GATHER: ("packs", "packs anywhere", "row", "elements", "2 rows", "3 rows", "4 rows")
-    + ("rows", "2 rows of a tile", "3 rows of a tile", "4 rows of a tile", "rows of a tile")
+    + ("5 rows", "6 rows", "7 rows", "8 rows", "rows")
+    + ("2 rows of a tile", "3 rows of a tile", "4 rows of a tile", "rows of a tile")
     + ("units across", "units along memory", "4 units of a tile", "8 units of a tile")
     + ("12 units of a tile", "16 units of a tile")
     + ("a side between others", "copies across a tile", "shared packs", "shared elements")
