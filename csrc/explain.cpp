@@ -3,6 +3,7 @@
 #include <iterator>
 
 #include "cpu/plan.h"
+#include "cuda/plan/copies.h"
 #include "cuda/plan_check.h"
 #include "cuda/steps.h"
 #include "make_groups.h"
@@ -153,6 +154,21 @@ REDUCEOPS_EXPORT const char* reduceops_cpu_plan_field(int64_t i) { return name_o
                      stores);
 }
 
+// Of the plan by which the values of groups of one element are copied, if there is one.
+static const char* broken_promise_of_copies(const reduceops::Groups& groups, int64_t bytes,
+                                            int64_t address) {
+  using namespace reduceops::cuda;
+  const auto outputs = repeats_as_outputs(groups);
+  for (const int index_bytes : {0, 8}) {
+    const CopiesPlan copies(outputs, bytes, address, index_bytes);
+    if (!copies.gather) continue;
+    const FoldedPlan plan{*copies.gather};
+    if (const char* promise = broken_promise(plan, outputs, bytes, address, CopiesPlan::kLimits))
+      return promise;
+  }
+  return nullptr;
+}
+
 // mask_strides: of a mask in the shape of the input; null if there is none
 // stores: of each result: 1 of its index, 2 of its value, 3 of both
 // constants: the value of each, in that order
@@ -186,7 +202,10 @@ REDUCEOPS_EXPORT const char* reduceops_cuda_plan(int64_t ndim, const int64_t* si
     *out++ = std::llround(walks[i].price * 1e3);
     *out++ = i == walks.usual();
   }
-  return broken_promise(plan, groups, bytes, address, limits, task);
+  if (const char* promise = broken_promise(plan, groups, bytes, address, limits, task))
+    return promise;
+  const bool copies = plan.walk == Walk::kFill && stored.value;
+  return copies ? broken_promise_of_copies(groups, bytes, address) : nullptr;
 }
 
 // mask_strides: of a mask in the shape of the input; null if there is none

@@ -27,6 +27,7 @@ class Case:
     tuning: tuple[tuple[str, int], ...]
     mask: tuple[int, ...] | None = None  # the strides of one
     softmax: bool = False
+    values: bool = False
 
     def plan(self) -> CudaPlan:
         """Raises BrokenPlan where the plan is not one that its kernel can take."""
@@ -43,6 +44,7 @@ class Case:
             tuning=dict(self.tuning),
             mask=mask,
             softmax=self.softmax,
+            values=self.values,
         )
 
 
@@ -126,4 +128,4 @@ def random_case(seed: int) -> Case:
     task = rng.random()
     if task < 0.2:
         return replace(case, mask=tuple(random_mask_strides(rng, case)))
-    return replace(case, softmax=task < 0.3)
+    return replace(case, softmax=task < 0.3, values=rng.random() < 0.5)

@@ -15,12 +15,13 @@ struct CopiesPlan {
   std::optional<Plan> gather;  // of groups of one element, by tiles or in the order of the results
   bool indices_apart = false;  // by another kernel, which fills whole sectors
 
+  static constexpr Limits kLimits{int64_t(price::kMultiprocessors), false};
+
   // `outputs` has no repeats; `index_bytes` are 0 where no indices are wanted.
   CopiesPlan(const Groups& outputs, int64_t bytes, int64_t address, int index_bytes) {
     const Tuning tuning;
-    const Limits limits{int64_t(price::kMultiprocessors), false};
     const auto input = [&](bool indices) {
-      return PlanInput(outputs, bytes, address, limits, tuning, Task::kExtreme, {indices, true});
+      return PlanInput(outputs, bytes, address, kLimits, tuning, Task::kExtreme, {indices, true});
     };
     const int64_t all_index_bytes = outputs.outputs * index_bytes;
     indices_apart = all_index_bytes >= kManyIndices;
@@ -59,7 +60,6 @@ struct CopiesPlan {
     const Work work{.read = traffic.bytes,
                     .sectors = traffic.bytes,
                     .instructions = places * (tiles.is_square() ? kSquare : kLong),
-                    .in_flight = price::kInFlight,
                     .in_order = true};
     return microseconds(in, in.empty_plan(Walk::kFill), traffic, work);
   }
