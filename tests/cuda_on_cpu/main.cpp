@@ -13,6 +13,7 @@
 #include "cuda/keys.cuh"
 #include "cuda/layout.h"
 #include "cuda/pack.h"
+#include "cuda/plan/copies.h"
 #include "cuda/plan_check.h"
 #include "cuda/ring.cuh"
 #include "cuda/steps.h"
@@ -140,7 +141,7 @@ std::mt19937_64 random_bits(1);
 int taken[10], in_batches, in_parts, in_clusters, in_subtiles, mapped, mapped_batches,
     pairs_written;
 int mapped_columns, scattered, staged, listed, listed_in_parts, groups_hidden, repeated,
-    repeated_packed, short_lasts, shifted;
+    repeated_packed, short_lasts, shifted, long_tiles;
 int wrong;
 int folds, folds_in_parts, folds_of_several, folds_bulk, rows_folded, rows_folded_in_parts,
     mapped_folded;
@@ -395,6 +396,10 @@ void run(const Case& c) {
     (task == Task::kMasked ? launch_masked : launch_softmax)(once, problem, true, nullptr);
   } else if (plan.walk == Walk::kFill) {
     launch_fill(once, nullptr);
+    const CopiesPlan copies(repeats_as_outputs(once.groups), bytes,
+                            reinterpret_cast<int64_t>(once.input),
+                            once.indices ? once.index_bytes : 0);
+    long_tiles += once.values && copies.transposition && !copies.transposition->is_square();
   } else {
     const bool folds = plan.is_folded();
     kLaunch[static_cast<int>(plan.walk)](
@@ -742,6 +747,17 @@ Case subtiles() {
   return c;
 }
 
+// Values in another order than their results, which tiles transpose that are longer on one side.
+Case transposed_by_long_tiles(bool along_memory) {
+  Case c{kDTypes[7], {1, 15, 1, 70001}, 0, 0, 4, false, false, false, true, Fill::kBits, {}};
+  if (along_memory) {
+    c.dtype = kDTypes[8];
+    std::swap(c.sizes[1], c.sizes[3]);
+  }
+  std::swap(c.order[0], c.order[2]);
+  return c;
+}
+
 // Images of any strides go to channels_last, and nothing beyond their elements is touched.
 template <class T>
 void check_channels_last() {
@@ -918,6 +934,12 @@ int main(int count, char** arguments) {
   run(short_last_sum());
   if (short_lasts != 2) {
     std::puts("there is no last part shorter than a vector");
+    return 1;
+  }
+  run(transposed_by_long_tiles(false));
+  run(transposed_by_long_tiles(true));
+  if (long_tiles != 2) {
+    std::puts("there are no long tiles of values in another order");
     return 1;
   }
   run(longer_than_half(true));
