@@ -67,16 +67,17 @@ def check_scale(op: str, scale: Any) -> None:
             f"reduceops::{op}: scale must be a number or a 0-d tensor, got a tensor of shape "
             f"{list(scale.shape)}"
         )
-    if not hasattr(scale, "__float__") or isinstance(scale, complex) or has_dims(scale):
+    if not hasattr(scale, "__float__") or isinstance(scale, complex) or is_no_number(scale):
         _refuse(op, "scale", "a number or a 0-d tensor", scale)
     if isinstance(scale, int) and abs(scale) > sys.float_info.max:
         raise RuntimeError(f"reduceops::{op}: scale is too large for a float")
 
 
-def has_dims(scale: Any) -> bool:
-    """As an array does, which torch's parser takes for a number if it has one element."""
-    ndim = getattr(scale, "ndim", 0)
-    return isinstance(ndim, int) and ndim > 0
+def is_no_number(scale: Any) -> bool:
+    """An array, which torch's parser takes for a number if it has one element, or one of numpy's
+    complex numbers, of which it takes the real part."""
+    ndim, dtype = getattr(scale, "ndim", 0), getattr(scale, "dtype", None)
+    return (isinstance(ndim, int) and ndim > 0) or getattr(dtype, "kind", "") == "c"
 
 
 def check_options(op: str, mask: Any, index_dtype: Any) -> None:

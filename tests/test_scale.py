@@ -250,18 +250,25 @@ def test_bad_scales(end, device):
 
 
 @pytest.mark.parametrize("name", ["scale_min", "scale_max", "conv2d_scale_min", "conv2d_scale_max"])
-@pytest.mark.parametrize("array", [np.ones(1), np.ones((1, 1), dtype=bool), np.ones(2)], ids=repr)
-def test_an_array_is_no_number(name, array):
-    """torch's parser takes one of one element for a number."""
+@pytest.mark.parametrize(
+    "scale",
+    [
+        *(np.ones(1), np.ones((1, 1), dtype=bool), np.ones(2)),
+        *(np.complex64(1 + 2j), np.complex128(1), np.array(2j)),
+    ],
+    ids=repr,
+)
+def test_what_of_numpy_is_no_number(name, scale):
+    """torch's parser takes an array of one element for a number, and the real part of a complex."""
     x, others = torch.ones(1, 2, 3, 3), ()
     if name.startswith("conv"):
         others = (torch.ones(1, 2, 1, 1), None)
-    text = f"^reduceops::{name}: scale must be a number or a 0-d tensor, got numpy.ndarray$"
+    text = f"^reduceops::{name}: scale must be a number or a 0-d tensor, got numpy.{type(scale).__name__}$"
     operator = getattr(torch.ops.reduceops, name)
     for call in (getattr(customops, name), operator, operator.default):
         for kwargs in ({}, {"dim": 1}):
             with pytest.raises(TypeError, match=text):
-                call(x, *others, array, **kwargs)
+                call(x, *others, scale, **kwargs)
         for number in (np.array(2.0), np.float32(2.0)):
             assert torch.equal(call(x, *others, number), call(x, *others, 2.0))
 

@@ -124,7 +124,7 @@ def dispatch_on_scale(op: str, names: Sequence[str], scaled: Callable) -> None:
         def choose(*args, **keywords):
             scale = args[position] if len(args) > position else keywords.get("scale")
             if not _is_tensor_or_symbol(scale) or not fits(args, keywords):
-                if type(scale) is not float and arguments.has_dims(scale):
+                if type(scale) is not float and arguments.is_no_number(scale):
                     arguments.check_scale(op, scale)
                 return call(*args, **keywords)
             given = (*args, *keywords.values())
