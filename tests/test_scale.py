@@ -263,7 +263,8 @@ def test_what_of_numpy_is_no_number(name, scale):
     x, others = torch.ones(1, 2, 3, 3), ()
     if name.startswith("conv"):
         others = (torch.ones(1, 2, 1, 1), None)
-    text = f"^reduceops::{name}: scale must be a number or a 0-d tensor, got numpy.{type(scale).__name__}$"
+    got = f"numpy.{type(scale).__name__}"
+    text = f"^reduceops::{name}: scale must be a number or a 0-d tensor, got {got}$"
     operator = getattr(torch.ops.reduceops, name)
     for call in (getattr(customops, name), operator, operator.default):
         for kwargs in ({}, {"dim": 1}):
