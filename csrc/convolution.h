@@ -100,9 +100,13 @@ inline Sides check_sides(const char* op, const char* name, const std::vector<int
 
 inline void check_place(const char* op, const char* name, const Tensor& tensor,
                         const Tensor& input) {
-  if (tensor.layout() != aoti_torch_layout_strided()) fail(op, name, " must be a strided tensor");
+  if (const int32_t layout = tensor.layout(); layout != aoti_torch_layout_strided()) {
+    const char* kind = layout_name(layout);
+    fail(op, name, " must be a strided tensor, got a ", kind ? kind : "nested", " one");
+  }
   if (tensor.device_type() != input.device_type() || tensor.device_index() != input.device_index())
-    fail(op, name, " must be on the device of input");
+    fail(op, name, " must be on the device of input, ", device_name(input), ", got ",
+         device_name(tensor));
   if (tensor.dtype() != input.dtype()) {
     fail(op, name, " must have the dtype of input, ", dtype_name(input.dtype()), ", got ",
          dtype_name(tensor.dtype()));

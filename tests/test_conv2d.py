@@ -232,7 +232,10 @@ def bad_calls():
     )
     yield (x, w.double(), b, 2.0), {}, "weight must have the dtype of input, float32, got float64"
     yield (x, w, b.half(), 2.0), {}, "bias must have the dtype of input, float32, got float16"
-    yield (x, w.to("meta"), b, 2.0), {}, "weight must be on the device of input"
+    place = f"weight must be on the device of input, {x.device}, got meta"
+    yield (x, w.to("meta"), b, 2.0), {}, place
+    kind = "weight must be a strided tensor, got a sparse_coo one"
+    yield (x, w.to_sparse(), b, 2.0), {}, kind
     yield (x, w, b, 2.0), {"dim": 4}, "dim 4 is out of range for a 4-d tensor (valid: -4 to 3)"
 
 
@@ -275,7 +278,7 @@ def test_errors(name):
             tensors[1] = arguments[0]
         with pytest.raises(kind) as raised:
             getattr(customops, name)(*tensors, *arguments[3:], **options)
-        assert str(raised.value) == text
+        assert str(raised.value) == text.replace("cpu, got meta", "meta, got cpu")
         training = [arguments[0].requires_grad_(arguments[0].is_floating_point()), *arguments[1:]]
         with pytest.raises(kind) as raised:
             getattr(customops, name)(*training, **options)
