@@ -171,6 +171,22 @@ def test_values_of_one_element_each_a_step_apart(spec, dtype, step):
         check(spec, x.unsqueeze(1), 1)
 
 
+@pytest.mark.parametrize("size", [2, 3, 16])
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_short_runs_with_gaps(dtype, size):
+    """Of one element each and of one group; pieces begin and end within runs."""
+    x = torch.randn(59, 1001, 33).to(dtype)[:, :, : 2 * size : 2]
+    before = torch.get_num_threads()
+    try:
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            assert torch.equal(customops.scale_max(x[None], 3.0, 0)[0], x * 3.0)
+            assert torch.equal(customops.max(x[None], 0).values, x)
+            assert customops.argmin(x).item() == x.flatten().min(0).indices.item()
+    finally:
+        torch.set_num_threads(before)
+
+
 @pytest.mark.parametrize("op", ("argmin", "argmax"))
 @pytest.mark.parametrize("positions", (4099, 4200))
 def test_rows_whose_runs_lie_in_turns(op, positions):

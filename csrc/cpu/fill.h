@@ -46,11 +46,12 @@ struct Fill {
   // Values of units [begin, end).
   REDUCEOPS_NOINLINE void operator()(int64_t begin, int64_t end) const {
     const Filling& filling = *job.filling;
-    if constexpr (!kMasked) {
-      if (filling.across) return blocks(filling, begin, end);
-    }
     const Dims& dims = filling.dims;
     const Dim inner = dims.count ? dims.dim[0] : Dim{1, 1, 1};
+    if constexpr (!kMasked) {
+      if (filling.across) return blocks(filling, begin, end);
+      if (dims.count > 1 && inner.size <= kShortRun) return short_runs(dims, begin, end);
+    }
     const auto masking = this->masking;  // which no store changes
     Cursor outer(dims, 1, begin / inner.size);
     Marks<kMasked> outer_marks(r, dims, 1, begin / inner.size);
@@ -88,6 +89,27 @@ struct Fill {
   }
 
  private:
+  // Results of short runs of elements.
+  REDUCEOPS_NOINLINE void short_runs(const Dims& dims, int64_t begin, int64_t end) const {
+    const int64_t block = dims.dim[0].size * dims.dim[1].size;
+    Cursor outer(dims, 2, begin / block);
+    Key* values = static_cast<Key*>(r.values);
+    int64_t done = begin;  // values so far
+    for (int64_t start = begin % block; begin < end;) {
+      const int64_t n = least(least(block - start, end - begin), kOfRun);
+      copy_runs(values + begin, input + outer.place().offset, dims.dim[0], dims.dim[1], start, n);
+      begin += n;
+      start += n;
+      if (make_values && (begin - done >= kTogether || begin == end)) {
+        make_values(element, values + done, values + done, begin - done);
+        done = begin;
+      }
+      if (start < block) continue;
+      start = 0;
+      outer.next();
+    }
+  }
+
   // Units are chunks of blocks of the innermost dim in memory, which are columns of the results.
   // There is no mask.
   REDUCEOPS_NOINLINE void blocks(const Filling& filling, int64_t begin, int64_t end) const {
@@ -114,8 +136,16 @@ struct Fill {
         const Key* rows = from + i * along.stride;
         int64_t pitch = along.stride, apart = across.stride;
         if (copies) {
-          for (int64_t u = 0; u < m; ++u) copy_run(copied + u * n, rows + u * pitch, n, apart);
-          if (make_values) make_values(element, copied, copied, m * n);
+          constexpr int64_t kLanes = kVectorBytes / sizeof(Key);
+          if (make_values && apart == 1 && pitch == n) {
+            make_values(element, rows, copied, m * n);
+          } else if (make_values && apart == 1 && n % kLanes == 0) {
+            for (int64_t u = 0; u < m; ++u)
+              make_values(element, rows + u * pitch, copied + u * n, n);
+          } else {  // what is left of a vector takes long, where every row has some
+            for (int64_t u = 0; u < m; ++u) copy_run(copied + u * n, rows + u * pitch, n, apart);
+            if (make_values) make_values(element, copied, copied, m * n);
+          }
           rows = copied, pitch = n, apart = 1;
         }
         if (m >= Square<Key>::kSide && n >= Square<Key>::kSide && apart == 1) {

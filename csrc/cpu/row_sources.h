@@ -87,6 +87,10 @@ class StoredRows {
       copy_run(copied_ + i, run.elements, n, run.stride);
     }
   }
+  // The same, positions [start, start + n) of short runs.
+  void append_runs(int64_t i, const Key* from, Dim inner, Dim next, int64_t start, int64_t n) {
+    copy_runs(copied_ + i, from, inner, next, start, n);
+  }
   const Key* appended(int64_t) const { return copied_; }
   // The same as rows of n elements, `pitch` apart.
   void appended(int count, int64_t, int64_t pitch, const Key** row) const {

@@ -30,6 +30,10 @@ struct WholeRows {
                                int64_t stop, int64_t to) const {
     const Dims& reduced = r.groups.reduced;
     const Dim inner = reduced.dim[0];
+    if constexpr (kPlain) {
+      if (reduced.count > 1 && inner.size <= kShortRun && inner.stride != 1)
+        return copy_short(source, at, j, stop, to);
+    }
     Cursor outer(reduced, 1, j / inner.size);
     GroupMarks outer_marks(r, reduced, 1, j / inner.size);
     for (int64_t start = j % inner.size; j < stop; start = 0) {
@@ -41,6 +45,19 @@ struct WholeRows {
       j += n;
       outer.next();
       outer_marks.next();
+    }
+  }
+
+  // The same of short runs with gaps, without marks.
+  REDUCEOPS_NOINLINE void copy_short(Source& source, Place at, int64_t j, int64_t stop,
+                                     int64_t to) const {
+    const Dims& reduced = r.groups.reduced;
+    const Dim inner = reduced.dim[0], next = reduced.dim[1];
+    const int64_t block = inner.size * next.size;
+    Cursor outer(reduced, 2, j / block);
+    for (int64_t start = j % block, n; j < stop; j += n, to += n, start = 0, outer.next()) {
+      n = least(block - start, stop - j);
+      source.append_runs(to, input + at.offset + outer.place().offset, inner, next, start, n);
     }
   }
 

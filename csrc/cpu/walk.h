@@ -136,6 +136,22 @@ REDUCEOPS_NOINLINE void copy_run(Key* to, const Key* from, int64_t n, int64_t st
   }
 }
 
+// Copies positions [start, start + n) of two dims, of which the inner one is short: a call and a
+// step of a cursor for each of its runs would take longer than copying that.
+constexpr int64_t kShortRun = 16;
+template <class Key>
+REDUCEOPS_NOINLINE void copy_runs(Key* to, const Key* from, Dim inner, Dim outer, int64_t start,
+                                  int64_t n) {
+  const int64_t size = inner.size, stride = inner.stride;
+  int64_t i = start % size;
+  const Key* run = from + start / size * outer.stride;
+  for (const Key* const end = to + n; to < end; run += outer.stride, i = 0) {
+    const int64_t m = least(size - i, end - to);
+    for (int64_t k = 0; k < m; ++k) to[k] = get<Key>(run + (i + k) * stride);
+    to += m;
+  }
+}
+
 // Where indices from number `at` on can be written as the walks count; null if they are narrower.
 inline int64_t* wide_indices(const Reduction& r, int64_t at) {
   return r.indices && r.index_bytes == 8 ? static_cast<int64_t*>(r.indices) + at : nullptr;
