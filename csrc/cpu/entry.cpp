@@ -330,12 +330,12 @@ void run(Reduction& reduction);
 // Where only values are wanted of products that keep the order, and multiplying takes longer than
 // comparing, that of the extreme element is enough. Else, or where that does not tell, false.
 bool multiply_extremes(const Reduction& reduction, const Kernels& kernels) {
-  constexpr int64_t kLeastElements = 2048;  // to be worth going over results again, and
-  constexpr int64_t kLeastWalk = 8, kLeastWithZeros = 32;
+  constexpr int64_t kLeastElements = 4096;  // to be worth going over results again, and
+  constexpr int64_t kLeastWithZeros = 32;   // of a group, where products may vanish
   if (!reduction.scaled || reduction.indices || reduction.dtype->bytes != 2) return false;
   const Groups& groups = reduction.groups;
   const int64_t walk = walk_extent(groups.reduced);
-  if (walk < kLeastWalk || groups.outputs * walk < kLeastElements) return false;
+  if (is_single(groups) || groups.outputs * walk < kLeastElements) return false;
   bool ordered = false;
   int16_t zero = 0;
   int vanishing = 0;  // the largest magnitude whose product is zero
