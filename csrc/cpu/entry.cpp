@@ -48,9 +48,9 @@ Memory prepare(void* data, int64_t bytes) {
   return Memory::kSmall;
 }
 
-// Those worth asking for where there are so many elements.
-int64_t threads_for(int64_t elements, int64_t bytes) {
-  return elements <= kGrainBytes / bytes ? 1 : torch::stable::get_num_threads();
+// Those worth asking for.
+int64_t threads_for(int64_t elements, Grain grain) {
+  return elements < grain.several ? 1 : torch::stable::get_num_threads();
 }
 
 // Leaves positions [begin, begin + size) of kept dim d.
@@ -114,8 +114,9 @@ void reduce_slice(const Reduction& reduction, const Kernels& kernels, int count,
   const int64_t walk = walk_extent(crossed.reduced), bytes = reduction.dtype->bytes;
   const bool masked = reduction.mask != nullptr;
   const Choice choice = order_crossed(crossed, bytes, masked);
-  const Plan plan = make_plan(crossed, choice, walk, bytes,
-                              threads_for(crossed.outputs * walk, bytes), masked, false, room);
+  const int64_t elements = crossed.outputs * walk;
+  const int64_t threads = threads_for(elements, grain_of(choice, elements, bytes, false));
+  const Plan plan = make_plan(crossed, choice, walk, bytes, threads, masked, false, room);
   const auto candidates = allocate<Candidate>(crossed.outputs * plan.parts);
   Dims inner = reduction.groups.reduced;
   inner.count = count;
@@ -160,7 +161,9 @@ void reduce_groups(Reduction& reduction, const Kernels& kernels, bool streams, i
     }
     order_for_gather(groups, order);
   }
-  const int64_t threads = threads_for(groups.outputs * walk, bytes);
+  const int64_t elements = groups.outputs * walk;
+  const int64_t threads =
+      threads_for(elements, grain_of(choice, elements, bytes, reduction.softmax));
   const Plan plan =
       make_plan(groups, choice, walk, bytes, threads, masked, reduction.softmax, room);
   if (choice.walk != Walks::kRows || plan.copies) order_by_index(groups.reduced);
@@ -174,7 +177,7 @@ void reduce_groups(Reduction& reduction, const Kernels& kernels, bool streams, i
   const bool decides = groups.outputs == 1 && plan.parts > 1 && is_ordered(groups.reduced);
   // Copies and what a mask leaves of rows are in L1; of 16 bits, asking takes longer.
   const bool asks_into_l2 =
-      !reduction.mask && !plan.copies && bytes != 2 && groups.outputs * walk >= kFarBytes / bytes;
+      !reduction.mask && !plan.copies && bytes != 2 && elements >= kFarBytes / bytes;
   const Job job{.reduction = reduction,
                 .plan = plan,
                 .candidates = candidates.get(),
@@ -220,7 +223,7 @@ void fill(Reduction& reduction, const Kernels& kernels, Memory indices) {
     constexpr int64_t kWord = sizeof(uint64_t);
     const int64_t bytes = groups.outputs * groups.copies * reduction.index_bytes;
     auto* words = static_cast<uint64_t*>(reduction.indices);
-    in_parallel(bytes / kWord, kGrainBytes / kWord, [&](int64_t begin, int64_t end) {
+    in_parallel(bytes / kWord, kZeroBytes / kWord, [&](int64_t begin, int64_t end) {
       if (indices == Memory::kSmall) {
         std::memset(words + begin, 0, (end - begin) * kWord);
       } else if (indices == Memory::kTouched && bytes >= kStreamedBytes) {

@@ -155,6 +155,20 @@ inline Choice choose_crossed(const Groups& groups, int64_t walk, int64_t bytes) 
   return cheapest(groups, walk, bytes, false, price::kCrossedRow);
 }
 
+// How many elements are worth a thread, by the price of their walk; what is plain has none and
+// takes as long as its lines. (Of softmax_max, exponentials take longer.)
+struct Grain {
+  int64_t elements;
+  int64_t several;  // from which on there is work for more than one
+};
+inline Grain grain_of(const Choice& choice, int64_t elements, int64_t bytes, bool softmax) {
+  if (softmax) return {kGrainBytes / bytes, kGrainBytes / bytes + 1};
+  const double lines = bytes * price::kLine / kCopyBytes;
+  const double each = std::max(choice.price / elements, lines);
+  const auto worth = static_cast<int64_t>(kThreadNanoseconds / each) + 1;
+  return {worth, 2 * worth};
+}
+
 // Leaves `size` positions of kept dim d.
 inline void shorten(Groups& groups, int d, int64_t size) {
   Dims& kept = groups.kept;
@@ -315,8 +329,8 @@ inline Plan make_plan(const Groups& groups, const Choice& choice, int64_t walk, 
   plan.walk = choice.walk;
   plan.copies = choice.copies;
   const int64_t elements = groups.outputs * walk;
-  const int64_t grain = kGrainBytes / bytes;
-  const auto useful_of = [&](int64_t threads) {
+  const auto [grain, several] = grain_of(choice, elements, bytes, softmax);
+  const auto useful_of = [&, grain = grain](int64_t threads) {
     return std::clamp<int64_t>(elements / grain, 1, threads);
   };
   const int64_t useful = useful_of(softmax ? kSoftmaxThreads : threads);
@@ -389,7 +403,8 @@ inline Plan make_plan(const Groups& groups, const Choice& choice, int64_t walk, 
   if (softmax && choice.walk == Walks::kColumns && !plan.folds)
     cut(tile_of(bytes), outer * plan.parts, useful_of(threads));
   const int64_t item_elements = std::max<int64_t>(1, elements / (plan.units * plan.parts));
-  plan.grain = std::max<int64_t>(1, grain / item_elements);
+  plan.grain =
+      elements < several ? plan.units * plan.parts : std::max<int64_t>(1, grain / item_elements);
   return plan;
 }
 
