@@ -159,7 +159,7 @@ static const char* broken_promise_of_copies(const reduceops::Groups& groups, int
                                             int64_t address) {
   using namespace reduceops::cuda;
   const auto outputs = repeats_as_outputs(groups);
-  for (const int index_bytes : {0, 8}) {
+  for (const int index_bytes : {0, 4, 8}) {
     const CopiesPlan copies(outputs, bytes, address, index_bytes);
     if (!copies.gather) continue;
     const FoldedPlan plan{*copies.gather};

@@ -124,8 +124,9 @@ def random_case(seed: int) -> Case:
     address = rng.choice((0, 0, bytes_ * rng.randrange(256 // bytes_)))
     tuning = tuple(random_tuning(rng).items())
     layout = (tuple(sizes), tuple(strides), tuple(dims))
-    case = Case(*layout, DTYPES[bytes_], address, multiprocessors, bulk, tuning)
+    values = rng.random() < 0.5
+    case = Case(*layout, DTYPES[bytes_], address, multiprocessors, bulk, tuning, values=values)
     task = rng.random()
     if task < 0.2:
         return replace(case, mask=tuple(random_mask_strides(rng, case)))
-    return replace(case, softmax=task < 0.3, values=rng.random() < 0.5)
+    return replace(case, softmax=task < 0.3)

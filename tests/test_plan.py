@@ -678,14 +678,16 @@ def test_cpu_plan_wakes_threads_for_what_takes_long_and_not_for_what_is_large():
     """A quarter of a MiB that is only read takes some 6 us, rows with gaps of half as much many
     times that."""
 
-    def is_serial(x, dim):
-        plan = cpu_plan(x, [dim], threads=16)
+    def is_serial(x, dim, **options):
+        plan = cpu_plan(x, [dim], threads=16, **options)
         return plan.units * plan.parts <= plan.grain
 
     for shape, dim in (((1 << 16,), 0), ((64, 1 << 10), 1), ((64, 1 << 10), 0)):
         assert is_serial(empty(*shape), dim), (shape, dim)
         assert not is_serial(empty(16 * shape[0], *shape[1:]), dim), (shape, dim)
     assert not is_serial(empty(12000, 5, 2, dtype=torch.bfloat16)[..., 0], 1)
+    flat = empty(210_000, dtype=torch.bfloat16)  # of 16 bits, which a mask makes take long
+    assert is_serial(flat, 0) and not is_serial(flat, 0, mask=empty(210_000, dtype=torch.bool))
 
 
 def test_cpu_plan_crosses_reduced_dims_that_memory_has_in_another_order():

@@ -48,9 +48,14 @@ Memory prepare(void* data, int64_t bytes) {
   return Memory::kSmall;
 }
 
+ThreadWork work_of(const Reduction& r, const Choice& choice, int64_t elements) {
+  const bool unpriced = r.mask || r.softmax || (r.scaled && r.dtype->bytes == 2);
+  return thread_work(choice, elements, r.dtype->bytes, unpriced);
+}
+
 // Those worth asking for.
-int64_t threads_for(int64_t elements, Grain grain) {
-  return elements < grain.several ? 1 : torch::stable::get_num_threads();
+int64_t threads_for(int64_t elements, ThreadWork work) {
+  return elements < work.of_several ? 1 : torch::stable::get_num_threads();
 }
 
 // Leaves positions [begin, begin + size) of kept dim d.
@@ -115,8 +120,9 @@ void reduce_slice(const Reduction& reduction, const Kernels& kernels, int count,
   const bool masked = reduction.mask != nullptr;
   const Choice choice = order_crossed(crossed, bytes, masked);
   const int64_t elements = crossed.outputs * walk;
-  const int64_t threads = threads_for(elements, grain_of(choice, elements, bytes, false));
-  const Plan plan = make_plan(crossed, choice, walk, bytes, threads, masked, false, room);
+  const ThreadWork work = work_of(columns, choice, elements);
+  const Plan plan = make_plan(crossed, choice, walk, bytes, threads_for(elements, work), work,
+                              masked, false, room);
   const auto candidates = allocate<Candidate>(crossed.outputs * plan.parts);
   Dims inner = reduction.groups.reduced;
   inner.count = count;
@@ -162,10 +168,9 @@ void reduce_groups(Reduction& reduction, const Kernels& kernels, bool streams, i
     order_for_gather(groups, order);
   }
   const int64_t elements = groups.outputs * walk;
-  const int64_t threads =
-      threads_for(elements, grain_of(choice, elements, bytes, reduction.softmax));
-  const Plan plan =
-      make_plan(groups, choice, walk, bytes, threads, masked, reduction.softmax, room);
+  const ThreadWork work = work_of(reduction, choice, elements);
+  const Plan plan = make_plan(groups, choice, walk, bytes, threads_for(elements, work), work,
+                              masked, reduction.softmax, room);
   if (choice.walk != Walks::kRows || plan.copies) order_by_index(groups.reduced);
   std::unique_ptr<Candidate[]> candidates;
   std::unique_ptr<double[]> sums;
@@ -333,12 +338,14 @@ void run(Reduction& reduction);
 // Where only values are wanted of products that keep the order, and multiplying takes longer than
 // comparing, that of the extreme element is enough. Else, or where that does not tell, false.
 bool multiply_extremes(const Reduction& reduction, const Kernels& kernels) {
-  constexpr int64_t kLeastElements = 4096;  // to be worth going over results again, and
-  constexpr int64_t kLeastWithZeros = 32;   // of a group, where products may vanish
+  // To be worth going over results again; more where these are many.
+  constexpr int64_t kLeastElements = 2048, kFewInGroup = 8, kLeastOfFew = 4096;
+  constexpr int64_t kLeastWithZeros = 32;  // elements of a group, where products may vanish
   if (!reduction.scaled || reduction.indices || reduction.dtype->bytes != 2) return false;
   const Groups& groups = reduction.groups;
   const int64_t walk = walk_extent(groups.reduced);
-  if (is_single(groups) || groups.outputs * walk < kLeastElements) return false;
+  const int64_t least = walk < kFewInGroup ? kLeastOfFew : kLeastElements;
+  if (is_single(groups) || groups.outputs * walk < least) return false;
   bool ordered = false;
   int16_t zero = 0;
   int vanishing = 0;  // the largest magnitude whose product is zero

@@ -136,13 +136,14 @@ struct Fill {
         const Key* rows = from + i * along.stride;
         int64_t pitch = along.stride, apart = across.stride;
         if (copies) {
+          // Row by row, what is left of a vector would take long.
           constexpr int64_t kLanes = kVectorBytes / sizeof(Key);
           if (make_values && apart == 1 && pitch == n) {
             make_values(element, rows, copied, m * n);
           } else if (make_values && apart == 1 && n % kLanes == 0) {
             for (int64_t u = 0; u < m; ++u)
               make_values(element, rows + u * pitch, copied + u * n, n);
-          } else {  // what is left of a vector takes long, where every row has some
+          } else {
             for (int64_t u = 0; u < m; ++u) copy_run(copied + u * n, rows + u * pitch, n, apart);
             if (make_values) make_values(element, copied, copied, m * n);
           }

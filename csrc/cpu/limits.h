@@ -42,9 +42,9 @@ constexpr int64_t kGapWalk = 4;     // rows for each lane of a column and its ga
 constexpr int64_t kSquareBytes = 16;          // of each of as many rows, which are transposed
 constexpr int64_t kItemsOfThread = 8;         // to balance threads by, at most
 constexpr int64_t kStreamedBytes = 10 << 20;  // of zeros, which else may as well stay in a cache
-constexpr int64_t kGrainBytes = 128 << 10;    // of copies: worth waking a thread for
-constexpr int64_t kZeroBytes = 512 << 10;     // the same of zeros
-constexpr double kThreadNanoseconds = 5000;   // the same of a walk, where there is work for two
+constexpr int64_t kGrainBytes = 128 << 10;    // worth waking a thread for,
+constexpr int64_t kZeroBytes = 512 << 10;     // the same of zeros, and
+constexpr double kThreadNanoseconds = 5000;   // of what has a price, if there is work for two
 
 constexpr int64_t kSteppedRun = 32, kMostStep = 4;  // columns that are so copied, see is_stepped()
 

@@ -155,14 +155,15 @@ inline Choice choose_crossed(const Groups& groups, int64_t walk, int64_t bytes) 
   return cheapest(groups, walk, bytes, false, price::kCrossedRow);
 }
 
-// How many elements are worth a thread, by the price of their walk; what is plain has none and
-// takes as long as its lines. (Of softmax_max, exponentials take longer.)
-struct Grain {
-  int64_t elements;
-  int64_t several;  // from which on there is work for more than one
+// How many elements are worth a thread, and from how many on there is work for more than one. By
+// the price of their walk; what is plain has no price and takes as long as its lines. Of what a
+// price does not tell, by their bytes: of exponentials, marks and products of 16 bits.
+struct ThreadWork {
+  int64_t of_one, of_several;
 };
-inline Grain grain_of(const Choice& choice, int64_t elements, int64_t bytes, bool softmax) {
-  if (softmax) return {kGrainBytes / bytes, kGrainBytes / bytes + 1};
+inline ThreadWork thread_work(const Choice& choice, int64_t elements, int64_t bytes,
+                              bool unpriced) {
+  if (unpriced) return {kGrainBytes / bytes, kGrainBytes / bytes + 1};
   const double lines = bytes * price::kLine / kCopyBytes;
   const double each = std::max(choice.price / elements, lines);
   const auto worth = static_cast<int64_t>(kThreadNanoseconds / each) + 1;
@@ -324,14 +325,13 @@ constexpr int64_t kSoftmaxThreads = 128;
 // `walk` is the number of positions a walk over the reduced dims visits; `room`: bytes for
 // candidates.
 inline Plan make_plan(const Groups& groups, const Choice& choice, int64_t walk, int64_t bytes,
-                      int64_t threads, bool masked, bool softmax, int64_t room) {
+                      int64_t threads, ThreadWork work, bool masked, bool softmax, int64_t room) {
   Plan plan{};
   plan.walk = choice.walk;
   plan.copies = choice.copies;
   const int64_t elements = groups.outputs * walk;
-  const auto [grain, several] = grain_of(choice, elements, bytes, softmax);
-  const auto useful_of = [&, grain = grain](int64_t threads) {
-    return std::clamp<int64_t>(elements / grain, 1, threads);
+  const auto useful_of = [&](int64_t threads) {
+    return std::clamp<int64_t>(elements / work.of_one, 1, threads);
   };
   const int64_t useful = useful_of(softmax ? kSoftmaxThreads : threads);
   plan.tile = plan.tiles = 1;
@@ -380,8 +380,8 @@ inline Plan make_plan(const Groups& groups, const Choice& choice, int64_t walk, 
     cut(tile_of(bytes), outer, one_tile ? 1 : useful);
     plan.folds = plan.tiles == 1;
   }
-  const int64_t worth = ceil_div(ceil_div(elements, plan.units), grain);
-  const int64_t most_parts = std::max<int64_t>(1, std::min(most, worth));
+  const int64_t worth_a_thread = ceil_div(ceil_div(elements, plan.units), work.of_one);
+  const int64_t most_parts = std::max<int64_t>(1, std::min(most, worth_a_thread));
   plan.parts = std::min(useful_parts(plan.units, useful, 1, most_parts), most_parts);
   // Outputs that share their lines and are too few to be columns, or whose runs lie in turns, are
   // read together part by part, of which each stays in cache.
@@ -403,8 +403,8 @@ inline Plan make_plan(const Groups& groups, const Choice& choice, int64_t walk, 
   if (softmax && choice.walk == Walks::kColumns && !plan.folds)
     cut(tile_of(bytes), outer * plan.parts, useful_of(threads));
   const int64_t item_elements = std::max<int64_t>(1, elements / (plan.units * plan.parts));
-  plan.grain =
-      elements < several ? plan.units * plan.parts : std::max<int64_t>(1, grain / item_elements);
+  plan.grain = elements < work.of_several ? plan.units * plan.parts  // all items to one thread
+                                          : std::max<int64_t>(1, work.of_one / item_elements);
   return plan;
 }
 
@@ -486,14 +486,18 @@ inline Plan plan_of(Groups groups, int64_t bytes, int64_t threads, bool masked, 
       if (last >= 0) shorten(groups, last, whole_runs(groups.kept.dim[last].size, order));
       order_for_gather(groups, order);
     }
-    return make_plan(groups, choice, walk, bytes, threads, masked, softmax, room);
+    const ThreadWork work = thread_work(choice, groups.outputs * walk, bytes, masked || softmax);
+    return make_plan(groups, choice, walk, bytes, threads, work, masked, softmax, room);
   }
   const Slices slices = slices_of(groups, count, room);
   const Groups slice = first_slice(groups, slices);
   Groups crossed = crossed_groups(slice, count);
   const int64_t columns = crossed.outputs / slice.outputs;
   const Choice of_crossed = order_crossed(crossed, bytes, masked);
-  Plan plan = make_plan(crossed, of_crossed, walk / columns, bytes, threads, masked, false, room);
+  const int64_t walk_of_crossed = walk / columns;
+  const ThreadWork work = thread_work(of_crossed, crossed.outputs * walk_of_crossed, bytes, masked);
+  Plan plan =
+      make_plan(crossed, of_crossed, walk_of_crossed, bytes, threads, work, masked, false, room);
   plan.columns = columns;
   plan.slices = slices.count;
   return plan;

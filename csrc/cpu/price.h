@@ -51,7 +51,7 @@ inline Span span_of(const Groups& groups, int64_t walk, int64_t bytes) {
 
 // What the walks cost on one core, in nanoseconds for inputs in cache: memory costs all of them the
 // same. Fitted to the times of 970 random cases with every walk they may take
-// (AVX-512); only ratios matter.
+// (AVX-512): what counts are ratios, and how many elements are worth a thread (thread_work).
 namespace price {
 
 constexpr double kLine = 1.5;                                     // 64 bytes of rows

@@ -126,7 +126,7 @@ __device__ void emit(const Problem& p, const Source& source, const Reducer& redu
   }
 }
 
-constexpr int64_t kManyCombiners = 1 << 16;  // threads that are enough for any GPU
+constexpr int64_t kManyCombiners = 1 << 16;  // threads that are enough for all candidates
 
 // The second kernel: as many lanes per output as it has candidates, at most a block, for what takes
 // time is to wait for one load after the other. At most 1 MiB is read; bound by launch latency.
