@@ -430,9 +430,13 @@ inline Filling make_filling(const Groups& groups, bool plain, int64_t bytes) {
   for (int d = 0; d < dims.count; ++d)
     if (dims.dim[d].stride && dims.dim[d].stride < dims.dim[innermost].stride) innermost = d;
   if (!plain || innermost == 0) return filling;
-  // Few neighbours, of which a line holds several: they are read in the order of the results.
+  // Few neighbours, of which a line holds several, or so few that blocks have little to do: they
+  // are read in the order of the results.
+  constexpr int64_t kSmallBlock = 16;  // results
   const bool transposes = dims.dim[innermost].size * bytes >= kSquareBytes;
-  if (!transposes && dims.dim[0].stride * bytes < kCopyBytes) return filling;
+  if (!transposes && (dims.dim[0].stride * bytes < kCopyBytes ||
+                      dims.dim[0].size * dims.dim[innermost].size <= kSmallBlock))
+    return filling;
   std::rotate(dims.dim + 1, dims.dim + innermost, dims.dim + innermost + 1);
   filling.across = true;
   filling.block = kFillResults / std::min(dims.dim[0].size, kFillBlock);

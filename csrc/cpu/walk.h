@@ -136,20 +136,32 @@ REDUCEOPS_NOINLINE void copy_run(Key* to, const Key* from, int64_t n, int64_t st
   }
 }
 
-// Copies positions [start, start + n) of two dims, of which the inner one is short: a call and a
-// step of a cursor for each of its runs would take longer than copying that.
+// Copies positions [start, start + n) of two dims, of which the inner one is short: a call, or a
+// loop, and a step of a cursor for each of its runs would take longer than copying that. So whole
+// runs are copied position by position of the inner dim, along the outer one.
 constexpr int64_t kShortRun = 16;
 template <class Key>
 REDUCEOPS_NOINLINE void copy_runs(Key* to, const Key* from, Dim inner, Dim outer, int64_t start,
                                   int64_t n) {
-  const int64_t size = inner.size, stride = inner.stride;
-  int64_t i = start % size;
+  const int64_t size = inner.size;
   const Key* run = from + start / size * outer.stride;
-  for (const Key* const end = to + n; to < end; run += outer.stride, i = 0) {
-    const int64_t m = least(size - i, end - to);
-    for (int64_t k = 0; k < m; ++k) to[k] = get<Key>(run + (i + k) * stride);
-    to += m;
+  const auto some = [&](int64_t begin, int64_t end) {  // of one run
+    for (int64_t i = begin; i < end; ++i) *to++ = get<Key>(run + i * inner.stride);
+    if (end == size) run += outer.stride;
+  };
+  if (const int64_t begin = start % size; begin > 0) {
+    const int64_t end = least(size, begin + n);
+    some(begin, end);
+    n -= end - begin;
   }
+  const int64_t runs = n / size;
+  for (int64_t i = 0; i < size; ++i) {
+    const Key* next = run + i * inner.stride;
+    for (int64_t u = 0; u < runs; ++u) to[u * size + i] = get<Key>(next + u * outer.stride);
+  }
+  to += runs * size;
+  run += runs * outer.stride;
+  some(0, n - runs * size);
 }
 
 // Where indices from number `at` on can be written as the walks count; null if they are narrower.
