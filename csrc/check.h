@@ -181,13 +181,18 @@ inline void check_index_dtype(const char* op, int32_t code, int64_t extent) {
     fail(op, "index_dtype ", dtype_name(code), " cannot hold every index of ", extent, " elements");
 }
 
+// Of another argument than the input.
+inline void check_strided(const char* op, const char* name, const Tensor& tensor) {
+  const int32_t layout = tensor.layout();
+  if (layout == aoti_torch_layout_strided()) return;
+  const char* kind = layout_name(layout);
+  fail(op, name, " must be a strided tensor, got a ", kind ? kind : "nested", " one");
+}
+
 inline void check_mask_kind(const char* op, const Tensor& mask) {
-  const int32_t code = mask.dtype(), layout = mask.layout();
+  const int32_t code = mask.dtype();
   if (!dtype_of(code).is_bool()) fail(op, "mask must be a bool tensor, got ", dtype_name(code));
-  if (layout != aoti_torch_layout_strided()) {
-    const char* name = layout_name(layout);
-    fail(op, "mask must be a strided tensor, got a ", name ? name : "nested", " one");
-  }
+  check_strided(op, "mask", mask);
 }
 
 // torch would broadcast it to the input.

@@ -100,10 +100,7 @@ inline Sides check_sides(const char* op, const char* name, const std::vector<int
 
 inline void check_place(const char* op, const char* name, const Tensor& tensor,
                         const Tensor& input) {
-  if (const int32_t layout = tensor.layout(); layout != aoti_torch_layout_strided()) {
-    const char* kind = layout_name(layout);
-    fail(op, name, " must be a strided tensor, got a ", kind ? kind : "nested", " one");
-  }
+  check_strided(op, name, tensor);
   if (tensor.device_type() != input.device_type() || tensor.device_index() != input.device_index())
     fail(op, name, " must be on the device of input, ", device_name(input), ", got ",
          device_name(tensor));

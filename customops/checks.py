@@ -168,9 +168,14 @@ def check_mask_kind(op: str, mask: Tensor) -> None:
         raise RuntimeError(
             f"reduceops::{op}: mask must be a bool tensor, got {dtype_name(mask.dtype)}"
         )
-    if not is_strided(mask):
+    check_strided(op, "mask", mask)
+
+
+def check_strided(op: str, name: str, x: Tensor) -> None:
+    """Of another argument than the input."""
+    if not is_strided(x):
         raise RuntimeError(
-            f"reduceops::{op}: mask must be a strided tensor, got a {layout_name(mask)} one"
+            f"reduceops::{op}: {name} must be a strided tensor, got a {layout_name(x)} one"
         )
 
 

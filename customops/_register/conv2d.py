@@ -68,11 +68,7 @@ def pair(op: str, name: str, given: int | Sequence[int], least: int) -> list[int
 
 
 def _check_place(op: str, name: str, tensor: Tensor, input: Tensor) -> None:
-    if not checks.is_strided(tensor):
-        raise RuntimeError(
-            f"reduceops::{op}: {name} must be a strided tensor, got a "
-            f"{checks.layout_name(tensor)} one"
-        )
+    checks.check_strided(op, name, tensor)
     if tensor.device != input.device:
         raise RuntimeError(
             f"reduceops::{op}: {name} must be on the device of input, {input.device}, "
