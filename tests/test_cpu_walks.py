@@ -173,18 +173,17 @@ def test_values_of_one_element_each_a_step_apart(spec, dtype, step):
 
 @pytest.mark.parametrize("size", [2, 3, 16])
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
-def test_short_runs_with_gaps(dtype, size):
-    """Of one element each and of one group; pieces begin and end within runs."""
-    x = torch.randn(59, 1001, 33).to(dtype)[:, :, : 2 * size : 2]
-    before = torch.get_num_threads()
-    try:
-        for threads in (1, 3):
-            torch.set_num_threads(threads)
+def test_short_runs_with_gaps(dtype, size, number_of_threads):
+    """Of one element each and of groups; pieces begin and end within runs and in other blocks."""
+    storage = torch.randn(16, 7, 515, 33).to(dtype)[..., : 2 * size : 2]
+    for threads in (1, 3):
+        torch.set_num_threads(threads)
+        for x in (storage, storage[:, :, :513]):
             assert torch.equal(customops.scale_max(x[None], 3.0, 0)[0], x * 3.0)
             assert torch.equal(customops.max(x[None], 0).values, x)
-            assert customops.argmin(x).item() == x.flatten().min(0).indices.item()
-    finally:
-        torch.set_num_threads(before)
+            for group in x:  # the lowest is anywhere
+                assert cpu_plan(group, threads=threads).copies
+                assert torch.equal(customops.argmin(group), reference.argmin(group))
 
 
 @pytest.mark.parametrize("op", ("argmin", "argmax"))

@@ -97,7 +97,8 @@ struct Fill {
     int64_t done = begin;  // values so far
     for (int64_t start = begin % block; begin < end;) {
       const int64_t n = least(least(block - start, end - begin), kOfRun);
-      copy_runs(values + begin, input + outer.place().offset, dims.dim[0], dims.dim[1], start, n);
+      copy_short_runs(values + begin, input + outer.place().offset, dims.dim[0], dims.dim[1], start,
+                      n);
       begin += n;
       start += n;
       if (make_values && (begin - done >= kTogether || begin == end)) {

@@ -89,7 +89,7 @@ class StoredRows {
   }
   // The same, positions [start, start + n) of short runs.
   void append_runs(int64_t i, const Key* from, Dim inner, Dim next, int64_t start, int64_t n) {
-    copy_runs(copied_ + i, from, inner, next, start, n);
+    copy_short_runs(copied_ + i, from, inner, next, start, n);
   }
   const Key* appended(int64_t) const { return copied_; }
   // The same as rows of n elements, `pitch` apart.

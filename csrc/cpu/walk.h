@@ -137,12 +137,14 @@ REDUCEOPS_NOINLINE void copy_run(Key* to, const Key* from, int64_t n, int64_t st
 }
 
 // Copies positions [start, start + n) of two dims, of which the inner one is short: a call, or a
-// loop, and a step of a cursor for each of its runs would take longer than copying that. So whole
-// runs are copied position by position of the inner dim, along the outer one.
+// loop, and a step of a cursor for each of its runs would take longer than copying that. So some
+// whole runs at a time are copied position by position of the inner dim, along the outer one; few,
+// so that their lines stay in L1 until all is read of them, also where they share a set of it.
 constexpr int64_t kShortRun = 16;
 template <class Key>
-REDUCEOPS_NOINLINE void copy_runs(Key* to, const Key* from, Dim inner, Dim outer, int64_t start,
-                                  int64_t n) {
+REDUCEOPS_NOINLINE void copy_short_runs(Key* to, const Key* from, Dim inner, Dim outer,
+                                        int64_t start, int64_t n) {
+  constexpr int64_t kTogether = 8;
   const int64_t size = inner.size;
   const Key* run = from + start / size * outer.stride;
   const auto some = [&](int64_t begin, int64_t end) {  // of one run
@@ -154,14 +156,16 @@ REDUCEOPS_NOINLINE void copy_runs(Key* to, const Key* from, Dim inner, Dim outer
     some(begin, end);
     n -= end - begin;
   }
-  const int64_t runs = n / size;
-  for (int64_t i = 0; i < size; ++i) {
-    const Key* next = run + i * inner.stride;
-    for (int64_t u = 0; u < runs; ++u) to[u * size + i] = get<Key>(next + u * outer.stride);
+  for (int64_t runs = n / size, m; runs > 0; runs -= m) {
+    m = least(runs, kTogether);
+    for (int64_t i = 0; i < size; ++i) {
+      const Key* next = run + i * inner.stride;
+      for (int64_t u = 0; u < m; ++u) to[u * size + i] = get<Key>(next + u * outer.stride);
+    }
+    to += m * size;
+    run += m * outer.stride;
   }
-  to += runs * size;
-  run += runs * outer.stride;
-  some(0, n - runs * size);
+  some(0, n % size);
 }
 
 // Where indices from number `at` on can be written as the walks count; null if they are narrower.
