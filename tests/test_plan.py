@@ -686,6 +686,7 @@ def test_cpu_plan_wakes_threads_for_what_takes_long_and_not_for_what_is_large():
         assert is_serial(empty(*shape), dim), (shape, dim)
         assert not is_serial(empty(16 * shape[0], *shape[1:]), dim), (shape, dim)
     assert not is_serial(empty(12000, 5, 2, dtype=torch.bfloat16)[..., 0], 1)
+    assert not is_serial(empty(2, 1 << 17, dtype=torch.int8), 0)  # results take longer than reading
     flat = empty(210_000, dtype=torch.bfloat16)  # of 16 bits, which a mask makes take long
     assert is_serial(flat, 0) and not is_serial(flat, 0, mask=empty(210_000, dtype=torch.bool))
 

@@ -48,9 +48,9 @@ Memory prepare(void* data, int64_t bytes) {
   return Memory::kSmall;
 }
 
-ThreadWork work_of(const Reduction& r, const Choice& choice, int64_t elements) {
+ThreadWork work_of(const Reduction& r, const Choice& choice, int64_t walk) {
   const bool unpriced = r.mask || r.softmax || (r.scaled && r.dtype->bytes == 2);
-  return thread_work(choice, elements, r.dtype->bytes, unpriced);
+  return thread_work(r.groups, choice, walk, r.dtype->bytes, unpriced);
 }
 
 // Those worth asking for.
@@ -120,7 +120,7 @@ void reduce_slice(const Reduction& reduction, const Kernels& kernels, int count,
   const bool masked = reduction.mask != nullptr;
   const Choice choice = order_crossed(crossed, bytes, masked);
   const int64_t elements = crossed.outputs * walk;
-  const ThreadWork work = work_of(columns, choice, elements);
+  const ThreadWork work = work_of(columns, choice, walk);
   const Plan plan = make_plan(crossed, choice, walk, bytes, threads_for(elements, work), work,
                               masked, false, room);
   const auto candidates = allocate<Candidate>(crossed.outputs * plan.parts);
@@ -168,7 +168,7 @@ void reduce_groups(Reduction& reduction, const Kernels& kernels, bool streams, i
     order_for_gather(groups, order);
   }
   const int64_t elements = groups.outputs * walk;
-  const ThreadWork work = work_of(reduction, choice, elements);
+  const ThreadWork work = work_of(reduction, choice, walk);
   const Plan plan = make_plan(groups, choice, walk, bytes, threads_for(elements, work), work,
                               masked, reduction.softmax, room);
   if (choice.walk != Walks::kRows || plan.copies) order_by_index(groups.reduced);

@@ -6,8 +6,12 @@
 
 namespace reduceops::cpu {
 
-constexpr int64_t kCombinedOfThread = 1 << 14;  // candidates worth waking a thread for
-constexpr int64_t kWorkspaceBytes = 1 << 20;    // for candidates and ordered marks
+// Worth waking a thread for: candidates, bytes of what has no price, bytes of zeros, and by its
+// price a walk, if there is work for two.
+constexpr int64_t kCombinedOfThread = 1 << 14, kGrainBytes = 128 << 10, kZeroBytes = 512 << 10;
+constexpr double kThreadNanoseconds = 5000;
+
+constexpr int64_t kWorkspaceBytes = 1 << 20;  // for candidates and ordered marks
 constexpr int64_t kCandidateBytes = 2 * sizeof(int64_t);
 constexpr int64_t kSoftmaxWalk = 4096;  // elements that take long beside merging their sum
 constexpr int64_t kSoftmaxBytes = kCandidateBytes + sizeof(double);  // of its candidates
@@ -42,9 +46,6 @@ constexpr int64_t kGapWalk = 4;     // rows for each lane of a column and its ga
 constexpr int64_t kSquareBytes = 16;          // of each of as many rows, which are transposed
 constexpr int64_t kItemsOfThread = 8;         // to balance threads by, at most
 constexpr int64_t kStreamedBytes = 10 << 20;  // of zeros, which else may as well stay in a cache
-constexpr int64_t kGrainBytes = 128 << 10;    // worth waking a thread for,
-constexpr int64_t kZeroBytes = 512 << 10;     // the same of zeros, and
-constexpr double kThreadNanoseconds = 5000;   // of what has a price, if there is work for two
 
 constexpr int64_t kSteppedRun = 32, kMostStep = 4;  // columns that are so copied, see is_stepped()
 

@@ -156,16 +156,16 @@ inline Choice choose_crossed(const Groups& groups, int64_t walk, int64_t bytes) 
 }
 
 // How many elements are worth a thread, and from how many on there is work for more than one. By
-// the price of their walk; what is plain has no price and takes as long as its lines. Of what a
-// price does not tell, by their bytes: of exponentials, marks and products of 16 bits.
+// the price of their walk; what is plain has no price and takes as long as its lines and results.
+// Of what a price does not tell, by their bytes: of exponentials, marks and products of 16 bits.
 struct ThreadWork {
   int64_t of_one, of_several;
 };
-inline ThreadWork thread_work(const Choice& choice, int64_t elements, int64_t bytes,
-                              bool unpriced) {
+inline ThreadWork thread_work(const Groups& groups, const Choice& choice, int64_t walk,
+                              int64_t bytes, bool unpriced) {
   if (unpriced) return {kGrainBytes / bytes, kGrainBytes / bytes + 1};
-  const double lines = bytes * price::kLine / kCopyBytes;
-  const double each = std::max(choice.price / elements, lines);
+  const double plain = bytes * price::kLine / kCopyBytes + price::result(groups) / walk;
+  const double each = std::max(choice.price / (groups.outputs * walk), plain);
   const auto worth = static_cast<int64_t>(kThreadNanoseconds / each) + 1;
   return {worth, 2 * worth};
 }
@@ -490,7 +490,7 @@ inline Plan plan_of(Groups groups, int64_t bytes, int64_t threads, bool masked, 
       if (last >= 0) shorten(groups, last, whole_runs(groups.kept.dim[last].size, order));
       order_for_gather(groups, order);
     }
-    const ThreadWork work = thread_work(choice, groups.outputs * walk, bytes, masked || softmax);
+    const ThreadWork work = thread_work(groups, choice, walk, bytes, masked || softmax);
     return make_plan(groups, choice, walk, bytes, threads, work, masked, softmax, room);
   }
   const Slices slices = slices_of(groups, count, room);
@@ -499,7 +499,7 @@ inline Plan plan_of(Groups groups, int64_t bytes, int64_t threads, bool masked, 
   const int64_t columns = crossed.outputs / slice.outputs;
   const Choice of_crossed = order_crossed(crossed, bytes, masked);
   const int64_t walk_of_crossed = walk / columns;
-  const ThreadWork work = thread_work(of_crossed, crossed.outputs * walk_of_crossed, bytes, masked);
+  const ThreadWork work = thread_work(crossed, of_crossed, walk_of_crossed, bytes, masked);
   Plan plan =
       make_plan(crossed, of_crossed, walk_of_crossed, bytes, threads, work, masked, false, room);
   plan.columns = columns;

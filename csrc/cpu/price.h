@@ -169,14 +169,19 @@ inline double gather(const Groups& groups, int64_t walk, int64_t bytes) {
   return price;
 }
 
+// Of a column, besides what is read: its result.
+inline double result(const Groups& groups) {
+  const bool follow = in_order(groups) || groups.kept.dim[0].step == 1;
+  return kColumn + (follow ? 0 : kScatteredColumn);
+}
+
 // Of neighbours.
 inline double columns(const Groups& groups, int64_t walk, int64_t bytes, bool softmax) {
   const Dim inner = groups.axes.dim[0];
   const int64_t lanes = kCopyBytes / bytes, tile = std::min(tile_of(bytes), inner.size);
   const double tiles = static_cast<double>(groups.outputs) / tile;
   const bool dense = is_dense(groups, walk, bytes, softmax), wide = tile * bytes >= kPlainBytes;
-  const bool follow = groups.kept.dim[0].step == 1 || in_order(groups);
-  const double price = tiles * kTile + groups.outputs * (kColumn + (follow ? 0 : kScatteredColumn));
+  const double price = tiles * kTile + groups.outputs * result(groups);
   const auto lines = [&](int64_t columns) { return static_cast<double>(ceil_div(columns, lanes)); };
   const int64_t pitch = groups.reduced.dim[0].stride;
   const int64_t fold =
