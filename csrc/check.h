@@ -181,7 +181,7 @@ inline void check_index_dtype(const char* op, int32_t code, int64_t extent) {
     fail(op, "index_dtype ", dtype_name(code), " cannot hold every index of ", extent, " elements");
 }
 
-// Of another argument than the input.
+// For arguments other than the input.
 inline void check_strided(const char* op, const char* name, const Tensor& tensor) {
   const int32_t layout = tensor.layout();
   if (layout == aoti_torch_layout_strided()) return;

@@ -172,7 +172,7 @@ def check_mask_kind(op: str, mask: Tensor) -> None:
 
 
 def check_strided(op: str, name: str, x: Tensor) -> None:
-    """Of another argument than the input."""
+    """For arguments other than the input."""
     if not is_strided(x):
         raise RuntimeError(
             f"reduceops::{op}: {name} must be a strided tensor, got a {layout_name(x)} one"

@@ -137,7 +137,8 @@ struct Fill {
         const Key* rows = from + i * along.stride;
         int64_t pitch = along.stride, apart = across.stride;
         if (copies) {
-          // Row by row, what is left of a vector would take long.
+          // Each row by itself only if it is whole vectors: what is left of one is made element by
+          // element. Else rows are copied, and values made of all of them at once.
           constexpr int64_t kLanes = kVectorBytes / sizeof(Key);
           if (make_values && apart == 1 && pitch == n) {
             make_values(element, rows, copied, m * n);
