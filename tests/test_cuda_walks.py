@@ -40,6 +40,15 @@ def test_walk(tuning, part):
 
 
 @NO_CUDA
+@pytest.mark.parametrize("tuning", ["gathered", "gathered by results", "gathered as if many"])
+def test_gathers_under_a_mask_and_of_sums(tuning):
+    tests = "groups_of_a_few or another_order or every_layout or extents_around"
+    files = "tests/test_masks.py", "tests/test_softmax_max.py"
+    done = run(TUNINGS[tuning], *files, "-k", f"cuda and ({tests})")
+    assert done.returncode == 0, done.stdout[-5000:]
+
+
+@NO_CUDA
 def test_reliability_before_hopper():
     """Its own walks take all of the shapes, clusters and bulk copies none."""
     done = run(TUNINGS["before Hopper"], "tests/test_cuda_reliability.py")

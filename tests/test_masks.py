@@ -406,6 +406,26 @@ def test_short_rows_that_begin_anywhere(dtype, device):
                 check(name, x, 3, marks[:10, :width].view(2, 5, 1, width), device=device)
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_groups_of_a_few_elements(dtype, device):
+    """Neighbouring ones, and others, with bytes of the mask as near to each other, or not at all;
+    results in the order of memory, or another. (test_cuda_walks.py has them gathered.)"""
+    for seed, n in enumerate((1, 2, 3, 4, 5, 6, 7, 8, 9, 15)):
+        name, kind, fill = NAMES[seed % 4], MASKS[seed % 6], INPUTS[seed % 4 if seed < 8 else 2]
+        x = make_input((n, 8, 12), dtype, fill, "max" in name, seed)
+        every_second = make_mask((n, 8, 24), kind, seed)[:, :, ::2]
+        in_another_order = make_mask((12, 8, n), kind, seed).permute(2, 1, 0)
+        inner = make_mask((n, 1, 12), kind, seed)
+        for mask in (make_mask((n, 8, 12), kind, seed), every_second, in_another_order, inner):
+            check(name, x, 0, mask, device=device)
+            check(name, x.transpose(1, 2), 0, mask.transpose(1, 2), device=device)
+        for shape in ((n, 8, 1), (n, 1, 1)):
+            check(name, x, 0, make_mask(shape, kind, seed), device=device)
+        rows = x.reshape(8, 12, n)
+        check(name, rows, 2, make_mask((8, 12, n), kind, seed), device=device)
+        check(name, rows.transpose(0, 1), 2, make_mask((12, 8, n), kind, seed), device=device)
+
+
 @pytest.mark.parametrize("dtype", (torch.bool, torch.int32, torch.bfloat16, torch.float32), ids=str)
 def test_columns_that_begin_anywhere(dtype, device):
     """Also of the size from which a GPU reads them by packs."""

@@ -115,6 +115,18 @@ def test_short_rows_and_columns_that_begin_anywhere(dtype, kind, device):
 
 
 @each_dtype
+@pytest.mark.parametrize("kind", ["smooth", "ties", "special"])
+def test_groups_of_a_few_elements(dtype, kind, device):
+    """Neighbouring ones, and others; results in the order of memory, or another.
+    (test_cuda_walks.py has them gathered.)"""
+    for n in range(1, 20):
+        x = data.make((n, 8, 12), dtype, kind, n).to(device)
+        check(x, 0)
+        check(x.transpose(1, 2), 0)
+        check(x.reshape(8, 12, n), 2)
+
+
+@each_dtype
 def test_no_dims(dtype, device):
     for value, expected in ((3.5, 1.0), (math.inf, math.nan), (math.nan, math.nan)):
         x = torch.tensor(value, dtype=dtype, device=device)

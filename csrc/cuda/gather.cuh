@@ -27,6 +27,9 @@ struct GatherProblem {
   uint32_t row_stride;  // of one reduced dim
   // Where rows begin, of as many as may lie anywhere; and those of the mask.
   uint32_t row_from[kGatherRows], row_mask_from[kGatherRows];
+  // Of a pack: from an element's byte of the mask to the next one's, and whether they are a word.
+  uint32_t mask_step;
+  bool mask_words;
   uint32_t neighbour_step;  // from a result to that of the next element of a pack
   bool row_loads, even_rows, realigned;
   int count, all;               // dims of units; with those across a tile
@@ -80,6 +83,8 @@ struct GatherProblem {
     const int64_t width = plan.width(bytes);
     const Dims kept = dims_of(plan, groups, bytes);
     neighbour_step = static_cast<uint32_t>(kept.dim[0].step);
+    mask_step = static_cast<uint32_t>(kept.dim[0].mask_stride);
+    mask_words = mask_step == 1 && has_mask_words(kept, reduced, width);
     row_loads = plan.row_loads;
     realigned = plan.realigned;
     last_inside = last_inside_of(groups);
@@ -98,7 +103,8 @@ struct GatherProblem {
       if (d == 0) {
         last_from = static_cast<uint32_t>(dim.size - width);
         last_to = last_from * neighbour_step;
-        dim = {plan.units_of(dim, bytes), dim.stride * width, dim.step * width, dim.mask_stride};
+        dim = {plan.units_of(dim, bytes), dim.stride * width, dim.step * width,
+               dim.mask_stride * width};
       }
       dims[d] = short_dim(dim);
       by_size[d] = ShortDivisor(dim.size);
@@ -149,6 +155,13 @@ struct GatherProblem {
  private:
   bool has_runs(uint32_t run) const {
     return crosses % run == 0 && (cross_side >= crosses || cross_side % run == 0);
+  }
+  // Whether the bytes of the mask for a pack, which are neighbours, begin where so many may.
+  bool has_mask_words(const Dims& kept, const Dims& reduced, int64_t width) const {
+    auto offsets = static_cast<int64_t>(reinterpret_cast<uintptr_t>(mask));
+    for (int d = 1; d < kept.count; ++d) offsets |= kept.dim[d].mask_stride;
+    for (int d = 0; d < reduced.count; ++d) offsets |= reduced.dim[d].mask_stride;
+    return offsets % width == 0;
   }
   // Of a unit's first byte, so that the word with the last one of any row ends where the input
   // does, or before.

@@ -1,12 +1,14 @@
-// Groups of a few elements under a mask, and of softmax_max: a thread takes those of its outputs
-// one by one, wherever they and their bytes of the mask lie.
+// Groups of a few elements under a mask, and of softmax_max: a thread has an output, or a pack of
+// neighbouring ones of 8 or 16 bits, or several of these, wherever they and their bytes of the mask
+// lie.
 //
-// Bound by instructions, of which an element with its byte takes about fifteen, and by L1 where
-// these lie in different orders. Without it, such groups, whose mask or results lie in another
-// order than memory, take up to 12 times as long.
+// Bound by instructions, of which an element with its byte of a mask takes about fifteen, and one
+// with its exponential about twenty, and by L1 where elements and mask lie in different orders.
+// Without it, such groups, whose mask or results lie in another order than memory, take up to 12
+// times as long.
 #pragma once
 
-#include "cuda/gather.cuh"
+#include "cuda/gather_loads.cuh"
 #include "cuda/option_policy.h"
 #include "cuda/reducer.cuh"
 
@@ -18,34 +20,79 @@ struct ItemOperands {
   Reducer reducer;
 };
 
-// Loads the items of rows, kAtOnce of each unit at a time as long as there are any, and calls
-// take(items, number of the first row).
-template <int kAtOnce, class Source, int kUnits, class Take>
-__device__ void load_items(const GatherProblem& p, Rows rows, const GatherPlace (&at)[kUnits],
-                           Take take) {
-  typename Source::At first[kUnits];
+// Rows of a unit that are loaded at once: with a mask; for a sum.
+template <class Key, int kUnits>
+constexpr int kMaskedRows = kUnits > 1 && sizeof(Key) == 8 ? 2 : 4;
+template <class Key, int kUnits>
+constexpr int kSummedRows = (kUnits > 1 ? 4 : 8) / (sizeof(Key) == 8 ? 2 : 1);
+
+// What a unit has in a row: an element, or a pack of them.
+template <bool kPacked, class Key>
+using ItemSlot = std::conditional_t<kPacked, uint32_t, std::make_unsigned_t<Key>>;
+template <bool kPacked, class Key>
+constexpr int kItemWidth = kPacked ? 4 / sizeof(Key) : 1;
+
+// Loads the slots of rows from number `first` on; past the last row there is that one.
+template <class Key, int kRows, int kUnits, class Slot>
+__device__ void load_slots(const GatherProblem& p, uint32_t rows, uint32_t first,
+                           const GatherPlace (&at)[kUnits], Slot (&slots)[kRows][kUnits]) {
 #pragma unroll
-  for (int i = 0; i < kUnits; ++i)
-    first[i] = Source::behind(Source::begin(p), at[i].from, at[i].mask);
-  REDUCEOPS_ROLLED
-  for (uint32_t row = 0; row < rows.count; row += kAtOnce) {
-    typename Source::Item items[kUnits][kAtOnce];
+  for (int r = 0; r < kRows; ++r) {
+    const uint32_t from = p.row_from[std::min(first + r, rows - 1)];
 #pragma unroll
-    for (int r = 0; r < kAtOnce; ++r) {
-      if (r > 0 && row + r >= rows.count) break;
-      const uint32_t from = p.row_from[row + r], mask = p.row_mask_from[row + r];
-#pragma unroll
-      for (int i = 0; i < kUnits; ++i)
-        items[i][r] = Source::item(Source::behind(first[i], from, mask));
-    }
-    take(items, row);
+    for (int i = 0; i < kUnits; ++i) slots[r][i] = element_of<Slot, Key>(p, at[i], from);
   }
 }
 
-// The best of each of some units, whose elements begin at places: under a mask.
-template <int kUnits, class Source, class Reducer>
+// Calls take(slots, bytes of the mask, number of the row) for all rows, of which it loads some at a
+// time. Which load the bytes of a pack take is asked once.
+template <class Slot, class Key, int kUnits, class Take>
+__device__ void take_masked_rows(const GatherProblem& p, uint32_t rows,
+                                 const GatherPlace (&at)[kUnits], Take take) {
+  constexpr int kAtOnce = kMaskedRows<Key, kUnits>, kWidth = sizeof(Slot) / sizeof(Key);
+  const auto run = [&](auto bytes_from) {
+    uint32_t row = 0;
+    const auto batch = [&]<int kRows>(std::integral_constant<int, kRows>) {
+      Slot slots[kRows][kUnits];
+      uint32_t masks[kRows][kUnits];
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+        const uint32_t from = p.row_from[row + r], mask_from = p.row_mask_from[row + r];
+#pragma unroll
+        for (int i = 0; i < kUnits; ++i) slots[r][i] = element_of<Slot, Key>(p, at[i], from);
+#pragma unroll
+        for (int i = 0; i < kUnits; ++i) masks[r][i] = bytes_from(p.mask + at[i].mask + mask_from);
+      }
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) take(slots[r], masks[r], row + r);
+      row += kRows;
+    };
+    REDUCEOPS_ROLLED
+    while (row + kAtOnce <= rows) batch(std::integral_constant<int, kAtOnce>());
+    if (kAtOnce > 2 && row + 2 <= rows) batch(std::integral_constant<int, 2>());
+    if (row < rows) batch(std::integral_constant<int, 1>());
+  };
+  if constexpr (kWidth == 1) {
+    run([](const uint8_t* mask) { return uint32_t(*mask); });
+  } else if (p.mask_words) {
+    using Word = std::conditional_t<kWidth == 2, uint16_t, uint32_t>;
+    run([](const uint8_t* mask) { return uint32_t(*reinterpret_cast<const Word*>(mask)); });
+  } else if (p.mask_step == 0) {
+    run([](const uint8_t* mask) { return *mask * 0x1010101u; });
+  } else {
+    run([&](const uint8_t* mask) {
+      uint32_t bytes = 0;
+#pragma unroll
+      for (int e = 0; e < kWidth; ++e) bytes |= uint32_t(mask[e * p.mask_step]) << (8 * e);
+      return bytes;
+    });
+  }
+}
+
+// The best of each output of some units, whose elements begin at places: under a mask.
+template <bool kPacked, int kUnits, class Source, class Reducer>
 class BestItems {
-  static_assert(Source::kMasked && Reducer::kTakesElement);
+  static_assert(Source::kMasked && Reducer::kTakesElement && !kPacked);
   using Key = typename Source::Key;
   using Operands = ItemOperands<Source, Reducer>;
 
@@ -55,80 +102,164 @@ class BestItems {
   __device__ BestItems(const GatherProblem& p, const Operands& operands, Rows rows,
                        const GatherPlace (&at)[kUnits], bool)
       : source_(operands.source) {
-    load_items<kAtOnce, Source>(p, rows, at, [&](const auto& items, uint32_t row) {
+    take_masked_rows<std::make_unsigned_t<Key>, Key>(
+        p, rows.count, at, [&](const auto& slots, const auto& masks, uint32_t row) {
 #pragma unroll
-      for (int r = 0; r < kAtOnce; ++r) {
-        if (r > 0 && row + r >= rows.count) break;
-#pragma unroll
-        for (int i = 0; i < kUnits; ++i) {
-          const auto item = items[i][r];
-          bests_[i].take_if(Source::present(item), source_.element, item.bits, row + r);
-        }
-      }
-    });
+          for (int i = 0; i < kUnits; ++i)
+            bests_[i].take_if(masks[i] != 0, source_.element, slots[i], row);
+        });
   }
   // Of a unit without an element that takes part, the first one, and the value of an absent one.
   __device__ uint32_t position(int unit, int) const {
     return is_none(unit) ? 0 : bests_[unit].row();
   }
   __device__ Key value(int unit, int) const {
-    return source_.element.value(is_none(unit) ? source_.absent() : bests_[unit].bits());
+    return is_none(unit) ? source_.absent() : bests_[unit].bits();
   }
 
  private:
-  static constexpr int kAtOnce = kUnits > 1 ? 2 : 4;
-
   __device__ bool is_none(int unit) const { return bests_[unit].row() == kNowhere; }
 
   const Source& source_;
   Winner<typename Source::Element> bests_[kUnits];
 };
 
-// The same with a sum, for which each element counts once.
-template <int kUnits, class Source, class Format>
-class BestItems<kUnits, Source, SoftmaxMax<Format>> {
-  using Reducer = SoftmaxMax<Format>;
+// The same of 8 and 16 bits: a key above the row that it is of, in one integer, of which the
+// smallest is the best of any; what does not take part is above all of them.
+template <bool kPacked, int kUnits, class Source>
+  requires(sizeof(typename Source::Key) <= 2 && Source::kMasked)
+class BestItems<kPacked, kUnits, Source, Extreme> {
   using Key = typename Source::Key;
-  using Operands = ItemOperands<Source, Reducer>;
+  using Element = typename Source::Element;
+  using Operands = ItemOperands<Source, Extreme>;
+  using Slot = ItemSlot<kPacked, Key>;
+  static constexpr int kRowBits = 32 - 8 * sizeof(Key);
+  static constexpr int32_t kNone = std::numeric_limits<int32_t>::max();
 
  public:
-  static constexpr int kWidth = 1;
+  static constexpr int kWidth = kItemWidth<kPacked, Key>;
 
   __device__ BestItems(const GatherProblem& p, const Operands& operands, Rows rows,
                        const GatherPlace (&at)[kUnits], bool)
-      : operands_(operands) {
-    const Source& source = operands.source;
-    load_items<kAtOnce, Source>(p, rows, at, [&](auto& items, uint32_t row) {
+      : source_(operands.source) {
 #pragma unroll
-      for (int i = 0; i < kUnits; ++i) {
-        fill_past_end(source, operands.reducer, items[i],
-                      [&](int r) { return r > 0 && row + r >= rows.count; });
-        items_[i].take(source, items[i], [&](int r) { return std::min(row + r, rows.count - 1); });
-      }
-    });
+    for (int32_t& best : bests_) best = kNone;
+    take_masked_rows<Slot, Key>(
+        p, rows.count, at,
+        [&](const auto& slots, const auto& masks, uint32_t row) { take(slots, masks, row); });
   }
-  __device__ uint32_t position(int unit, int) const { return items_[unit].state().index; }
-  __device__ Key value(int unit, int) const {
-    return operands_.reducer.value(operands_.source, items_[unit].state(), nullptr);
+  // Of a unit without an element that takes part, the first one, and the value of an absent one.
+  __device__ uint32_t position(int unit, int e) const {
+    const int32_t best = bests_[unit * kWidth + e];
+    return best == kNone ? 0 : best & ((1u << kRowBits) - 1);
+  }
+  __device__ Key value(int unit, int e) const {
+    const int i = unit * kWidth + e;
+    if (bests_[i] == kNone) return source_.absent();
+    if constexpr (kHasKnownValues) {
+      Key value;
+      source_.element.value_of_key(static_cast<Key>(bests_[i] >> kRowBits), value);
+      return value;
+    } else {
+      return element_in<Key>(slots_[i], e);
+    }
   }
 
  private:
-  static constexpr int kAtOnce = kUnits > 1 ? 2 : 4;
+  static constexpr bool kHasKnownValues =
+      std::is_same_v<Element, Plain<Key, false>> || std::is_same_v<Element, Bool>;
+  // Units whose elements are made keys together.
+  static constexpr int kTogether = kPacked ? 1 : std::min<int>(kUnits, 4 / sizeof(Key));
+  static constexpr int kOfWord = kWidth * kTogether;
 
-  const Operands& operands_;
-  typename Reducer::template Items<Source> items_[kUnits];
+  __device__ void take(const Slot (&slots)[kUnits], const uint32_t (&masks)[kUnits], uint32_t row) {
+#pragma unroll
+    for (int first = 0; first < kUnits * kWidth; first += kOfWord) {
+      const uint32_t keys = keys_of(word_of<kTogether>(slots, first / kOfWord));
+#pragma unroll
+      for (int e = 0; e < kOfWord; ++e) {
+        const int i = first + e;
+        const uint32_t present = kPacked ? masks[i / kWidth] & 0xffu << (8 * e) : masks[i];
+        const auto here = static_cast<int32_t>(
+            __byte_perm(keys, row, sizeof(Key) == 2 ? (e ? 0x3254 : 0x1054) : 0x0654 | e << 12));
+        const bool is_best = (present != 0) & (here < bests_[i]);
+        bests_[i] = is_best ? here : bests_[i];
+        if constexpr (!kHasKnownValues) slots_[i] = is_best ? slots[i / kWidth] : slots_[i];
+      }
+    }
+  }
+  // Of the elements of a word, in their places.
+  __device__ uint32_t keys_of(uint32_t word) const {
+    const Element element = source_.element;
+    if constexpr (sizeof(Key) == 2) {
+      return pair_of_keys(element, word);
+    } else if constexpr (kHasWordKeys<Element>) {
+      return keys_of_word(element, word);
+    } else {
+      const uint32_t even = pair_of_keys(element, word, 0);
+      if constexpr (kOfWord == 1) return even >> 8;
+      return __byte_perm(even, pair_of_keys(element, word, 1), 0x7351);
+    }
+  }
+
+  const Source& source_;
+  int32_t bests_[kUnits * kWidth];
+  Slot slots_[kHasKnownValues ? 1 : kUnits * kWidth] = {};  // that the best is in
+};
+
+// The largest of each output with a sum, for which each element counts once.
+template <bool kPacked, int kUnits, class Source, class Format>
+class BestItems<kPacked, kUnits, Source, SoftmaxMax<Format>> {
+  using Reducer = SoftmaxMax<Format>;
+  using Key = typename Source::Key;
+  using Sum = typename Format::Compute;
+  using Operands = ItemOperands<Source, Reducer>;
+
+ public:
+  static constexpr int kWidth = kItemWidth<kPacked, Key>;
+
+  __device__ BestItems(const GatherProblem& p, const Operands& operands, Rows rows,
+                       const GatherPlace (&at)[kUnits], bool)
+      : reducer_(operands.reducer) {
+    in_batches<kSummedRows<Key, kUnits>>(
+        rows.count, [&]<int kSome>(std::integral_constant<int, kSome>, uint32_t row) {
+          ItemSlot<kPacked, Key> slots[kSome][kUnits];
+          load_slots<Key>(p, rows.count, row, at, slots);
+#pragma unroll
+          for (int i = 0; i < kUnits * kWidth; ++i) {
+            Sum x[kSome];
+#pragma unroll
+            for (int r = 0; r < kSome; ++r) {
+              x[r] = Format::decode(element_in<Key>(slots[r][i / kWidth], i % kWidth));
+              if (r >= (kSome + 1) / 2 && row + r >= rows.count)  // half of them are there
+                x[r] = -std::numeric_limits<Sum>::infinity();
+            }
+            sums_[i].take(x, row);
+          }
+        });
+  }
+  __device__ uint32_t position(int unit, int e) const { return sums_[unit * kWidth + e].row(); }
+  __device__ Key value(int unit, int e) const {
+    const ExpSum<Format>& sum = sums_[unit * kWidth + e].sum();
+    return reducer_.probability(sum.largest(), sum.rounded());
+  }
+
+ private:
+  const Reducer& reducer_;
+  SummedRows<Format> sums_[kUnits * kWidth];
 };
 
 // As the kernels of gather.cuh take it.
-template <int kSome, class Source, class Reducer>
+template <bool kPacked, int kSome, class Source, class Reducer>
 struct ItemGather {
-  using Bests = BestItems<kSome, Source, Reducer>;
+  using Bests = BestItems<kPacked, kSome, Source, Reducer>;
   using Operands = ItemOperands<Source, Reducer>;
   using Key = typename Source::Key;
   static constexpr int kUnits = kSome;
   static constexpr bool kMasked = Source::kMasked, kHasLargeTiles = false;
-  static constexpr int kBlocks = !kMasked || kUnits > 1 ? 4 : sizeof(Key) == 8 ? 6 : 8;
-  static constexpr int kTileBlocks = kMasked ? 4 : 3;
+  static constexpr int kBlocks = kUnits > 1 ? 4 : kPacked || sizeof(Key) == 8 ? 5 : 8;
+  static constexpr int kTileBlocks =
+      (kPacked && kMasked) || (sizeof(Key) == 8 && !kMasked) ? 3 : 4;
 };
 
 template <class Source, class Reducer>
@@ -138,15 +269,23 @@ void launch_gather_of(const Reduction& r, const Problem& problem, const Source& 
   const Plan& plan = problem.plan;
   const GatherProblem p(problem, r.groups, kBytes);
   const ItemOperands<Source, Reducer> operands{source, reducer};
-  constexpr int kUnits = item_units(Source::kMasked);
-  if (plan.gather.tiled()) {
-    launch(gather_tiles<ItemGather<kTileUnits, Source, Reducer>>, plan, p, operands, stream,
-           plan.gather.shared_bytes(kBytes));
-  } else if (plan.gather.units == 1) {
-    launch(gather<ItemGather<1, Source, Reducer>>, plan, p, operands, stream);
-  } else {
-    launch(gather<ItemGather<kUnits, Source, Reducer>>, plan, p, operands, stream);
+  const auto run = [&](auto packed) {
+    constexpr bool kPacked = decltype(packed)::value;
+    constexpr int kUnits = item_units(kPacked, kBytes, Source::kMasked);
+    if (plan.gather.tiled()) {
+      constexpr int kSome = kTileUnits;
+      launch(gather_tiles<ItemGather<kPacked, kSome, Source, Reducer>>, plan, p, operands, stream,
+             plan.gather.shared_bytes(kBytes));
+    } else if (plan.gather.units == 1) {
+      launch(gather<ItemGather<kPacked, 1, Source, Reducer>>, plan, p, operands, stream);
+    } else {
+      launch(gather<ItemGather<kPacked, kUnits, Source, Reducer>>, plan, p, operands, stream);
+    }
+  };
+  if constexpr (kBytes < 4) {
+    if (plan.gather.packed) return run(std::true_type());
   }
+  run(std::false_type());
 }
 
 }  // namespace reduceops::cuda

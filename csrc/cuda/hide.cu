@@ -25,14 +25,37 @@ struct Hidden {
   }
 };
 
-template <class Offsets>
+// Of bytes one by one: results of a thread that lie in the same run of the innermost dim as the
+// last one are found from it, without a division.
+template <bool kShort>
 __global__ void __launch_bounds__(kThreads)
-    hide(const uint8_t* mask, int64_t results, const __grid_constant__ Offsets offset,
+    hide(const uint8_t* mask, int64_t results, const __grid_constant__ Offsets<kShort> offset,
          const Hidden index, const Hidden value) {
+  const int64_t step = kThreads * offset.dims[0].stride;
+  int64_t last = 0, left = 0, at = 0;  // of the last one: its number, run and byte
   each(
-      results, [&](int64_t i) { return mask[offset(i)]; },
+      results,
+      [&](int64_t i) {
+        const bool is_next = i == last + kThreads && left > kThreads;
+        left = is_next ? left - kThreads : offset.run(i);
+        at = is_next ? at + step : offset(i);
+        last = i;
+        return mask[at];
+      },
       [&](int64_t i, uint8_t present) {
         if (present) return;
+        index.put(i);
+        value.put(i);
+      });
+}
+
+// Of one byte for all.
+__global__ void __launch_bounds__(kThreads)
+    hide_all(const uint8_t* mask, int64_t results, const Hidden index, const Hidden value) {
+  if (*mask) return;
+  each(
+      results, [&](int64_t) { return 0; },
+      [&](int64_t i, int) {
         index.put(i);
         value.put(i);
       });
@@ -54,9 +77,13 @@ void launch_hide(const Reduction& r, void* stream) {
   });
   const Hidden index{indices ? static_cast<char*>(r.indices) : nullptr, r.index_bytes, 0};
   const int64_t results = r.groups.outputs * r.groups.copies;
-  const auto launch = [&]<class Offsets>(const Offsets& offsets) {
-    launch_over(results, stream, hide<Offsets>, static_cast<const uint8_t*>(r.mask), results,
-                offsets, index, value);
+  const auto* mask = static_cast<const uint8_t*>(r.mask);
+  if (reach(dims) == 0) {
+    launch_over(results, stream, hide_all, mask, results, index, value);
+    return;
+  }
+  const auto launch = [&]<bool kShort>(const Offsets<kShort>& offsets) {
+    launch_over(results, stream, hide<kShort>, mask, results, offsets, index, value);
   };
   results >> 32 == 0 ? launch(Offsets<true>(dims)) : launch(Offsets<false>(dims));
 }

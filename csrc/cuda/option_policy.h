@@ -16,7 +16,9 @@ constexpr int64_t held_full(int64_t loads, int64_t bytes, bool joined) {
 }
 
 // gather_items.cuh: units of a thread where there are many, of groups of at most so many elements.
-constexpr int item_units(bool masked) { return masked ? 4 : 2; }
+constexpr int item_units(bool packed, int64_t bytes, bool masked) {
+  return packed || (bytes == 8 && !masked) ? 2 : 4;
+}
 constexpr int64_t item_unit_rows(bool masked) { return masked ? 8 : 4; }
 
 // rows.cuh: lanes of a row, at most, where the mask lies across the rows: two read a sector of it.

@@ -466,9 +466,10 @@ class PlanCheck {
                   ceil_div(units / crosses, own.inner_side) * ceil_div(crosses, own.cross_side),
               "the blocks cover the outputs once");
     } else {
-      require(task_ == Task::kExtreme ? own.units == gather_units(walk_, own.packed, bytes_) ||
-                                            own.units == few_gather_units(walk_, own.packed, bytes_)
-                                      : own.units == item_units(own.masked) || own.units == 1,
+      require(task_ == Task::kExtreme
+                  ? own.units == gather_units(walk_, own.packed, bytes_) ||
+                        own.units == few_gather_units(walk_, own.packed, bytes_)
+                  : own.units == item_units(own.packed, bytes_, own.masked) || own.units == 1,
               "there is a kernel for so many units");
       require_cover(plan_.blocks, kThreads, threads_of(own, groups_, bytes_),
                     "the blocks cover the outputs once");
@@ -482,8 +483,9 @@ class PlanCheck {
               "groups are aligned loads");
     }
     require(own.masked == (task_ == Task::kMasked), "places in a mask are kept if there is one");
-    require(task_ == Task::kExtreme || !(own.packed || own.row_loads || own.shared() || own.copied),
-            "other tasks take elements one by one");
+    require(
+        task_ == Task::kExtreme || !(own.realigned || own.row_loads || own.shared() || own.copied),
+        "other tasks take elements or aligned packs one by one");
     require(!own.realigned || (own.packed && bytes_ == 1 && dims.dim[0].size >= kRealignedSide &&
                                (own.tiled() || own.shared())),
             "only packs of bytes are realigned, where the last one of a row may overlap another");

@@ -496,6 +496,11 @@ class ExpSum {
     sum_ = sum;
   }
   __device__ Sum largest() const { return kAboveBase > 0 ? largest_ : base_; }
+  // Rounded, which results of 32 bits show by a unit in the last place.
+  __device__ Sum rounded() const {
+    const Sum sum = sum_ - lost_;
+    return kAboveBase == 0 || base_ == largest_ ? sum : sum * exponential<Format>(base_ - largest_);
+  }
   __device__ Total<Format> sum() const {
     const auto sum = Total<Format>(sum_) - lost_;
     return kAboveBase == 0 || base_ == largest_ ? sum : sum * exponential<Format>(base_ - largest_);
@@ -505,6 +510,53 @@ class ExpSum {
   Sum largest_ = -std::numeric_limits<Sum>::infinity(), base_ = largest_;
   Sum sum_ = 0, lost_ = 0;
 };
+
+// The same with the row of the largest, of elements that come in the order of their rows.
+template <class F>
+class SummedRows {
+  using Sum = typename F::Compute;
+
+ public:
+  // Rows from number `first` on.
+  template <int kRows>
+  __device__ void take(const Sum (&x)[kRows], uint32_t first) {
+    Sum largest = x[0];
+#pragma unroll
+    for (int r = 1; r < kRows; ++r) largest = max_or_nan(largest, x[r]);
+    if (!(largest <= sum_.largest()) && sum_.largest() == sum_.largest()) {
+      if (first == 0) {
+        sum_ = ExpSum<F>(largest);
+      } else {
+        sum_.raise(largest);
+      }
+      // The first NaN if there is one.
+      uint32_t row = kRows - 1;
+#pragma unroll
+      for (int r = kRows - 2; r >= 0; --r) {
+        if (x[r] == largest || x[r] != x[r]) row = r;
+      }
+      row_ = first + row;
+    }
+    sum_.add(sum_.of(x));
+  }
+  __device__ const ExpSum<F>& sum() const { return sum_; }
+  __device__ uint32_t row() const { return row_; }
+
+ private:
+  ExpSum<F> sum_;
+  uint32_t row_ = 0;
+};
+
+// The inverse of what is not below 1, for results of 16 bits.
+#ifdef __CUDA_ARCH__
+__device__ inline float about_inverse(float x) {
+  float inverse;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(x));
+  return inverse;
+}
+#else
+inline float about_inverse(float x) { return 1 / x; }
+#endif
 
 // The largest element and its softmax, in one pass. A maximum that is infinite has none.
 template <class F>
@@ -634,7 +686,7 @@ struct SoftmaxMax {
 #pragma unroll
           for (int r = 0; r < kRows; ++r)
             x[r] = F::decode(static_cast<Key>(slots[u][r] >> (8 * sizeof(Key) * e)));
-          take_column(u * kElements + e, x, turn);
+          columns_[u * kElements + e].take(x, turn);
         }
       }
     }
@@ -644,33 +696,14 @@ struct SoftmaxMax {
                            int64_t, Summed<F, uint32_t> (&states)[kWidth]) const {
 #pragma unroll
       for (int c = 0; c < kWidth; ++c) {
-        const Key key = source.element.key(F::encode(sums_[c].largest()));
-        states[c] = {{key, turns_[c]}, sums_[c].sum()};
+        const ExpSum<F>& sum = columns_[c].sum();
+        const Key key = source.element.key(F::encode(sum.largest()));
+        states[c] = {{key, columns_[c].row()}, sum.sum()};
       }
     }
 
    private:
-    template <int kRows>
-    __device__ void take_column(int column, const Sum (&x)[kRows], uint32_t turn) {
-      ExpSum<F>& sum = sums_[column];
-      Sum largest = x[0];
-#pragma unroll
-      for (int r = 1; r < kRows; ++r) largest = max_or_nan(largest, x[r]);
-      if (!(largest <= sum.largest()) && sum.largest() == sum.largest()) {
-        sum.raise(largest);
-        // The first NaN if there is one.
-        uint32_t row = kRows - 1;
-#pragma unroll
-        for (int r = kRows - 2; r >= 0; --r) {
-          if (x[r] == largest || x[r] != x[r]) row = r;
-        }
-        turns_[column] = turn + row;
-      }
-      sum.add(sum.of(x));
-    }
-
-    ExpSum<F> sums_[kSlots * kElements];
-    uint32_t turns_[kSlots * kElements] = {};
+    SummedRows<F> columns_[kSlots * kElements];
   };
 
   // Sums take registers, and those of 64 bits, whose exponential is long, twice as many.
@@ -709,10 +742,13 @@ struct SoftmaxMax {
   }
   template <class Source, class State, class BitsAt>
   __device__ typename Source::Key value(const Source&, const State& state, BitsAt) const {
-    const Sum largest = number_of<F>(state.key);
-    const bool finite = largest - largest == 0;
-    return F::encode(finite ? Sum(1 / (weight * state.sum))
-                            : std::numeric_limits<Sum>::quiet_NaN());
+    return probability(number_of<F>(state.key), state.sum);
+  }
+  template <class T>
+  __device__ typename F::Key probability(Sum largest, T sum) const {
+    if (largest - largest != 0) return F::encode(std::numeric_limits<Sum>::quiet_NaN());
+    sum *= weight;
+    return F::encode(sizeof(typename F::Key) == 2 ? about_inverse(sum) : Sum(1 / sum));
   }
 };
 

@@ -58,11 +58,15 @@ struct ColumnsPlan {
     // other groups do, or other elements, those are read together, with a line of columns each.
     const bool masked = in.task == Task::kMasked && !listed;
     const bool along_mask =
-        masked && is_mask_sparse(inner) && in.groups.reduced.dim[0].mask_stride == 1;
+        masked && is_mask_sparse(inner) && is_mask_dense(in.groups.reduced.dim[0]);
     const bool in_lines =
         along_mask || (masked && is_mask_across(in.groups.axes.dim, in.groups.axes.count));
     if (in_lines)
       lanes = std::min(lanes, kLineBytes / (plan.columns.vector ? kLoadBytes : in.bytes));
+    // Threads to a column that read a sector of its mask, if each has more to do than to combine.
+    constexpr int64_t kLong = 512;
+    const bool shares_mask =
+        along_mask && (in.groups.reduced.dim[0].mask_stride == 1 || in.walk >= kLong);
     // Too few columns to fill the GPU: threads share a column, if need be fewer columns side by
     // side.
     int64_t across = ceil_div(columns, lanes), shares = 1;
@@ -84,7 +88,7 @@ struct ColumnsPlan {
     const bool adjoining = packs && unmasked && in.along().stride * in.bytes <= kLineBytes;
     const auto fills_lines = [&] { return !adjoining || lanes * shares >= of_line; };
     for (; few(rounds ? in.tuning.column_rounds * full : full) || !fills_lines() ||
-           (along_mask && shares < kSectorBytes);
+           (shares_mask && shares < kSectorBytes);
          shares *= 2) {
       const int64_t least = few(full) || along_mask ? in.tuning.column_loads
                             : !fills_lines()        ? kLoadsOfLines

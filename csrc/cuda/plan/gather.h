@@ -9,12 +9,11 @@
 namespace reduceops::cuda {
 
 struct GatherPlan {
-  // Of the input alone there are kernels that take words of several elements, know small numbers of
-  // rows and share long groups (gather.cu). Of other tasks elements come one by one
-  // (gather_items.cuh).
-  static bool has_words(const PlanInput& in) { return in.task == Task::kExtreme; }
+  // Of the input alone there are kernels that know small numbers of rows, share long groups, and
+  // take packs that begin anywhere (gather.cu); of other tasks, of any number (gather_items.cuh).
+  static bool is_of_input(const PlanInput& in) { return in.task == Task::kExtreme; }
   static bool is_shared(const PlanInput& in) { return in.walk > kGatherRows && shares_of(in) > 1; }
-  static int64_t known_rows(const PlanInput& in) { return has_words(in) ? kKnownRows : 0; }
+  static int64_t known_rows(const PlanInput& in) { return is_of_input(in) ? kKnownRows : 0; }
 
   static bool fits(const PlanInput& in) {
     const Groups& groups = in.groups;
@@ -22,7 +21,7 @@ struct GatherPlan {
     if (kept.count < 1 || kept.count > kGatherDims || !has_consecutive_indices(reduced))
       return false;
     if (in.walk > kGatherRows) {
-      if (!has_words(in) || reduced.count != 1 || in.rows) return false;
+      if (!is_of_input(in) || reduced.count != 1 || in.rows) return false;
       const int64_t shares = shares_of(in);
       if (shares > 1) return in.walk <= shares * kSharedGatherRows && in.has_short_places();
       if (in.walk > kEvenGatherRows) return false;
@@ -192,7 +191,7 @@ struct GatherPlan {
   // Whether packs of 4 bytes are of neighbouring outputs, and aligned.
   static bool has_packs(const PlanInput& in) {
     const Dims& kept = in.groups.kept;
-    return has_words(in) && in.bytes < 4 && kept.dim[0].stride == 1 && in.address_aligned(4) &&
+    return in.bytes < 4 && kept.dim[0].stride == 1 && in.address_aligned(4) &&
            (kept.dim[0].size * in.bytes) % 4 == 0 && in.strides_aligned(kept, 1, 4) &&
            in.strides_aligned(in.groups.reduced, 0, 4);
   }
@@ -201,7 +200,7 @@ struct GatherPlan {
   // 16 bits, two either way.)
   static bool has_packs_anywhere(const PlanInput& in) {
     const Dim& inner = in.groups.kept.dim[0];
-    return has_words(in) && in.tuning.realigned != 0 && in.bytes == 1 && inner.stride == 1 &&
+    return is_of_input(in) && in.tuning.realigned != 0 && in.bytes == 1 && inner.stride == 1 &&
            inner.size >= kRealignedSide;
   }
 
@@ -229,8 +228,9 @@ struct GatherPlan {
     int64_t most_lanes = is_short ? before : std::min<int64_t>(inner, kThreads);
     // A sector of elements, where neighbouring bytes of the mask lie across.
     const bool crosses_mask = gather.masked && is_mask_sparse(in.groups.kept.dim[0]) &&
-                              by_step(in.groups.kept).dim[0].mask_stride == 1;
-    if (crosses_mask) most_lanes = std::min(most_lanes, kSectorBytes / in.bytes);
+                              is_mask_dense(by_step(in.groups.kept).dim[0]);
+    if (crosses_mask)
+      most_lanes = std::min(most_lanes, kSectorBytes / in.bytes / gather.width(in.bytes));
     int64_t lanes, across;
     if (std::min<int64_t>(before, kWarp) * positions <= kThreads) {
       across = positions;
@@ -299,11 +299,13 @@ struct GatherPlan {
  private:
   static int units_of_thread(const PlanInput& in, const Gather& gather) {
     const bool has_few = in.groups.outputs <= in.multiprocessors * in.tuning.gather_few;
-    if (has_words(in)) {
+    if (is_of_input(in)) {
       return has_few ? few_gather_units(in.walk, gather.packed, in.bytes)
                      : gather_units(in.walk, gather.packed, in.bytes);
     }
-    return has_few || in.walk > item_unit_rows(gather.masked) ? 1 : item_units(gather.masked);
+    return has_few || in.walk > item_unit_rows(gather.masked)
+               ? 1
+               : item_units(gather.packed, in.bytes, gather.masked);
   }
 
   // Of the time: where blocks do not fill multiprocessors; of large inputs, which loads that are

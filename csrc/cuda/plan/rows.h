@@ -76,7 +76,7 @@ struct RowsPlan {
       // part has enough of these.
       const int64_t warps = plan.rows.lanes / 32;
       const bool mask_across = in.task == Task::kMasked && is_mask_sparse(in.along()) &&
-                               reduced.dim[1].mask_stride == 1 &&
+                               is_mask_dense(reduced.dim[1]) &&
                                2 * plan.part_extent >= warps * in.along().size;
       const bool by_all = of_run > kLongRun && !mask_across;
       const int64_t most = by_all ? plan.rows.lanes : std::min(plan.rows.lanes, 32);
@@ -91,7 +91,7 @@ struct RowsPlan {
 
   static bool is_mask_across(const PlanInput& in) {
     return in.groups.axes.count > 0 && in.groups.reduced.count > 0 && in.task == Task::kMasked &&
-           is_mask_sparse(in.along()) && in.inner().mask_stride == 1;
+           is_mask_sparse(in.along()) && is_mask_dense(in.inner());
   }
 
   // Several runs, each of a pack at least, but so short that the lanes would wait for each.
