@@ -61,8 +61,10 @@ struct ColumnsPlan {
         masked && is_mask_sparse(inner) && is_mask_dense(in.groups.reduced.dim[0]);
     const bool in_lines =
         along_mask || (masked && is_mask_across(in.groups.axes.dim, in.groups.axes.count));
+    // (Across groups, of as many columns as sectors of the mask that a warp then reads.)
     if (in_lines)
-      lanes = std::min(lanes, kLineBytes / (plan.columns.vector ? kLoadBytes : in.bytes));
+      lanes = std::min(lanes,
+                       kLineBytes / (along_mask && !plan.columns.vector ? in.bytes : kLoadBytes));
     // Threads to a column that read a sector of its mask, if each has more to do than to combine.
     constexpr int64_t kLong = 512;
     const bool shares_mask =
