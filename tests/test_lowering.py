@@ -153,7 +153,8 @@ PRODUCERS = {
 @pytest.mark.parametrize("name, end", zip(PRODUCERS, itertools.cycle(ENDS)))
 def test_producers_and_layouts(name, end, device):
     layouts = [torch.contiguous_format]
-    layouts += [torch.channels_last] * (name in ("sum", "permuted", "sliced"))
+    others = ("sum", "permuted", "sliced") if device == "cuda" else ("sum",)
+    layouts += [torch.channels_last] * (name in others)
     for layout in layouts:
         prepare = lambda x, layout=layout: x.to(memory_format=layout)  # noqa: E731
         assert_fused(PRODUCERS[name], end, (2, 5, 6, 7), device, prepare=prepare)
@@ -297,8 +298,8 @@ def test_dtypes(dtype, device):
     opspec.assert_same(tuple(result), expected, exact)
 
 
-@pytest.mark.parametrize(
-    "dtype", (torch.bfloat16, torch.float32, torch.int64, torch.uint8, torch.bool), ids=str
+@with_devices(
+    "dtype, device", (torch.bfloat16, torch.float32, torch.int64), (torch.uint8, torch.bool)
 )
 def test_one_of_two_results(dtype, device, monkeypatch):
     """What nobody reads is not looked for."""
@@ -327,12 +328,14 @@ def test_one_of_two_results(dtype, device, monkeypatch):
     assert wanted == [(True, False)] * 4 + [(False, True), (True, True)]
 
 
-@pytest.mark.parametrize(
-    "shape, end",
-    [((7, 100), "min"), ((3, 100, 50), "max"), ((2, 600, 1024), "min"), ((2048, 600), "max")],
+@with_devices(
+    "case, device",
+    [((7, 100), "min"), ((3, 100, 50), "max")],
+    [((2, 600, 1024), "min"), ((2048, 600), "max")],
 )
-def test_a_value_alone(shape, end, device):
+def test_a_value_alone(case, device):
     """On a GPU no buffer is written in place of another."""
+    shape, end = case
     operator = getattr(customops, end)
 
     def function(x, y):
@@ -350,19 +353,18 @@ def test_a_value_alone(shape, end, device):
         opspec.assert_same(actual, function(*inputs), opspec.NUMBERS, kind)
 
 
-@pytest.mark.parametrize(
-    "shape, dim, dtype",
+@with_devices(
+    "case, device",
     [
-        ((600, 100), 0, torch.float32),
         ((600, 100), 0, torch.float16),
         ((100, 130), 1, torch.float32),
-        ((3, 5000, 7), 1, torch.float32),
         ((3, 5000, 7), 1, torch.float64),
     ],
-    ids=str,
+    [((600, 100), 0, torch.float32), ((3, 5000, 7), 1, torch.float32)],
 )
-def test_a_value_alone_of_any_size(shape, dim, dtype, device):
+def test_a_value_alone_of_any_size(case, device):
     """Sizes are symbols, which have 64 bits where Inductor may take indices for 32."""
+    shape, dim, dtype = case
 
     def function(x, y):
         joined = torch.cat([x + 1, y], 1)
@@ -439,7 +441,8 @@ def test_scales_of_float64(end, device):
     """Triton takes an index, and a number beside it, for 32 bits, whatever it becomes then."""
     scaled = getattr(customops, f"scale_{end}")
     compiled = torch.compile(lambda x, y: scaled(x + y, 0.5, 1), fullgraph=True, dynamic=False)
-    for shape in ((15, 16), (64, 100), (3, 3000)):
+    few = ((15, 16),) if end == "min" else ((3, 3000),)
+    for shape in few if device == "cpu" else ((15, 16), (64, 100), (3, 3000)):
         for kind in ("special", "zeros", "zeros above"):
             x, y = (x.double() for x in operands(shape, device, kind))
             expected = scaled(x + y, 0.5, 1)
@@ -502,12 +505,15 @@ def test_what_is_read_along_a_dim(monkeypatch, device):
     found = []
     monkeypatch.setattr(loops, "plan", lambda extent, dim, reads, *_: found.append(reads))
     x, bias = torch.randn(4, 60, 19, device=device), torch.randn(60, 1, device=device)
-    for function in (
-        lambda x, b: customops.argmax(x + b, 1),
-        lambda x, b: customops.argmax(x + b.view(-1)[:19], 2),
-        lambda x, b: customops.argmax(x[:, :, 0] + b.view(-1), 1),
-    ):
-        compile_and_run(function, x, bias)
+
+    def function(x, b):
+        return (
+            customops.argmax(x + b, 1),
+            customops.argmax(x + b.view(-1)[:19], 2),
+            customops.argmax(x[:, :, 0] + b.view(-1), 1),
+        )
+
+    compile_and_run(function, x, bias)
     assert [reads.neighbours for reads in found] == [False, True, False]
 
 
@@ -542,8 +548,9 @@ def test_an_input_that_is_reduced_twice_is_read_once(other, device, monkeypatch)
     (found, _), calls_ours, _ = compile_and_run(function, x)
     assert torch.equal(found, customops.argmax(x, 1))
     assert calls_ours == (device == "cpu")
-    (found, _), calls_ours, _ = compile_and_run(lambda x: (customops.argmax(x, 1), x.sum(0)), x)
-    assert torch.equal(found, customops.argmax(x, 1)) and calls_ours  # other groups
+    if other == "argmin":  # other groups
+        (found, _), calls_ours, _ = compile_and_run(lambda x: (customops.argmax(x, 1), x.sum(0)), x)
+        assert torch.equal(found, customops.argmax(x, 1)) and calls_ours
 
 
 @with_devices("dtype, device", (torch.bfloat16, torch.float32), (torch.float16, torch.float64))
@@ -570,7 +577,7 @@ def test_softmax_max_of_what_is_computed(dtype, device, monkeypatch):
     assert "reduceops.softmax_max" in customops.inductor.rewrites()[-1]
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+@with_devices("dtype, device", [torch.bfloat16], [torch.float32])
 def test_softmax_max_whose_index_is_not_used(dtype, device, monkeypatch):
     """No loop finds a position; on a CPU either, where a kernel is preferred."""
     monkeypatch.setattr(SoftmaxLoop, "choose", lambda *_: choice.Choice(True, ""))
@@ -905,9 +912,10 @@ def test_a_convolution(layout, monkeypatch):
     torch.testing.assert_close(result, expected, rtol=1e-3, atol=1e-3)
 
 
-def test_random_graphs():
+def test_random_graphs(monkeypatch):
     """A few of `make fuzz-graphs`."""
     import fuzz_graphs
 
+    monkeypatch.setattr(fuzz_graphs, "KINDS_OF_A_GRAPH", 3)
     count, wrong = fuzz_graphs.run(("ci/0", "cpu", 4))
     assert count and not wrong, wrong
