@@ -10,7 +10,7 @@ import graphs
 import numpy
 import pytest
 import torch
-from conftest import NO_CUDA, python
+from conftest import NO_CUDA, python_after_torch
 from torch import nn
 from torch.export import Dim
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -820,7 +820,7 @@ def test_onnx(name):
 
 
 def test_the_report_says_which_form_is_in_use():
-    run = python("-m", "customops")
+    run = python_after_torch("-m", "customops")
     assert run.returncode == 0, run.stderr
     lines = [line for line in run.stdout.splitlines() if line.startswith("fused conv2d")]
     assert len(lines) == libraries.cuda.loaded

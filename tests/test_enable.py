@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import data
 import pytest
 import torch
-from conftest import COMPILER, needs_compiler, python
+from conftest import COMPILER, needs_compiler, python, python_after_torch
 from opspec import ANY_NAN, all_dims, as_tuple, assert_same
 from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -403,7 +403,7 @@ def test_threads_reduce_while_others_switch(device):
 
 def run(code):
     """In a fresh process, where nothing has been enabled."""
-    result = python("-c", code)
+    result = python_after_torch("-c", code)
     assert result.returncode == 0, result.stderr
 
 

@@ -11,7 +11,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from conftest import python
+from conftest import python, python_after_torch
 
 import customops
 from customops import libraries
@@ -24,7 +24,7 @@ WITHOUT_PYTHON = f"import torch; torch.ops.load_library({str(libraries.cpu.path)
 
 
 def run(code, **variables):
-    return python("-c", code, cwd=ROOT, CUDA_VISIBLE_DEVICES="", **variables)
+    return python_after_torch("-c", code, cwd=ROOT, CUDA_VISIBLE_DEVICES="", **variables)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_the_names_that_are_known():
 
 
 def report(**variables):
-    return python("-m", "customops", CUDA_VISIBLE_DEVICES="", **variables)
+    return python_after_torch("-m", "customops", CUDA_VISIBLE_DEVICES="", **variables)
 
 
 @pytest.mark.parametrize("broken", ["absent", "no library"])
@@ -130,7 +130,7 @@ def test_a_warning_is_below_its_library_in_the_report():
 
 
 def test_the_report_has_help():
-    done = python("-m", "customops", "--help")
+    done = python_after_torch("-m", "customops", "--help")
     assert done.returncode == 0 and "bug report" in done.stdout, done.stderr
 
 

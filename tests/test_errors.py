@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import NO_CUDA, python
+from conftest import NO_CUDA, python_after_torch
 from opspec import OPS, as_tuple, assert_same, each_op, each_op_and_dtype, ops
 from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -213,9 +213,9 @@ def test_nothing_happens_to_the_input(spec):
     assert x._version == version and torch.equal(x, torch.ones(2, 3))
 
 
-def run(code, folder=None, **environment):
+def run(code, folder=".", **environment):
     """Runs `code` in a fresh Python, in a folder; returns its last line of errors."""
-    done = python("-c", code, cwd=folder, **environment)
+    done = python_after_torch("-c", code, cwd=folder, **environment)
     assert done.returncode == 1, done.stderr
     return done.stderr.strip().splitlines()[-1]
 
@@ -303,7 +303,7 @@ for x in (x, x.clone().requires_grad_()):
 
 def test_nested_tensors_without_the_python_package():
     library = Path(customops.__file__).parent / "lib/libreduceops.so"
-    done = python("-W", "ignore", "-c", WITHOUT_PYTHON, library)
+    done = python_after_torch("-c", WITHOUT_PYTHON, library)
     assert done.returncode == 0, done.stderr
 
 

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import python
+from conftest import python_after_torch
 
 import customops
 
@@ -36,7 +36,7 @@ def test_the_libraries_need_no_python():
 
 def run(*lines):
     """What a fresh Python prints."""
-    done = python("-c", "\n".join(("import sys, torch", *lines)))
+    done = python_after_torch("-c", "\n".join(("import sys, torch", *lines)))
     assert done.returncode == 0, done.stderr
     return done.stdout
 

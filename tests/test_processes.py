@@ -10,7 +10,7 @@ import data
 import fuzz
 import pytest
 import torch
-from conftest import NO_CUDA, python
+from conftest import NO_CUDA, python_after_torch
 
 import customops
 
@@ -23,7 +23,7 @@ measures_memory = pytest.mark.skipif(
 
 def run(code, *arguments):
     """Runs `code` in a fresh Python."""
-    done = python("-c", code, *arguments)
+    done = python_after_torch("-c", code, *arguments)
     assert done.returncode == 0, f"exit status {done.returncode}\n{done.stderr[-5000:]}"
     return done.stdout
 

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import torch
-from conftest import python
+from conftest import python_after_torch
 
 import customops
 from customops import _torch_private, libraries
@@ -96,7 +96,7 @@ def test_private_attributes_are_of_this_package():
 
 
 def test_names_that_are_not_used():
-    done = python("-c", "import customops", REDUCEOPS_WITHOUT="torch.nothing")
+    done = python_after_torch("-c", "import customops", REDUCEOPS_WITHOUT="torch.nothing")
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith("ImportError: REDUCEOPS_WITHOUT names torch.nothing; it takes "), last
     assert "torch._functorch.utils.unwrap_dead_wrappers" in last
@@ -106,7 +106,7 @@ def test_names_that_are_not_used():
 CHECK = """
 import os, sys, torch
 import torch.fx.experimental.symbolic_shapes, torch.nested._internal.nested_tensor
-import torch._dynamo  # once for all
+import torch._dynamo, torch._decomp.decompositions_for_jvp  # once for all
 
 def check(name):
     import customops
@@ -171,12 +171,12 @@ def test_without_any_one_of_it():
     everything = dict(_torch_private.LOST)
     everything |= {name: lost for name, (lost, _) in _torch_private.symbols().items()}
     arguments = " ".join(everything), "\n".join(everything.values())
-    done = python("-c", CHECK, *arguments)
+    done = python_after_torch("-c", CHECK, *arguments)
     assert done.stdout.splitlines()[-1] == "fine", done.stdout + done.stderr
 
 
 def test_the_report_lists_what_is_missing():
     name = "torch._C._are_functorch_transforms_active"
-    done = python("-m", "customops", REDUCEOPS_WITHOUT=name)
+    done = python_after_torch("-m", "customops", REDUCEOPS_WITHOUT=name)
     assert done.returncode == 0, done.stderr
     assert re.search(rf"torch lacks +{re.escape(name)}: .*some us more", done.stdout)
