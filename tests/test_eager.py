@@ -307,10 +307,8 @@ SPLIT = {
 
 
 @pytest.mark.parametrize("case", SPLIT)
-@pytest.mark.parametrize(
-    "dtype",
-    [torch.float32, torch.int8, torch.bfloat16, torch.int64, torch.float64, torch.uint16],
-    ids=str,
+@pytest.mark.parametrize(  # of each width, for how work is split knows nothing else of a dtype
+    "dtype", [torch.float32, torch.int8, torch.bfloat16, torch.int64], ids=str
 )
 @pytest.mark.parametrize("spec", OPS, ids=str)
 def test_work_that_is_split(spec, dtype, case, device):
@@ -323,8 +321,6 @@ def test_work_that_is_split(spec, dtype, case, device):
     loser, winner = (v.to(device) for v in loser_and_winner(spec, dtype))
     whole = bits(x)
     positions = (n - 1, n // 2, n // 2 - 1, n // 3, 1, 0)
-    if spec.name == "softmax_max" and dtype == torch.float64:  # whose reference takes a second
-        positions = positions[1::2]
     for position in positions:
         # Every second group has its winner here; those of the others stay where they were.
         whole.select(dim, position)[::2] = bits(winner)

@@ -28,7 +28,7 @@ import pytest
 import reference
 import torch
 import torch.distributed as dist
-from conftest import NO_CUDA, python
+from conftest import NO_CUDA, python_after_torch
 from opspec import Tolerance, as_tuple, assert_same
 from reference import bits
 from torch.autograd import forward_ad
@@ -217,7 +217,7 @@ torch.ops.reduceops._pairs(x, [0], True, None, [], [])
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits the memory of a process")
 def test_without_memory():
-    done = python("-c", WITHOUT_MEMORY)
+    done = python_after_torch("-c", WITHOUT_MEMORY)
     assert "RuntimeError: reduceops: cannot allocate 268435456 bytes" in done.stderr
 
 
@@ -290,7 +290,8 @@ def test_rules_come_with_dtensor():
     second = "import torch.distributed.tensor"
     check = "from customops._register import autograd; assert autograd.of_subclass"
     for lines in ((first, second, check), (second, "import customops", check)):
-        subprocess.run([sys.executable, "-c", "\n".join(lines)], check=True, cwd=ROOT)
+        done = python_after_torch("-c", "\n".join(lines), cwd=ROOT)
+        assert done.returncode == 0, done.stderr
 
 
 def test_after_import(tmp_path, monkeypatch):
