@@ -366,6 +366,14 @@ def test_masks_that_vary_along_kept_dims_alone(dtype, device):
             check("argmax", x, 1, mask, index_dtype=torch.uint8, device=device)
 
 
+def test_a_mask_that_hides_many_groups(device):
+    """So many that a thread of a GPU has several results, which it finds from one another."""
+    x = make_input((5, 3600, 300), torch.int8, "identities", True)
+    for mask in (make_mask((3600, 301), "half")[:, 1:], make_mask((3600, 1), "half")):
+        check("max", x, 0, mask, device=device)
+    check("max", x, 0, make_mask((), "none"), device=device)
+
+
 def test_an_expanded_input_with_a_mask_of_its_own(device):
     x = torch.randn(64, 1, 256).expand(64, 8, 256)
     check("argmax", x, [0, 1], torch.rand(8, 1) < 0.5, device=device)
@@ -418,9 +426,13 @@ def test_groups_of_a_few_elements(dtype, device):
         every_second = make_mask((n, 8, 24), kind, seed)[:, :, ::2]
         in_another_order = make_mask((12, 8, n), kind, seed).permute(2, 1, 0)
         inner = make_mask((n, 1, 12), kind, seed)
-        for mask in (make_mask((n, 8, 12), kind, seed), every_second, in_another_order, inner):
+        shifted = make_mask((n, 8, 13), kind, seed)[:, :, 1:]
+        masks = (make_mask((n, 8, 12), kind, seed), every_second, in_another_order, inner, shifted)
+        for mask in masks:
             check(name, x, 0, mask, device=device)
             check(name, x.transpose(1, 2), 0, mask.transpose(1, 2), device=device)
+            if "arg" in name:
+                check(name, x[:, :2], [0, 1], mask[:, :2], device=device)
         for shape in ((n, 8, 1), (n, 1, 1)):
             check(name, x, 0, make_mask(shape, kind, seed), device=device)
         rows = x.reshape(8, 12, n)
