@@ -12,14 +12,14 @@ namespace reduceops::cuda {
 // Whether the bytes of the mask lie so far apart along a dim that each is in a sector of its own.
 REDUCEOPS_HD bool is_mask_sparse(const Dim& dim) { return dim.mask_stride >= kSectorBytes; }
 
-// Whether several of them lie in a sector.
+// Whether they lie so near that several are in a sector.
 REDUCEOPS_HD bool is_mask_dense(const Dim& dim) {
   constexpr int64_t kSeveral = 4;
   return 0 < dim.mask_stride && dim.mask_stride <= kSectorBytes / kSeveral;
 }
 
-// Whether neighbouring columns have no neighbouring bytes of the mask, but the same columns of the
-// next group of them do: those are read together.
+// Whether neighbouring columns have bytes of the mask that lie far apart, but the same columns of
+// the next group of them have near ones: those are read together.
 REDUCEOPS_HD bool is_mask_across(const Dim* axes, int count) {
   return count > 1 && is_mask_sparse(axes[0]) && is_mask_dense(axes[1]);
 }

@@ -10,7 +10,8 @@ namespace reduceops::cuda {
 
 struct GatherPlan {
   // Of the input alone there are kernels that know small numbers of rows, share long groups, and
-  // take packs that begin anywhere (gather.cu); of other tasks, of any number (gather_items.cuh).
+  // take packs that begin anywhere (gather.cu). Those of other tasks, of any number of rows, do not
+  // (gather_items.cuh).
   static bool is_of_input(const PlanInput& in) { return in.task == Task::kExtreme; }
   static bool is_shared(const PlanInput& in) { return in.walk > kGatherRows && shares_of(in) > 1; }
   static int64_t known_rows(const PlanInput& in) { return is_of_input(in) ? kKnownRows : 0; }
