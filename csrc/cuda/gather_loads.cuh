@@ -113,7 +113,7 @@ struct alignas(kRows * sizeof(Slot)) RowLoad {
   Slot at[kRows];
 };
 
-// The same of all rows, whose number a kernel knows; perhaps in one load.
+// Loads the slots of all rows, whose number a kernel knows; perhaps in one load.
 template <class Key, int kRows, int kUnits, class Slot>
 __device__ void load_all_rows(const GatherProblem& p, const GatherPlace (&at)[kUnits],
                               Slot (&slots)[kRows][kUnits]) {

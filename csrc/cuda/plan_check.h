@@ -485,7 +485,7 @@ class PlanCheck {
     require(own.masked == (task_ == Task::kMasked), "places in a mask are kept if there is one");
     require(
         task_ == Task::kExtreme || !(own.realigned || own.row_loads || own.shared() || own.copied),
-        "other tasks take elements or aligned packs one by one");
+        "kernels of other tasks have only elements and aligned packs");
     require(!own.realigned || (own.packed && bytes_ == 1 && dims.dim[0].size >= kRealignedSide &&
                                (own.tiled() || own.shared())),
             "only packs of bytes are realigned, where the last one of a row may overlap another");

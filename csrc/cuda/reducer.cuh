@@ -496,14 +496,18 @@ class ExpSum {
     sum_ = sum;
   }
   __device__ Sum largest() const { return kAboveBase > 0 ? largest_ : base_; }
-  // Rounded, which results of 32 bits show by a unit in the last place.
-  __device__ Sum rounded() const {
-    const Sum sum = sum_ - lost_;
-    return kAboveBase == 0 || base_ == largest_ ? sum : sum * exponential<Format>(base_ - largest_);
+  // The sum, and what is too much in it.
+  struct Parts {
+    Sum sum, less;
+  };
+  __device__ Parts parts() const {
+    if (kAboveBase == 0 || base_ == largest_) return {sum_, lost_};
+    const Sum factor = exponential<Format>(base_ - largest_);
+    return {sum_ * factor, lost_ * factor};
   }
   __device__ Total<Format> sum() const {
-    const auto sum = Total<Format>(sum_) - lost_;
-    return kAboveBase == 0 || base_ == largest_ ? sum : sum * exponential<Format>(base_ - largest_);
+    const Parts all = parts();
+    return Total<Format>(all.sum) - all.less;
   }
 
  private:
@@ -547,7 +551,8 @@ class SummedRows {
   uint32_t row_ = 0;
 };
 
-// The inverse of what is not below 1, for results of 16 bits.
+// The inverse of x - less, of which x is not below 1 and `less` a small part: by one step of
+// Newton's method, which a division would end with, too.
 #ifdef __CUDA_ARCH__
 __device__ inline float about_inverse(float x) {
   float inverse;
@@ -557,6 +562,11 @@ __device__ inline float about_inverse(float x) {
 #else
 inline float about_inverse(float x) { return 1 / x; }
 #endif
+__device__ inline float inverse_of(float x, float less) {
+  const float inverse = about_inverse(x);
+  return fmaf(inverse, fmaf(-x, inverse, 1) + less * inverse, inverse);
+}
+__device__ inline double inverse_of(double x, double less) { return 1 / (x - less); }
 
 // The largest element and its softmax, in one pass. A maximum that is infinite has none.
 template <class F>
@@ -742,13 +752,14 @@ struct SoftmaxMax {
   }
   template <class Source, class State, class BitsAt>
   __device__ typename Source::Key value(const Source&, const State& state, BitsAt) const {
-    return probability(number_of<F>(state.key), state.sum);
+    return probability(number_of<F>(state.key), state.sum, decltype(state.sum)(0));
   }
+  // Of a sum in which so much is too much.
   template <class T>
-  __device__ typename F::Key probability(Sum largest, T sum) const {
+  __device__ typename F::Key probability(Sum largest, T sum, T less) const {
     if (largest - largest != 0) return F::encode(std::numeric_limits<Sum>::quiet_NaN());
-    sum *= weight;
-    return F::encode(sizeof(typename F::Key) == 2 ? about_inverse(sum) : Sum(1 / sum));
+    const T times = weight, product = sum * times;
+    return F::encode(Sum(inverse_of(product, less * times - fma(sum, times, -product))));
   }
 };
 

@@ -3,8 +3,7 @@
 // A walk knows places and strides; a Source knows the operands they are of. Its types:
 //
 //   Key    what an element's bits are held in; `element` (element.h, keys.cuh) orders them
-//   At     where the walk is, in every operand: `begin`, `move` along dims, `along` one of them, or
-//          so many elements `behind`
+//   At     where the walk is, in every operand: `begin`, `move` along dims, or `along` one of them
 //   Pack   16 bytes of neighbouring elements, and Item, one element, as they were loaded: with all
 //          that belongs to them, and not looked at, so that a thread has many in flight
 //
@@ -68,7 +67,6 @@ struct Stored {
   static __device__ At along(At at, const Dim& dim, Count n) {
     return {at.input + n * dim.stride};
   }
-  static __device__ At behind(At at, uint32_t elements, uint32_t) { return {at.input + elements}; }
   static __device__ Moved<At> move(At at, const Dim* dims, int count, int64_t position) {
     const Place to = place(dims, count, position);
     return {{at.input + to.offset}, to.step};
@@ -390,9 +388,6 @@ struct Masked {
   template <class Dim, class Count>
   static __device__ At along(At at, const Dim& dim, Count n) {
     return {at.input + n * dim.stride, at.mask + n * dim.mask_stride};
-  }
-  static __device__ At behind(At at, uint32_t elements, uint32_t mask_elements) {
-    return {at.input + elements, at.mask + mask_elements};
   }
   static __device__ Moved<At> move(At at, const Dim* dims, int count, int64_t position) {
     int64_t step = 0;

@@ -54,12 +54,11 @@ struct ColumnsPlan {
     // Whole warps of neighbouring columns, evenly cut.
     int64_t lanes = columns;
     if (columns > kThreads) lanes = round_up(ceil_div(columns, ceil_div(columns, kThreads)), 32);
-    // Where neighbouring columns have no neighbouring bytes of the mask, but the next columns of
+    // Where neighbouring columns have no bytes of the mask near each other, but the next columns of
     // other groups do, or other elements, those are read together, with a few columns each: eight,
     // of each of which a warp reads a sector of the mask; or of other elements, a line of memory.
     const bool masked = in.task == Task::kMasked && !listed;
-    const bool along_mask =
-        masked && is_mask_sparse(inner) && is_mask_dense(in.groups.reduced.dim[0]);
+    const bool along_mask = masked && is_mask_across(inner, in.groups.reduced.dim[0]);
     const bool in_lines =
         along_mask || (masked && is_mask_across(in.groups.axes.dim, in.groups.axes.count));
     if (in_lines)

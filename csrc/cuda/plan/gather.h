@@ -227,9 +227,9 @@ struct GatherPlan {
     // Threads lie side by side in memory, as far as it goes.
     const bool is_short = before < kWarp;
     int64_t most_lanes = is_short ? before : std::min<int64_t>(inner, kThreads);
-    // A sector of elements, where neighbouring bytes of the mask lie across.
-    const bool crosses_mask = gather.masked && is_mask_sparse(in.groups.kept.dim[0]) &&
-                              is_mask_dense(by_step(in.groups.kept).dim[0]);
+    // A sector of elements, where near bytes of the mask lie across.
+    const bool crosses_mask =
+        gather.masked && is_mask_across(in.groups.kept.dim[0], by_step(in.groups.kept).dim[0]);
     if (crosses_mask)
       most_lanes = std::min(most_lanes, kSectorBytes / in.bytes / gather.width(in.bytes));
     int64_t lanes, across;

@@ -37,7 +37,7 @@ struct RowsPlan {
              (2 * ceil_div(loads, lanes * kLaneLoads) + combining);
     };
     // Neighbouring threads read a mask that lies across the rows in neighbouring rows.
-    const bool across = is_mask_across(in) && in.walk <= kMaxPartExtent;
+    const bool across = is_mask_across_rows(in) && in.walk <= kMaxPartExtent;
     // A row of several parts has a block to each: only such are combined by clusters.
     const bool whole_block = in.walk > kMaxPartExtent || (!across && rounds(kThreads) < rounds(32));
     const int64_t of_lane = in.task == Task::kExtreme ? in.tuning.row_loads : in.tuning.lane_loads;
@@ -75,8 +75,8 @@ struct RowsPlan {
       // Warps side by side read what lies side by side in a mask that lies across the runs, if a
       // part has enough of these.
       const int64_t warps = plan.rows.lanes / 32;
-      const bool mask_across = in.task == Task::kMasked && is_mask_sparse(in.along()) &&
-                               is_mask_dense(reduced.dim[1]) &&
+      const bool mask_across = in.task == Task::kMasked &&
+                               is_mask_across(in.along(), reduced.dim[1]) &&
                                2 * plan.part_extent >= warps * in.along().size;
       const bool by_all = of_run > kLongRun && !mask_across;
       const int64_t most = by_all ? plan.rows.lanes : std::min(plan.rows.lanes, 32);
@@ -89,9 +89,9 @@ struct RowsPlan {
 
   static constexpr int64_t kLongRun = 512;  // loads of a run that more lanes than a warp's share
 
-  static bool is_mask_across(const PlanInput& in) {
+  static bool is_mask_across_rows(const PlanInput& in) {
     return in.groups.axes.count > 0 && in.groups.reduced.count > 0 && in.task == Task::kMasked &&
-           is_mask_sparse(in.along()) && is_mask_dense(in.inner());
+           is_mask_across(in.along(), in.inner());
   }
 
   // Several runs, each of a pack at least, but so short that the lanes would wait for each.
