@@ -70,6 +70,8 @@ def test_backends(backend, dynamic, device):
 )
 def test_modes(mode, device):
     """Training, and without a gradient, in each mode of Inductor."""
+    if device == "cpu" and mode not in ("default", "max-autotune"):
+        pytest.skip("the others differ from these in CUDA graphs alone")
     compiled = torch.compile(program, mode=mode, fullgraph=True)
     assert_trains_as(compiled, by_torch, 3, 4, 5, device=device)
     for seed in range(3):  # CUDA graphs replay from the third call on
