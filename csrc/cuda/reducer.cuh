@@ -300,27 +300,30 @@ struct Extreme {
   }
 };
 
+// Instructions that have no function: the larger, NaN if one is; 2 to the power of x, to two units
+// in the last place; the inverse of x, to one.
 #ifdef __CUDA_ARCH__
 __device__ inline float max_or_nan(float a, float b) {
   float larger;
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
   return larger;
 }
-#else
-inline float max_or_nan(float a, float b) { return a != a || a > b ? a : b; }
-#endif
-__device__ inline double max_or_nan(double a, double b) { return a != a || a > b ? a : b; }
-
-// 2 to the power of x, to two units in the last place.
-#ifdef __CUDA_ARCH__
 __device__ inline float power_of_two(float x) {
   float power;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
   return power;
 }
+__device__ inline float about_inverse(float x) {
+  float inverse;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(x));
+  return inverse;
+}
 #else
+inline float max_or_nan(float a, float b) { return a != a || a > b ? a : b; }
 inline float power_of_two(float x) { return std::exp2(x); }
+inline float about_inverse(float x) { return 1 / x; }
 #endif
+__device__ inline double max_or_nan(double a, double b) { return a != a || a > b ? a : b; }
 
 // e to the power of x, which is not above 2, for sums of elements of a format. What is lost of the
 // product with log2(e) counts in float32: what is too much, as shares of ln2, goes to `excess`;
@@ -553,15 +556,6 @@ class SummedRows {
 
 // The inverse of x - less, of which x is not below 1 and `less` a small part: by one step of
 // Newton's method, which a division would end with, too.
-#ifdef __CUDA_ARCH__
-__device__ inline float about_inverse(float x) {
-  float inverse;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(x));
-  return inverse;
-}
-#else
-inline float about_inverse(float x) { return 1 / x; }
-#endif
 __device__ inline float inverse_of(float x, float less) {
   const float inverse = about_inverse(x);
   return fmaf(inverse, fmaf(-x, inverse, 1) + less * inverse, inverse);
