@@ -752,8 +752,8 @@ struct SoftmaxMax {
   template <class T>
   __device__ typename F::Key probability(Sum largest, T sum, T less) const {
     if (largest - largest != 0) return F::encode(std::numeric_limits<Sum>::quiet_NaN());
-    const T times = weight, product = sum * times;
-    return F::encode(Sum(inverse_of(product, less * times - fma(sum, times, -product))));
+    const T times = weight, product = sum * times, rest = fma(sum, times, -product);
+    return F::encode(Sum(inverse_of(product, less * times - rest)));
   }
 };
 
