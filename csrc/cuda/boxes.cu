@@ -29,7 +29,7 @@ struct BoxProblem {
   bool in_order;      // the results follow each other as the outputs do
   bool only_indices;  // and are positions, nothing else
   int kept_count, axis_count;
-  Dim kept[kBoxDims], axes[kBoxDims];
+  Dim axes[kBoxDims], kept[kBoxDims];
 
   BoxProblem(const Problem& p, const Groups& groups_of)
       : input(p.input),
@@ -291,7 +291,7 @@ __device__ void read_elements(const Boxes& p, Element element, const Tile& tile)
 
 template <int kReading, class Boxes, class Element>
 __global__ void __launch_bounds__(kGroupThreads, kGroupBlocks)
-    boxes(const __grid_constant__ Boxes p, const Element element) {
+    boxes(const Element element, const __grid_constant__ Boxes p) {
   using Key = typename Element::Key;
   if constexpr (kReading == Box::kScattered) p.template write_offsets<Key>();
   const Tile tile = load_tile<Key>(p, dynamic_shared());
@@ -312,7 +312,7 @@ __global__ void __launch_bounds__(kGroupThreads, kGroupBlocks)
 void launch_boxes(const Reduction& r, const Problem& problem, void* stream) {
   visit_input_element(r, [&](auto element) {
     using Element = decltype(element);
-    using Kernel = void (*)(BoxProblem, Element);
+    using Kernel = void (*)(Element, BoxProblem);
     constexpr Kernel kOfRows[] = {boxes<0, BoxProblem, Element>, boxes<1, BoxProblem, Element>,
                                   boxes<2, BoxProblem, Element>, boxes<3, BoxProblem, Element>,
                                   boxes<4, BoxProblem, Element>};

@@ -267,7 +267,7 @@ __device__ void combine_cluster(const Problem& p, Element element, Near<Key>* ne
 
 template <int kSlots, class Element>
 __global__ void __launch_bounds__(kReaders + kProducers, 2)
-    bulk_columns(const __grid_constant__ Problem p, const Element element) {
+    bulk_columns(const Element element, const __grid_constant__ Problem p) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   using Key = typename Element::Key;
   char* shared = dynamic_shared();

@@ -201,7 +201,7 @@ __device__ void put_alone(const Problem& p, const Source& source, const Reducer&
 // kStages: loads go through so many stages of shared memory, if any, each of kLoads.
 template <bool kVector, int kLoads, int kBlocks, int kStages, class Source, class Reducer>
 __global__ void __launch_bounds__(kThreads, kBlocks)
-    columns(const __grid_constant__ Problem p, const Source source, const Reducer reducer) {
+    columns(const Source source, const Reducer reducer, const __grid_constant__ Problem p) {
   using Element = typename Source::Element;
   using S = Slots<Element>;
   using Key = typename S::Key;
@@ -409,7 +409,7 @@ void launch_columns_of(const Problem& p, const Source& source, const Reducer& re
   constexpr auto kernel =
       columns<kVector, kRoom.loads, kRoom.blocks, kRoom.stages, Source, Reducer>;
   if constexpr (kStaged > 0) allow_shared<kernel>();
-  enqueue(kernel, p.plan, stream, shared, p, source, reducer);
+  enqueue(kernel, p.plan, stream, shared, source, reducer, p);
 }
 
 }  // namespace reduceops::cuda

@@ -131,9 +131,9 @@ constexpr int64_t kManyCombiners = 1 << 16;  // threads that are enough for all 
 // The second kernel: as many lanes per output as it has candidates, at most a block, for what takes
 // time is to wait for one load after the other. At most 1 MiB is read; bound by launch latency.
 template <class Source, class Reducer>
-__global__ void combine_parts(const __grid_constant__ Problem p,
-                              const __grid_constant__ FoldedColumns columns, const Source source,
-                              const Reducer reducer, int lanes) {
+__global__ void combine_parts(const Source source, const Reducer reducer, int lanes,
+                              const __grid_constant__ FoldedColumns columns,
+                              const __grid_constant__ Problem p) {
   using State = typename Reducer::template Stored<typename Source::Key>;
   constexpr int kAtOnce = 4;  // loads in flight
   __shared__ State warps[kCombiners / 32];
@@ -198,8 +198,8 @@ void launch_combine_of(const Problem& problem, const FoldedColumns& columns, con
   auto config = launch_config(ceil_div(problem.outputs * lanes, kCombiners), kCombiners, stream);
   config.attrs = &serialization;
   config.numAttrs = early;
-  check(cudaLaunchKernelEx(&config, combine_parts<Source, Reducer>, problem, columns, source,
-                           reducer, static_cast<int>(lanes)));
+  check(cudaLaunchKernelEx(&config, combine_parts<Source, Reducer>, source, reducer,
+                           static_cast<int>(lanes), columns, problem));
 }
 
 }  // namespace reduceops::cuda

@@ -186,9 +186,9 @@ void enqueue(void (*kernel)(Parameters...), const Plan& plan, void* stream, int6
 }
 
 template <class Parameters, class Element>
-void launch(void (*kernel)(Parameters, Element), const Plan& plan, const Parameters& parameters,
+void launch(void (*kernel)(Element, Parameters), const Plan& plan, const Parameters& parameters,
             Element element, void* stream, int64_t shared = 0) {
-  enqueue(kernel, plan, stream, shared, parameters, element);
+  enqueue(kernel, plan, stream, shared, element, parameters);
 }
 
 }  // namespace reduceops::cuda

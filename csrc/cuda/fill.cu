@@ -34,8 +34,8 @@ __device__ void set_zeros_beside(char* indices, int index_bytes, int64_t n, int6
 // Values one by one, wherever they lie, and the indices beside them.
 template <class Element, class Offsets, class Key = typename Element::Key>
 __global__ void __launch_bounds__(kThreads)
-    copy_values(const Key* input, Key* values, char* indices, int index_bytes, int64_t n,
-                const __grid_constant__ Offsets offset, const Element element) {
+    copy_values(const Element element, const Key* input, Key* values, char* indices,
+                int index_bytes, int64_t n, const __grid_constant__ Offsets offset) {
   set_zeros_beside(indices, index_bytes, n, at_once(n, kAtOnce) * kThreads);
   each(
       n, [&](int64_t i) { return input[offset(i)]; },
@@ -55,8 +55,8 @@ __device__ Anywhere<Key> load_values(const Key* values, const char* end) {
 // the indices beside them. `end` is that of the input.
 template <class Element, class Offsets, class Key = typename Element::Key>
 __global__ void __launch_bounds__(kThreads)
-    copy_packs(const Key* input, const char* end, Key* values, char* indices, int index_bytes,
-               int64_t n, const __grid_constant__ Offsets offset, const Element element) {
+    copy_packs(const Element element, const Key* input, const char* end, Key* values, char* indices,
+               int index_bytes, int64_t n, const __grid_constant__ Offsets offset) {
   using Pack = Anywhere<Key>;
   constexpr int64_t kWidth = Vector<Key>::kWidth;
   set_zeros_beside(indices, index_bytes, n, kThreads * kWidth);
@@ -102,8 +102,8 @@ __global__ void __launch_bounds__(kThreads)
 // Values in another order than their results, and the indices beside them.
 template <bool kSquare, class Element, class Key = typename Element::Key>
 __global__ void __launch_bounds__(kThreads)
-    transpose(const Key* input, Key* values, char* indices, int index_bytes, int64_t n,
-              const __grid_constant__ Transposition transposition, const Element element) {
+    transpose(const Element element, const Key* input, Key* values, char* indices, int index_bytes,
+              int64_t n, const __grid_constant__ Transposition transposition) {
   transpose_tile<kSquare>(input, values, transposition, element,
                           [&] { set_zeros_beside(indices, index_bytes, n, kTransposeTile); });
 }
@@ -143,9 +143,9 @@ void launch_transpose(const Reduction& r, const Transposition& transposition, in
     const auto config = launch_config(transposition.blocks(), kThreads, stream,
                                       transposition.shared_bytes<sizeof(Key)>());
     const auto launch = [&](auto* kernel) {
-      check(cudaLaunchKernelEx(&config, kernel, static_cast<const Key*>(r.input),
+      check(cudaLaunchKernelEx(&config, kernel, element, static_cast<const Key*>(r.input),
                                static_cast<Key*>(r.values), indices, r.index_bytes, n,
-                               transposition, element));
+                               transposition));
     };
     using Element = decltype(element);
     transposition.is_square() ? launch(transpose<true, Element>)
@@ -196,10 +196,10 @@ void launch_fill(const Reduction& r, void* stream) {
     const auto launch = [&](const auto& offsets) {
       using Of = std::decay_t<decltype(offsets)>;
       if (!packs)
-        return launch_over(n, stream, copy_values<Element, Of>, input, values, indices,
-                           r.index_bytes, n, offsets, element);
-      launch_over<1>(ceil_div(n, Vector<Key>::kWidth), stream, copy_packs<Element, Of>, input,
-                     end_of_input(r, dims), values, indices, r.index_bytes, n, offsets, element);
+        return launch_over(n, stream, copy_values<Element, Of>, element, input, values, indices,
+                           r.index_bytes, n, offsets);
+      launch_over<1>(ceil_div(n, Vector<Key>::kWidth), stream, copy_packs<Element, Of>, element,
+                     input, end_of_input(r, dims), values, indices, r.index_bytes, n, offsets);
     };
     n >> 32 == 0 ? launch(Offsets<true>(dims)) : launch(Offsets<false>(dims));
   });

@@ -475,7 +475,7 @@ namespace {
 template <bool kPacked, class Element>
 __global__ void __launch_bounds__(kSharedGatherThreads,
                                   room_for(kSharedGatherBlocks, kSharedGatherThreads))
-    gather_shared(const __grid_constant__ GatherProblem p, const Element element) {
+    gather_shared(const Element element, const __grid_constant__ GatherProblem p) {
   using Key = typename Element::Key;
   using Of = Bests<kPacked, 1, kAnyRows, Element>;
   using State = Near<Key>;

@@ -12,36 +12,41 @@ namespace reduceops::cuda {
 
 struct GatherDim {
   uint32_t size, stride, step, mask_stride;
+  ShortDivisor by_size;
 };
 
 // Results that a thread of a tile stores at once, aligned: indices fill 16 bytes.
 constexpr uint32_t kIndexRun = 2;
 constexpr uint32_t run_of_values(int64_t bytes) { return bytes < 4 ? 4 : 2; }
 
+// What all threads need is in the first lines, as in Problem.
 struct GatherProblem {
   const char* input;
-  const uint8_t* mask;  // may be null
-  Outputs out;
   uint32_t units;  // over `dims`; of a thread that has several, the first ones
-  uint32_t rows, index_step;
-  uint32_t row_stride;  // of one reduced dim
+  int count, all;  // dims of units; with those across a tile
+  // Of threads that have several units, the dim along which these lie, which dims leave out; where
+  // it is among them, and from a unit to the next one.
+  int along_number;
+  uint32_t spacing;
+  GatherDim along;
+  uint32_t last_from, last_to;  // of the last pack of a row of neighbours, from the first on
+  uint32_t neighbour_step;      // from a result to that of the next element of a pack
+  uint32_t rows, row_stride;    // of one reduced dim
+  uint32_t index_step;
+  Outputs out;
+  bool row_loads, even_rows, realigned;
+  // Whether the results across, or those of packs, lie side by side, in whole runs: so many of
+  // them.
+  bool in_runs;
+  uint32_t index_runs, value_runs;
+  GatherDim dims[kGatherDims];  // as dims_of has them
   // Where rows begin, of as many as may lie anywhere; and those of the mask.
   uint32_t row_from[kGatherRows], row_mask_from[kGatherRows];
+  const uint8_t* mask;  // may be null
   // Of a pack: from an element's byte of the mask to the next one's, and whether they are a word.
   uint32_t mask_step;
   bool mask_words;
-  uint32_t neighbour_step;  // from a result to that of the next element of a pack
-  bool row_loads, even_rows, realigned;
-  int count, all;               // dims of units; with those across a tile
-  GatherDim dims[kGatherDims];  // as dims_of has them
-  // Of threads that have several units, that along which these lie, which dims leave out; where it
-  // is among them, and from a unit to the next one.
-  GatherDim along;
-  int along_number;
-  uint32_t spacing;
-  uint32_t last_from, last_to;  // of the last pack of a row of neighbours, from the first on
   int64_t last_inside;  // of packs that begin anywhere: up to there, all words end in the input
-  ShortDivisor by_size[kGatherDims];
   // Of tiles.
   uint32_t inner_side, cross_side;
   uint32_t inner_lanes, cross_lanes, tile_threads;
@@ -50,20 +55,16 @@ struct GatherProblem {
   uint32_t crosses;                              // positions across, of all tiles
   uint32_t pitch, next_cross;                    // in shared memory, from a result to others
   ShortDivisor by_inner_lanes, by_cross_lanes, by_cross_side, by_band_blocks, by_last_band;
-  // Whether the results across, or those of packs, lie side by side, in whole runs: so many of
-  // them.
-  bool in_runs;
-  uint32_t index_runs, value_runs;
   ShortDivisor by_index_runs, by_value_runs;
   uint32_t shares;
 
   GatherProblem(const Problem& p, const Groups& groups, int64_t bytes)
       : input(p.input),
-        mask(p.mask),
-        out(p.out),
         rows(static_cast<uint32_t>(p.walk)),
         row_stride(0),
-        index_step(1) {
+        index_step(1),
+        out(p.out),
+        mask(p.mask) {
     const Gather& plan = p.plan.gather;
     const Dims reduced = by_step(groups.reduced);
     if (reduced.count > 0) {
@@ -94,7 +95,8 @@ struct GatherProblem {
     count = all - (plan.tiled() ? dims_across(groups) : 0);
     const auto short_dim = [](const Dim& dim) {
       return GatherDim{static_cast<uint32_t>(dim.size), static_cast<uint32_t>(dim.stride),
-                       static_cast<uint32_t>(dim.step), static_cast<uint32_t>(dim.mask_stride)};
+                       static_cast<uint32_t>(dim.step), static_cast<uint32_t>(dim.mask_stride),
+                       ShortDivisor(dim.size)};
     };
     units = crosses = 1;
     in_runs = !out.pairs.words && is_aligned(out.indices) && is_aligned(out.values);
@@ -107,7 +109,6 @@ struct GatherProblem {
                dim.mask_stride * width};
       }
       dims[d] = short_dim(dim);
-      by_size[d] = ShortDivisor(dim.size);
       if (d >= count) in_runs &= dim.step == crosses;
       (d < count ? units : crosses) *= dims[d].size;
     }
@@ -117,8 +118,8 @@ struct GatherProblem {
       spacing = static_cast<uint32_t>(units_along.spacing);
       along = dims[along_number];
       units = units / along.size * static_cast<uint32_t>(units_along.threads);
-      dims[along_number] = {static_cast<uint32_t>(units_along.threads), 0, 0, 0};
-      by_size[along_number] = ShortDivisor(units_along.threads);
+      dims[along_number] = {static_cast<uint32_t>(units_along.threads), 0, 0, 0,
+                            ShortDivisor(units_along.threads)};
     }
     if (!plan.tiled()) {
       in_runs &= neighbour_step == 1;
@@ -198,7 +199,7 @@ struct GatherPlace {
 #pragma unroll
     for (int d = 0; d < kUnrolled; ++d) {
       const bool is_last = d + 1 == p.count;
-      const uint32_t over = is_last ? 0 : p.by_size[d].quotient(unit);
+      const uint32_t over = is_last ? 0 : p.dims[d].by_size.quotient(unit);
       const uint32_t digit = is_last ? unit : unit - over * p.dims[d].size;
       add(p.dims[d], digit);
       added(d, digit);
@@ -217,7 +218,8 @@ struct GatherPlace {
   __device__ void add_rest(const GatherProblem& p, int d, int end, uint32_t number, Added added) {
     REDUCEOPS_ROLLED
     for (; d + 1 < end; ++d) {
-      const uint32_t over = p.by_size[d].quotient(number), digit = number - over * p.dims[d].size;
+      const uint32_t over = p.dims[d].by_size.quotient(number);
+      const uint32_t digit = number - over * p.dims[d].size;
       add(p.dims[d], digit);
       added(d, digit);
       number = over;
@@ -246,7 +248,7 @@ inline __device__ Rows all_rows(const GatherProblem& p) {
 // kBlocks: those that shall find room in a multiprocessor.
 template <class Of>
 __global__ void __launch_bounds__(kThreads, Of::kBlocks)
-    gather(const __grid_constant__ GatherProblem p, const typename Of::Operands operands) {
+    gather(const typename Of::Operands operands, const __grid_constant__ GatherProblem p) {
   using Key = typename Of::Key;
   using Bests = typename Of::Bests;
   constexpr int kUnits = Of::kUnits;
@@ -413,7 +415,7 @@ struct GatherTile {
 // theirs.
 template <class Of>
 __global__ void __launch_bounds__(kThreads, Of::kTileBlocks)
-    gather_tiles(const __grid_constant__ GatherProblem p, const typename Of::Operands operands) {
+    gather_tiles(const typename Of::Operands operands, const __grid_constant__ GatherProblem p) {
   using Key = typename Of::Key;
   using Bests = typename Of::Bests;
   constexpr uint32_t kWidth = Bests::kWidth;

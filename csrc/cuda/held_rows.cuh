@@ -20,7 +20,7 @@ template <int kLoads, bool kBatches, int kBlocks, class Source, class Reducer>
 __global__ void __launch_bounds__(kBatches ? kWholeThreads : kThreads,
                                   kBatches ? std::max<int>(1, kBlocks* kThreads / kWholeThreads)
                                            : kBlocks)
-    held_rows(const __grid_constant__ Problem p, const Source source, const Reducer reducer) {
+    held_rows(const Source source, const Reducer reducer, const __grid_constant__ Problem p) {
   using Key = typename Source::Key;
   using Pack = typename Source::Pack;
   using Item = typename Source::Item;
@@ -128,7 +128,7 @@ void launch_held_rows_of(const Problem& p, const Source& source, const Reducer& 
   } else if (p.plan.whole_rows.loads <= kLoads * 3 / 4) {
     kernel = held_rows<kLoads * 3 / 4, false, kBlocks, Source, Reducer>;
   }
-  enqueue(kernel, p.plan, stream, 0, p, source, reducer);
+  enqueue(kernel, p.plan, stream, 0, source, reducer, p);
 }
 
 }  // namespace reduceops::cuda

@@ -29,8 +29,8 @@ struct Hidden {
 // last one are found from it, without a division.
 template <bool kShort>
 __global__ void __launch_bounds__(kThreads)
-    hide(const uint8_t* mask, int64_t results, const __grid_constant__ Offsets<kShort> offset,
-         const Hidden index, const Hidden value) {
+    hide(const uint8_t* mask, int64_t results, const Hidden index, const Hidden value,
+         const __grid_constant__ Offsets<kShort> offset) {
   const int64_t step = kThreads * offset.dims[0].stride;
   int64_t last = 0, left = 0, at = 0;  // of the last one: its number, run and byte
   each(
@@ -83,7 +83,7 @@ void launch_hide(const Reduction& r, void* stream) {
     return;
   }
   const auto launch = [&]<bool kShort>(const Offsets<kShort>& offsets) {
-    launch_over(results, stream, hide<kShort>, mask, results, offsets, index, value);
+    launch_over(results, stream, hide<kShort>, mask, results, index, value, offsets);
   };
   results >> 32 == 0 ? launch(Offsets<true>(dims)) : launch(Offsets<false>(dims));
 }

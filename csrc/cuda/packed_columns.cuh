@@ -208,8 +208,8 @@ __host__ __device__ inline uint32_t packed_pitch(const Plan& plan, uint32_t widt
 // kListed: by lists of rows. `none`: the value of a group without elements.
 template <bool kRealigned, bool kListed, class Source>
 __global__ void __launch_bounds__(kThreads, packed_blocks(kRealigned))
-    packed_columns(const __grid_constant__ Problem p, const Source source,
-                   const typename Source::Key none) {
+    packed_columns(const Source source, const typename Source::Key none,
+                   const __grid_constant__ Problem p) {
   using Element = typename Source::Element;
   using Key = typename Element::Key;
   using Columns = PackedColumns<Element>;
@@ -412,7 +412,7 @@ void launch_packed_columns_of(const Problem& p, const Source& source, void* stre
       packed_columns<kRealigned, kListed, Source>, p.plan, stream,
       rows * packed_pitch(p.plan, Vector<typename Source::Key>::kWidth) * int64_t(sizeof(Packed)) +
           behind,
-      p, source, none);
+      source, none, p);
 }
 
 }  // namespace reduceops::cuda

@@ -78,7 +78,7 @@ __device__ Near<typename Source::Key> scan_packs(const Problem& p, const Source&
 
 template <class Source>
 __global__ void __launch_bounds__(kThreads, kRunBlocks)
-    packed_rows(const __grid_constant__ Problem p, const Source source) {
+    packed_rows(const Source source, const __grid_constant__ Problem p) {
   using State = Far<typename Source::Key>;
   take_rows(p, source, Extreme(), [&](auto base, int64_t j, int64_t stop, int lane) {
     const auto found = scan_packs(p, source, base, j, stop, lane, p.plan.rows.lanes);

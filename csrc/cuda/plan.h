@@ -101,14 +101,11 @@ struct BulkColumnsCut {
 };
 
 struct Plan {
-  Walk walk;
-  int threads;          // per block
-  int cluster;          // blocks that combine their parts in shared memory
-  int64_t blocks;       // of the whole grid, parts included
   int64_t parts;        // of the reduced extent
   int64_t part_extent;  // reduced positions in a part
   int candidate_bytes;  // of an output's state in a part: 8 if key and index fit, else 16; 24 if
                         // there is a sum; kHandInBytes where no second kernel combines them
+  int cluster;          // blocks that combine their parts in shared memory
   union {               // by walk; of the others nothing is to be known
     SmallCut small;
     RowsCut rows;
@@ -119,6 +116,9 @@ struct Plan {
     Tiles tiles;
     Gather gather;
   };
+  int64_t blocks;  // of the whole grid, parts included
+  Walk walk;
+  int threads;  // per block
 
   // Whether candidates go through a workspace, and to a second kernel; how many of an output.
   bool split() const { return parts > cluster; }

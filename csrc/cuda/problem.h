@@ -34,19 +34,22 @@ struct Candidates {
 
 struct FoldedColumns;  // fold.h
 
+// Constants come from memory in lines of 64 bytes, each of which delays a kernel by some 60 ns when
+// it asks for it first. So what all kernels need is in the first lines, and operands, which are
+// small, are parameters before it.
 struct Problem {
-  Plan plan;
   const char* input;
+  int64_t walk, outputs;
+  Candidates candidates;
+  int8_t kept_count, reduced_count;
+  int8_t axis_count;  // of the kept dims as they lie in memory
+  bool in_order;      // the results follow each other as the outputs do in memory
+  Outputs out;
+  Plan plan;
   const uint8_t* mask;       // may be null
   const char* end;           // of the last element
   const char* whole_blocks;  // the end of the last 16-byte block that lies in the input altogether
-  Outputs out;
-  Candidates candidates;
-  int64_t outputs, walk;
-  int kept_count, reduced_count;
-  int axis_count;      // of the kept dims as they lie in memory
-  bool in_order;       // the results follow each other as the outputs do in memory
-  Dim dims[kMaxDims];  // the kept ones, then the reduced ones
+  Dim dims[kMaxDims];        // the kept ones, then the reduced ones
   Dim merged[kMaxAxes];
   Divisor by_size[kFlatDims];  // of the reduced dims, where the plan wants it
 

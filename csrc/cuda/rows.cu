@@ -14,9 +14,9 @@ void launch_rows(const Reduction& r, const Problem& problem, void* stream) {
     if (problem.plan.rows.flat && problem.plan.rows.vector) {
       if (problem.plan.rows.realigned) {
         const Realigned<Element> anywhere{source, problem.end};
-        return enqueue(packed_rows<Realigned<Element>>, problem.plan, stream, 0, problem, anywhere);
+        return enqueue(packed_rows<Realigned<Element>>, problem.plan, stream, 0, anywhere, problem);
       }
-      return enqueue(packed_rows<Stored<Element>>, problem.plan, stream, 0, problem, source);
+      return enqueue(packed_rows<Stored<Element>>, problem.plan, stream, 0, source, problem);
     }
     problem.plan.rows.vector ? launch_rows_of<true>(problem, source, Extreme(), stream)
                              : launch_rows_of<false>(problem, source, Extreme(), stream);

@@ -203,7 +203,7 @@ __device__ void take_rows(const Problem& p, const Source& source, const Reducer&
 // With kLoads 16-byte loads in flight of a thread, or element by element.
 template <int kLoads, int kBlocks, class Source, class Reducer>
 __global__ void __launch_bounds__(kThreads, kBlocks)
-    rows(const __grid_constant__ Problem p, const Source source, const Reducer reducer) {
+    rows(const Source source, const Reducer reducer, const __grid_constant__ Problem p) {
   take_rows(p, source, reducer, [&](auto base, int64_t j, int64_t stop, int lane) {
     return scan<kLoads>(p, source, reducer, base, j, stop, lane);
   });
@@ -213,7 +213,7 @@ template <bool kVector, class Source, class Reducer>
 void launch_rows_of(const Problem& p, const Source& source, const Reducer& reducer, void* stream) {
   constexpr Room kScalar{0, Stored<typename Source::Element>::row_room().blocks};
   constexpr Room kRoom = kVector ? Reducer::template row_room<Source>() : kScalar;
-  enqueue(rows<kRoom.loads, kRoom.blocks, Source, Reducer>, p.plan, stream, 0, p, source, reducer);
+  enqueue(rows<kRoom.loads, kRoom.blocks, Source, Reducer>, p.plan, stream, 0, source, reducer, p);
 }
 
 }  // namespace reduceops::cuda

@@ -81,7 +81,7 @@ __device__ auto scan_row_packs(const SmallProblem& p, const Source& source,
 // kWarps: several to an output. kPacks: 16 bytes at a time.
 template <bool kWarps, bool kPacks, class Source, class Reducer>
 __global__ void __launch_bounds__(kSmallThreads)
-    small(const __grid_constant__ SmallProblem p, const Source source, const Reducer reducer) {
+    small(const Source source, const Reducer reducer, const __grid_constant__ SmallProblem p) {
   using Key = typename Source::Key;
   using State = typename Reducer::template State<Key, uint32_t>;
   const uint32_t thread = blockIdx.x * kSmallThreads + threadIdx.x;
@@ -120,8 +120,8 @@ __global__ void __launch_bounds__(kSmallThreads)
 template <class Source, class Reducer>
 void launch_small_packs_of(const Problem& problem, const Source& source, const Reducer& reducer,
                            void* stream) {
-  enqueue(small<false, true, Source, Reducer>, problem.plan, stream, 0, SmallProblem(problem),
-          source, reducer);
+  enqueue(small<false, true, Source, Reducer>, problem.plan, stream, 0, source, reducer,
+          SmallProblem(problem));
 }
 
 template <class Source, class Reducer>
@@ -130,7 +130,7 @@ void launch_small_of(const Problem& problem, const Source& source, const Reducer
   const Plan& plan = problem.plan;
   const auto kernel = plan.small.lanes > 32 ? small<true, false, Source, Reducer>
                                             : small<false, false, Source, Reducer>;
-  enqueue(kernel, plan, stream, 0, SmallProblem(problem), source, reducer);
+  enqueue(kernel, plan, stream, 0, source, reducer, SmallProblem(problem));
 }
 
 }  // namespace reduceops::cuda

@@ -53,7 +53,7 @@ __device__ T* of_lane(T* pointer, uint32_t lane) {
 
 template <int kBlocks, class Source, class Reducer>
 __global__ void __launch_bounds__(kThreads, kBlocks)
-    staged_columns(const __grid_constant__ Problem p, const Source source, const Reducer reducer) {
+    staged_columns(const Source source, const Reducer reducer, const __grid_constant__ Problem p) {
   using Own = Segment<Source>;
   using Element = typename Source::Element;
   using Key = typename Source::Key;
@@ -268,7 +268,7 @@ void launch_staged_columns_of(const Problem& p, const Source& source, const Redu
   using Own = Segment<Source>;
   constexpr auto kernel = staged_columns<Own::kRoom.blocks, Source, Reducer>;
   allow_shared<kernel>();
-  enqueue(kernel, p.plan, stream, p.plan.threads / 32 * Own::kWarpBytes, p, source, reducer);
+  enqueue(kernel, p.plan, stream, p.plan.threads / 32 * Own::kWarpBytes, source, reducer, p);
 }
 
 }  // namespace reduceops::cuda

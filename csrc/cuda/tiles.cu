@@ -282,7 +282,7 @@ __device__ void read_tile(const TileProblem& p, Element element, const Tile& til
 
 template <int kReading, class Element>
 __global__ void __launch_bounds__(kGroupThreads, kGroupBlocks)
-    tiles(const __grid_constant__ TileProblem p, const Element element) {
+    tiles(const Element element, const __grid_constant__ TileProblem p) {
   using Key = typename Element::Key;
   const Tile tile(p);
   write_tables<Key, kReading == Tiles::kScattered>(p, tile);
@@ -297,7 +297,7 @@ __global__ void __launch_bounds__(kGroupThreads, kGroupBlocks)
 void launch_tiles(const Reduction& r, const Problem& problem, void* stream) {
   visit_input_element(r, [&](auto element) {
     using Element = decltype(element);
-    using Kernel = void (*)(TileProblem, Element);
+    using Kernel = void (*)(Element, TileProblem);
     const int reading = problem.plan.tiles.reading;
     Kernel kernel = tiles<Tiles::kScattered, Element>;
     if (reading == Tiles::kSlots) kernel = tiles<Tiles::kSlots, Element>;

@@ -185,7 +185,7 @@ constexpr int whole_blocks(uint32_t rows, size_t bytes) {
 
 template <uint32_t kRows, class Element>
 __global__ void __launch_bounds__(kThreads, whole_blocks(kRows, sizeof(typename Element::Key)))
-    whole_columns(const __grid_constant__ WholeColumns p, const Element element) {
+    whole_columns(const Element element, const __grid_constant__ WholeColumns p) {
   using Key = typename Element::Key;
   constexpr uint32_t kColumns = whole_columns_of_thread(sizeof(Key));
   const uint32_t thread = blockIdx.x * kThreads + threadIdx.x;
