@@ -27,15 +27,15 @@ FLAGS += [
     "-fsanitize-undefined-trap-on-error",
 ]
 FLAGS += ["--param", "asan-stack=0"]  # arrays of a function are what `bounds` checks
-# To check an address by a call takes longer to run, but a fifth less to compile.
-FLAGS += ["--param", "asan-instrumentation-with-call-threshold=0"]
+# What is long: to check an address by a call takes longer to run, but a fifth less to compile.
+KERNELS = ["-O0", "--param", "asan-instrumentation-with-call-threshold=0"]
 
 
 @needs_compiler
 def test_kernels_are_right_and_stay_within_their_input(tmp_path):
     folder, kernels = ROOT / "tests" / "cuda_on_cpu", ROOT / "csrc" / "cuda"
     compiler = [*COMPILER, *FLAGS, f"-I{folder}", f"-I{ROOT / 'csrc'}"]
-    sources = [folder / "main.cpp"]
+    sources = [folder / "main.cpp", folder / "cuda_runtime.cpp"]
     for unit in UNITS:
         found = [path for name in unit.split() for path in sorted(kernels.glob(f"{name}.cu"))]
         sources.append(tmp_path / f"{found[0].stem}.cu")
@@ -43,8 +43,8 @@ def test_kernels_are_right_and_stay_within_their_input(tmp_path):
 
     def compiled(source):
         target = tmp_path / f"{source.name}.o"
-        level = "-O1" if source.suffix == ".cpp" else "-O0"  # what runs long, and what is long
-        command = [*compiler, level, "-x", "c++", "-c", source, "-o", target]
+        level = ["-O1"] if source.suffix == ".cpp" else KERNELS
+        command = [*compiler, *level, "-x", "c++", "-c", source, "-o", target]
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr[-5000:]
         return target

@@ -31,7 +31,7 @@ __device__ inline char* dynamic_shared() {
   extern __shared__ __align__(128) char shared[];
   return shared;
 #else
-  return Cluster::current().shared();
+  return running::shared();
 #endif
 }
 
@@ -98,14 +98,14 @@ __device__ T warp_min(T x, uint32_t lanes = 32) {
 // `.aligned` kind, for which a warp has to come with all of its threads at once.)
 __device__ inline void cluster_arrive() {
 #ifndef __CUDACC__
-  Block::cluster_arrive();
+  running::cluster_arrive();
 #elif __CUDA_ARCH__ >= 900
   asm volatile("barrier.cluster.arrive.release;" ::: "memory");
 #endif
 }
 __device__ inline void cluster_wait() {
 #ifndef __CUDACC__
-  Block::cluster_wait();
+  running::cluster_wait();
 #elif __CUDA_ARCH__ >= 900
   asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
 #endif
@@ -128,7 +128,7 @@ __device__ inline void let_next_launch() {
 template <class T>
 __device__ T* in_block(T* shared, uint32_t rank) {
 #ifndef __CUDACC__
-  return reinterpret_cast<T*>(Cluster::current().in_block(reinterpret_cast<char*>(shared), rank));
+  return reinterpret_cast<T*>(running::in_block(reinterpret_cast<char*>(shared), rank));
 #elif __CUDA_ARCH__ >= 900
   uint64_t mapped;
   asm("mapa.u64 %0, %1, %2;" : "=l"(mapped) : "l"(shared), "r"(rank));

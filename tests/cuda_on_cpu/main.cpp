@@ -68,10 +68,10 @@ void arrive_and_expect(uint32_t barrier, uint32_t bytes) {
   at.end();
 }
 void wait_for(uint32_t barrier, uint32_t phase) {
-  Block::wait_until([&] { return Barrier::at(barrier).phase != phase; });
+  running::wait_until([&] { return Barrier::at(barrier).phase != phase; });
 }
 void bulk_copy(uint32_t to, const char* from, uint32_t bytes, uint32_t barrier) {
-  char* into = Cluster::current().shared() + to;
+  char* into = running::shared() + to;
   if ((to | reinterpret_cast<uintptr_t>(from) | bytes) % kLoadBytes != 0) {
     std::puts("a bulk copy is not of aligned blocks");
     std::exit(1);
@@ -82,7 +82,7 @@ void bulk_copy(uint32_t to, const char* from, uint32_t bytes, uint32_t barrier) 
   at.end();
 }
 void order_before_copies() {}
-void sync_threads(uint32_t threads) { Block::sync(threads); }
+void sync_threads(uint32_t threads) { running::sync(threads); }
 
 void fail(cudaError_t) { std::abort(); }
 
