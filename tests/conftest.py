@@ -7,6 +7,7 @@ with an error.
 
 import functools
 import json
+import multiprocessing
 import os
 import shlex
 import shutil
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from unittest import mock
 
 # Before torch is imported: idle threads of one pytest-xdist worker leave the cores to the others.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -117,6 +119,17 @@ def python_after_torch(*arguments, cwd=".", **variables):
         print(line, file=forks().stdin, flush=True)
         code = int(forks().stdout.readline())
         return subprocess.CompletedProcess(arguments, code, out.read(), errors.read())
+
+
+def on_ranks(function, arguments, ranks):
+    """Calls function(rank, *arguments) in processes without a GPU, which fork from one that has
+    imported the test: to import torch takes seconds."""
+    multiprocessing.set_forkserver_preload([function.__module__])
+    # (Before Python 3.13 that one does not get sys.path, and imports nothing then.)
+    environment = with_this_package({"CUDA_VISIBLE_DEVICES": ""})
+    environment["PYTHONPATH"] += os.pathsep + str(Path(__file__).parent)
+    with mock.patch.dict(os.environ, environment):
+        torch.multiprocessing.start_processes(function, arguments, ranks, start_method="forkserver")
 
 
 # Files, by the length of their tests.
