@@ -1,5 +1,6 @@
 """Input data: bit patterns that are hard for a reduction, layouts that are hard for its walk."""
 
+import functools
 import math
 
 import torch
@@ -59,8 +60,24 @@ def nans(dtype):
 
 
 def take(pool, shape, generator):
-    picks = torch.randint(len(pool), shape, generator=generator)
-    return pool.view(BITS[pool.element_size()])[picks].view(pool.dtype)
+    return taken(pool, torch.randint(len(pool), shape, generator=generator))
+
+
+def taken(pool, picks):
+    return pool.view(BITS[pool.element_size()])[picks.long()].view(pool.dtype)
+
+
+def picks(count, shape, seed):
+    """Numbers below a small count. To draw them takes longer than what most tests do with them, and
+    tests of one shape follow each other."""
+    shape = tuple(shape)
+    return (_picks if math.prod(shape) < 1 << 22 else _picks.__wrapped__)(count, shape, seed)
+
+
+@functools.lru_cache(maxsize=64)
+def _picks(count, shape, seed):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(count, shape, generator=generator).to(torch.uint8)
 
 
 def make(shape, dtype, kind, seed=0):
@@ -75,14 +92,14 @@ def make(shape, dtype, kind, seed=0):
     if kind == "smooth":
         return (torch.randn(shape, generator=generator, dtype=torch.float64) * 8).to(dtype)
     if kind == "ties":
-        return torch.randint(0, 3, shape, generator=generator).to(dtype)
+        return picks(3, shape, seed).to(dtype, copy=True)
     if kind == "special":
         pool = special_values(dtype)
         if dtype in NAN_BITS:
             # Few enough NaNs for most groups to have none.
             width = BITS[dtype.itemsize]
             pool = torch.cat([pool.view(width)] * 3 + [nans(dtype).view(width)[:3]]).view(dtype)
-        return take(pool, shape, generator)
+        return taken(pool, picks(len(pool), shape, seed))
     raw = torch.randint(0, 256, (*shape, dtype.itemsize), generator=generator, dtype=torch.uint8)
     x = raw.view(dtype).squeeze(-1)
     if dtype in NAN_BITS:

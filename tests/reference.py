@@ -52,7 +52,7 @@ def to_numpy(x):
     x = x.detach().cpu()
     if x.dtype == torch.bool:
         return bits(x).numpy() != 0  # any byte but zero is true, and numpy takes 2 for more than 1
-    if x.dtype == torch.bfloat16:
+    if x.dtype in (torch.bfloat16, torch.float16):  # numpy compares float16 one by one
         return x.to(torch.float32).numpy()
     if x.dtype in FLOAT8:
         return FLOAT8[x.dtype][bits(x).numpy()]

@@ -297,12 +297,12 @@ def with_denormals_as_zero(threads, f):
 
 def zeros(spec, shape, dtype, seed):
     """Of both signs and in about half of all places; elsewhere what they beat, and a few NaNs."""
-    generator = torch.Generator().manual_seed(seed)
     beaten = 1.0 if ("min" in spec.name) == (not spec.leading or spec.leading[0] > 0) else -1.0
     pool = torch.tensor([0.0, -0.0, beaten, beaten]).to(dtype)
-    x = data.take(pool, shape, generator)
-    are_nan = torch.rand(shape, generator=generator) < 0.01
-    bits(x)[are_nan] = bits(data.take(data.nans(dtype), (int(are_nan.sum()),), generator))
+    x = data.taken(pool, data.picks(len(pool), shape, seed))
+    are_nan = data.picks(100, shape, seed + 1) == 0
+    nans = data.nans(dtype)
+    bits(x)[are_nan] = bits(data.taken(nans, data.picks(len(nans), [int(are_nan.sum())], seed)))
     return x
 
 
@@ -339,7 +339,7 @@ def test_zeros_of_both_signs(spec, dtype):
 def test_zeros_of_both_signs_under_a_mask(name, dtype):
     spec = next(spec for spec in OPS if spec.name == name)
     for x, dim in with_zeros(spec, dtype):
-        mask = torch.rand(x.shape, generator=torch.Generator().manual_seed(1)) < 0.7
+        mask = data.picks(10, x.shape, 1) < 7
         found = getattr(customops, name)(x, dim, mask=mask)
         expected = reference.extreme_masked(name, x, mask, dim)
         assert_same(found, expected, context=(x.shape, x.stride()))
