@@ -13,6 +13,7 @@ import pytest
 import torch
 from conftest import NO_CUDA
 from torch import nn
+from torch.utils.benchmark import Timer
 
 import compile_examples.__main__ as demo
 import compile_examples.clients.__main__ as clients
@@ -39,6 +40,12 @@ modes = pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compil
 @pytest.fixture(autouse=True)
 def seeded():
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def briefly(monkeypatch):
+    """What is timed runs once: no test looks at its time."""
+    monkeypatch.setattr(Timer, "blocked_autorange", lambda timer, **_: timer.timeit(1))
 
 
 def small_inputs(example, device):
@@ -192,7 +199,7 @@ def test_equal_results_at_the_published_sizes(example, compiled):
     assert_equal_results(example, inputs, compiled)
 
 
-def test_demo(device, monkeypatch, capsys):
+def test_demo(device, briefly, monkeypatch, capsys):
     """With two of the examples, for `make demo` runs all; with every program."""
     examples = INDICES[0], conv_scale_min
     monkeypatch.setattr(demo, "EXAMPLES", examples)
@@ -309,6 +316,7 @@ def test_whole_model(layout, device, tmp_path, capsys):
 
 
 def test_whole_model_fails_where_results_differ(monkeypatch, capsys):
+    monkeypatch.setattr(whole_model, "MODES", {"eager": lambda model: model})
     forward = conv_scale_min.ModelNew.forward
     monkeypatch.setattr(conv_scale_min.ModelNew, "forward", lambda self, x: forward(self, x) * 1.1)
     assert whole_model.main([*WHOLE, "--device", "cpu"]) == 1
