@@ -376,9 +376,10 @@ struct GatherPlan {
     const auto runs = traffic.outputs / static_cast<double>(run);
     const double of_output = (traffic.read + traffic.written) / traffic.outputs;
     const bool kept_open = static_cast<double>(between) * 1e-6 * of_output <= price::kOpen;
-    // (A value alone is priced as an index, as it was measured.)
-    for (const int64_t bytes :
-         {int64_t(price::kIndexBytes), in.stores.count() > 1 ? in.bytes : 0}) {
+    // (A value alone is priced as an index, as it was measured; but not copies of one.)
+    const bool is_index = in.stores.index || !gather.copied;
+    for (const int64_t bytes : {is_index ? int64_t(price::kIndexBytes) : in.bytes,
+                                in.stores.count() > 1 ? in.bytes : 0}) {
       if ((run | pitch) * bytes % kSectorBytes == 0) continue;
       const double ends = run * bytes > kSectorBytes ? 2 * runs : runs;
       apart.l2 += ends * price::kStoreL2;
@@ -442,8 +443,9 @@ struct GatherPlan {
 // in few sectors: what else these hold is read by others soon.
 struct GatherByResultsPlan : GatherPlan {
   static bool fits(const PlanInput& in) {
+    const int64_t few = in.walk > kGatherRows ? kFewSectors / 2 : kFewSectors;
     return GatherPlan::fits(in) && !is_shared(in) && in.tuning.gather_tiles != 0 &&
-           dims_across(in.groups) > 0 && stays_in_cache(in) && sectors_of_warp(in) <= kFewSectors;
+           dims_across(in.groups) > 0 && stays_in_cache(in) && sectors_of_warp(in) <= few;
   }
 
   static bool make(const PlanInput& in, Plan& plan) {
