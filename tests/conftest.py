@@ -19,10 +19,10 @@ from unittest import mock
 
 # Before torch is imported: idle threads of one pytest-xdist worker leave the cores to the others.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-# What AOTInductor writes around its kernels is long, and runs once.
-os.environ.setdefault("AOT_INDUCTOR_COMPILE_WRAPPER_OPT_LEVEL", "O0")
 # Nor does Inductor compile and load a program in each process to know which vectors there are.
 os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
+# What AOTInductor writes around its kernels is long, and runs once.
+os.environ.setdefault("AOT_INDUCTOR_COMPILE_WRAPPER_OPT_LEVEL", "O0")
 
 import pytest  # noqa: E402
 import torch  # noqa: E402
