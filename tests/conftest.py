@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from multiprocessing import forkserver
 from pathlib import Path
 from unittest import mock
 
@@ -125,13 +126,20 @@ def python_after_torch(*arguments, cwd=".", **variables):
 
 def on_ranks(function, arguments, ranks):
     """Calls function(rank, *arguments) in processes without a GPU, which fork from one that has
-    imported the test: to import torch takes seconds."""
+    imported the test: to import torch takes seconds. They have this process's environment as it is
+    at the call."""
     multiprocessing.set_forkserver_preload([function.__module__])
     # (Before Python 3.13 that one does not get sys.path, and imports nothing then.)
     environment = with_this_package({"CUDA_VISIBLE_DEVICES": ""})
     environment["PYTHONPATH"] += os.pathsep + str(Path(__file__).parent)
-    with mock.patch.dict(os.environ, environment):
-        torch.multiprocessing.start_processes(function, arguments, ranks, start_method="forkserver")
+    try:
+        with mock.patch.dict(os.environ, environment):
+            torch.multiprocessing.start_processes(
+                function, arguments, ranks, start_method="forkserver"
+            )
+    finally:  # as it was: other tests have such processes, too
+        multiprocessing.set_forkserver_preload(["__main__"])
+        forkserver._forkserver._stop()
 
 
 # Files, by the length of their tests.

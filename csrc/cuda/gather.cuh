@@ -19,7 +19,7 @@ struct GatherDim {
 constexpr uint32_t kIndexRun = 2;
 constexpr uint32_t run_of_values(int64_t bytes) { return bytes < 4 ? 4 : 2; }
 
-// What all threads need is in the first lines, as in Problem.
+// What most threads need is in the first lines, as in Problem.
 struct GatherProblem {
   const char* input;
   uint32_t units;  // over `dims`; of a thread that has several, the first ones

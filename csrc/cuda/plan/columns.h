@@ -242,7 +242,7 @@ struct ColumnsPlan {
   // (1.08 times as fast, of 68 random layouts on an H200).
   static Threads packs_at_once(const PlanInput& in, int64_t outer, int64_t columns, Threads usual,
                                int64_t least, const Plan& plan) {
-    constexpr double kLittleLeft = 0.9;                                 // of the time
+    constexpr double kWorthSharing = 0.9;                               // of the time
     const bool packed = in.bytes <= 4 && in.groups.reduced.count == 1;  // packed_columns.cuh
     const int64_t room =
         in.multiprocessors * (packed ? packed_blocks(plan.columns.realigned)
@@ -260,25 +260,24 @@ struct ColumnsPlan {
     while (fewer.shares > least && blocks(fewer) > room) fewer.shares /= 2;
     const bool fill = blocks(fewer) >= in.multiprocessors;
     if (fill && time(fewer) <= kWorthwhile * time(usual)) return fewer;
-    // The time of blocks that wait for loads, or for memory, which takes as long for all.
+    if (!plan.columns.vector || blocks(usual) <= room) return usual;
     const double read = static_cast<double>(in.total) * 1e-6 / price::kMemory;
     const auto time_of_all = [&](const Threads& t) {
-      const auto wave = [&](int64_t count) {
-        const double of_memory = read * static_cast<double>(count) / static_cast<double>(blocks(t));
-        return count > 0 ? std::max(of_wave(in, t, loads), of_memory) : 0;
-      };
-      return static_cast<double>(blocks(t) / room) * wave(room) + wave(blocks(t) % room);
+      const double of_block = read / static_cast<double>(blocks(t));
+      const auto of = [&](int64_t count) { return of_block * static_cast<double>(count); };
+      return static_cast<double>(blocks(t) / room) * std::max(of_wave(in, t, loads), of(room)) +
+             of(blocks(t) % room) + wait_of_last(in, t, loads, blocks(t), room, read);
     };
     Threads best = usual;
-    double shortest = kLittleLeft * time_of_all(usual);
-    for (Threads more = usual; plan.columns.vector && blocks(usual) > room;) {
+    double shortest = kWorthSharing * time_of_all(usual);
+    for (Threads more = usual;;) {
       more.shares *= 2;
       if (in.walk < 3 * loads * more.shares) break;
       if (more.lanes * more.shares > kThreads) {
         if (more.lanes <= 32) break;
         more.lanes = round_up(more.lanes / 2, 32);
       }
-      if (more.lanes * more.shares > kThreads || time_of_all(more) >= shortest) continue;
+      if (time_of_all(more) >= shortest) continue;
       best = more;
       shortest = time_of_all(more);
     }
@@ -333,16 +332,14 @@ struct ColumnsPlan {
             (in.walk <= 4 && in.bytes <= 2 && in.task != Task::kSoftmax));
   }
 
-  // Microseconds that the last blocks, of packs, wait for their loads while memory has little to
-  // do.
-  static double wait_of_last(const PlanInput& in, const Plan& plan, const Traffic& traffic,
-                             double resident, int64_t loads) {
-    const auto room = in.multiprocessors * static_cast<int64_t>(resident);
-    const int64_t last = plan.blocks % room;
-    if (!plan.columns.vector || plan.parts > 1 || plan.blocks < room || last == 0) return 0;
-    const double part = static_cast<double>(last) / static_cast<double>(plan.blocks);
-    const double wave = of_wave(in, {plan.columns.lanes, plan.columns.shares}, loads);
-    return std::max(0., wave - traffic.read * part / price::kMemory);
+  // Microseconds that the last blocks, fewer than find room at once, wait for their loads while
+  // memory, which takes `read` for all blocks, has little to do.
+  static double wait_of_last(const PlanInput& in, const Threads& t, int64_t loads, int64_t blocks,
+                             int64_t room, double read) {
+    const int64_t last = blocks % room;
+    if (blocks < room || last == 0) return 0;
+    const double part = static_cast<double>(last) / static_cast<double>(blocks);
+    return std::max(0., of_wave(in, t, loads) - read * part);
   }
 
   static Work work(const PlanInput& in, const Plan& plan, const Traffic& traffic) {
@@ -361,8 +358,12 @@ struct ColumnsPlan {
     const int64_t extent = plan.part_extent;
     const double rounds = plan.columns.shares == 1 && 2 * loads < extent && extent <= 64 ? 1.08 : 1;
     const double read = traffic.read * (1 + 0.03 / std::max(1., waves)) * rounds;
-    const double extra =
-        (plan.columns.shares > 1 ? 2 : 1) + wait_of_last(in, plan, traffic, resident, loads);
+    double extra = plan.columns.shares > 1 ? 2 : 1;
+    if (plan.columns.vector && plan.parts == 1) {
+      const int64_t room = in.multiprocessors * static_cast<int64_t>(resident);
+      extra += wait_of_last(in, {plan.columns.lanes, plan.columns.shares}, loads, plan.blocks, room,
+                            traffic.read / price::kMemory);
+    }
     // Over several dims it takes divisions to find the next run, which is that of the next element
     // if runs are short.
     const int dims = in.groups.reduced.count;

@@ -377,8 +377,8 @@ struct GatherPlan {
     const double of_output = (traffic.read + traffic.written) / traffic.outputs;
     const bool kept_open = static_cast<double>(between) * 1e-6 * of_output <= price::kOpen;
     // (A value alone is priced as an index, as it was measured; but not copies of one.)
-    const bool is_index = in.stores.index || !gather.copied;
-    for (const int64_t bytes : {is_index ? int64_t(price::kIndexBytes) : in.bytes,
+    const bool as_index = in.stores.index || !gather.copied;
+    for (const int64_t bytes : {as_index ? int64_t(price::kIndexBytes) : in.bytes,
                                 in.stores.count() > 1 ? in.bytes : 0}) {
       if ((run | pitch) * bytes % kSectorBytes == 0) continue;
       const double ends = run * bytes > kSectorBytes ? 2 * runs : runs;
@@ -443,6 +443,7 @@ struct GatherPlan {
 // in few sectors: what else these hold is read by others soon.
 struct GatherByResultsPlan : GatherPlan {
   static bool fits(const PlanInput& in) {
+    // For each row a thread asks for as many sectors again, so for long groups fewer are few.
     const int64_t few = in.walk > kGatherRows ? kFewSectors / 2 : kFewSectors;
     return GatherPlan::fits(in) && !is_shared(in) && in.tuning.gather_tiles != 0 &&
            dims_across(in.groups) > 0 && stays_in_cache(in) && sectors_of_warp(in) <= few;
