@@ -155,6 +155,9 @@ struct ColumnsPlan {
     int64_t lanes, shares;
     int64_t groups() const { return kThreads / (lanes * shares); }
     int64_t of_block() const { return round_up(groups() * lanes * shares, 32); }  // whole warps
+    int64_t blocks(int64_t outer, int64_t columns) const {
+      return ceil_div(outer * ceil_div(columns, lanes), groups());
+    }
   };
 
   static constexpr double kWorthwhile = 0.8;  // of the time
@@ -201,9 +204,7 @@ struct ColumnsPlan {
   // are cut less, and shared by more threads or fewer, where that saves a fifth.
   static Threads one_by_one(const PlanInput& in, int64_t outer, int64_t columns, Threads usual) {
     const int64_t most_loads = item_loads(in);
-    const auto blocks = [&](const Threads& t) {
-      return ceil_div(outer * ceil_div(columns, t.lanes), t.groups());
-    };
+    const auto blocks = [&](const Threads& t) { return t.blocks(outer, columns); };
     const auto waves = [&](const Threads& t) {
       const int64_t room = item_blocks(in) * kThreads / t.of_block();
       return ceil_div(blocks(t), in.multiprocessors * room);
@@ -248,9 +249,7 @@ struct ColumnsPlan {
         in.multiprocessors * (packed ? packed_blocks(plan.columns.realigned)
                                      : column_blocks(in.bytes, plan.columns.vector));
     const int64_t loads = packed ? kPackedLoads : column_loads(in.bytes, plan.columns.vector);
-    const auto blocks = [&](const Threads& t) {
-      return ceil_div(outer * ceil_div(columns, t.lanes), t.groups());
-    };
+    const auto blocks = [&](const Threads& t) { return t.blocks(outer, columns); };
     const auto time = [&](const Threads& t) {
       return static_cast<double>(ceil_div(blocks(t), room)) * of_wave(in, t, loads);
     };
