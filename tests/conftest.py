@@ -7,16 +7,13 @@ with an error.
 
 import functools
 import json
-import multiprocessing
 import os
 import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
-from multiprocessing import forkserver
 from pathlib import Path
-from unittest import mock
 
 # Before torch is imported: idle threads of one pytest-xdist worker leave the cores to the others.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -122,24 +119,6 @@ def python_after_torch(*arguments, cwd=".", **variables):
         print(line, file=forks().stdin, flush=True)
         code = int(forks().stdout.readline())
         return subprocess.CompletedProcess(arguments, code, out.read(), errors.read())
-
-
-def on_ranks(function, arguments, ranks):
-    """Calls function(rank, *arguments) in processes without a GPU, which fork from one that has
-    imported the test: to import torch takes seconds. They have this process's environment as it is
-    at the call."""
-    multiprocessing.set_forkserver_preload([function.__module__])
-    # (Before Python 3.13 that one does not get sys.path, and imports nothing then.)
-    environment = with_this_package({"CUDA_VISIBLE_DEVICES": ""})
-    environment["PYTHONPATH"] += os.pathsep + str(Path(__file__).parent)
-    try:
-        with mock.patch.dict(os.environ, environment):
-            torch.multiprocessing.start_processes(
-                function, arguments, ranks, start_method="forkserver"
-            )
-    finally:  # as it was: other tests have such processes, too
-        multiprocessing.set_forkserver_preload(["__main__"])
-        forkserver._forkserver._stop()
 
 
 # Files, by the length of their tests.

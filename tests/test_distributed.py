@@ -4,7 +4,6 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-from conftest import on_ranks
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_model_state_dict,
@@ -103,7 +102,7 @@ def worker(rank, folder):
 
 @pytest.mark.skipif(not dist.is_gloo_available(), reason="this torch is built without gloo")
 def test_ddp_and_fsdp(tmp_path):
-    on_ranks(worker, (tmp_path,), WORLD)
+    torch.multiprocessing.spawn(worker, args=(tmp_path,), nprocs=WORLD)
     # What was trained in shards goes on in one process, in torch's own model too.
     state = torch.load(tmp_path / "full.pt")
     x = batch(0, 9)

@@ -28,7 +28,7 @@ import pytest
 import reference
 import torch
 import torch.distributed as dist
-from conftest import NO_CUDA, on_ranks, python_after_torch
+from conftest import NO_CUDA, python_after_torch
 from opspec import Tolerance, as_tuple, assert_same
 from reference import bits
 from torch.autograd import forward_ad
@@ -1388,8 +1388,7 @@ def checked(tmp_path_factory):
         folder = tmp_path_factory.mktemp("ranks")
         backend, world, names = GROUPS[group][0]
         try:
-            start = on_ranks if backend == "gloo" else torch.multiprocessing.spawn
-            start(worker, (world, backend, names, folder), world)
+            torch.multiprocessing.spawn(worker, args=(world, backend, names, folder), nprocs=world)
         except Exception as error:
             (folder / "error").write_text(str(error))
         return folder
@@ -1471,7 +1470,6 @@ def watch_one_rank_in_detail(rank, x):
 def fails_in_detail(rank, folder):
     """Calls that do not fit each other, then one rank ends."""
     torch.set_num_threads(1)
-    dist.set_debug_level(dist.DebugLevel.DETAIL)  # TORCH_DISTRIBUTED_DEBUG
     rendezvous = f"file://{folder}/rendezvous"
     dist.init_process_group("gloo", init_method=rendezvous, rank=rank, world_size=2)
     x = torch.arange(12.0).view(3, 4)
@@ -1511,8 +1509,9 @@ def fails_in_detail(rank, folder):
 
 
 @NO_GLOO
-def test_faults(tmp_path):
-    on_ranks(fails_in_detail, (tmp_path,), 2)
+def test_faults(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCH_DISTRIBUTED_DEBUG", "DETAIL")
+    torch.multiprocessing.spawn(fails_in_detail, args=(tmp_path,), nprocs=2)
     assert (tmp_path / "done").exists()
 
 
