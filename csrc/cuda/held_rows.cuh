@@ -42,10 +42,11 @@ __global__ void __launch_bounds__(kBatches ? kWholeThreads : kThreads,
     thread &= threads - 1;
     row = (blockIdx.x * blockDim.x + threadIdx.x) >> log2_of(threads);
   }
-  const Dim along = p.reduced()[0];
+  Dim along = p.reduced()[0];
+  along.stride = 1;  // as the compiler does not know
+  const uint32_t last_row = static_cast<uint32_t>(p.outputs) - 1;
   const auto base =
-      source.move(source.begin(p), p.axes(), p.axis_count, std::min<int64_t>(row, p.outputs - 1))
-          .at;
+      source.move(source.begin(p), p.axes(), p.axis_count, std::min(row, last_row)).at;
   const auto first = source.along(base, along, begin);
   // Before and after whole packs there are fewer elements than two of them hold, or three.
   uint32_t head = -(reinterpret_cast<uintptr_t>(first.input) / sizeof(Key)) % kWidth;
@@ -107,14 +108,22 @@ __global__ void __launch_bounds__(kBatches ? kWholeThreads : kThreads,
   }
   __shared__ State warps[kWholeThreads / 32];
   state = combine_warps(state, thread, threads, warps);
-  typename Reducer::template State<Key, int64_t> result;
-  if (!state.none()) result = widen(state, (begin + state.index) * along.step);
+  typename Reducer::template State<Key, int64_t> result;  // with a position as its index
+  if (!state.none()) result = widen(state, begin + state.index);
   if constexpr (kBatches) {
     __shared__ decltype(result) parts[kCluster];
     if (p.plan.cluster > 1 && !cluster_combine(result, part, p.plan.cluster, parts)) return;
   }
-  if (thread == 0 && row < p.outputs)
-    emit(p, source, reducer, int64_t(row), base.input, part, result);
+  if (thread > 0 || row > last_row) return;
+  const int64_t position = result.index;
+  if (!result.none()) result.index *= along.step;
+  if (kBatches && p.candidates) {
+    put(p.candidates, row * p.plan.candidates() + part, result);
+  } else {
+    p.out.put(p.result(row), reducer.index(result), [&] {
+      return reducer.value(source, result, [&](int64_t) { return base.input[position]; });
+    });
+  }
 }
 
 template <class Source, class Reducer>

@@ -74,9 +74,10 @@ class FittingWalks {
 
   // Where it does not take prices to know, no prices need to be set.
   bool is_clear() const {
-    return (count_ == 1 && !Folds::fits(in_)) || in_.task != Task::kExtreme ||
-           in_.tuning.margin == 0 || in_.tuning.walk > 0 ||
-           (walks_[usual_].plan.walk == Walk::kSmall && SmallPlan::is_tiny(in_));
+    if (in_.tuning.margin == 0 || in_.tuning.walk > 0) return true;
+    const Walk usual = walks_[usual_].plan.walk;
+    if (in_.task != Task::kExtreme) return usual != Walk::kColumns && usual != Walk::kSmall;
+    return (count_ == 1 && !Folds::fits(in_)) || (usual == Walk::kSmall && SmallPlan::is_tiny(in_));
   }
   int chosen() const {
     for (int i = 0; i < count_; ++i) {
@@ -87,11 +88,19 @@ class FittingWalks {
   }
 
  private:
+  // Of other tasks than extremes, the prices of groups of a few elements alone are good enough, if
+  // neighbouring threads do not each read a sector of a mask.
+  bool is_compared(Walk walk) const {
+    if (in_.task == Task::kExtreme) return true;
+    const bool sparse = in_.task == Task::kMasked && is_mask_sparse(in_.groups.kept.dim[0]);
+    return walk == Walk::kGather && !sparse;
+  }
+
   int cheapest() const {
     int best = usual_;
     double least = walks_[usual_].price * static_cast<double>(in_.tuning.margin) / 100;
     for (int i = 0; i < count_; ++i) {
-      if (walks_[i].price < least) {
+      if (is_compared(walks_[i].plan.walk) && walks_[i].price < least) {
         best = i;
         least = walks_[i].price;
       }

@@ -149,8 +149,12 @@ struct Extreme {
     template <int kPacks>
     __device__ void take(const Source& source, const Pack (&packs)[kPacks], uint32_t batch) {
       Vector<Key> bits[kPacks];
-#pragma unroll
-      for (int i = 0; i < kPacks; ++i) bits[i] = source.bits(packs[i]);
+      bits_of(source, packs, bits);
+      take(source, packs, bits, batch);
+    }
+    template <int kPacks>
+    __device__ void take(const Source& source, const Pack (&packs)[kPacks],
+                         const Vector<Key> (&bits)[kPacks], uint32_t batch) {
       const Best least = least_of(source.element, bits);
       bool is_best = wins(least, least_);
       // A present element wins against absent ones, even if it equals them.
@@ -179,21 +183,22 @@ struct Extreme {
       const Key key = warp_min(smallest, lanes);
       uint32_t index = beside.key == key ? beside.index : kNowhere;
       if (batch_ != kNowhere && key_of_comparable(source.element, least_) == key) {
-        index = std::min(index, again(batch_, [&](const auto& packs) {
-                           return place_of(source, packs, least_);
+        index = std::min(index, again(batch_, [&]<int kPacks>(const Pack(&packs)[kPacks]) {
+                           Vector<Key> bits[kPacks];
+                           bits_of(source, packs, bits);
+                           return place_in(source, packs, bits);
                          }));
       }
       return {key, warp_min(index, lanes)};
     }
-
-   private:
+    // Of the best, in its batch, whose bits these are.
     template <int kPacks>
-    static __device__ uint32_t place_of(const Source& source, const Pack (&packs)[kPacks],
-                                        Best least) {
+    __device__ uint32_t place_in(const Source& source, const Pack (&packs)[kPacks],
+                                 const Vector<Key> (&bits)[kPacks]) const {
       constexpr int kWidth = Vector<Key>::kWidth;
       uint32_t first = kNowhere;
       if constexpr (Source::kMasked) {
-        if (same(least, comparable(source.element, source.absent()))) {
+        if (same(least_, comparable(source.element, source.absent()))) {
 #pragma unroll
           for (int i = kPacks - 1; i >= 0; --i) {
             const uint32_t here = source.first_present(packs[i]);
@@ -202,12 +207,16 @@ struct Extreme {
           return std::min<uint32_t>(first, kPacks * kWidth - 1);
         }
       }
-      Vector<Key> bits[kPacks];
+      return std::min<uint32_t>(first_of(source.element, bits, least_), kPacks * kWidth - 1);
+    }
+    template <int kPacks>
+    static __device__ void bits_of(const Source& source, const Pack (&packs)[kPacks],
+                                   Vector<Key> (&bits)[kPacks]) {
 #pragma unroll
       for (int i = 0; i < kPacks; ++i) bits[i] = source.bits(packs[i]);
-      return std::min<uint32_t>(first_of(source.element, bits, least), kPacks * kWidth - 1);
     }
 
+   private:
     Best least_ = kLast<Best>;
     uint32_t batch_ = 0;  // if nothing comes before the last of all, the first holds it too
   };
@@ -262,13 +271,17 @@ struct Extreme {
     Tracker<Element, kSlots> tracker_;
   };
 
-  // The same of a single batch.
+  // The same of a single batch, whose bits stay in registers.
   template <class Source, int kPacks, class Again>
   __device__ auto of_held(const Source& source, const typename Source::Pack (&packs)[kPacks],
                           Near<typename Source::Key> beside, uint32_t lanes, Again again) const {
     Batches<Source> batch(source);
-    batch.take(source, packs, 0);
-    return batch.state(source, beside, lanes, again);
+    Vector<typename Source::Key> bits[kPacks];
+    batch.bits_of(source, packs, bits);
+    batch.take(source, packs, bits, 0);
+    return batch.state(source, beside, lanes, [&](uint32_t number, auto&&) {
+      return again(number, [&](const auto& held) { return batch.place_in(source, held, bits); });
+    });
   }
 
   // What finds room in a multiprocessor, as far as it is up to the Reducer.

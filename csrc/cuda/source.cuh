@@ -22,6 +22,18 @@
 
 namespace reduceops::cuda {
 
+// Quotient and remainder of a position, which has 32 bits if the count has.
+__device__ inline void divide(int64_t position, int64_t count, int64_t& quotient, int64_t& rest) {
+  const Split parts = split(position, count);
+  quotient = parts.quotient;
+  rest = parts.remainder;
+}
+__device__ inline void divide(uint32_t position, int64_t count, uint32_t& quotient,
+                              uint32_t& rest) {
+  quotient = position / static_cast<uint32_t>(count);
+  rest = position - quotient * static_cast<uint32_t>(count);
+}
+
 template <class At>
 struct Moved {
   At at;
@@ -389,11 +401,13 @@ struct Masked {
   static __device__ At along(At at, const Dim& dim, Count n) {
     return {at.input + n * dim.stride, at.mask + n * dim.mask_stride};
   }
-  static __device__ Moved<At> move(At at, const Dim* dims, int count, int64_t position) {
+  template <class Position>
+  static __device__ Moved<At> move(At at, const Dim* dims, int count, Position position) {
     int64_t step = 0;
     REDUCEOPS_ROLLED
     for (int d = 0; d < count; ++d) {
-      const auto [rest, digit] = d + 1 < count ? split(position, dims[d].size) : Split{0, position};
+      Position rest = 0, digit = position;
+      if (d + 1 < count) divide(position, dims[d].size, rest, digit);
       at = along(at, dims[d], digit);
       step += digit * dims[d].step;
       position = rest;
@@ -404,7 +418,9 @@ struct Masked {
   static __device__ Pack pack(At at, const Dim& dim, int64_t number = 0) {
     Pack pack;
     pack.elements = load_global(reinterpret_cast<const uint4*>(at.input) + number);
-    const uint8_t* first = at.mask + number * kWidth * dim.mask_stride;
+    // (Where bytes are not apart, what the compiler multiplies with is a bit.)
+    const int64_t step = kMask == MaskOf::kApart ? dim.mask_stride : dim.mask_stride != 0;
+    const uint8_t* first = at.mask + number * kWidth * step;
     if constexpr (kJoined) {
       pack.from = past_mask_block(at);
       pack.mask = block(first - pack.from);
