@@ -110,6 +110,7 @@ TUNINGS = {
     "tiles of groups": "margin=0,small_elements=0,whole_rows=0,whole_column=0,bulk_bytes=0,"
     "short_row_bytes=4096,small_group_bytes=49152,small_tile_bytes=8192,part_loads=64",
     "folded columns": "fold=1000000,fold_bytes=0,small_elements=0,bulk_bytes=0",
+    "held as if many": "small_elements=0,held_threads=0,held_row_bytes=0",
     "tiles of any layout": "walk=9,small_elements=0,bulk_bytes=0",
     "gathered": "walk=10,small_elements=0",
     "gathered by large tiles": "walk=10,small_elements=0,tile_rounds=0",

@@ -49,6 +49,14 @@ def test_gathers_under_a_mask_and_of_sums(tuning):
 
 
 @NO_CUDA
+def test_rows_under_a_mask_and_of_sums():
+    """Those of 16 bits held by as few threads as those of large inputs."""
+    files = "tests/test_masks.py", "tests/test_softmax_max.py"
+    done = run(TUNINGS["held as if many"], *files, "-k", "cuda and (rows or layouts or random)")
+    assert done.returncode == 0, done.stdout[-5000:]
+
+
+@NO_CUDA
 def test_reliability_before_hopper():
     """Its own walks take all of the shapes, clusters and bulk copies none."""
     done = run(TUNINGS["before Hopper"], "tests/test_cuda_reliability.py")

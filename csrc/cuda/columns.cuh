@@ -35,7 +35,8 @@ struct TileOfColumns {
 };
 template <class Source>
 __device__ TileOfColumns tile_of_columns(const Problem& p, int64_t tile) {
-  if (Source::kMasked && is_mask_across(p.axes(), p.axis_count)) {
+  if (Source::kMasked &&
+      (is_mask_across(p.axes(), p.axis_count) || are_columns_repeated(p.axes(), p.axis_count))) {
     const auto [across, outer] = split(tile, p.plan.columns.tiles / p.plan.columns.across);
     return {outer, across};
   }

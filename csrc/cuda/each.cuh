@@ -36,12 +36,17 @@ __device__ void each(int64_t n, Read read, Write write) {
   }
 }
 
+// Blocks for which that is a single turn.
+template <int kMost = kAtOnce>
+int64_t blocks_over(int64_t n) {
+  return ceil_div(n, int64_t(at_once(n, kMost)) * kThreads);
+}
+
 // For kernels that go over n positions with `each`.
 template <int kMost = kAtOnce, class... Parameters, class... Arguments>
 void launch_over(int64_t n, void* stream, void (*kernel)(Parameters...),
                  const Arguments&... arguments) {
-  const int64_t of_block = int64_t(at_once(n, kMost)) * kThreads;
-  const auto config = launch_config(std::min(ceil_div(n, of_block), kMaxBlocks), kThreads, stream);
+  const auto config = launch_config(std::min(blocks_over<kMost>(n), kMaxBlocks), kThreads, stream);
   check(cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...));
 }
 

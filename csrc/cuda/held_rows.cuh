@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(kBatches ? kWholeThreads : kThreads,
   if (thread < edges) at_edge[0] = source.item(source.along(first, along, edge(thread)));
 
   // Past the end there is the last pack again, which must not count twice.
-  constexpr int kFull = kBatches ? 0 : held_full(kLoads, sizeof(Key), Source::kJoined);
+  constexpr int kFull = kBatches ? 0 : held_full(kLoads, Source::kJoined);
   const auto number = [&](uint32_t v) { return std::min(thread + v * threads, packs - 1); };
   Pack held[kLoads];
   const auto hold = [&](uint32_t from) {
@@ -129,15 +129,20 @@ __global__ void __launch_bounds__(kBatches ? kWholeThreads : kThreads,
 template <class Source, class Reducer>
 void launch_held_rows_of(const Problem& p, const Source& source, const Reducer& reducer,
                          void* stream) {
-  constexpr int kLoads = held_loads(sizeof(typename Source::Key));
-  constexpr int kBlocks = Reducer::template held_blocks<Source>();
-  auto kernel = held_rows<kLoads, false, kBlocks, Source, Reducer>;
-  if (p.plan.whole_rows.batches > 0) {
-    kernel = held_rows<kLoads, true, kBlocks, Source, Reducer>;
-  } else if (p.plan.whole_rows.loads <= kLoads * 3 / 4) {
-    kernel = held_rows<kLoads * 3 / 4, false, kBlocks, Source, Reducer>;
+  constexpr int64_t kBytes = sizeof(typename Source::Key);
+  const auto run = [&]<int kLoads, bool kBatches>() {
+    constexpr int kBlocks = Reducer::template held_blocks<Source>(kLoads);
+    enqueue(held_rows<kLoads, kBatches, kBlocks, Source, Reducer>, p.plan, stream, 0, source,
+            reducer, p);
+  };
+  if (p.plan.whole_rows.batches > 0) return run.template operator()<held_loads(kBytes), true>();
+  const int64_t kernel = held_kernel(p.plan.whole_rows.loads);
+  if constexpr (Source::kMostHeldLoads > 4) {
+    if (kernel == 8) return run.template operator()<8, false>();
+    if (kernel == 6) return run.template operator()<6, false>();
   }
-  enqueue(kernel, p.plan, stream, 0, source, reducer, p);
+  if constexpr (held_loads(kBytes) == 4)
+    kernel == 4 ? run.template operator()<4, false>() : run.template operator()<3, false>();
 }
 
 }  // namespace reduceops::cuda

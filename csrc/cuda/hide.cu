@@ -78,8 +78,10 @@ void launch_hide(const Reduction& r, void* stream) {
   const Hidden index{indices ? static_cast<char*>(r.indices) : nullptr, r.index_bytes, 0};
   const int64_t results = r.groups.outputs * r.groups.copies;
   const auto* mask = static_cast<const uint8_t*>(r.mask);
-  if (reach(dims) == 0) {
-    launch_over(results, stream, hide_all, mask, results, index, value);
+  if (reach(dims) == 0) {  // whose blocks mostly have nothing to do
+    const auto config =
+        launch_config(std::min(blocks_over(results), kManyBlocks), kThreads, stream);
+    check(cudaLaunchKernelEx(&config, hide_all, mask, results, index, value));
     return;
   }
   const auto launch = [&]<bool kShort>(const Offsets<kShort>& offsets) {

@@ -657,21 +657,26 @@ __device__ uint32_t first_with_bits(const Vector<Key> (&vectors)[kVectors], Key 
   constexpr int kWords = kLoadBytes / 4, kWidth = Vector<Key>::kWidth;
   uint32_t first = kNowhere;
   if constexpr (sizeof(Key) == 2) {
-    static_assert(kVectors * kWords <= 16);
+    constexpr int kAtOnce = 16 / kWords;
     const uint32_t wanted = 0x10001u * static_cast<uint16_t>(bits);
     const uint32_t mask = 0x10001u * static_cast<uint16_t>(care);
-    uint32_t differ = 0;  // each half: a bit to a word, from the first down
 #pragma unroll
-    for (int v = 0; v < kVectors; ++v) {
-      uint32_t words[kWords];
-      memcpy(words, &vectors[v], kLoadBytes);
+    for (int v0 = (kVectors - 1) / kAtOnce * kAtOnce; v0 >= 0; v0 -= kAtOnce) {
+      const int count = std::min(kAtOnce, kVectors - v0);
+      uint32_t differ = 0;  // each half: a bit to a word, from the first down
 #pragma unroll
-      for (int i = 0; i < kWords; ++i)
-        differ = differ * 2 + __vminu2((words[i] ^ wanted) & mask, 0x10001u);
+      for (int v = v0; v < v0 + kAtOnce && v < kVectors; ++v) {
+        uint32_t words[kWords];
+        memcpy(words, &vectors[v], kLoadBytes);
+#pragma unroll
+        for (int i = 0; i < kWords; ++i)
+          differ = differ * 2 + __vminu2((words[i] ^ wanted) & mask, 0x10001u);
+      }
+      const int shift = 16 - count * kWords;
+      const uint32_t low = __clz(~(differ << (16 + shift))), high = __clz(~(differ << shift));
+      const uint32_t here = std::min(2 * low, 2 * high + 1);
+      if (kVectors <= kAtOnce || here < uint32_t(count * kWidth)) first = v0 * kWidth + here;
     }
-    constexpr int kShift = 16 - kVectors * kWords;
-    const uint32_t low = __clz(~(differ << (16 + kShift))), high = __clz(~(differ << kShift));
-    first = std::min(2 * low, 2 * high + 1);
   } else if constexpr (sizeof(Key) == 1) {
     // A zero is told by a borrow, without error up to the lowest. The top bits of a word's bytes
     // move aside for those of its neighbours: a bit to a word.

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "cuda/sizes.h"
+#include "cuda/policy.h"
 #include "make_groups.h"
 #include "reduction.h"
 
@@ -27,19 +27,37 @@ REDUCEOPS_HD bool is_mask_across(const Dim& dim, const Dim& other) {
 REDUCEOPS_HD bool is_mask_across(const Dim* axes, int count) {
   return count > 1 && is_mask_across(axes[0], axes[1]);
 }
+// Whether the next groups are the same columns, with bytes of the mask between those of these.
+REDUCEOPS_HD bool are_columns_repeated(const Dim* axes, int count) {
+  return count > 1 && axes[1].stride == 0 && is_mask_dense(axes[1]) &&
+         axes[1].mask_stride < axes[0].mask_stride;
+}
 
-// Puts the kept dim along which the bytes of such a mask are neighbours first of all, or of all but
-// the columns. (To do so for bytes that are only near was slower.)
+// Puts a kept dim first of all, or of all but the columns, along which nothing but the mask is
+// read, or the bytes of a mask that lies across rows or columns are nearest. Short groups are
+// gathered: neighbouring results by tiles, which go along both, and a few of a dim together with
+// the next.
 inline void order_by_mask(Groups& groups) {
+  constexpr int64_t kFew = 8;
   if (groups.axes.count != groups.kept.count || groups.reduced.count == 0) return;
-  const bool rows = is_rows(groups);
-  if (!is_mask_sparse(rows ? groups.reduced.dim[0] : groups.axes.dim[0])) return;
+  const bool rows = is_rows(groups), is_short = walk_extent(groups.reduced) <= kGatherRows;
   const int first = rows ? 0 : 1;
+  const bool across = is_mask_sparse(rows ? groups.reduced.dim[0] : groups.axes.dim[0]);
+  const bool is_near = is_short && groups.kept.count > 0 && groups.kept.dim[0].size < kFew;
+  const auto is_wanted = [&](const Dim& dim) {
+    if (dim.mask_stride == 0 || (is_short && dim.step == 1)) return false;
+    if (dim.stride == 0 && !is_short) return true;
+    return (dim.stride == 0 || (across && !is_near)) && is_mask_dense(dim);
+  };
   for (Dims* dims : {&groups.kept, &groups.axes}) {
-    for (int d = first + 1; d < dims->count; ++d) {
-      if (dims->dim[d].mask_stride == 1)
-        std::rotate(dims->dim + first, dims->dim + d, dims->dim + d + 1);
+    int nearest = -1;
+    for (int d = first; d < dims->count; ++d) {
+      if (is_wanted(dims->dim[d]) &&
+          (nearest < 0 || dims->dim[d].mask_stride < dims->dim[nearest].mask_stride))
+        nearest = d;
     }
+    if (nearest > first)
+      std::rotate(dims->dim + first, dims->dim + nearest, dims->dim + nearest + 1);
   }
 }
 

@@ -5,14 +5,22 @@
 
 namespace reduceops::cuda {
 
-// held_rows.cuh: 16-byte loads of a thread at once.
+// held_rows.cuh: 16-byte loads of a thread at once: in batches, and of a whole row at most. Of 16
+// bits, what is done once for a row takes longer than its elements: so there are kernels for more
+// loads, and fewer lanes.
 constexpr int64_t held_loads(int64_t bytes) { return bytes == 4 ? 8 : 4; }
+constexpr int64_t most_held_loads(int64_t bytes) { return bytes == 2 ? 8 : held_loads(bytes); }
+constexpr int64_t kFewestHeldVectors = 17;  // of a row with most loads of 16 bits
 
-// Of the loads that a kernel holds of a row, those that no lane has past its end, wherever the row
-// begins. Only rows come to it that need more than 3/4 of them (1/2 of fewer), each of a lane; what
-// is before and after whole packs may make two packs fewer, or three where packs are `joined`.
-constexpr int64_t held_full(int64_t loads, int64_t bytes, bool joined) {
-  return loads - held_loads(bytes) / 4 - 1 - joined;
+// The kernel for so many loads of a thread, which has room for 3, 4, 6 or 8.
+constexpr int64_t held_kernel(int64_t loads) {
+  return loads <= 3 ? 3 : loads <= 4 ? 4 : loads <= 6 ? 6 : 8;
+}
+// Of its loads, those that no lane has past the end of a row, wherever the row begins: for fewer
+// loads there is another kernel, and what is before and after whole packs may make two packs fewer,
+// or three where packs are `joined`.
+constexpr int64_t held_full(int64_t kernel, bool joined) {
+  return kernel - (kernel > 4 ? 2 : 1) - 1 - joined;
 }
 
 // gather_items.cuh: units of a thread where there are many, of groups of at most so many elements.

@@ -224,8 +224,9 @@ class PlanCheck {
       return;
     }
     require_one_part();
-    require((own.vector ? 1 : 2) <= own.loads && own.loads <= loads,
-            "loads that there is a kernel for");
+    require(
+        (own.vector ? 1 : 2) <= own.loads && own.loads <= (plain ? loads : most_held_loads(bytes_)),
+        "loads that there is a kernel for");
     require(plain || 2 * own.loads > loads, "most of a thread's loads are needed");
     require(own.lanes == p.threads || (is_power_of_two(own.lanes) && p.threads % own.lanes == 0),
             "the rows of a block are whole");
@@ -238,9 +239,9 @@ class PlanCheck {
     if (plain) return;
     // Before the first vector, and behind the last one of elements and of their mask.
     const bool masked = task_ == Task::kMasked;
-    const int64_t kernel = own.loads > loads * 3 / 4 ? loads : loads * 3 / 4;
+    const int64_t kernel = held_kernel(own.loads);
     const int64_t vectors = (walk_ - (1 + masked) * (width_ - 1)) / width_;
-    require(vectors >= 1 && vectors >= held_full(kernel, bytes_, masked) * own.lanes,
+    require(vectors >= 1 && vectors >= held_full(kernel, masked) * own.lanes,
             "a thread's first loads are of the row");
   }
 

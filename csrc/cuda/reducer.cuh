@@ -294,8 +294,8 @@ struct Extreme {
     return Source::column_room(vector);
   }
   template <class Source>
-  static constexpr int held_blocks() {
-    return Source::held_blocks();
+  static constexpr int held_blocks(int loads) {
+    return Source::held_blocks(loads);
   }
 
   template <class State>
@@ -749,8 +749,8 @@ struct SoftmaxMax {
   }
 
   template <class Source>
-  static constexpr int held_blocks() {
-    return sizeof(Sum) == 8 ? 3 : std::is_same_v<F, BFloat16> ? 5 : 4;
+  static constexpr int held_blocks(int loads) {
+    return sizeof(Sum) == 8 ? 3 : std::is_same_v<F, BFloat16> && loads <= 4 ? 5 : 4;
   }
 
   template <class State>

@@ -19,6 +19,7 @@
 
 #include "cuda/async.cuh"
 #include "cuda/keys.cuh"
+#include "cuda/option_policy.h"
 
 namespace reduceops::cuda {
 
@@ -128,6 +129,7 @@ struct Stored {
   static __device__ void fill(Item& item, Key bits) { item = bits; }
 
   static constexpr Room row_room() { return {kLaneLoads, kRowLoads / kThreads / kLaneLoads}; }
+  static constexpr int64_t kMostHeldLoads = most_held_loads(sizeof(Key));
   static constexpr Room column_room(bool vector) {
     return {column_loads(sizeof(Key), vector), column_blocks(sizeof(Key), vector)};
   }
@@ -531,9 +533,11 @@ struct Masked {
     if (sizeof(Key) == 1) return {4, 2, kMask == MaskOf::kApart ? 0 : 3};
     return {4, 4};
   }
-  static constexpr int held_blocks() {
+  static constexpr int64_t kMostHeldLoads =
+      kMask == MaskOf::kApart ? held_loads(sizeof(Key)) : most_held_loads(sizeof(Key));
+  static constexpr int held_blocks(int loads) {
     if (kMask == MaskOf::kApart) return sizeof(Key) == 2 || sizeof(Key) == 8 ? 3 : 2;
-    return kJoined ? 3 : 4;
+    return (kJoined ? 3 : 4) - (sizeof(Key) == 2 && loads > 4);
   }
 
   static __device__ Words block(const uint8_t* from) {

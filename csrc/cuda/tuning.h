@@ -47,6 +47,8 @@ struct Tuning {
   int64_t whole_vectors = 2048;            // of the longest row that is held at once
   int64_t whole_few_vectors = 8;           // longest aligned row of which a thread holds 2 vectors
   int64_t whole_blocks = 2;                // per multiprocessor that few rows are cut into
+  int64_t held_threads = 768;              // of a multiprocessor, from which on those of such rows
+                                           // have the most loads that there are kernels for
   int64_t held_batches = 16;               // most rounds of loads of a multiprocessor that has one
                                            // block of rows under a mask, or of softmax_max
   int64_t whole_column = 16;               // elements of the longest column that is held so
@@ -125,6 +127,7 @@ inline constexpr Tunable kTunables[] = {
     {"whole_vectors", &Tuning::whole_vectors},
     {"whole_few_vectors", &Tuning::whole_few_vectors, 0, 1024},
     {"whole_blocks", &Tuning::whole_blocks, 1},
+    {"held_threads", &Tuning::held_threads, 0, 1 << 20},
     {"held_batches", &Tuning::held_batches},
     {"whole_column", &Tuning::whole_column},
     {"blocks_per_multiprocessor", &Tuning::blocks_per_multiprocessor, 1},

@@ -449,6 +449,7 @@ Tuning random_tuning() {
   if (below(2)) tuning.whole_rows = tuning.whole_column = 0;
   if (below(2)) tuning.whole_vectors = 0;
   if (below(2)) tuning.whole_row_bytes = 0;
+  if (below(2)) tuning.held_threads = 0;
   if (below(8)) tuning.bulk_bytes = 0;
   if (below(4)) tuning.mapped_part_bytes = below(1000);
   if (below(2)) {  // short rings of narrow tiles

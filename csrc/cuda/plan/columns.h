@@ -55,17 +55,22 @@ struct ColumnsPlan {
     int64_t lanes = columns;
     if (columns > kThreads) lanes = round_up(ceil_div(columns, ceil_div(columns, kThreads)), 32);
     // Where neighbouring columns have no bytes of the mask near each other, but the next columns of
-    // other groups do, or other elements, those are read together, with a few columns each: eight,
-    // of each of which a warp reads a sector of the mask; or of other elements, a line of memory.
+    // other groups do, or other elements, those are read together, with about eight columns each,
+    // of each of which a warp reads a sector of the mask: a line of packs, or a sector of elements.
+    constexpr int64_t kFew = 8;
     const bool masked = in.task == Task::kMasked && !listed;
     const bool along_mask = masked && is_mask_across(inner, in.groups.reduced.dim[0]);
     const bool in_lines =
         along_mask || (masked && is_mask_across(in.groups.axes.dim, in.groups.axes.count));
-    if (in_lines)
-      lanes = std::min(lanes,
-                       kLineBytes / (along_mask && !plan.columns.vector ? in.bytes : kLoadBytes));
+    const bool in_sectors = along_mask && !plan.columns.vector;
+    if (in_lines) lanes = ceil_div(columns, std::max<int64_t>(1, (columns + kFew / 2) / kFew));
+    // Where the same columns follow, with bytes of the mask between those of these, so do a line of
+    // them.
+    if (masked && !in_lines && are_columns_repeated(in.groups.axes.dim, in.groups.axes.count))
+      lanes = std::min(lanes, packs ? kFew : int64_t(32));
     // Threads to a column that read a sector of its mask, if each has more to do than to combine.
     constexpr int64_t kLong = 512;
+    const int64_t mask_shares = in_sectors ? 32 / kFew : kSectorBytes;
     const bool shares_mask =
         along_mask && (in.groups.reduced.dim[0].mask_stride == 1 || in.walk >= kLong);
     // Too few columns to fill the GPU: threads share a column, if need be fewer columns side by
@@ -89,7 +94,7 @@ struct ColumnsPlan {
     const bool adjoining = packs && unmasked && in.along().stride * in.bytes <= kLineBytes;
     const auto fills_lines = [&] { return !adjoining || lanes * shares >= of_line; };
     for (; few(rounds ? in.tuning.column_rounds * full : full) || !fills_lines() ||
-           (shares_mask && shares < kSectorBytes);
+           (shares_mask && shares < mask_shares);
          shares *= 2) {
       const int64_t least = few(full) || along_mask ? in.tuning.column_loads
                             : !fills_lines()        ? kLoadsOfLines

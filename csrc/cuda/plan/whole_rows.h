@@ -114,17 +114,25 @@ struct WholeRowsPlan {
   }
   // Whole ones, wherever a row begins.
   static int64_t vectors_of_row(const PlanInput& in) { return in.walk * in.bytes / kLoadBytes; }
-  // Of a thread, at most, and of a block.
+  // Of a thread and of a block, in batches.
   static int64_t loads(const PlanInput& in) {
     return in.task == Task::kExtreme ? kWholeLoads : held_loads(in.bytes);
   }
   static int64_t batch(const PlanInput& in) { return kWholeThreads * loads(in); }
+  // Of a thread at most, of a whole row: more if as many threads still fill the GPU.
+  static int64_t most_loads(const PlanInput& in) {
+    const int64_t most = most_held_loads(in.bytes), vectors = vectors_of_row(in);
+    const bool more =
+        in.task != Task::kExtreme && in.along().mask_stride <= 1 && vectors >= kFewestHeldVectors &&
+        in.groups.outputs * vectors >= in.multiprocessors * in.tuning.held_threads * most;
+    return more ? most : loads(in);
+  }
   static int64_t threads_of_row(const PlanInput& in) {
     const int64_t vectors = vectors_of_row(in);
     // What a lane does for the edges of a row that is not aligned costs more than it saves to have
     // fewer loads.
     const bool few = in.task == Task::kExtreme && is_short(in) && by_vectors(in);
-    const int64_t threads = few ? ceil_div(vectors, 2) : ceil_div(vectors, loads(in));
+    const int64_t threads = few ? ceil_div(vectors, 2) : ceil_div(vectors, most_loads(in));
     // A row of several warps has a block to itself, with as many of them as it takes.
     return threads > kOwnBlock ? round_up(threads, 32) : ceil_pow2(threads);
   }
