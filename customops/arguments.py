@@ -76,6 +76,8 @@ def check_scale(op: str, scale: Any) -> None:
 def is_no_number(scale: Any) -> bool:
     """An array, which torch's parser takes for a number if it has one element, or one of numpy's
     complex numbers, of which it takes the real part."""
+    if isinstance(scale, torch.fx.Proxy):  # not known yet
+        return False
     ndim, dtype = getattr(scale, "ndim", 0), getattr(scale, "dtype", None)
     return (isinstance(ndim, int) and ndim > 0) or getattr(dtype, "kind", "") == "c"
 
@@ -83,7 +85,7 @@ def is_no_number(scale: Any) -> bool:
 def check_options(op: str, mask: Any, index_dtype: Any) -> None:
     if mask is not None and not isinstance(mask, (Tensor, torch.fx.Proxy)):
         _refuse(op, "mask", "a bool tensor or None", mask)
-    if index_dtype is not None and not isinstance(index_dtype, torch.dtype):
+    if index_dtype is not None and not isinstance(index_dtype, (torch.dtype, torch.fx.Proxy)):
         _refuse(op, "index_dtype", "a torch.dtype or None", index_dtype)
 
 

@@ -93,6 +93,20 @@ def test_symbolic_trace_of_a_dim(spec):
             assert torch.equal(one, other)
 
 
+def test_symbolic_trace_of_an_index_dtype():
+    """As of a dim, beside a mask that is an input, too."""
+
+    def call(x, mask, index_dtype):
+        return customops.argmin(x, 1, mask=mask, index_dtype=index_dtype)
+
+    x, mask = torch.randn(3, 4), torch.tensor([True, False, True, True])
+    recorded = torch.fx.symbolic_trace(call)
+    for index_dtype in (torch.int32, torch.uint8, None):
+        found, right = (f(x, mask, index_dtype) for f in (recorded, call))
+        assert found.dtype == right.dtype
+        assert torch.equal(found, right)
+
+
 @pytest.mark.parametrize("function", [customops.argmin, customops.argmax])
 @pytest.mark.parametrize("dim", [0, -1])
 def test_a_recorded_dim_stays(function, dim):

@@ -353,6 +353,22 @@ def test_traces(end):
 
 
 @pytest.mark.parametrize("end", ENDS)
+def test_symbolic_trace_of_a_scale(end):
+    """Of a graph whose input it is."""
+    operator = getattr(torch.ops.reduceops, f"scale_{end}")
+    convolution = getattr(customops, f"conv2d_scale_{end}")
+    image, weight = torch.randn(1, 2, 5, 5), torch.randn(3, 2, 2, 2)
+    for call, x in (
+        (lambda x, scale: ours(end)(x, scale), torch.randn(4, 5)),
+        (lambda x, scale: operator(x, scale=scale, dim=0), torch.randn(4, 5)),
+        (lambda w, scale: convolution(image, w, None, scale), weight),
+    ):
+        recorded = torch.fx.symbolic_trace(call)
+        for scale in (-1.5, torch.tensor(2.0)):
+            assert torch.equal(recorded(x, scale), call(x, scale))
+
+
+@pytest.mark.parametrize("end", ENDS)
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore::DeprecationWarning")
 def test_a_scale_that_is_learnt_is_traced(end):
     """torch.jit.trace traces once more without gradients, and compares the graphs."""
