@@ -913,6 +913,11 @@ def check_dtensor_conv2d(rank, world, device):
                 call(*some, -2.0, **options).square().sum().backward()
             for sharded, like in zip(*leaves, strict=True):
                 assert torch.equal(sharded.grad.full_tensor(), like.grad)
+    mixed = [[x.bfloat16(), *(y.float() for y in others)] for x, *others in (given, whole)]
+    with torch.autocast(device.type, torch.bfloat16):
+        for scale in (-2.0, torch.tensor(-2.0, device=device)):
+            result, expected = (call(*tensors, scale) for tensors in mixed)
+            assert_same(result.full_tensor(), expected, context=scale)
     with pytest.raises(RuntimeError, match="must be DTensors, all or none"):
         call(given[0], *whole[1:], 2.0)
 

@@ -375,11 +375,11 @@ def _register_tensor_scales(op: str) -> None:
         if bias is not None:
             arguments.check_input(op, bias, "bias")
         how = (*numbers, arguments.as_int(op, "dim", dim), arguments.as_bool(op, keepdim))
-        if of_subclass := autograd.of_subclass.get((op, type(input))):
-            return of_subclass(input, weight, bias, scale, *how)
         return _autocast(of_tensors, input.device.type, input, weight, bias, scale, *how)
 
     def of_tensors(input, weight, bias, scale, *how):
+        if of_subclass := autograd.of_subclass.get((op, type(input))):
+            return of_subclass(input, weight, bias, scale, *how)
         *numbers, dim, keepdim = how
         if not torch.jit.is_tracing():  # where sizes are tensors
             check(op, input, weight, bias, *numbers, dim)
