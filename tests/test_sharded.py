@@ -1126,7 +1126,13 @@ def check_compiled_dtensor(rank, world, device):
         scaled = torch.compile(customops.scale_min, backend=backend, dynamic=True)
         for scale in (2.5, -1.5, -3.5):
             expected = reference.scale_min(x, scale, 1, True)
-            assert_same(scaled(sharded.detach(), scale).full_tensor(), expected)
+            result = scaled(sharded, scale)
+            assert_same(result.full_tensor().detach(), expected)
+        assert len(found) == 1
+        sharded.grad = None
+        result.sum().backward()
+    whole = torch.zeros_like(x).scatter(1, (x * scale).argmin(1, True), scale)
+    assert torch.equal(sharded.grad.full_tensor(), whole)
 
 
 def check_cuda_graph(rank, world, device):

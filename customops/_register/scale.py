@@ -90,16 +90,16 @@ def _of_product(end: str, self: Tensor, scale, dim: int, keepdim: bool):
     # (torch.jit.trace traces once more without gradients, and compares the graphs.)
     needs_gradient = autograd.may_need_gradient(self, scale if isinstance(scale, Tensor) else None)
     if not (needs_gradient or torch.jit.is_tracing()):
-        return getattr(torch.ops.reduceops, end).default(_product(self, scale), dim, keepdim)[0]
+        return getattr(torch.ops.reduceops, end).default(product(self, scale), dim, keepdim)[0]
     with torch.no_grad():
         argument = getattr(torch.ops.reduceops, f"arg{end}").default
-        index = argument(_product(self.detach(), _constant(scale)), dim, True)
+        index = argument(product(self.detach(), _constant(scale)), dim, True)
     # Before it has no dims: its dtype might differ.
-    chosen = _product(_gather(self, dim, index), scale)
+    chosen = product(_gather(self, dim, index), scale)
     return chosen if keepdim or self.dim() == 0 else chosen.squeeze(dim)
 
 
-def _product(x: Tensor, scale) -> Tensor:
+def product(x: Tensor, scale) -> Tensor:
     """As eager mode has it, which multiplies 16 bits in float32. Inductor would round a symbol to
     16 bits first, if it is computed of sizes."""
     if isinstance(scale, torch.SymFloat) and x.dtype.itemsize == 2:

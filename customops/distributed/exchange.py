@@ -10,6 +10,7 @@ from torch import Tensor
 
 from .. import _torch_private
 from .._register.autograd import has_elements, scatter
+from .._register.scale import product
 from . import symmetric
 from .links import Link, link_of
 
@@ -61,7 +62,7 @@ def reduce_shard(
     size: Sequence[int],
     groups: Sequence[dist.ProcessGroup],
     largest: bool,
-    scale: float | None = None,
+    scale: float | torch.SymFloat | None = None,
     indices_only: bool = False,
     mask: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
@@ -76,7 +77,10 @@ def reduce_shard(
     follows = has_gradient and not start  # the ranks before, whose headers hold their extents
     pairs = _pairs if traced else _direct_pairs
     source = x.detach() if indices_only else x  # indices have no derivative to lose
-    words = pairs(source, dims, largest, scale, start, size, mask)
+    number = scale
+    if isinstance(scale, torch.SymFloat):  # a schema's number would have a graph for each value
+        source, number = product(source, scale), None
+    words = pairs(source, dims, largest, number, start, size, mask)
     if len(groups) == 1 and symmetric.is_for(groups[0], words):
         one_shot = _ops._one_shot_of_group if traced else one_shot_of_group
         group, wanted = groups[0].group_name, groups[0].size() if follows else 0
