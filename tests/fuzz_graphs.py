@@ -61,7 +61,7 @@ PRODUCERS = {
 }
 # Of a zero and a negative one eager mode and Inductor may take either.
 ANY_ZERO = ("relu", "maximum")
-# And a value alone, or a float64, may be a zero of either sign.
+# And a value alone may be a zero of either sign.
 ALONE = ("min.values", "max.values", "scale_min", "scale_max")
 OF_BOOLS = ("itself", "where", "flip", "float", "doubled")
 CONSUMERS = ("", "", "compared", "counted", "gathered", "and what is reduced")
@@ -195,7 +195,7 @@ def _is_same(found, expected, zeros: bool) -> bool:
     expected = expected if isinstance(expected, tuple) else (expected,)
     for a, b in zip(found, expected, strict=True):
         same = (a == b) | ((a != a) & (b != b))
-        if zeros and a.dtype.is_floating_point and a.dtype != torch.float64:
+        if zeros and a.dtype.is_floating_point:
             same &= (a != 0) | (a.signbit() == b.signbit())
         if a.dtype != b.dtype or a.shape != b.shape or not bool(same.all()):
             return False

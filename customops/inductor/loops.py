@@ -378,8 +378,26 @@ class Loop:
             order.compared,
             f"arg{order.extreme}",
         )
+        load_index = index.make_loader()
         values = self._value_alone() if self.values else None
-        return values, self._indices(size, index.make_loader(), INT64)
+        if values is not None and order.floating:
+            values = self._with_zeros_at(load_index, values)
+        return values, self._indices(size, load_index, INT64)
+
+    def _with_zeros_at(self, load_index: Callable, values: ir.TensorBox) -> ir.TensorBox:
+        """The extremes of one dim, of which a zero has the sign of the element at its index."""
+        load, load_value, (dim,) = self._load(), values.make_loader(), self.dims
+        last = self.extent - 1
+
+        def value(index):
+            place, found = [*index], load_value(index)
+            at = ops.minimum(load_index(index), keys.index(last, INT64))
+            at = ops.indirect_indexing(at, self.extent, check=False, wrap_neg=False)
+            place[dim : dim + self.keepdim] = [at]
+            is_zero = ops.eq(found, ops.constant(0.0, self.order.dtype))
+            return ops.where(is_zero, load(place), found)
+
+        return self._pointwise(self.order.dtype, value, values.get_size())
 
     def _in_one_thread(self, cut: Coarsening) -> tuple[Any, Any]:
         best, size = self._best(cut, INT64, self.order, self._load()), self._size_of_results()
