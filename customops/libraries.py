@@ -1,6 +1,7 @@
 """Finds and loads the two shared libraries, and remembers why one is not loaded."""
 
 import ctypes
+import functools
 import os
 import re
 import warnings
@@ -62,10 +63,9 @@ def why_not_on(device: torch.device) -> str | None:
     return cuda.ask("reduceops_cuda_problem", index)
 
 
+@functools.cache  # for importlib.reload; what failed fails again
 def load() -> None:
     """Loads what this torch can use; ImportError where that leaves no operators."""
-    if cpu.loaded:
-        return  # importlib.reload
     _check_environment()
     _check_torch()
     _check_first()

@@ -20,6 +20,12 @@ from customops.environment import AT_RUN_TIME, OTHERS
 PACKAGE = Path(customops.__file__).parent
 ROOT = Path(__file__).parent.parent
 CALL = "import torch; x = torch.rand(3 << 20); print(torch.ops.reduceops.argmax(x, 0).item())"
+TWICE = """
+import contextlib
+with contextlib.suppress(ImportError):
+    import customops
+import customops
+"""
 WITHOUT_PYTHON = f"import torch; torch.ops.load_library({str(libraries.cpu.path)!r}); {CALL}"
 
 
@@ -32,8 +38,8 @@ def run(code, **variables):
     [("REDUCEOPS_CPU_ISA", ("baseline",)), ("REDUCEOPS_HUGE_PAGES", ("0 or 1",))],
 )
 def test_values_that_are_not_taken(name, takes):
-    """ImportError in Python; without it, an error at the first call."""
-    for code, error in (("import customops", "ImportError"), (WITHOUT_PYTHON, "RuntimeError")):
+    """ImportError in Python, the second time too; without it, an error at the first call."""
+    for code, error in ((TWICE, "ImportError"), (WITHOUT_PYTHON, "RuntimeError")):
         done = run(code, **{name: "mmx"})
         last = done.stderr.strip().splitlines()[-1:]
         assert done.returncode == 1 and last and last[0].startswith(error), done.stderr
