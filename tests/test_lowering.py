@@ -799,7 +799,10 @@ def test_the_caches_know_one_version_of_the_package_from_another(monkeypatch, tm
         versions.append(caches.version.__wrapped__())
     assert len(set(versions)) == 1 + len(names)
     (tmp_path / "bench/cases.py").write_text("another")
+    (tmp_path / ".#checks.py").symlink_to("nothing")  # of an editor
     assert caches.version.__wrapped__() == versions[-1]
+    monkeypatch.setattr(caches, "__version__", "another")  # all there is without the sources
+    assert caches.version.__wrapped__() != versions[-1]
 
 
 def test_the_caches_know_from_the_start():

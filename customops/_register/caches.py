@@ -14,14 +14,16 @@ from pathlib import Path
 import torch
 
 from .. import _torch_private
+from ..version import __version__
 
 
 @functools.cache
 def version() -> str:
-    """Of all code: a gradient, a check or an exchange is a part of a graph as a loop is."""
-    digest, package = hashlib.sha256(), Path(__file__).parents[1]
+    """Of all code: a gradient, a check or an exchange is a part of a graph as a loop is. (Of a
+    package without its sources, the release.)"""
+    digest, package = hashlib.sha256(__version__.encode()), Path(__file__).parents[1]
     for path in sorted(package.rglob("*.py")):
-        if path.parent.name != "bench":
+        if path.parent.name != "bench" and path.is_file():  # editors make links to nothing
             digest.update(path.read_bytes())
     return digest.hexdigest()
 
