@@ -1,26 +1,41 @@
 """Runs something once a module has been imported, by whomever, and does not import it."""
 
 import importlib.abc
+import logging
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
+log = logging.getLogger("customops")
+
 
 def after_import(name: str, then: Callable[[], object]) -> None:
     if name in sys.modules:
-        then()
+        _run(name, then)
     else:
         sys.meta_path.insert(0, _Finder(name, then))
 
 
+def _run(name: str, then: Callable[[], object]) -> bool:
+    """Whether it did not fail: that is no reason for the import of another's module to fail."""
+    try:
+        then()
+    except Exception:
+        log.warning("customops does not work with this %s", name, exc_info=True)
+        return False
+    return True
+
+
 class _Finder(importlib.abc.MetaPathFinder):
-    """Lets the finders after it find the module, and has `then` run once that is imported. Who only
+    """Lets the other finders find the module, and has `then` run once that is imported. Who only
     asks where the module is, or fails to import it, changes nothing."""
 
     # It stays where it is: other threads that import go over sys.meta_path, and would miss one.
     def __init__(self, name: str, then: Callable[[], object]):
         self.name, self.then, self.is_done = name, then, False
+        self.asking: set[int] = set()  # the threads in which it asks the others
 
     def find_spec(
         self,
@@ -28,14 +43,18 @@ class _Finder(importlib.abc.MetaPathFinder):
         path: Sequence[str] | None = None,
         target: ModuleType | None = None,
     ) -> ModuleSpec | None:
-        if fullname != self.name or self.is_done:
+        thread = threading.get_ident()
+        if fullname != self.name or self.is_done or thread in self.asking:
             return None
-        for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:
-            spec = finder.find_spec(fullname, path, target)
-            if spec is not None:
-                self._follow(spec)
-                return spec
-        return None
+        self.asking.add(thread)
+        try:  # all of them: it may be inside the finder of a tool
+            specs = (finder.find_spec(fullname, path, target) for finder in sys.meta_path)
+            spec = next(filter(None, specs), None)
+        finally:
+            self.asking.remove(thread)
+        if spec is not None:
+            self._follow(spec)
+        return spec
 
     def _follow(self, spec: ModuleSpec) -> None:
         if spec.loader is None:
@@ -46,7 +65,6 @@ class _Finder(importlib.abc.MetaPathFinder):
             execute(module)
             # A loader may have other modules too.
             if module.__name__ == self.name and not self.is_done:
-                self.then()
-                self.is_done = True  # not before: if `then` fails, the next import runs it
+                self.is_done = _run(self.name, self.then)  # if it fails, the next import runs it
 
         spec.loader.exec_module = execute_and_then  # type: ignore[method-assign]
