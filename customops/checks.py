@@ -71,7 +71,8 @@ def layout_name(x: Tensor) -> str:
 
 
 def check_layout(op: str, x: Tensor) -> None:
-    if not is_strided(x):
+    """And on what device it is: a graph for a GPU may be made where there is none."""
+    if not is_strided(x) or x.device.type not in ("cpu", "cuda", "meta"):
         refuse(op, x)
 
 

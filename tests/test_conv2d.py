@@ -12,6 +12,7 @@ import pytest
 import torch
 from conftest import NO_CUDA, python_after_torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export import Dim
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
@@ -376,6 +377,9 @@ def test_errors_of_arguments_that_are_no_tensors(name, device):
     for wrong in (x.to_sparse(), x.to("cpu").to_mkldnn(), torch.nested.nested_tensor([x[0], x[1]])):
         with pytest.raises(RuntimeError, match=f"reduceops::{name}: "):
             call(wrong, w, b, 2.0)
+    text = f"^reduceops::{name}: got a strided float32 tensor on xpu"
+    with FakeTensorMode(), pytest.raises(RuntimeError, match=text):
+        call(*(torch.empty(size, device="xpu") for size in (x.shape, w.shape)), None, 2.0)
 
 
 @pytest.fixture(params=[False, True], ids=["two operators", "one operator"])

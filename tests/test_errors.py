@@ -191,6 +191,15 @@ def test_sparse_tensors_that_are_fake(spec):
             spec.function(x, *spec.arguments(0, False))
 
 
+@each_op
+def test_tensors_of_another_device_that_are_fake(spec):
+    with FakeTensorMode():
+        x = torch.empty(2, 3, device="xpu")
+        text = f"^reduceops::{spec.name}: got a strided float32 tensor on xpu \\(supported: strided"
+        with pytest.raises(RuntimeError, match=text):
+            spec.function(x, *spec.arguments(0, False))
+
+
 @pytest.mark.parametrize("scale", ["two", None, [2.0], 1j])
 @pytest.mark.parametrize("spec", [s for s in OPS if s.leading], ids=str)
 def test_scale_that_is_not_a_number(spec, scale):

@@ -85,7 +85,8 @@ def check(op, input, weight, bias, stride, padding, dilation, groups, dim) -> li
     """The shape of the convolution's result, of as many dims as the input has, with the errors of
     csrc/convolution.h."""
     checks.check_scalable(op, input.dtype)
-    for name, tensor in (("input", input), ("weight", weight), ("bias", bias)):
+    checks.check_layout(op, input)
+    for name, tensor in (("weight", weight), ("bias", bias)):
         if tensor is not None:
             _check_place(op, name, tensor, input)
     stride = pair(op, "stride", stride, 1)
