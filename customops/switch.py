@@ -112,7 +112,7 @@ def _count(switches: int = 0, blocks: int = 0) -> None:
 def _sees_names() -> bool:
     """Named dims are not for our kernels; newer versions of torch have none."""
     has_names = "_ZN2at4impl9has_namesEPKN3c1010TensorImplE"
-    return not hasattr(torch.Tensor, "names") or has_names not in _torch_private.missing()
+    return not hasattr(torch.Tensor, "names") or _torch_private.symbols()[has_names][1]
 
 
 def _set(on: bool) -> None:
