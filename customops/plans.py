@@ -226,15 +226,7 @@ def cuda_plan(
         >>> customops.plans.cuda_plan(x, 1).walk.name
         'BULK_COLUMNS'
     """
-    constants = cuda_constants()
-    if tuning is None:
-        tuning = _tuning_of_environment(constants)
-    if unknown := set(tuning) - set(constants):
-        raise ValueError(
-            f"reduceops::explain: no constants of the plan: {', '.join(sorted(unknown))}; "
-            f"there are {', '.join(sorted(constants))}"
-        )
-    constants |= {name: _number(name, value, 0, 63) for name, value in tuning.items()}
+    constants = _constants(tuning)
     address = _number("address", address, 0, 63)
     multiprocessors = _number("multiprocessors", multiprocessors, 1, 31)
     array = (ctypes.c_int64 * len(constants))(*constants.values())
@@ -255,6 +247,19 @@ def cuda_plan(
     if broken:
         raise BrokenPlan(f"a bug: the kernel relies on '{broken.decode()}', but not so in {plan}")
     return plan
+
+
+def _constants(tuning: Mapping[str, int] | None) -> dict[str, int]:
+    """The constants in use with it."""
+    constants = cuda_constants()
+    if tuning is None:
+        tuning = _tuning_of_environment(constants)
+    if unknown := set(tuning) - set(constants):
+        raise ValueError(
+            f"reduceops::explain: no constants of the plan: {', '.join(sorted(unknown))}; "
+            f"there are {', '.join(sorted(constants))}"
+        )
+    return constants | {name: _number(name, value, 0, 63) for name, value in tuning.items()}
 
 
 def _tuning_of_environment(known: Iterable[str]) -> dict[str, int]:
@@ -339,7 +344,7 @@ def explain(
         )
     plan = cuda_plan(input, dim, **options)
     multiprocessors = operator.index(options.get("multiprocessors", _OF_H200))
-    cheaper = 100 - cuda_constants()["margin"]
+    cheaper = 100 - _constants(options.get("tuning"))["margin"]
     on_cpu = " (this tensor is on a CPU: customops.plans.cpu_plan)" if input.is_cpu else ""
     legend = (
         f"The plan of a GPU of {multiprocessors} multiprocessors{on_cpu}; times for an H200. "

@@ -890,13 +890,16 @@ def test_another_walk_than_the_usual_one_must_be_cheaper_by_the_margin():
     assert changed
 
 
-def test_the_table_of_candidates_says_which_is_taken():
+def test_the_table_of_candidates_says_which_is_taken(monkeypatch):
     legend, header, first, *rest = explain(empty(128, 4096, 4095), 1).splitlines()
     assert "GPU" in legend and "2 % cheaper" in legend and len(legend) <= 120
     assert header.split() == ["walk", "predicted", "blocks", "threads", "parts", "cluster"]
     assert first.startswith("bulk_columns") and first.endswith("taken, usual") and len(rest) == 1
     assert "of 132 multiprocessors" in legend
     assert "of 80 multi" in explain(empty(128, 4096, 4095), 1, multiprocessors=np.int64(80))
+    assert "is 50 % cheaper" in explain(empty(3, 4), 1, tuning={"margin": 50})
+    monkeypatch.setenv("REDUCEOPS_CUDA_TUNING", "margin=40")
+    assert "is 60 % cheaper" in explain(empty(3, 4), 1)
 
 
 def test_the_table_says_that_a_cpu_has_another_plan():
