@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from . import failure
 
 try:
-    from . import interpreter, libraries  # noqa: F401  (interpreter first, before torch)
+    from . import interpreter  # noqa: F401  (first, before torch)
+    from . import libraries as libraries
 
     libraries.load()
     from . import _register  # noqa: F401
@@ -36,7 +37,10 @@ from .switch import disable, enable, enabled  # noqa: E402
 from .version import __version__  # noqa: E402
 
 if TYPE_CHECKING:
-    from . import inductor, plans, torch_ops  # noqa: F401
+    from . import distributed as distributed
+    from . import inductor as inductor
+    from . import plans as plans
+    from . import torch_ops as torch_ops
     from .inductor import inductor_options
     from .plans import explain
 
@@ -64,13 +68,15 @@ after_import(
 )
 
 
-def __getattr__(name: str) -> Any:
-    """What few programs use; Inductor alone takes a second to import."""
-    if name in _MODULES:
-        return importlib.import_module(f".{name}", __name__)
-    if name in _LATER:
-        return getattr(importlib.import_module(_LATER[name], __name__), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not TYPE_CHECKING:  # or a name that is misspelt would be one
+
+    def __getattr__(name: str) -> Any:
+        """What few programs use; Inductor alone takes a second to import."""
+        if name in _MODULES:
+            return importlib.import_module(f".{name}", __name__)
+        if name in _LATER:
+            return getattr(importlib.import_module(_LATER[name], __name__), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -88,6 +88,12 @@ customops.softmax_max(x)  # type: ignore[call-overload]
 customops.softmax_max(x, 1, mask=x > 0)  # type: ignore[call-overload]
 customops.explain(x, 1, multiprocessors=80)
 customops.explain(x, 1, cores=80)  # type: ignore[call-arg]
+customops.argmox(x)  # type: ignore[attr-defined]
+customops.distributed.argmox(x)  # type: ignore[attr-defined]
+customops.distributed.argmax(x, 1)
+customops.inductor.rewrites(), customops.plans.cpu_plan(x), customops.libraries.cpu.loaded
+customops.onnx.translation_table(), customops.torch_ops.reduceops
+customops.inductor.prefer = "loop"
 assert_type(reduceops.argmax.overloads(), list[str])
 assert_type(reduceops.argmin(self=x, dim=1), torch.Tensor)
 assert_type(reduceops.scale_max(self=x, scale=2.0), torch.Tensor)

@@ -48,14 +48,16 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """The functions, which import DTensor: that takes half a second."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if not torch.distributed.is_available():
-        raise ImportError(
-            "customops.distributed needs a torch that is built with torch.distributed"
-        )
-    functions = importlib.import_module(".functions", __name__)
-    globals().update({public: getattr(functions, public) for public in __all__})
-    return globals()[name]
+if not TYPE_CHECKING:  # or a name that is misspelt would be one
+
+    def __getattr__(name: str) -> Any:
+        """The functions, which import DTensor: that takes half a second."""
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        if not torch.distributed.is_available():
+            raise ImportError(
+                "customops.distributed needs a torch that is built with torch.distributed"
+            )
+        functions = importlib.import_module(".functions", __name__)
+        globals().update({public: getattr(functions, public) for public in __all__})
+        return globals()[name]
