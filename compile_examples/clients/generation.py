@@ -21,10 +21,12 @@ def run() -> str:
     expected = model.generate(prompt, **options)
     with customops.enable():
         found = model.generate(prompt, **options)
-    assert torch.equal(found, expected), "the tokens differ from torch's"
+    if not torch.equal(found, expected):
+        raise AssertionError("the tokens differ from torch's")
 
     model.forward = torch.compile(model.forward, options=customops.inductor_options())
     with customops.enable():
         compiled = model.generate(prompt, **options)
-    assert torch.equal(compiled, expected), "compiled, the tokens differ from torch's"
+    if not torch.equal(compiled, expected):
+        raise AssertionError("compiled, the tokens differ from torch's")
     return f"{expected.shape[0]} x {TOKENS} tokens, eager and compiled, equal to torch's"

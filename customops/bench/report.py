@@ -89,7 +89,8 @@ def use_plain_characters() -> None:
     """Where a terminal cannot show a character, it gets one of ASCII in its place."""
 
     def replace(error: UnicodeError) -> tuple[str, int]:
-        assert isinstance(error, UnicodeEncodeError)
+        if not isinstance(error, UnicodeEncodeError):
+            raise error
         text = error.object[error.start : error.end]
         return "".join(IN_ASCII.get(character, "?") for character in text), error.end
 
