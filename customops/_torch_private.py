@@ -237,6 +237,13 @@ def functional_all_gather(x: torch.Tensor, group: Any) -> torch.Tensor:
     return collectives.wait_tensor(gathered)
 
 
+def are_in_order(x: Any) -> bool:
+    """Whether the dims of a mesh that cut one dim of a DTensor do so one after the other: from
+    torch 2.13 on they may in another order."""
+    order = getattr(getattr(x, "_spec", None), "shard_order", None) or ()
+    return all([*mesh_dims] == sorted(mesh_dims) for _, mesh_dims in order)
+
+
 def group_named(name: str) -> Any:
     """The process group with this name, which torch's own functional collectives look up so."""
     distributed: Any = torch.distributed.distributed_c10d

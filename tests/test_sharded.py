@@ -760,6 +760,28 @@ def check_dtensor_partial(rank, world, device):
     assert torch.equal(customops.argmax(partial, 1).full_tensor(), whole.argmax(1))
 
 
+def check_dtensor_in_another_order(rank, world, device):
+    """Of the dims of the mesh, which cut one dim: that of the ranks is not that of the elements."""
+    mesh = mesh_of(device, (2, world // 2))
+    row, column = mesh.get_coordinate()
+
+    def sharded(x):
+        found = distribute_tensor(x, mesh, [Shard(0), Shard(0)])
+        if entries := getattr(found._spec, "shard_order", None):  # from torch 2.13 on
+            found._spec.shard_order = (entries[0]._replace(mesh_dims=(1, 0)),)
+            found.to_local().copy_(x.chunk(world // 2)[column].chunk(2)[row])
+        return found
+
+    x = data.make((8, 3), torch.float32, "ties").to(device)
+    mask = torch.rand(8, 3, generator=torch.Generator().manual_seed(0)).to(device) < 0.5
+    in_order = distribute_tensor(x, mesh, [Shard(0), Shard(0)])
+    for op, dim in itertools.product(OPS, (0, 1)):
+        call = getattr(customops, op)
+        assert_same(replicated(call(sharded(x), dim)), as_tuple(call(x, dim)), context=op)
+        found = replicated(call(in_order, dim, mask=sharded(mask)))
+        assert_same(found, as_tuple(call(x, dim, mask=mask)), context=op)
+
+
 def check_dtensor_gradient(rank, world, device):
     x = data.make((4, 5, 6), torch.float64, "smooth").to(device)
     for mesh in meshes(world, device):
@@ -1381,7 +1403,8 @@ def worker(rank, world, backend, names, folder):
 # Of them, those to which a third rank or a second dim of the mesh makes a difference.
 MORE_RANKS = (
     *("ties_and_nans", "offsets_in_another_order", "groups", "gradient", "dtensor"),
-    *("dtensor_partial", "dtensor_gradient", "dtensor_second_derivative", "dtensor_options"),
+    *("dtensor_partial", "dtensor_in_another_order", "dtensor_gradient"),
+    *("dtensor_second_derivative", "dtensor_options"),
     *("dtensor_softmax", "dtensor_conv2d", "dtensor_tensor_scale", "compiled_dtensor"),
 )
 ON_GPUS = ("cuda_graph", "symmetric_memory")

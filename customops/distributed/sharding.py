@@ -2,7 +2,7 @@
 
 Kept dims that are sharded stay so, and nothing is communicated. Where a reduced dim is sharded, the
 ranks of these mesh dims exchange pairs (exchange.py) and have the same result. What is partial,
-or sharded in another way than by `Shard`, is replicated first.
+or sharded in another way than by `Shard` in the order of the mesh's dims, is replicated first.
 
 Registered when torch.distributed.tensor is imported: to import it takes half a second.
 """
@@ -143,7 +143,8 @@ def _described(op: str, x: DTensor, **operands: DTensor | None) -> dict[str, Any
     given = {name: other for name, other in operands.items() if other is not None}
     for tensor in (x, *given.values()):
         # What is sharded in another way is replicated first.
-        if all(type(p) is Shard or p.is_replicate() or p.is_partial() for p in tensor.placements):
+        known = (type(p) is Shard or p.is_replicate() or p.is_partial() for p in tensor.placements)
+        if all(known) and _torch_private.are_in_order(tensor):
             _start(op, tensor, tensor.to_local(), ())
     return {
         "dtype": checks.dtype_name(x.dtype),
@@ -181,6 +182,8 @@ _VALUES, _INDICES, _BOTH = slice(0, 1), slice(1, 2), slice(0, 2)
 
 
 def _redistributed(x: DTensor, placements: Sequence[Placement]) -> DTensor:
+    if not _torch_private.are_in_order(x):  # which torch leaves as it is for these placements
+        x = x.redistribute(x.device_mesh, [Replicate()] * x.device_mesh.ndim)
     return x if list(x.placements) == placements else x.redistribute(x.device_mesh, placements)
 
 
