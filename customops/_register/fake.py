@@ -27,11 +27,14 @@ def _register(overload, fake: Callable) -> None:
     torch.library.register_fake(overload, traced)
 
 
-def _shape(op: str, self: Tensor, dim: int | Sequence[int] | None, keepdim: bool) -> list[int]:
+def _shape_and_dims(
+    op: str, self: Tensor, dim: int | Sequence[int] | None, keepdim: bool
+) -> tuple[list[int], list[int]]:
+    """Of the results, and of what is reduced."""
     checks.check_layout(op, self)
     dims = checks.wrap_dims(op, self.dim(), dim)
     checks.check_not_empty(op, self.shape, dims)
-    return checks.reduced_shape(self.shape, dims, keepdim)
+    return checks.reduced_shape(self.shape, dims, keepdim), dims
 
 
 def _shape_and_index_dtype(
@@ -43,10 +46,9 @@ def _shape_and_index_dtype(
     index_dtype: torch.dtype | None,
 ) -> tuple[list[int], torch.dtype]:
     checks.check_dtype(op, self.dtype)
-    shape = _shape(op, self, dim, keepdim)
+    shape, dims = _shape_and_dims(op, self, dim, keepdim)
     if mask is not None:
         checks.check_mask(op, mask, self)
-    dims = checks.wrap_dims(op, self.dim(), dim)
     return shape, checks.check_index_dtype(op, index_dtype, self.shape, dims)
 
 
@@ -71,7 +73,7 @@ def _register_extreme(op: str) -> None:
 def _register_softmax() -> None:
     def fake(self, dim, keepdim=False):
         checks.check_scalable("softmax_max", self.dtype)
-        shape = _shape("softmax_max", self, dim, keepdim)
+        shape, _ = _shape_and_dims("softmax_max", self, dim, keepdim)
         return self.new_empty(shape), self.new_empty(shape, dtype=torch.int64)
 
     _register("reduceops::softmax_max", fake)
@@ -80,7 +82,8 @@ def _register_softmax() -> None:
 def _register_scaled(op: str) -> None:
     def fake(self, scale, dim=1, keepdim=True):
         checks.check_scalable(op, self.dtype)
-        return self.new_empty(_shape(op, self, dim, keepdim))
+        shape, _ = _shape_and_dims(op, self, dim, keepdim)
+        return self.new_empty(shape)
 
     def fake_indices(self, scale, dim, keepdim):
         values = fake(self, scale, dim, keepdim)

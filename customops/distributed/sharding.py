@@ -23,6 +23,8 @@ from .._register.overloads import CONVOLUTIONS, overloads, public_name
 from . import compare
 from .exchange import reduce_shard, softmax_max_of_shard
 
+_VALUES, _INDICES, _BOTH = slice(0, 1), slice(1, 2), slice(0, 2)
+
 
 def _reduce(
     op: str,
@@ -176,9 +178,6 @@ def _start(op: str, x: DTensor, local: Tensor, dims: Sequence[int]) -> list[int]
 def _shards(x: DTensor) -> list[int | None]:
     """The dim of `x` that each dim of the mesh cuts."""
     return [p.dim if type(p) is Shard else None for p in x.placements]
-
-
-_VALUES, _INDICES, _BOTH = slice(0, 1), slice(1, 2), slice(0, 2)
 
 
 def _redistributed(x: DTensor, placements: Sequence[Placement]) -> DTensor:
