@@ -75,9 +75,10 @@ class FittingWalks {
   // Where it does not take prices to know, no prices need to be set.
   bool is_clear() const {
     if (in_.tuning.margin == 0 || in_.tuning.walk > 0) return true;
-    const Walk usual = walks_[usual_].plan.walk;
-    if (in_.task != Task::kExtreme) return usual != Walk::kColumns && usual != Walk::kSmall;
-    return (count_ == 1 && !Folds::fits(in_)) || (usual == Walk::kSmall && SmallPlan::is_tiny(in_));
+    const Plan& usual = walks_[usual_].plan;
+    const bool small = usual.walk == Walk::kSmall, columns = usual.walk == Walk::kColumns;
+    if (in_.task != Task::kExtreme) return !small && !(columns && !usual.columns.listed);
+    return (count_ == 1 && !Folds::fits(in_)) || (small && SmallPlan::is_tiny(in_));
   }
   int chosen() const {
     for (int i = 0; i < count_; ++i) {
