@@ -12,6 +12,9 @@ COMPAT_PYTEST ?= -n auto
 EXAMPLES ?= 20000
 
 BIN := .venv/bin
+# Python compiles what it imports, once; pip would compile all of torch, with one core.
+INSTALL := $(BIN)/pip install --quiet --no-compile
+unexport PYTHONDONTWRITEBYTECODE
 # What setup.py builds: cpu or, with the CUDA library, as in cu130.
 VARIANT = $(shell REDUCEOPS_CUDA='$(REDUCEOPS_CUDA)' CUDA_HOME='$(CUDA_HOME)' \
 	$(BIN)/python -c 'import runpy; print(runpy.run_path("setup.py")["variant"]())')
@@ -66,7 +69,7 @@ wheel: .venv/dist
 
 # The headers of cuDNN, out of a package of some 370 MB.
 build/cudnn: | .venv/build
-	$(BIN)/pip install --quiet --no-deps --no-cache-dir --target $@-package 'nvidia-cudnn-cu13==9.*'
+	$(INSTALL) --no-deps --no-cache-dir --target $@-package 'nvidia-cudnn-cu13==9.*'
 	mv $@-package/nvidia/cudnn/include $@
 	rm -rf $@-package
 
@@ -159,12 +162,12 @@ $(BIN)/python:
 	@echo '$(TORCH)' | cmp -s - $@ || echo '$(TORCH)' > $@
 
 .venv/torch-installed: .venv/torch
-	$(BIN)/pip install --quiet $(TORCH)
+	$(INSTALL) $(TORCH)
 	@touch $@
 
 # Sets of tools, each installed once and again when its list changes.
 .venv/build .venv/tools .venv/lint .venv/docs .venv/dist: .venv/%: requirements/%.txt .venv/torch
-	$(BIN)/pip install --quiet -r $<
+	$(INSTALL) -r $<
 	@touch $@
 .venv/build .venv/tools .venv/dist: .venv/torch-installed
 .venv/tools .venv/dist: requirements/build.txt
@@ -172,15 +175,15 @@ $(BIN)/python:
 
 # torchvision from where torch is, the others from the package index.
 .venv/clients: requirements/clients.txt .venv/torch-installed
-	$(BIN)/pip install --quiet $(TORCH) torchvision
-	$(BIN)/pip install --quiet -r $<
+	$(INSTALL) $(TORCH) torchvision
+	$(INSTALL) -r $<
 	@touch $@
 
 .venv/workflows: requirements/workflows.txt | $(BIN)/python
-	$(BIN)/pip install --quiet -r $<
+	$(INSTALL) -r $<
 	@touch $@
 
 # After the libraries, for pip hides the compiler.
 .venv/develop: .venv/build pyproject.toml | libraries
-	$(BIN)/pip install --quiet --no-build-isolation --editable .
+	$(INSTALL) --no-build-isolation --editable .
 	@touch $@
