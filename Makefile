@@ -30,9 +30,10 @@ THREAD_SANITIZED := build/sanitize-thread/lib
 .PHONY: dist check-dist check-sdist check-install
 .PHONY: docs docs-data compat fuzz fuzz-graphs sanitize sanitize-threads sanitize-cuda correctness clean distclean FORCE
 
-# Every example: the models of KernelBench, and the programs with small inputs.
+# Every example: the models of KernelBench, and the programs with small inputs. (Inductor need not
+# compile a program for each kind of vectors, to see which there are.)
 demo: build
-	$(BIN)/python -m compile_examples
+	TORCHINDUCTOR_VEC_ISA_OK=1 $(BIN)/python -m compile_examples
 
 # The examples with torchvision, transformers and scikit-learn, which are installed for them.
 clients: build .venv/clients

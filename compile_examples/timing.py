@@ -49,4 +49,4 @@ def milliseconds(call: Callable, inputs: tuple = ()) -> float:
         globals={"call": call, "inputs": inputs},
         num_threads=torch.get_num_threads(),
     )
-    return timer.blocked_autorange(min_run_time=0.3).median * 1e3
+    return timer.blocked_autorange(min_run_time=0.1).median * 1e3
