@@ -46,8 +46,15 @@ def test_the_value_of_true_is_one(device):
 
 
 @needs_compiler
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("shape, dim", [((64, 256), 1), ((64, 7), 0), ((3, 20000), 1)])
+@pytest.mark.parametrize(
+    "shape, dim, dtype",
+    [
+        ((64, 256), 1, torch.float32),
+        ((64, 7), 0, torch.bfloat16),
+        ((64, 7), 0, torch.float32),
+        ((3, 20000), 1, torch.bfloat16),
+    ],
+)
 def test_any_byte_but_zero_of_a_mask_is_true_when_compiled(shape, dim, dtype, device):
     """Where the first element is chosen, the backward looks whether the mask lets it take part."""
     torch._dynamo.reset()
