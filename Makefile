@@ -46,8 +46,7 @@ lint: .venv/lint .venv/tools
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(CSRC) | xargs $(BIN)/clang-format --dry-run -Werror
-	$(BIN)/mypy
-	$(BIN)/basedpyright --level error --pythonpath $(BIN)/python
+	$(BIN)/mypy & $(BIN)/basedpyright --level error --pythonpath $(BIN)/python && wait $$!
 
 workflows: .venv/workflows
 	$(BIN)/actionlint
