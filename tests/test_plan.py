@@ -376,6 +376,43 @@ def test_runs_of_a_row_under_a_mask_that_lies_across_them(shape, dims, mask, run
     assert plan.walk == Walk.ROWS and plan.runs == runs
 
 
+@pytest.mark.parametrize(
+    "shape, mask, lanes, shares",
+    [
+        ((65536, 298), (1, 65536), 8, 4),  # neighbouring rows have neighbours of the mask
+        ((8388608, 9), (3, 25165824), 9, 4),  # no tile of one column
+        ((1024, 3290, 31), (101990, 31, 1), 8, 1),  # the same columns for each of 31
+    ],
+)
+def test_columns_under_a_mask_that_lies_across_them(shape, mask, lanes, shares):
+    x = torch.empty(shape[:2], device="meta", dtype=torch.float32)
+    x = x if len(shape) == 2 else x.unsqueeze(2).expand(shape)
+    marks = torch.empty_strided(shape, mask, device="meta", dtype=torch.bool)
+    plan = cuda_plan(x, [0], mask=marks, multiprocessors=132)
+    assert (plan.walk, plan.lanes) == (Walk.COLUMNS, lanes) and plan.shares >= shares
+
+
+@pytest.mark.parametrize("rows, lanes, loads", [(262144, 16, 8), (1024, 32, 4)])
+def test_many_rows_of_16_bits_under_a_mask_have_fewer_lanes(rows, lanes, loads):
+    x = torch.empty(rows, 1024, device="meta", dtype=torch.bfloat16)
+    marks = torch.empty(rows, 1024, device="meta", dtype=torch.bool)
+    plan = cuda_plan(x, [1], mask=marks, multiprocessors=132)
+    assert (plan.walk, plan.lanes, plan.loads) == (Walk.WHOLE_ROWS, lanes, loads)
+
+
+@pytest.mark.parametrize(
+    "shape, mask, walk",
+    [
+        ((31, 961, 140), (140, 0, 1), Walk.GATHER),
+        ((32, 16, 120152), (1, 0, 0), Walk.COLUMNS),  # which read the rows that take part alone
+        ((1024, 961, 140), (134540, 140, 1), Walk.COLUMNS),
+    ],
+)
+def test_groups_under_a_mask_are_gathered_where_that_is_cheaper(shape, mask, walk):
+    marks = torch.empty_strided(shape, mask, device="meta", dtype=torch.bool)
+    assert cuda_plan(empty(*shape), [0], mask=marks, multiprocessors=132).walk == walk
+
+
 def test_few_rows_of_a_vocabulary_are_combined_by_clusters():
     plan = cuda_plan(empty(64, 151936), [1])
     assert plan.cluster == plan.parts > 1 and plan.partial_results == 1
@@ -402,7 +439,7 @@ def test_cuda_plan_of_masks_and_of_softmax_max(shape, strides, dim, walk):
 
 
 @pytest.mark.parametrize(
-    "shape, lanes", [((1_000_000, 19), 1), ((100_000, 100), 2), ((64, 100), 16)]
+    "shape, lanes", [((1_000_000, 35), 1), ((100_000, 100), 2), ((64, 100), 16)]
 )
 def test_short_rows_that_are_not_aligned_are_read_by_packs(shape, lanes):
     """Of large inputs by few lanes; of small ones each lane has a pack."""
@@ -604,7 +641,7 @@ def test_short_groups_under_a_mask_and_of_a_sum_are_gathered():
     assert walk_of(empty(1 << 20, 5), 1, empty(1 << 20, 5, dtype=torch.bool)) == Walk.GATHER
     # Rows that are loads of 16 bytes with their mask, longer columns, and a mask in common.
     assert walk_of(empty(1 << 20, 8), 1, empty(1 << 20, 8, dtype=torch.bool)) != Walk.GATHER
-    assert walk_of(empty(512, 17, 4096), 1, empty(512, 17, 4096, dtype=torch.bool)) == Walk.COLUMNS
+    assert walk_of(empty(512, 33, 4096), 1, empty(512, 33, 4096, dtype=torch.bool)) == Walk.COLUMNS
     assert walk_of(x.bfloat16(), 1, marks[..., :1]) == Walk.COLUMNS
     # Large columns of a sum that are loads of 16 bytes, unless results lie in another order.
     assert walk_of(x, 1) == Walk.COLUMNS and walk_of(x[..., 1:], 1) == Walk.GATHER
