@@ -640,7 +640,7 @@ def test_short_groups_under_a_mask_and_of_a_sum_are_gathered():
     assert walk_of(x, 1, empty(4096, 8, 1024, dtype=torch.bool).permute(2, 1, 0)) == Walk.GATHER
     assert walk_of(empty(1 << 20, 5), 1, empty(1 << 20, 5, dtype=torch.bool)) == Walk.GATHER
     # Rows that are loads of 16 bytes with their mask, longer columns, and a mask in common.
-    assert walk_of(empty(1 << 20, 8), 1, empty(1 << 20, 8, dtype=torch.bool)) != Walk.GATHER
+    assert walk_of(empty(1 << 20, 16), 1, empty(1 << 20, 16, dtype=torch.bool)) != Walk.GATHER
     assert walk_of(empty(512, 33, 4096), 1, empty(512, 33, 4096, dtype=torch.bool)) == Walk.COLUMNS
     assert walk_of(x.bfloat16(), 1, marks[..., :1]) == Walk.COLUMNS
     # Large columns of a sum that are loads of 16 bytes, unless results lie in another order.

@@ -75,9 +75,13 @@ class FittingWalks {
   // Where it does not take prices to know, no prices need to be set.
   bool is_clear() const {
     if (in_.tuning.margin == 0 || in_.tuning.walk > 0) return true;
+    // Where columns read the rows that take part alone, only few elements are gathered sooner.
+    constexpr int64_t kFewRows = 8;
     const Plan& usual = walks_[usual_].plan;
-    const bool small = usual.walk == Walk::kSmall, columns = usual.walk == Walk::kColumns;
-    if (in_.task != Task::kExtreme) return !small && !(columns && !usual.columns.listed);
+    const bool small = usual.walk == Walk::kSmall;
+    const bool columns =
+        usual.walk == Walk::kColumns && (!usual.columns.listed || in_.walk <= kFewRows);
+    if (in_.task != Task::kExtreme) return !small && !columns;
     return (count_ == 1 && !Folds::fits(in_)) || (small && SmallPlan::is_tiny(in_));
   }
   int chosen() const {

@@ -63,11 +63,14 @@ struct ColumnsPlan {
     const bool in_lines =
         along_mask || (masked && is_mask_across(in.groups.axes.dim, in.groups.axes.count));
     const bool in_sectors = along_mask && !plan.columns.vector;
-    if (in_lines) lanes = ceil_div(columns, std::max<int64_t>(1, (columns + kFew / 2) / kFew));
-    // Where the same columns follow, with bytes of the mask between those of these, so do a line of
-    // them.
-    if (masked && !in_lines && are_columns_repeated(in.groups.axes.dim, in.groups.axes.count))
-      lanes = std::min(lanes, packs ? kFew : int64_t(32));
+    // The same where these columns come again, with bytes of the mask between those of the first.
+    const Dims& axes = in.groups.axes;
+    const bool repeated = masked && !in_lines && are_columns_repeated(axes.dim, axes.count);
+    if (in_lines || repeated) {
+      const int64_t few = repeated && !packs ? std::max(kFew, 32 / axes.dim[1].size) : kFew;
+      const int64_t cuts = columns <= few * 3 / 2 ? 1 : columns < 2 * few ? 2 : 0;
+      lanes = cuts > 0 ? ceil_div(columns, cuts) : few;
+    }
     // Threads to a column that read a sector of its mask, if each has more to do than to combine.
     constexpr int64_t kLong = 512;
     const int64_t mask_shares = in_sectors ? 32 / kFew : kSectorBytes;
@@ -77,7 +80,7 @@ struct ColumnsPlan {
     // side.
     int64_t across = ceil_div(columns, lanes), shares = 1;
     // Where no ring takes large ones, several rounds of blocks even out what multiprocessors do.
-    const bool rounds = !unmasked && !in_lines && in.total >= in.tuning.bulk_bytes;
+    const bool rounds = !unmasked && !in_lines && !repeated && in.total >= in.tuning.bulk_bytes;
     const auto few = [&](int64_t blocks) {
       return outer * across * lanes * shares / kThreads < blocks;
     };
@@ -131,8 +134,9 @@ struct ColumnsPlan {
     }
     plan.columns.across = across;
     plan.columns.tiles = outer * across;
-    if (plan.columns.staged)  // no warp without a segment
-      plan.threads = static_cast<int>(kThreads / (lanes * shares) * (lanes * shares));
+    const int64_t used = kThreads / (lanes * shares) * (lanes * shares);
+    if (plan.columns.staged || in_lines)  // no warp without a segment, or columns
+      plan.threads = static_cast<int>(plan.columns.staged ? used : round_up(used, 32));
     const int64_t units = ceil_div(plan.columns.tiles, plan.threads / (lanes * shares));
     // A second launch pays only where one leaves multiprocessors without a block, or most of memory
     // waiting, and much to do.
