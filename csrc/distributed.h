@@ -29,7 +29,8 @@ template <class F>
   const int32_t device_type = self.tensor.device_type();
   const int32_t device_index = self.tensor.device_index();
   const int64_t *given = words.sizes(), *apart = words.strides();
-  u.wide = words.ndim() == 2 && u.count > 0 && given[1] == 1 + 2 * u.count;
+  u.wide =
+      is_wide(dtype.bytes, 0) || (words.ndim() == 2 && u.count > 0 && given[1] == 1 + 2 * u.count);
   if (words.ndim() != 2 || words.dtype() != aoti_torch_dtype_int64() || given[0] < 1 ||
       given[1] != 1 + (u.wide ? 2 : 1) * u.count || words.device_type() != device_type ||
       words.device_index() != device_index)

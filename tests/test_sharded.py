@@ -198,6 +198,8 @@ def test_words_that_are_none(device):
     for wrong in (words[0], words[:, 1:], words.int(), words[:0], words.T, words.repeat(1, 2)):
         with pytest.raises(RuntimeError, match="words"):
             _ops._unpack(wrong, x, [1], True)
+    with pytest.raises(RuntimeError, match="words"):  # which would be narrow
+        _ops._unpack(words, x.double(), [1], True)
     for start, size in (([1, 2], []), ([1], [4]), ([], [4]), ([-1], [])):
         with pytest.raises(RuntimeError, match="start|lie"):
             _ops._pairs(x, [1], True, None, start, size)
