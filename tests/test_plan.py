@@ -777,6 +777,11 @@ def test_cpu_plan_orders_a_mask_like_the_input():
         assert marks + crossed.units * crossed.tile * crossed.parts * 16 <= WORKSPACE
 
 
+def test_cpu_plan_of_an_expanded_input_follows_the_mask():
+    plan = cpu_plan(empty(5000).expand(5000, 5000), [0], mask=empty(5000, 5000, dtype=torch.bool))
+    assert not plan.rows and not plan.gathers
+
+
 def test_cpu_plan_of_one_element_is_copied_by_blocks_before_a_mask_hides_some():
     x, mask = empty(1, 64, 100).transpose(1, 2), empty(100, 64, dtype=torch.bool)
     assert cpu_plan(x, [0], mask=mask).hides

@@ -107,13 +107,14 @@ inline bool are_results_together(const Groups& groups, int64_t width) {
 
 // Whether the outputs are neighbours in memory that are walked where they lie. Where windows move,
 // neighbouring elements of a row are those of neighbouring outputs, too: they are columns if they
-// are short or have several dims. Results that lie apart, each by itself, are as much to write as
-// the elements are to read.
+// are short or have several dims, and where windows stay, so that only marks differ. Results that
+// lie apart, each by itself, are as much to write as the elements are to read.
 inline bool are_columns(const Groups& groups, int64_t walk, int64_t bytes) {
   const Dim inner = groups.axes.dim[0];
   const bool scatters =
       walk <= kScatterWalk && !in_order(groups) && !are_results_together(groups, tile_of(bytes));
-  const bool windows = groups.reduced.count > 1 || walk * bytes <= kWindowBytes;
+  const bool windows =
+      groups.reduced.count > 1 || walk * bytes <= kWindowBytes || groups.reduced.dim[0].stride == 0;
   return inner.stride == 1 && inner.mask_stride <= 1 && !scatters && (windows || !is_rows(groups));
 }
 
