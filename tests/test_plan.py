@@ -777,6 +777,16 @@ def test_cpu_plan_orders_a_mask_like_the_input():
         assert marks + crossed.units * crossed.tile * crossed.parts * 16 <= WORKSPACE
 
 
+def test_cpu_plan_reads_rows_by_parts_whose_marks_share_lines():
+    x = empty(64, 1 << 20)
+    across = empty(1 << 20, 64, dtype=torch.bool).t()
+    plan = cpu_plan(x, [1], mask=across)
+    assert plan.rows and plan.by_parts and plan.parts >= 64
+    assert not cpu_plan(x, [1], mask=empty(64, 1 << 20, dtype=torch.bool)).by_parts
+    assert not cpu_plan(x, [1], mask=empty(64, 1 << 21, dtype=torch.bool)[:, ::2]).by_parts
+    assert not cpu_plan(x[:, :1000], [1], mask=across[:, :1000]).by_parts
+
+
 def test_cpu_plan_of_an_expanded_input_follows_the_mask():
     plan = cpu_plan(empty(5000).expand(5000, 5000), [0], mask=empty(5000, 5000, dtype=torch.bool))
     assert not plan.rows and not plan.gathers

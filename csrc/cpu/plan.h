@@ -384,19 +384,23 @@ inline Plan make_plan(const Groups& groups, const Choice& choice, int64_t walk, 
   const int64_t worth_a_thread = ceil_div(ceil_div(elements, plan.units), work.of_one);
   const int64_t most_parts = std::max<int64_t>(1, std::min(most, worth_a_thread));
   plan.parts = std::min(useful_parts(plan.units, useful, 1, most_parts), most_parts);
-  // Outputs that share their lines and are too few to be columns, or whose runs lie in turns, are
-  // read together part by part, of which each stays in cache.
+  // Outputs that share lines, of marks or, where they are too few to be columns, of elements, or
+  // whose runs lie in turns, are read together part by part, of which each stays in cache.
   const Dims& reduced = groups.reduced;
   int64_t whole = 1;  // positions that a part has a multiple of
   if (choice.walk == Walks::kRows && groups.outputs > 1) {
     const bool in_turns = are_in_turns(groups) && plan.copies;
-    const int64_t lines = walk * std::min(reduced.dim[0].stride * bytes, kCopyBytes);
-    const int64_t span = in_turns ? lines * groups.outputs : is_rows(groups) ? 0 : lines;
+    const bool of_elements = in_turns || !is_rows(groups);
+    const Dim inner = reduced.dim[0];
+    const bool of_marks = groups.kept.dim[0].mask_stride < inner.mask_stride;
+    const int64_t apart = of_elements ? inner.stride * bytes : of_marks ? inner.mask_stride : 0;
+    const int64_t lines = walk * std::min(apart, kCopyBytes);
+    const int64_t span = in_turns ? lines * groups.outputs : lines;
     const int64_t part = in_turns ? kCacheBytes : kPartBytes;
     plan.by_parts = span > (in_turns ? kFarBytes : kCacheBytes);
     if (plan.by_parts)
       plan.parts = std::max(plan.parts, std::min({ceil_div(span, part), walk, fits}));
-    if (in_turns) whole = reduced.dim[0].size;
+    if (in_turns) whole = inner.size;
   }
   plan.part_extent = ceil_div(ceil_div(walk, plan.parts), whole) * whole;
   plan.parts = ceil_div(walk, plan.part_extent);
