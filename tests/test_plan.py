@@ -790,6 +790,9 @@ def test_cpu_plan_reads_rows_by_parts_whose_marks_share_lines():
 def test_cpu_plan_of_an_expanded_input_follows_the_mask():
     plan = cpu_plan(empty(5000).expand(5000, 5000), [0], mask=empty(5000, 5000, dtype=torch.bool))
     assert not plan.rows and not plan.gathers
+    x, mask = empty(1 << 16, 1).expand(1 << 16, 2048), empty(1 << 16, 2048, dtype=torch.bool)
+    assert cpu_plan(x, [0], mask=mask).gathers
+    assert not cpu_plan(x, [0], mask=mask.t().contiguous().t()).gathers
 
 
 def test_cpu_plan_of_one_element_is_copied_by_blocks_before_a_mask_hides_some():

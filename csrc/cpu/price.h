@@ -115,7 +115,11 @@ inline Rows rows(const Groups& groups, int64_t walk, int64_t bytes, bool softmax
   const bool ordered = is_ordered(groups.reduced);
   const Dim copied = ordered ? inner : by_step(groups.reduced).dim[0];
   const bool whole = groups.reduced.count == 1 && inner.stride == 1;
-  const double marks = are_marks_across(groups) ? elements * element(inner.mask_stride, 1) : 0;
+  // Rows that are one in memory: a gather reads it once for many, and their marks in order.
+  const bool same = groups.kept.count > 0 && groups.kept.dim[0].stride == 0;
+  const double again = same && walk * kCopyBytes >= kPartBytes ? kAcross : 0;
+  const double marks =
+      are_marks_across(groups) ? elements * (element(inner.mask_stride, 1) + again) : 0;
   const double read = lines * kLine + marks +
                       groups.outputs * ((in_order(groups) ? 0 : kScatteredRow) +
                                         (softmax && !whole ? kSoftmaxRow : 0));
