@@ -29,10 +29,11 @@ def each_op_and(dtypes, names=()):
 
 
 def unaligned(x):
-    """The same elements, one element behind an aligned address."""
-    buffer = torch.empty(x.numel() + 1, dtype=x.dtype)
-    bits(buffer)[1:] = bits(x.flatten())
-    return buffer[1:].view(x.shape)
+    """The same elements, one byte behind an aligned address."""
+    buffer = bytearray(x.nbytes + 1)
+    y = torch.frombuffer(buffer, dtype=x.dtype, offset=1, count=x.numel()).view(x.shape)
+    bits(y).copy_(bits(x))
+    return y
 
 
 @each_op_and(DTYPES)

@@ -303,7 +303,7 @@ void run(Reduction& reduction);
   const Dims results = result_dims(reduction.groups);
   const Dim inner = results.count ? results.dim[0] : Dim{1, 0, 1};
   const Dim down = reduction.groups.reduced.dim[0];
-  const auto* input = static_cast<const int16_t*>(reduction.input);
+  const auto* input = static_cast<const char*>(reduction.input);  // of any alignment
   auto* values = static_cast<int16_t*>(reduction.values);
   std::atomic<bool> settled{true};
   in_parallel(walk_extent(results), kGrainBytes / sizeof(zero), [&](int64_t begin, int64_t end) {
@@ -314,12 +314,17 @@ void run(Reduction& reduction);
       const int64_t n = std::min({kTogether, end - found, inner.size - found % inner.size});
       left += (found + n - begin) * (down.size / kShare);
       begin = found + n;
-      const int16_t* first = input + place(results.dim, results.count, found).offset;
+      int64_t first = place(results.dim, results.count, found).offset;
       for (int64_t i = found; i < begin; ++i, first += inner.stride) {
-        const int16_t* next = first;
+        int64_t next = first;
         const int16_t value = values[i];
         const bool asks = value == unsure;
-        const auto is_zero = [&] { return (*next & ~kSign) <= vanishing; };
+        const auto bits = [&] {
+          int16_t read;
+          std::memcpy(&read, input + next * sizeof(read), sizeof(read));
+          return read;
+        };
+        const auto is_zero = [&] { return (bits() & ~kSign) <= vanishing; };
         if (asks & !is_zero()) [[unlikely]] {
           const int64_t most = std::min(left, down.size);
           int64_t at = 0;
@@ -328,7 +333,7 @@ void run(Reduction& reduction);
           if (at == most || left < 0) return settled.store(false, std::memory_order_relaxed);
         }
         // Without a branch, which would be a guess.
-        values[i] = asks ? static_cast<int16_t>((*next ^ zero) & kSign) : value;
+        values[i] = asks ? static_cast<int16_t>((bits() ^ zero) & kSign) : value;
       }
     }
   });

@@ -220,7 +220,7 @@ struct Fill {
         put(values + i, scaled);
       }
     }
-    for (; i < n; ++i) values[i] = of.value(bits[i]);
+    for (; i < n; ++i) values[i] = of.value(get<Key>(bits + i));
   }
 };
 
