@@ -134,8 +134,13 @@ inline void check_place(const char* op, const char* name, const Tensor& tensor,
     fail(op, "bias must have the shape [", filters, "], got ", sizes_of(*bias));
   std::array<int64_t, 4> shape{x.count == 4 ? x.values[0] : 1, filters};
   for (int i = 0; i < 2; ++i) {
-    const int64_t padded = size[1 + i] + 2 * padding[i];
-    const int64_t kernel = dilation[i] * (w.values[2 + i] - 1) + 1;
+    int64_t padded, kernel;
+    if (__builtin_mul_overflow(2, padding[i], &padded) ||
+        __builtin_add_overflow(padded, size[1 + i], &padded))
+      fail(op, "padding is too large, ", padding[i]);
+    if (__builtin_mul_overflow(dilation[i], w.values[2 + i] - 1, &kernel) ||
+        __builtin_add_overflow(kernel, 1, &kernel))
+      fail(op, "dilation is too large, ", dilation[i]);
     if (padded < kernel) {
       fail(op, "the kernel, ", kernel, " long, is larger than the padded input, ", padded,
            " (input shape ", x, ", weight shape ", w, ")");

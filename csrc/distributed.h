@@ -107,8 +107,9 @@ struct DistributedOperators {
       --at;
       if (start[at] < 0 || self.sizes[d] < 0 || start[at] > size[at] - self.sizes[d])
         fail(op, "the shard of dim ", d, " does not lie in the whole");
+      if (__builtin_mul_overflow(whole, size[at], &whole))
+        fail(op, "size is too large, ", size[at]);
       shard.add(self.sizes[d], start[at], size[at]);
-      whole *= size[at];
     }
     if (size.empty()) {
       if (!start.empty() && start[0] < 0) fail(op, "start is ", start[0]);

@@ -131,6 +131,7 @@ inline void make_groups(int64_t ndim, const int64_t* sizes, const int64_t* strid
       if (!reduced) groups.outputs *= dim.size;
     }
   }
+  if (groups.outputs == 0 || groups.extent == 0) return;  // of no elements, strides may be anything
   merge(groups.reduced);
   merge(groups.repeats);
   merge_kept(groups);

@@ -240,6 +240,13 @@ def bad_calls():
     yield (x, w, b, 2.0), {"dim": 4}, "dim 4 is out of range for a 4-d tensor (valid: -4 to 3)"
 
 
+@pytest.mark.parametrize("argument", ["padding", "dilation"])
+def test_what_is_too_large_is_named(argument):
+    x, w, b = make((2, 4, 8, 8), (6, 4, 3, 3), "cpu")
+    with pytest.raises(RuntimeError, match=f"{argument} is too large, {1 << 62}"):
+        customops.conv2d_scale_min(x, w, b, SCALE, **{argument: 1 << 62})
+
+
 @each_name
 @pytest.mark.parametrize("argument", ["stride", "padding", "dilation", "groups"])
 @pytest.mark.parametrize("number", [numpy.int64(2), torch.tensor(2), torch.tensor([2])], ids=repr)

@@ -203,6 +203,8 @@ def test_words_that_are_none(device):
     for start, size in (([1, 2], []), ([1], [4]), ([], [4]), ([-1], [])):
         with pytest.raises(RuntimeError, match="start|lie"):
             _ops._pairs(x, [1], True, None, start, size)
+    with pytest.raises(RuntimeError, match="size is too large"):
+        _ops._pairs(x, [0, 1], True, None, [0, 0], [1 << 62, 4])
 
 
 # The words have room, the values beside them have none.
