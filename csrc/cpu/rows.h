@@ -102,8 +102,8 @@ struct WholeRows {
       }
       int64_t* positions = direct ? wide_indices(r, begin) : nullptr;
       if (!positions) positions = local;
-      Key* const written = static_cast<Key*>(r.values) + begin;
-      Key* values = !r.values ? nullptr : direct ? written : local_values;
+      Key* const written = r.values ? static_cast<Key*>(r.values) + begin : nullptr;
+      Key* values = written && !direct ? local_values : written;
       reduce(kernel, row, count, n, positions, values);
       source.settle(row, count, n, positions);
       if (!in_place) {
