@@ -70,8 +70,8 @@ class Gather {
   // Too large for the stack of every thread.
   struct Scratch {
     alignas(kVectorBytes) Key buffer[kBuffer + kSlack];
-    int64_t offset[kColumns];  // of the runs of columns, which begin at these, or of each column:
-    int64_t column[kColumns];
+    int64_t offset[kColumns];   // of each run of columns, or of each column
+    int64_t column[kColumns];   // the first of each run
     int32_t lane[kColumns];     // of each column, where gaps are copied too
     int64_t row[kMostRows];     // offsets, of those that differ from the one before
     uint8_t number[kMostRows];  // of each row, that of the one that it repeats
@@ -85,7 +85,7 @@ class Gather {
         axes_(axes),
         reduced_(reduced),
         scratch_(scratch),
-        end_(last_of(axes) + last_of(reduced)) {
+        end_(reach(axes) + reach(reduced)) {
     const Dim& inner = axes_.dim[0];
     along_ = reduced_.count > 0 && reduced_.dim[0].stride < inner.stride;
     most_ = most;

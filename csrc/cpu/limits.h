@@ -28,7 +28,7 @@ constexpr int64_t kFoldedWalk = 256;
 constexpr int64_t kGatherBytes = 16384, kGatherRowBytes = 512, kGatherColumns = 1024;
 constexpr int64_t kFarRowBytes = 2048;   // where each column has a line of its own
 constexpr int64_t kResultsTogether = 8;  // a line of indices
-constexpr int64_t kSameSets = 512;       // indices
+constexpr int64_t kSameSets = 512;       // indices so far apart share the sets of a cache
 constexpr int64_t kOrderedWalk = 32;  // elements of a group, from which on their order counts more
 constexpr int64_t kScatterWalk = 8;   // elements of a group, of which results count more
 constexpr int64_t kGatherAlong = 64, kGatherRunBytes = 128;  // in memory, where results lie across

@@ -24,8 +24,9 @@ struct Plan {
   int64_t grain;        // items (units x parts) per thread at least
   bool by_parts;        // items are all units of a part, then those of the next, not the other way
   bool folds;           // several rows of the columns may count as one (columns.h)
-  // Where reduced dims are crossed (crossed_groups): columns that each output is first, and slices
-  // of the outputs, of which this is the plan of the first.
+  // Where reduced dims are crossed (crossed_groups): into how many columns each output is split,
+  // and how many slices of the outputs are reduced one after the other; this is the plan of the
+  // first.
   int64_t columns = 1, slices = 1;
   bool hides = false;   // a mask is left to the results (hides_groups)
   bool orders = false;  // a mask is copied into the order of the input (mask_order.h)
@@ -183,9 +184,9 @@ inline void shorten(Groups& groups, int d, int64_t size) {
 // Slices of the outputs whose candidates have room at once, where reduced dims are crossed: some
 // positions of one kept dim, and one of each that lies outside it.
 struct Slices {
-  int dim;       // none is cut: the number of kept dims
-  int64_t most;  // positions of that
-  int64_t count;
+  int dim;        // the kept dim that is cut; the number of kept dims where none is
+  int64_t most;   // positions of that dim in a slice, at most
+  int64_t count;  // of slices
 };
 inline Slices slices_of(const Groups& groups, int crossed, int64_t room) {
   const Dims &kept = groups.kept, &reduced = groups.reduced;

@@ -48,7 +48,6 @@ struct RowKernel : Lanes<Element> {
   static constexpr int64_t kShort = RowLimits<Key>::kShort;
   static constexpr int64_t kBlock = least<int64_t>(8 * kLanes, kShort);
   static constexpr int kBlockVectors = kBlock / kLanes;
-  static constexpr int kAhead = kRowAhead;
   static constexpr int kGroupsAhead = 8;  // of rows that are decided at once
   static constexpr bool kBools = std::is_same_v<Element, Bool>;
   // Longer runs are cut up, so that the blocks' numbers fit a lane.
@@ -137,7 +136,7 @@ struct RowKernel : Lanes<Element> {
   REDUCEOPS_INLINE void ask_ahead(const Key* p) const {
     if (asks_in_streams) {
       asm("" : "+r"(p));  // else those vectors' addresses are computed where nothing is asked for
-      for (int u = 0; u < kVectors; ++u) prefetch(p + u * kLanes, kAhead);
+      for (int u = 0; u < kVectors; ++u) prefetch(p + u * kLanes, kRowAhead);
     } else if (asks_into_l2) {
       for (int i = 0; i < kVectors * kVectorBytes; i += 256)
         ask_into_l2(reinterpret_cast<const char*>(p) + i);
@@ -166,7 +165,7 @@ struct RowKernel : Lanes<Element> {
     for (; i < n; i += kLanes) {
       const int64_t start = least<int64_t>(i, std::max<int64_t>(0, n - kLanes));
       const Bytes v = get<Bytes>(p + start);
-      prefetch<kIntoL2>(p + start, kAhead);
+      prefetch<kIntoL2>(p + start, kRowAhead);
       const auto found = kTrue ? v != 0 : v == 0;
       if (!any(found)) continue;
       const int64_t at = start + first<uint8_t>(found);

@@ -121,7 +121,8 @@ struct SoftmaxLanes {
     state.sum = total;
   }
 
-  // What a sum lacks of a share of it, that of the largest, for it was added with less care.
+  // The sum has the largest element's share as the fast exponential computes it; what that lacks of
+  // the share computed with care.
   static REDUCEOPS_INLINE V more(V largest, V base, V share) {
     return share - sum_of_exp<Compute, 1>(&largest, base);
   }

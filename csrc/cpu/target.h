@@ -27,9 +27,9 @@ constexpr bool kSmall = true;
 constexpr bool kSmall = false;
 #endif
 #define REDUCEOPS_INLINE inline REDUCEOPS_INLINED
-// For what is called once for many elements, so that it is there once for all its callers; and for
-// what only calls such functions, and so may be as small as possible. A function that always calls
-// one of the latter would be made small too, and what only it calls, but for the former.
+// NOINLINE is for what is called once for many elements: fast code, and one copy for all callers.
+// SMALL is for what only calls such functions: as little code as possible. (GCC takes what always
+// calls a `cold` function, and what only that calls, for cold too; `hot` keeps it from that.)
 #define REDUCEOPS_NOINLINE __attribute__((noinline, hot))
 #define REDUCEOPS_SMALL __attribute__((noinline, cold))
 

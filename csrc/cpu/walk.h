@@ -35,14 +35,9 @@ T& in_scratch() {
   return *new (scratch()) T;
 }
 
-// The offset of the last of all elements of dims or groups, or of its mark.
-inline int64_t last_of(const Dims& dims, int64_t Dim::* stride = &Dim::stride) {
-  int64_t last = 0;
-  for (int d = 0; d < dims.count; ++d) last += (dims.dim[d].size - 1) * dims.dim[d].*stride;
-  return last;
-}
+// The offset of the last of all elements of groups, or of its mark.
 inline int64_t last_of(const Groups& groups, int64_t Dim::* stride = &Dim::stride) {
-  return last_of(groups.kept, stride) + last_of(groups.reduced, stride);
+  return reach(groups.kept, stride) + reach(groups.reduced, stride);
 }
 
 // Steps through the positions of dims, from the `first` of them on, without a division per step.
