@@ -642,7 +642,8 @@ def test_short_groups_under_a_mask_and_of_a_sum_are_gathered():
     # Rows that are loads of 16 bytes with their mask, longer columns, and a mask in common.
     assert walk_of(empty(1 << 20, 16), 1, empty(1 << 20, 16, dtype=torch.bool)) != Walk.GATHER
     assert walk_of(empty(512, 33, 4096), 1, empty(512, 33, 4096, dtype=torch.bool)) == Walk.COLUMNS
-    assert walk_of(x.bfloat16(), 1, marks[..., :1]) == Walk.COLUMNS
+    common = empty(1024, 12, 1, dtype=torch.bool)
+    assert walk_of(empty(1024, 12, 4096, dtype=torch.bfloat16), 1, common) == Walk.COLUMNS
     # Large columns of a sum that are loads of 16 bytes, unless results lie in another order.
     assert walk_of(x, 1) == Walk.COLUMNS and walk_of(x[..., 1:], 1) == Walk.GATHER
     assert walk_of(x.permute(2, 1, 0), 1) == Walk.GATHER
