@@ -10,6 +10,8 @@
 // time in rows of 1000.
 #pragma once
 
+#include <cassert>
+
 #include "cuda/option_policy.h"
 #include "cuda/reducer.cuh"
 
@@ -137,10 +139,11 @@ void launch_held_rows_of(const Problem& p, const Source& source, const Reducer& 
   };
   if (p.plan.whole_rows.batches > 0) return run.template operator()<held_loads(kBytes), true>();
   const int64_t kernel = held_kernel(p.plan.whole_rows.loads);
-  if constexpr (Source::kMostHeldLoads > 4) {
-    if (kernel == 8) return run.template operator()<8, false>();
-    if (kernel == 6) return run.template operator()<6, false>();
+  if constexpr (Source::kMostHeldLoads == 8) {
+    if (kernel > 4 || held_loads(kBytes) == 8)
+      return kernel > 6 ? run.template operator()<8, false>() : run.template operator()<6, false>();
   }
+  assert(kernel <= 4);
   if constexpr (held_loads(kBytes) == 4)
     kernel == 4 ? run.template operator()<4, false>() : run.template operator()<3, false>();
 }

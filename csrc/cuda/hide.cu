@@ -78,7 +78,7 @@ void launch_hide(const Reduction& r, void* stream) {
   const Hidden index{indices ? static_cast<char*>(r.indices) : nullptr, r.index_bytes, 0};
   const int64_t results = r.groups.outputs * r.groups.copies;
   const auto* mask = static_cast<const uint8_t*>(r.mask);
-  if (reach(dims) == 0) {  // whose blocks mostly have nothing to do
+  if (reach(dims) == 0) {  // a single byte, which mostly hides nothing: few blocks are enough
     const auto config =
         launch_config(std::min(blocks_over(results), kManyBlocks), kThreads, stream);
     check(cudaLaunchKernelEx(&config, hide_all, mask, results, index, value));

@@ -95,17 +95,19 @@ class FittingWalks {
  private:
   // Of other tasks than extremes, the prices of groups of a few elements alone are good enough, if
   // neighbouring threads do not each read a sector of a mask.
-  bool is_compared(Walk walk) const {
+  bool is_compared(const Plan& plan) const {
     if (in_.task == Task::kExtreme) return true;
-    const bool sparse = in_.task == Task::kMasked && is_mask_sparse(in_.groups.kept.dim[0]);
-    return walk == Walk::kGather && !sparse;
+    if (plan.walk != Walk::kGather) return false;
+    const Dims& kept = in_.groups.kept;
+    const Dim& beside = plan.gather.tiled() ? kept.dim[0] : by_step(kept).dim[0];
+    return in_.task != Task::kMasked || !(is_mask_sparse(kept.dim[0]) || is_mask_sparse(beside));
   }
 
   int cheapest() const {
     int best = usual_;
     double least = walks_[usual_].price * static_cast<double>(in_.tuning.margin) / 100;
     for (int i = 0; i < count_; ++i) {
-      if (is_compared(walks_[i].plan.walk) && walks_[i].price < least) {
+      if (is_compared(walks_[i].plan) && walks_[i].price < least) {
         best = i;
         least = walks_[i].price;
       }

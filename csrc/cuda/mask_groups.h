@@ -33,10 +33,12 @@ REDUCEOPS_HD bool are_columns_repeated(const Dim* axes, int count) {
          axes[1].mask_stride < axes[0].mask_stride;
 }
 
-// Puts a kept dim first of all, or of all but the columns, along which nothing but the mask is
-// read, or the bytes of a mask that lies across rows or columns are nearest. Short groups are
-// gathered: neighbouring results by tiles, which go along both, and a few of a dim together with
-// the next.
+// Puts a kept dim first of all, or of all but the columns: one along which nothing but the mask is
+// read, or, where a mask lies across rows or columns, the one along which its bytes are nearest.
+//
+// Short groups are gathered. So of these it is no dim along which results are neighbours, for tiles
+// go along both; none whose bytes are apart; and none at all in place of a dim of a few groups,
+// which a warp goes over together with the next dim.
 inline void order_by_mask(Groups& groups) {
   constexpr int64_t kFew = 8;
   if (groups.axes.count != groups.kept.count || groups.reduced.count == 0) return;

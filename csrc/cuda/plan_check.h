@@ -227,6 +227,8 @@ class PlanCheck {
     require(
         (own.vector ? 1 : 2) <= own.loads && own.loads <= (plain ? loads : most_held_loads(bytes_)),
         "loads that there is a kernel for");
+    require(plain || own.loads <= loads || along().mask_stride <= 1,
+            "of bytes of a mask that are apart, too");
     require(plain || 2 * own.loads > loads, "most of a thread's loads are needed");
     require(own.lanes == p.threads || (is_power_of_two(own.lanes) && p.threads % own.lanes == 0),
             "the rows of a block are whole");

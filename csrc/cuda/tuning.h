@@ -47,8 +47,8 @@ struct Tuning {
   int64_t whole_vectors = 2048;            // of the longest row that is held at once
   int64_t whole_few_vectors = 8;           // longest aligned row of which a thread holds 2 vectors
   int64_t whole_blocks = 2;                // per multiprocessor that few rows are cut into
-  int64_t held_threads = 768;              // of a multiprocessor, from which on those of such rows
-                                           // have the most loads that there are kernels for
+  int64_t held_threads = 768;              // of a multiprocessor that must be left if those of
+                                           // rows of 16 bits have twice as many loads
   int64_t held_batches = 16;               // most rounds of loads of a multiprocessor that has one
                                            // block of rows under a mask, or of softmax_max
   int64_t whole_column = 16;               // elements of the longest column that is held so

@@ -448,8 +448,7 @@ Tuning random_tuning() {
   if (below(4)) tuning.small_elements = 0;
   if (below(2)) tuning.whole_rows = tuning.whole_column = 0;
   if (below(2)) tuning.whole_vectors = 0;
-  if (below(2)) tuning.whole_row_bytes = 0;
-  if (below(2)) tuning.held_threads = 0;
+  if (below(2)) tuning.whole_row_bytes = tuning.held_threads = 0;
   if (below(8)) tuning.bulk_bytes = 0;
   if (below(4)) tuning.mapped_part_bytes = below(1000);
   if (below(2)) {  // short rings of narrow tiles
@@ -707,6 +706,18 @@ Case short_last_sum() {
   return c;
 }
 
+// Rows of 16 bits of as few vectors as the kernels of most loads are for.
+Case held_by_few_lanes(bool masked, int64_t size, int64_t mask_offset) {
+  Case c{kDTypes[6], {1, 1, 5, size}, 0, 0, 8, true, false, true, true, Fill::kNumbers, {}};
+  c.tuning.small_elements = c.tuning.held_threads = 0;
+  c.softmax = !masked;
+  c.mask.given = masked;
+  c.mask.offset = mask_offset;
+  c.mask.strides[3] = 1;
+  c.mask.strides[2] = size;
+  return c;
+}
+
 // Rows of which one begins elsewhere in a vector, a vector longer than half of the loads of a power
 // of two of threads: the fewest that a kernel of most loads is for.
 Case longer_than_half(bool masked) {
@@ -942,6 +953,10 @@ int main(int count, char** arguments) {
   if (long_tiles != 2) {
     std::puts("there are no long tiles of values in another order");
     return 1;
+  }
+  for (const int64_t vectors : {33, 49}) {
+    run(held_by_few_lanes(false, 8 * vectors + 3, 0));
+    for (const int64_t offset : {0, 1}) run(held_by_few_lanes(true, 8 * vectors + 3, offset));
   }
   run(longer_than_half(true));
   run(longer_than_half(false));

@@ -67,9 +67,9 @@ struct ColumnsPlan {
     const Dims& axes = in.groups.axes;
     const bool repeated = masked && !in_lines && are_columns_repeated(axes.dim, axes.count);
     if (in_lines || repeated) {
-      const int64_t few = repeated && !packs ? std::max(kFew, 32 / axes.dim[1].size) : kFew;
-      const int64_t cuts = columns <= few * 3 / 2 ? 1 : columns < 2 * few ? 2 : 0;
-      lanes = cuts > 0 ? ceil_div(columns, cuts) : few;
+      const int64_t most = repeated && !packs ? std::max(kFew, 32 / axes.dim[1].size) : kFew;
+      const int64_t cuts = packs || columns >= 2 * most ? 0 : columns <= most * 3 / 2 ? 1 : 2;
+      lanes = cuts > 0 ? ceil_div(columns, cuts) : std::min(lanes, most);
     }
     // Threads to a column that read a sector of its mask, if each has more to do than to combine.
     constexpr int64_t kLong = 512;
@@ -136,7 +136,7 @@ struct ColumnsPlan {
     plan.columns.tiles = outer * across;
     const int64_t used = kThreads / (lanes * shares) * (lanes * shares);
     if (plan.columns.staged || in_lines)  // no warp without a segment, or columns
-      plan.threads = static_cast<int>(plan.columns.staged ? used : round_up(used, 32));
+      plan.threads = static_cast<int>(round_up(used, 32));
     const int64_t units = ceil_div(plan.columns.tiles, plan.threads / (lanes * shares));
     // A second launch pays only where one leaves multiprocessors without a block, or most of memory
     // waiting, and much to do.

@@ -30,7 +30,9 @@ struct GatherPlan {
     // These are as fast or faster, but know nothing of copies of results.
     if (WholeColumnsPlan::fits(in) && !has_repeats_as_outputs(groups, in.task)) return false;
     // Rows that each thread goes along by itself would fall out of L1.
-    if (reduced.count > 0 && in.along().stride < kept.dim[0].stride &&
+    int64_t pitch = kept.dim[0].stride;  // but for a dim that comes first for its mask
+    for (int d = 1; d < kept.count && pitch == 0; ++d) pitch = kept.dim[d].stride;
+    if (reduced.count > 0 && in.along().stride < pitch &&
         in.along().size * in.along().stride * in.bytes >= kBurstBytes)
       return false;
     return in.has_short_places();

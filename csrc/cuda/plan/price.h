@@ -144,7 +144,9 @@ struct Traffic {
  private:
   // That memory delivers for one: runs of memory are read in whole bursts.
   static double bytes_of_element(const PlanInput& in) {
-    const Dims &kept = in.groups.axes, &reduced = in.groups.reduced;
+    const Dims& reduced = in.groups.reduced;
+    // For a mask they may be in another order (mask_groups.h).
+    const Dims kept = in.task == Task::kMasked ? by_stride(in.groups.axes) : in.groups.axes;
     const auto bytes = static_cast<double>(in.bytes);
     double run = bytes, elements = 1;
     for (const Dims* dims : {&kept, &reduced}) {  // copies, wherever they are among the dims

@@ -119,7 +119,7 @@ struct WholeRowsPlan {
     return in.task == Task::kExtreme ? kWholeLoads : held_loads(in.bytes);
   }
   static int64_t batch(const PlanInput& in) { return kWholeThreads * loads(in); }
-  // Of a thread at most, of a whole row: more if as many threads still fill the GPU.
+  // Of a thread at most, of a whole row: more if half as many threads still fill the GPU.
   static int64_t most_loads(const PlanInput& in) {
     const int64_t most = most_held_loads(in.bytes), vectors = vectors_of_row(in);
     const bool more =
