@@ -275,17 +275,23 @@ CASES = (
 )
 
 
-def run(case: Case, op, device: str = "cpu", compiled: bool = False) -> list:
-    """The tensors that the program gives, for each of the inputs."""
+def run_together(cases: list[Case], op, device: str = "cpu", compiled: bool = False) -> list:
+    """The tensors that each program gives, for each of its inputs; compiled, they are one graph."""
 
-    def program(*inputs):
-        return case.program(op, *inputs)
+    def programs(*inputs):
+        return [case.program(op, *xs) for case, xs in zip(cases, inputs, strict=True)]
 
     if compiled:
         torch._dynamo.reset()
-        program = torch.compile(program, fullgraph=True, **case.options)
+        programs = torch.compile(programs, fullgraph=True, **cases[0].options)
     # .to keeps the strides.
-    return [pytree.tree_leaves(program(*(x.to(device) for x in xs))) for xs in case.inputs()]
+    inputs = [[[x.to(device) for x in xs] for xs in case.inputs()] for case in cases]
+    found = [map(pytree.tree_leaves, programs(*xs)) for xs in zip(*inputs, strict=True)]
+    return [list(of_case) for of_case in zip(*found, strict=True)]
+
+
+def run(case: Case, op, device: str = "cpu", compiled: bool = False) -> list:
+    return run_together([case], op, device, compiled)[0]
 
 
 def same(actual: list, expected: list) -> bool:

@@ -9,20 +9,27 @@ from conftest import needs_compiler
 
 import customops
 
-each_case = pytest.mark.parametrize("case", corpus.CASES, ids=str)
 
-
-@each_case
+@pytest.mark.parametrize("case", corpus.CASES, ids=str)
 def test_eager_torch_is_the_reference(case):
     """What the comparison rests on: eager torch says what numpy says."""
     assert corpus.same(corpus.run(case, torch), corpus.run(case, corpus.REFERENCE))
 
 
+# To compile takes long: those with the same options are one graph, if each has one input.
+TOGETHER = {}
+for case in corpus.CASES:
+    alone = str(case) if len(case.inputs()) > 1 else None
+    TOGETHER.setdefault((str(case.options), alone), []).append(case)
+
+
 @needs_compiler
-@each_case
-def test_compiled_equals_eager_torch(case, device):
-    actual = corpus.run(case, customops, device, compiled=True)
-    assert corpus.same(actual, corpus.run(case, torch, device))
+@pytest.mark.parametrize("cases", TOGETHER.values(), ids=lambda cases: f"{cases[0]}, {len(cases)}")
+def test_compiled_equals_eager_torch(cases, device):
+    actual = corpus.run_together(cases, customops, device, compiled=True)
+    expected = [corpus.run(case, torch, device) for case in cases]
+    right = map(corpus.same, actual, expected)
+    assert not [str(case) for case, is_right in zip(cases, right, strict=True) if not is_right]
 
 
 def test_a_wrong_index_is_noticed():
