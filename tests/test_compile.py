@@ -34,16 +34,14 @@ def dims_of(spec):
 def test_fullgraph(spec, dynamic, public, device):
     x = data.make((3, 4, 5), torch.float32, "special").to(device)
     function = spec.function if public else spec.op
-    for keepdim, dim in enumerate(dims_of(spec)):
-        arguments = spec.arguments(dim, bool(keepdim % 2))
-        torch._dynamo.reset()
-        compiled = torch.compile(
-            lambda x, a=arguments: function(x, *a),
-            backend="aot_eager",
-            fullgraph=True,
-            dynamic=dynamic,
-        )
-        assert_same(compiled(x), spec.reference(x, *arguments), spec.tolerance, (dim, keepdim))
+    calls = [spec.arguments(dim, bool(number % 2)) for number, dim in enumerate(dims_of(spec))]
+
+    @torch.compile(backend="aot_eager", fullgraph=True, dynamic=dynamic)
+    def compiled(x):
+        return [function(x, *arguments) for arguments in calls]
+
+    for result, arguments in zip(compiled(x), calls, strict=True):
+        assert_same(result, spec.reference(x, *arguments), spec.tolerance, arguments)
 
 
 @each_op
@@ -189,24 +187,29 @@ def near(spec, actual, expected):
 
 
 @needs_compiler
-@each_op
-def test_inductor(spec, device):
-    """Between operators that Inductor fuses, forward and backward."""
+def test_inductor(device):
+    """Between operators that Inductor fuses, forward and backward; all in one graph."""
 
-    def function(op, x):
-        # Exact in any order of evaluation, so fused code gives the same bits.
-        return as_tuple(op(x * 2 + 1, *spec.arguments(1, False)))[0] * 4
+    def function(name, *inputs):
+        found = []
+        for spec, x in zip(OPS, inputs, strict=True):
+            # Exact in any order of evaluation, so fused code gives the same bits.
+            result = getattr(spec, name)(x * 2 + 1, *spec.arguments(1, False))
+            found.append(as_tuple(result)[0] * 4)
+        return found
 
-    x = data.make((3, 40, 5), torch.float32, "ties").to(device)
-    x.requires_grad_(spec.differentiable)
-    y = x.detach().clone().requires_grad_(spec.differentiable)
-    result = torch.compile(lambda x: function(spec.function, x), fullgraph=True)(x)
-    expected = function(spec.torch, y)
-    assert near(spec, result, expected)
-    if spec.differentiable:
-        result.sum().backward()
-        expected.sum().backward()
-        assert near(spec, x.grad, y.grad)
+    made = [data.make((3, 40, 5), torch.float32, "ties", i).to(device) for i in range(len(OPS))]
+    inputs, others = (
+        [x.clone().requires_grad_(s.differentiable) for x, s in zip(made, OPS, strict=True)]
+        for _ in range(2)
+    )
+    results = torch.compile(function, fullgraph=True)("function", *inputs)
+    expected = function("torch", *others)
+    for found in (results, expected):
+        sum(result.sum() for result in found if result.requires_grad).backward()
+    for spec, x, y, result, right in zip(OPS, inputs, others, results, expected, strict=True):
+        assert near(spec, result, right), spec
+        assert not spec.differentiable or near(spec, x.grad, y.grad), spec
 
 
 @NO_CUDA

@@ -533,27 +533,32 @@ def test_unbacked_sizes(name):
 
 
 @needs_compiler
-@pytest.mark.parametrize(
-    "name, dynamic", [("argmin", False), ("argmax", None), ("min", None), ("max", True)]
-)
-def test_inductor(name, dynamic, device):
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_inductor(dynamic, device):
     """Between operators that Inductor fuses, forward and backward; the mask is computed."""
+    names = ("argmin", "argmax", "min", "max")
 
-    def function(x, m):
-        results = getattr(customops, name)(x * 2 + 1, 1, mask=m > 0.25, index_dtype=torch.uint16)
-        return tuple(r * 4 if r.is_floating_point() else r.int() + 1 for r in as_tuple(results))
+    def function(m, *inputs):
+        found = []
+        for name, x in zip(names, inputs, strict=True):
+            call, options = getattr(customops, name), {"index_dtype": torch.uint16}
+            results = as_tuple(call(x * 2 + 1, 1, mask=m > 0.25, **options))
+            found.append([r * 4 if r.is_floating_point() else r.int() + 1 for r in results])
+        return found
 
     compiled = torch.compile(function, fullgraph=True, dynamic=dynamic)
     for batch in (3, 8):
-        x = data.make((batch, 40, 5), torch.float32, "ties").to(device)
         m = torch.rand(40, 1, generator=torch.Generator().manual_seed(batch)).to(device)
-        inputs = [x.clone().requires_grad_(name in ("min", "max")) for _ in range(2)]
-        results = [f(y, m) for f, y in zip((compiled, function), inputs, strict=True)]
-        assert_same(*results)
-        if name in ("min", "max"):
-            for result in results:
-                result[0].sum().backward()
-            assert torch.equal(inputs[0].grad, inputs[1].grad) and inputs[0].grad.any()
+        x = data.make((batch, 40, 5), torch.float32, "ties").to(device)
+        given = [[x.clone().requires_grad_(n in ("min", "max")) for n in names] for _ in range(2)]
+        results = [f(m, *inputs) for f, inputs in zip((compiled, function), given, strict=True)]
+        for name, *found in zip(names, *results, strict=True):
+            assert_same(*found, context=(name, batch))
+        for found in results:
+            sum(result[0].sum() for result in found if result[0].requires_grad).backward()
+        for name, x, y in zip(names, *given, strict=True):
+            assert x.grad is None or torch.equal(x.grad, y.grad) and x.grad.any(), (name, batch)
+        assert given[0][2].grad is not None and given[0][3].grad is not None
 
 
 @needs_compiler
