@@ -45,28 +45,34 @@ def test_the_value_of_true_is_one(device):
             assert bits(op(raw.view(torch.bool), dim)[0]).max() <= 1
 
 
-@needs_compiler
-@pytest.mark.parametrize(
-    "shape, dim, dtype",
-    [
-        ((64, 256), 1, torch.float32),
-        ((64, 7), 0, torch.bfloat16),
-        ((64, 7), 0, torch.float32),
-        ((3, 20000), 1, torch.bfloat16),
-    ],
+MASKED = (
+    ((64, 256), 1, torch.float32),
+    ((64, 7), 0, torch.bfloat16),
+    ((64, 7), 0, torch.float32),
+    ((3, 20000), 1, torch.bfloat16),
 )
-def test_any_byte_but_zero_of_a_mask_is_true_when_compiled(shape, dim, dtype, device):
+
+
+@needs_compiler
+def test_any_byte_but_zero_of_a_mask_is_true_when_compiled(device):
     """Where the first element is chosen, the backward looks whether the mask lets it take part."""
-    torch._dynamo.reset()
-    compiled = torch.compile(lambda a, mask: customops.max(a + 1, dim, mask=mask))
+
+    @torch.compile
+    def compiled(*inputs):
+        pairs = zip(MASKED, inputs[::2], inputs[1::2], strict=True)
+        return [customops.max(x + 1, dim, mask=mask) for (_, dim, _), x, mask in pairs]
+
     pool, generator = torch.tensor([0, 2, 128, 1], dtype=torch.uint8), torch.Generator()
-    a = torch.randn(shape, generator=generator.manual_seed(0)).to(dtype).to(device)
     for several in (3, 4):
-        raw = pool[torch.randint(several, shape, generator=generator)].to(device)
-        results = []
-        for mask in (raw.view(torch.bool), raw != 0):
-            x = a.clone().requires_grad_()
-            values, indices = compiled(x, mask)
-            values.sum().backward()
-            results.append((values.detach(), indices, x.grad))
-        assert_same(*results)
+        made = []
+        for shape, _, dtype in MASKED:
+            x = torch.randn(shape, generator=generator.manual_seed(0)).to(dtype).to(device)
+            made.append((x, pool[torch.randint(several, shape, generator=generator)].to(device)))
+        runs = []
+        for mask_of in (lambda raw: raw.view(torch.bool), lambda raw: raw != 0):
+            inputs = [(x.clone().requires_grad_(), mask_of(raw)) for x, raw in made]
+            results = compiled(*(tensor for pair in inputs for tensor in pair))
+            sum(values.sum() for values, _ in results).backward()
+            runs.append([(*found, x.grad) for found, (x, _) in zip(results, inputs, strict=True)])
+        for case, *found in zip(MASKED, *runs, strict=True):
+            assert_same(*found, context=case)
