@@ -10,7 +10,6 @@ namespace reduceops::cuda {
 // loads, and fewer lanes.
 constexpr int64_t held_loads(int64_t bytes) { return bytes == 4 ? 8 : 4; }
 constexpr int64_t most_held_loads(int64_t bytes) { return bytes == 2 ? 8 : held_loads(bytes); }
-constexpr int64_t kFewestHeldVectors = 17;  // of a row with most loads of 16 bits
 
 // The kernel for so many loads of a thread, which has room for 3, 4, 6 or 8.
 constexpr int64_t held_kernel(int64_t loads) {

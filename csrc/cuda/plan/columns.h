@@ -134,9 +134,8 @@ struct ColumnsPlan {
     }
     plan.columns.across = across;
     plan.columns.tiles = outer * across;
-    const int64_t used = kThreads / (lanes * shares) * (lanes * shares);
     if (plan.columns.staged || in_lines)  // no warp without a segment, or columns
-      plan.threads = static_cast<int>(round_up(used, 32));
+      plan.threads = static_cast<int>(Threads{lanes, shares}.of_block());
     const int64_t units = ceil_div(plan.columns.tiles, plan.threads / (lanes * shares));
     // A second launch pays only where one leaves multiprocessors without a block, or most of memory
     // waiting, and much to do.

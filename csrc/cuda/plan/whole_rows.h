@@ -121,9 +121,10 @@ struct WholeRowsPlan {
   static int64_t batch(const PlanInput& in) { return kWholeThreads * loads(in); }
   // Of a thread at most, of a whole row: more if half as many threads still fill the GPU.
   static int64_t most_loads(const PlanInput& in) {
+    constexpr int64_t kShort = 16;  // vectors, for which two lanes would be left, or one
     const int64_t most = most_held_loads(in.bytes), vectors = vectors_of_row(in);
     const bool more =
-        in.task != Task::kExtreme && in.along().mask_stride <= 1 && vectors >= kFewestHeldVectors &&
+        in.task != Task::kExtreme && in.along().mask_stride <= 1 && vectors > kShort &&
         in.groups.outputs * vectors >= in.multiprocessors * in.tuning.held_threads * most;
     return more ? most : loads(in);
   }
