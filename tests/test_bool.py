@@ -45,12 +45,11 @@ def test_the_value_of_true_is_one(device):
             assert bits(op(raw.view(torch.bool), dim)[0]).max() <= 1
 
 
-MASKED = (
-    ((64, 256), 1, torch.float32),
-    ((64, 7), 0, torch.bfloat16),
-    ((64, 7), 0, torch.float32),
-    ((3, 20000), 1, torch.bfloat16),
-)
+MASKED = [
+    (shape, dim, dtype)
+    for shape, dim in (((64, 256), 1), ((64, 7), 0), ((3, 20000), 1))
+    for dtype in (torch.float32, torch.bfloat16)
+]
 
 
 @needs_compiler
