@@ -103,6 +103,9 @@ def test_columns_that_are_settled_by_nan(spec, dtype):
             for kept in (columns, columns // 2, 1, 0):
                 x[first:, kept:] = math.nan
                 check(spec, x, 0, context=(columns, first, kept))
+            x = data.make((100, columns), dtype, "smooth", first)
+            x[first, ::2] = x[50, 1::2] = math.nan
+            check(spec, x, 0, context=(columns, first))
 
 
 @each_op_and(DTYPES, ("argmax", "min", "scale_max", "softmax_max"))

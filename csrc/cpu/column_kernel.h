@@ -5,8 +5,9 @@
 // by, kRows of them to a pass. A pass takes the smallest of its rows first and compares it once
 // with the best; only where that is better, or a NaN is among them, does it ask which row it was.
 // Once few vectors ask, as in all but the first rows of tall columns, each row is compared with the
-// bests by itself: memory is then read in its order, not in kRows places at once. Three or four
-// instructions for each vector read are few enough for the loads of later rows to start early.
+// bests by itself: memory is then read in its order, not in kRows places at once. (Not on AMD,
+// whose hardware reads kRows places faster than one.) Three or four instructions for each vector
+// read are few enough for the loads of later rows to start early.
 #pragma once
 
 #include "cpu/vector.h"
@@ -114,7 +115,7 @@ struct ColumnTile {
           rows.hand(row, n, lanes, row[0], [&](auto* part, auto, int64_t c, int64_t w) {
             settled &= pass(kernel, part, number, w, bests.from(c), asked);
           });
-          calm = n == kRows && wide && asked * kCalm * kLanes < lanes;
+          calm = asks_in_streams && n == kRows && wide && asked * kCalm * kLanes < lanes;
         }
         changed |= asked > 0;
       }
@@ -226,7 +227,7 @@ struct ColumnKernel : Lanes<Element>, ColumnLimits<typename Element::Key> {
           settled &= !any(b == b);
           continue;
         }
-        settled = false;
+        settled = !kFirst && settled && !any(best == best);
       }
       if (kFirst || any(asks)) {
         ++asked;
@@ -284,8 +285,7 @@ struct ColumnKernel : Lanes<Element>, ColumnLimits<typename Element::Key> {
     const int64_t ahead = least<int64_t>(kRowAhead / sizeof(Key), width);
     const auto part = [&](int64_t c, int64_t stop, const Key* to) REDUCEOPS_INLINED {
       for (; c + kColumns <= stop; c += kColumns) {
-        for (int g = 0; asks_in_streams && g < kGroup; ++g)
-          prefetch<kIntoL2>(to + c + g * kLanes, 0);
+        for (int g = 0; g < kGroup; ++g) prefetch<kIntoL2>(to + c + g * kLanes, 0);
         asked += take<kGroup>(lanes, row, c, number, bests);
       }
       return c;

@@ -89,9 +89,12 @@ void cut(Reduction& reduction, const Slices& slices, int64_t number) {
   cut(reduction, slices.dim, begin, std::min(slices.most, dim.size - begin));
 }
 
-// Whether rows are read where they lie, in more memory than a core's cache may hold.
-bool asks_for_rows(const Plan& plan, const Groups& groups, int64_t bytes) {
-  return !plan.copies && reach(groups.kept) + reach(groups.reduced) >= kCacheBytes / bytes;
+// Whether rows are read where they lie, not copied or with a mark for each element, and in so much
+// memory or more.
+bool reads_rows(const Reduction& r, const Plan& plan, int64_t memory) {
+  const Dims& reduced = r.groups.reduced;
+  return !plan.copies && (!r.mask || !reduced.count || reduced.dim[0].mask_stride == 0) &&
+         reach(r.groups.kept) + reach(reduced) >= memory / r.dtype->bytes;
 }
 
 bool uses_scratch(const Job& job) { return job.plan.walk != Walks::kRows || job.reduction.mask; }
@@ -129,7 +132,7 @@ void reduce_slice(const Reduction& reduction, const Kernels& kernels, int count,
   run_items(kernels, {.reduction = columns,
                       .plan = plan,
                       .candidates = candidates.get(),
-                      .asks_for_rows = asks_for_rows(plan, crossed, bytes),
+                      .asks_for_rows = reads_rows(columns, plan, kCacheBytes),
                       .crossed = &inner});
   combine(
       kernels,
@@ -180,15 +183,12 @@ void reduce_groups(Reduction& reduction, const Kernels& kernels, bool streams, i
   }
   std::atomic<int64_t> decided{std::numeric_limits<int64_t>::max()};
   const bool decides = groups.outputs == 1 && plan.parts > 1 && is_ordered(groups.reduced);
-  // Copies and what a mask leaves of rows are in L1; of 16 bits, asking takes longer.
-  const bool asks_into_l2 =
-      !reduction.mask && !plan.copies && bytes != 2 && elements >= kFarBytes / bytes;
   const Job job{.reduction = reduction,
                 .plan = plan,
                 .candidates = candidates.get(),
                 .streams = streams,
-                .asks_for_rows = asks_for_rows(plan, groups, bytes),
-                .asks_into_l2 = asks_into_l2,
+                .asks_for_rows = reads_rows(reduction, plan, kCacheBytes),
+                .asks_into_l2 = reads_rows(reduction, plan, kFarBytes),
                 .sums = sums.get(),
                 .decided = decides ? &decided : nullptr};
   run_items(kernels, job);

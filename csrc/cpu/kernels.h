@@ -15,9 +15,8 @@ extern const bool asks_in_streams;
 
 constexpr int kRowAhead = 6 << 10;  // bytes; of rows, what lies so far ahead is asked for
 
-// For AMD, of an input that comes from memory: asks for 256 bytes that lie so far ahead, into L2. A
-// function, and not in each kernel, which would be 5 KB of the wheel; what GCC saves around a call
-// hides behind memory.
+// For AMD, of an input that comes from memory: asks for 256 bytes, into L2. A function, and not in
+// each kernel, which would be 5 KB of the wheel; what GCC saves around a call hides behind memory.
 #ifdef __x86_64__
 __attribute__((no_caller_saved_registers)) void ask_into_l2(const void* from);
 #else

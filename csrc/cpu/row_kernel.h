@@ -23,16 +23,16 @@ struct RowLimits {
       sizeof(Key) == 1 ? 256 : kVectors * (kVectorBytes / int64_t(sizeof(Key)));
 };
 
-// How far ahead of short rows others are asked for: whole rows, where gaps between them are so
-// large that hardware sees no stream. (Not where each is in a page of its own: looking that up
-// would cost more than is gained.)
-struct Ahead {
-  int64_t bytes;
-  bool of_rows;
-};
-REDUCEOPS_NOINLINE inline Ahead ahead_of(int64_t pitch, int64_t row_bytes) {
-  if (pitch < row_bytes + kCopyBytes / 2 || pitch >= kPageBytes) return {kRowAhead, false};
-  return {ceil_div(kRowAhead, pitch) * pitch, true};
+// How many bytes ahead of a row's end (of all of it, where it is shorter than kRowAhead) to ask for
+// what comes next. Where gaps between rows are so large that hardware sees no stream, that is as
+// much of the rows that follow, and nothing of the gaps. 0 where it does not pay: of a few lines in
+// a page of their own, looking that up would cost more than is gained.
+REDUCEOPS_NOINLINE inline int64_t ahead_of(int64_t pitch, int64_t row_bytes) {
+  if (pitch < row_bytes + kCopyBytes / 2) return kRowAhead;
+  if (row_bytes > kRowAhead) return kRowAhead + pitch - row_bytes;
+  constexpr int64_t kWorthAPage = 512;
+  if (pitch >= kPageBytes && row_bytes < kWorthAPage) return 0;
+  return ceil_div(kRowAhead, row_bytes) * pitch;
 }
 
 template <class Element>
@@ -63,12 +63,16 @@ struct RowKernel : Lanes<Element> {
 
   const bool has_unbeaten;                 // elements that no other beats are likely: NaNs, bools
   const bool asks_for_rows, asks_into_l2;  // Job's
+  const int64_t pitch;                     // bytes from a row to the next
 
   RowKernel(Element element, const Job& job)
       : Vectors{element},
         has_unbeaten(job.reduction.dtype->max_magnitude != 0),
         asks_for_rows(job.asks_for_rows),
-        asks_into_l2(job.asks_into_l2) {}
+        asks_into_l2(job.asks_into_l2),
+        pitch(job.reduction.groups.kept.count
+                  ? job.reduction.groups.kept.dim[0].stride * int64_t(sizeof(Key))
+                  : 0) {}
 
   static Index lane_numbers() {
     return []<Number... i>(std::integer_sequence<Number, i...>) {
@@ -89,11 +93,11 @@ struct RowKernel : Lanes<Element> {
   }
 
   // Asks for the lines of a short row that lies ahead of this one.
-  REDUCEOPS_INLINE void ask_ahead_of_row(const Key* p, int64_t n, Ahead ahead) const {
+  REDUCEOPS_INLINE void ask_ahead_of_row(const Key* p, int64_t n, int64_t ahead) const {
     const auto* line = reinterpret_cast<const char*>(p);
     for (const auto* end = line + n * sizeof(Key); line < end; line += kCopyBytes)
-      prefetch<kIntoL2>(line, ahead.bytes);
-    if (ahead.of_rows) prefetch<kIntoL2>(p + n - 1, ahead.bytes);
+      prefetch<kIntoL2>(line, ahead);
+    if (ahead != kRowAhead) prefetch<kIntoL2>(p + n - 1, ahead);
   }
 
   // The lanes of a row of up to kShort elements, of which kLanes are read at least. Where a NaN is
@@ -133,13 +137,13 @@ struct RowKernel : Lanes<Element> {
 
   // Asks for the lines of some vectors that lie ahead of these.
   template <int kVectors>
-  REDUCEOPS_INLINE void ask_ahead(const Key* p) const {
+  REDUCEOPS_INLINE void ask_ahead(const Key* p, int64_t ahead, bool into_l2) const {
     if (asks_in_streams) {
       asm("" : "+r"(p));  // else those vectors' addresses are computed where nothing is asked for
-      for (int u = 0; u < kVectors; ++u) prefetch(p + u * kLanes, kRowAhead);
-    } else if (asks_into_l2) {
+      for (int u = 0; u < kVectors; ++u) prefetch(p + u * kLanes, ahead);
+    } else if (into_l2) {
       for (int i = 0; i < kVectors * kVectorBytes; i += 256)
-        ask_into_l2(reinterpret_cast<const char*>(p) + i);
+        ask_into_l2(reinterpret_cast<const char*>(p) + (i + ahead));
     }
   }
 
@@ -159,7 +163,7 @@ struct RowKernel : Lanes<Element> {
         const Bytes v = get<Bytes>(p + i + u * kLanes);
         all = kTrue ? all | v : smaller(all, v);
       }
-      ask_ahead<kVectors>(p + i);
+      ask_ahead<kVectors>(p + i, kRowAhead, asks_into_l2);
       if (kTrue ? any_marked(all) : any(all == 0)) break;
     }
     for (; i < n; i += kLanes) {
@@ -192,15 +196,18 @@ struct RowKernel : Lanes<Element> {
   }
 
   // The lanes of a row of at least kBlock elements and at most kRun; those before its first NaN,
-  // where there is one. Returns where that is, n if there is none.
-  REDUCEOPS_INLINE int64_t reduce_long(const Key* p, int64_t n, Partial& row) const {
+  // where there is one. Returns where that is, n if there is none. Asks so far `ahead` of its end.
+  REDUCEOPS_INLINE int64_t reduce_long(const Key* p, int64_t n, int64_t ahead, Partial& row) const {
+    const int64_t end = n - least<int64_t>(n, kRowAhead / sizeof(Key));
+    // Of 16 bits without gaps, asking takes longer.
+    const bool into_l2 = asks_into_l2 && ahead && (sizeof(Key) != 2 || ahead != kRowAhead);
     V best = Vectors::all(Vectors::kLast);
     Index at{};
     for (int64_t block = 0; block * kBlock < n; ++block) {
       const Key* q = p + block_start(block, n);
       V v[kBlockVectors];
       for (int u = 0; u < kBlockVectors; ++u) v[u] = this->load_unlevelled(q + u * kLanes);
-      ask_ahead<kBlockVectors>(q);
+      ask_ahead<kBlockVectors>(q, q < p + end ? kRowAhead : ahead, into_l2);
       const V smallest = this->level(smallest_of<kBlockVectors>(v));
       if constexpr (kFloats) {
         const V sum = sum_of<kBlockVectors>(v);  // NaN if one is
@@ -319,7 +326,8 @@ struct RowKernel : Lanes<Element> {
     constexpr bool kDecides = kLong && (kFloats || sizeof(Key) == 1);
     if (kDecides && has_unbeaten && decided(row[0], n) < n) {
       bool all = true;
-      const int64_t ahead = kGroupsAhead * (row[count - 1] - row[0]) * sizeof(Key);
+      const int64_t ahead = kGroupsAhead * (reinterpret_cast<intptr_t>(row[count - 1]) -
+                                            reinterpret_cast<intptr_t>(row[0]));
       for (int i = 0; i < count; ++i) {
         all &= (positions[i] = decided(row[i], n)) < n;
         prefetch<kIntoL2>(row[i], ahead);
@@ -331,18 +339,16 @@ struct RowKernel : Lanes<Element> {
     }
     int64_t nans[kLanes];
     bool any_nan = false;
-    constexpr int64_t kSize = sizeof(Key);
-    Ahead ahead{};
-    if (!kLong && asks_for_rows)
-      ahead = ahead_of(count > 1 ? (row[1] - row[0]) * kSize : 0, n * kSize);
+    int64_t ahead = 0;
+    if (kLong || asks_for_rows) ahead = ahead_of(count > 1 ? pitch : 0, n * int64_t(sizeof(Key)));
     V sum{};
     const Partial best = transposed(count, [&](int i) REDUCEOPS_INLINED {
       if constexpr (!kLong) {
-        if (ahead.bytes) ask_ahead_of_row(row[i], n, ahead);
+        if (ahead) ask_ahead_of_row(row[i], n, ahead);
         return reduce_short(row[i], n, sum);
       }
       Partial partial;
-      nans[i] = reduce_long(row[i], n, partial);
+      nans[i] = reduce_long(row[i], n, ahead, partial);
       any_nan |= kFloats && nans[i] < n;
       return partial;
     });

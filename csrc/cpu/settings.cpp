@@ -84,11 +84,9 @@ const bool asks_in_streams = !__builtin_cpu_is("amd");
 // (GCC takes the attribute only where no vector registers are used, and then knows no prefetch.)
 __attribute__((no_caller_saved_registers, target("general-regs-only"))) void ask_into_l2(
     const void* from) {
-  asm volatile(
-      "prefetcht1 %c1(%0)\n\tprefetcht1 64+%c1(%0)\n\t"
-      "prefetcht1 128+%c1(%0)\n\tprefetcht1 192+%c1(%0)"
-      :
-      : "r"(from), "i"(kRowAhead));
+  asm volatile("prefetcht1 (%0)\n\tprefetcht1 64(%0)\n\tprefetcht1 128(%0)\n\tprefetcht1 192(%0)"
+               :
+               : "r"(from));
 }
 #else
 const bool asks_in_streams = true;
