@@ -270,6 +270,10 @@ def test_parts_behind_one_that_decides(dtype):
                 x[:] = 0
                 x[list(places)] = best
                 assert customops.argmax(x).item() == places[0]
+        x = torch.zeros(2, 3 << 20, dtype=dtype)  # as many parts of each row, which decide apart
+        assert cpu_plan(x, 1, threads=3).parts > 1
+        x[0, -1] = x[1, [5, 1 << 20, -1]] = best[0]
+        assert customops.argmax(x, 1).tolist() == [(3 << 20) - 1, 5]
         x = torch.zeros(3, 1 << 20, dtype=dtype).t()
         x[5, 0] = x[2, 2] = best[0]
         assert customops.argmax(x).item() == 2 * 3 + 2

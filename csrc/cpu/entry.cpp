@@ -181,8 +181,11 @@ void reduce_groups(Reduction& reduction, const Kernels& kernels, bool streams, i
     candidates = allocate<Candidate>(groups.outputs * plan.parts);
     if (reduction.softmax) sums = allocate<double>(groups.outputs * plan.parts);
   }
-  std::atomic<int64_t> decided{std::numeric_limits<int64_t>::max()};
-  const bool decides = groups.outputs == 1 && plan.parts > 1 && is_ordered(groups.reduced);
+  std::unique_ptr<std::atomic<int64_t>[]> decided;
+  if (plan.parts > 1 && !plan.by_parts && plan.walk == Walks::kRows && is_ordered(groups.reduced)) {
+    decided = allocate<std::atomic<int64_t>>(groups.outputs);
+    std::fill_n(decided.get(), groups.outputs, std::numeric_limits<int64_t>::max());
+  }
   const Job job{.reduction = reduction,
                 .plan = plan,
                 .candidates = candidates.get(),
@@ -190,7 +193,7 @@ void reduce_groups(Reduction& reduction, const Kernels& kernels, bool streams, i
                 .asks_for_rows = reads_rows(reduction, plan, kCacheBytes),
                 .asks_into_l2 = reads_rows(reduction, plan, kFarBytes),
                 .sums = sums.get(),
-                .decided = decides ? &decided : nullptr};
+                .decided = decided.get()};
   run_items(kernels, job);
   if (candidates) combine(kernels, job);
 }

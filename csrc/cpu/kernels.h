@@ -40,7 +40,7 @@ struct Job {
   bool asks_into_l2 = false;        // for what comes next in a row, on AMD
   double* sums = nullptr;  // of softmax_max: the candidates', whose keys are the largest elements
   const Filling* filling = nullptr;
-  std::atomic<int64_t>* decided = nullptr;  // the first part of the only row that none can beat
+  std::atomic<int64_t>* decided = nullptr;  // of each row, the first part that none can beat
   const Dims* crossed = nullptr;            // reduced dims whose positions are candidates (plan.h)
 };
 

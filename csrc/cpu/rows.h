@@ -1,4 +1,4 @@
-// Rows: the reduced dim is innermost.
+// Rows: each group by itself, for which a reduced dim should be innermost.
 //
 // For rows of any length and with any gaps: as many as fill a vector's lanes together, copied where
 // they are not contiguous; longer ones run by run, short runs joined. Bound by reading memory
@@ -182,12 +182,13 @@ struct Rows : Walk<Element> {
   }
 
   // Whether an earlier part of the row has what no other beats, and then that this part has it.
-  bool is_beaten(int64_t part) const {
-    return job.decided && job.decided->load(std::memory_order_relaxed) < part;
+  bool is_beaten(const Item& item) const {
+    return job.decided && job.decided[item.unit].load(std::memory_order_relaxed) < item.part;
   }
-  void decide(int64_t part) const {
-    int64_t first = job.decided->load(std::memory_order_relaxed);
-    while (part < first && !job.decided->compare_exchange_weak(first, part)) {
+  void decide(const Item& item) const {
+    std::atomic<int64_t>& decided = job.decided[item.unit];
+    int64_t first = decided.load(std::memory_order_relaxed);
+    while (item.part < first && !decided.compare_exchange_weak(first, item.part)) {
     }
   }
 
@@ -220,7 +221,7 @@ struct Rows : Walk<Element> {
       }
       Cursor outer(reduced, 1, j / inner.size);
       GroupMarks outer_marks(r, reduced, 1, j / inner.size);
-      for (int64_t start = j % inner.size; j < stop && !is_beaten(part);) {
+      for (int64_t start = j % inner.size; j < stop && !is_beaten(item);) {
         const int64_t n = least(least(inner.size - start, stop - j), asked);
         const Place run_at = outer.place();
         const Run<Key> run{input + at.offset + run_at.offset, inner.stride, outer_marks.of(marks),
@@ -237,7 +238,7 @@ struct Rows : Walk<Element> {
           outer_marks.next();
         }
       }
-      if (job.decided && best.key == element.order.floor) decide(part);
+      if (job.decided && best.key == element.order.floor) decide(item);
       if (job.candidates) {
         source.settle_part(best, marks, first, stop);
         const int64_t number = job.crossed ? at.step : item.unit;  // steps count candidates there
