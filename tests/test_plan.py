@@ -867,6 +867,17 @@ def test_cpu_plan_cuts_columns_into_tiles_that_are_about_as_much(shape, dim, thr
     assert items * width * plan.part_extent * threads <= 1.15 * x.numel()
 
 
+@pytest.mark.parametrize(
+    "shape, threads", [((100_000, 8192), 64), ((1_000_000, 1000), 8), ((10_000_000, 256), 2)]
+)
+def test_cpu_plan_cuts_tall_columns_into_parts_before_tiles_are_narrow(shape, threads):
+    plan = cpu_plan(empty(*shape), [0], threads=threads)
+    assert 4 * plan.tile >= min(4096, 4 * shape[1])
+    assert plan.units * plan.parts >= threads
+    short = cpu_plan(empty(1000, shape[1]), [0], threads=threads)
+    assert short.parts == 1 and short.units >= min(threads, 2)
+
+
 def test_cpu_plan_of_softmax_max_has_parts_for_any_number_of_threads():
     """The same for all of them, for sums depend on them."""
     for elements, most in ((1 << 20, 16), (1 << 24, 64)):

@@ -21,6 +21,8 @@ constexpr int64_t kSoftmaxBytes = kCandidateBytes + sizeof(double);  // of its c
 constexpr int64_t kTileBytes = 32768, kTileColumns = 16384;
 // Narrower tiles lose more to DRAM than they gain in threads that have work, or in balance.
 constexpr int64_t kMinTileBytes = 512, kBalancedTileBytes = 4096;
+// Of each column in a part, for which combining takes little: parts instead of narrow tiles.
+constexpr int64_t kPartColumnBytes = 4096;
 constexpr int64_t kPassRows = 8;  // that columns take at once
 // Elements for each column that folding makes: so few that combining them does not matter.
 constexpr int64_t kFoldedWalk = 256;
@@ -35,7 +37,7 @@ constexpr int64_t kGatherAlong = 64, kGatherRunBytes = 128;  // in memory, where
 constexpr int64_t kPlainBytes = 4096;     // of rows and columns that are walked where they lie
 constexpr int64_t kWindowBytes = 256;     // of windows of one dim; longer ones are faster as rows
 constexpr int64_t kCrossedWalk = 8;       // positions behind each crossed column, at least
-constexpr int64_t kCacheBytes = 1 << 20;  // of a core, at least
+constexpr int64_t kCacheBytes = 1 << 20;  // of a core, about
 constexpr int64_t kPartBytes = kCacheBytes / 4;
 constexpr int64_t kFarBytes = 32 << 20;         // too much for the caches of all cores
 constexpr int64_t kCopyBytes = 64;              // a vector's, at most

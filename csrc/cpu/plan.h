@@ -342,12 +342,15 @@ inline Plan make_plan(const Groups& groups, const Choice& choice, int64_t walk, 
   const int64_t inner = choice.walk == Walks::kColumns ? groups.axes.dim[0].size : groups.outputs;
   const int64_t outer = groups.outputs / inner;
   // Tiles of up to `most` columns, all about as wide, of which each is there so many `times`:
-  // narrower ones where threads would have no work, or less than others.
-  const auto cut = [&](int64_t most, int64_t times, int64_t threads) {
+  // narrower ones where threads would have no work, or less than others; but only so many narrow
+  // ones as `parts` of the reduced extent leave threads without work.
+  const auto cut = [&](int64_t most, int64_t times, int64_t threads, int64_t parts = 1) {
     const int64_t least = ceil_div(inner, most), lanes = kCopyBytes / bytes;
-    const int64_t tiles =
-        std::min(useful_parts(times, threads, least, inner * bytes / kBalancedTileBytes),
-                 std::max(least, ceil_div(inner * bytes, kMinTileBytes)));
+    const int64_t balanced = inner * bytes / kBalancedTileBytes;
+    const int64_t narrow =
+        std::min(ceil_div(inner * bytes, kMinTileBytes), ceil_div(threads, times * parts));
+    const int64_t tiles = std::min(useful_parts(times, threads, least, balanced),
+                                   std::max({least, balanced, narrow}));
     plan.tile = ceil_div(ceil_div(inner, tiles), lanes) * lanes;
     plan.tiles = ceil_div(inner, plan.tile);
     plan.units = outer * plan.tiles;
@@ -379,7 +382,8 @@ inline Plan make_plan(const Groups& groups, const Choice& choice, int64_t walk, 
   if (choice.walk == Walks::kColumns) {
     // Folding is worth more than tiles, where parts are as many.
     const bool one_tile = softmax && inner <= tile_of(bytes) && most >= kItemsOfThread;
-    cut(tile_of(bytes), outer, one_tile ? 1 : useful);
+    const int64_t cheap_parts = std::min(most, walk * bytes / kPartColumnBytes);
+    cut(tile_of(bytes), outer, one_tile ? 1 : useful, std::max<int64_t>(1, cheap_parts));
     plan.folds = plan.tiles == 1;
   }
   const int64_t worth_a_thread = ceil_div(ceil_div(elements, plan.units), work.of_one);
