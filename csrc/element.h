@@ -147,8 +147,8 @@ bool keeps_order(Scaled<Format> element, Key infinity) {
          magnitude_of_product(element, infinity) == infinity;
 }
 
-// Calls f with the element reader of a reduction. Thirteen cover every operator and dtype: four
-// widths of integers and four of floats, bools, and the four formats that scale.
+// Calls f with the element reader of a reduction. Thirteen cover every dtype and every operator but
+// softmax_max: four widths of integers and four of floats, bools, and the four formats that scale.
 template <class F>
 void visit_element(const Reduction& r, F&& f) {
   const auto plain = [&]<class Key>(Key) {

@@ -20,7 +20,7 @@ struct Dim {
   int64_t mask_stride = 0;  // in elements of the mask, where there is one
 };
 
-// Innermost dim (smallest stride) first.
+// Innermost dim first: that of the smallest stride, unless a walk has put them in another order.
 struct Dims {
   int count = 0;
   union {  // so that those beyond `count` are neither initialised nor copied
