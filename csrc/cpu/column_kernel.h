@@ -5,9 +5,9 @@
 // by, kRows of them to a pass. A pass takes the smallest of its rows first and compares it once
 // with the best; only where that is better, or a NaN is among them, does it ask which row it was.
 // Once few vectors ask, as in all but the first rows of tall columns, each row is compared with the
-// bests by itself: memory is then read in its order, not in kRows places at once. (Not on AMD,
-// whose hardware reads kRows places faster than one.) Three or four instructions for each vector
-// read are few enough for the loads of later rows to start early.
+// bests by itself: memory is then read in its order, not in kRows places at once. (Not wide
+// rows on AMD, whose hardware reads kRows such places faster than one.) Three or four instructions
+// for each vector read are few enough for the loads of later rows to start early.
 #pragma once
 
 #include "cpu/vector.h"
@@ -84,7 +84,8 @@ struct ColumnTile {
       while (n > 2 && n / 2 >= block) n /= 2;
       using Row = typename Rows::Row;
       Row row[kRows];
-      const bool wide = lanes * int64_t(sizeof(Key)) >= kAhead;
+      const int64_t bytes = lanes * int64_t(sizeof(Key));
+      const bool by_themselves = bytes >= kAhead && (asks_in_streams || bytes <= kTileBytes / 4);
       bool calm = false;
       const Pass first_pass = pass_of(n, true), later_pass = pass_of(n, false);
       for (int64_t i = 0; i < block && !settled;) {
@@ -115,7 +116,7 @@ struct ColumnTile {
           rows.hand(row, n, lanes, row[0], [&](auto* part, auto, int64_t c, int64_t w) {
             settled &= pass(kernel, part, number, w, bests.from(c), asked);
           });
-          calm = asks_in_streams && n == kRows && wide && asked * kCalm * kLanes < lanes;
+          calm = n == kRows && by_themselves && asked * kCalm * kLanes < lanes;
         }
         changed |= asked > 0;
       }
