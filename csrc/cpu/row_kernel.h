@@ -38,6 +38,7 @@ REDUCEOPS_NOINLINE inline int64_t ahead_of(int64_t pitch, int64_t row_bytes) {
 template <class Element>
 struct RowKernel : Lanes<Element> {
   using Vectors = Lanes<Element>;
+  using typename Vectors::Asked;
   using typename Vectors::Index;
   using typename Vectors::Key;
   using typename Vectors::Lane;
@@ -101,13 +102,13 @@ struct RowKernel : Lanes<Element> {
   }
 
   // The lanes of a row of up to kShort elements, of which kLanes are read at least. Where a NaN is
-  // among them `sum` has become one.
-  REDUCEOPS_INLINE Partial reduce_short(const Key* p, int64_t n, V& sum) const {
+  // among them `nan` says so, and where infinities of both signs may have made one of their sum.
+  REDUCEOPS_INLINE Partial reduce_short(const Key* p, int64_t n, Asked& nan) const {
     const Index numbers = lane_numbers();
     if (n < kLanes) {
       const auto inside = numbers < static_cast<Number>(n);
       const V v = inside ? this->load(p) : Vectors::all(Vectors::kLast);
-      if constexpr (kFloats) sum += v;
+      if constexpr (kFloats) nan |= Vectors::nan(v);
       return {v, inside ? numbers : Index{}};
     }
     // Two halves of whole vectors, which overlap in the middle, in turns: neither waits for the
@@ -129,7 +130,7 @@ struct RowKernel : Lanes<Element> {
       take(row, p + i, positions);
       take(second, q + i, positions);
     }
-    if constexpr (kFloats) sum += elements;
+    if constexpr (kFloats) nan |= Vectors::nan(elements);
     row.at = second.best >= row.best ? row.at : second.at + Number(n - half);
     row.best = smaller(second.best, row.best);
     return row;
@@ -341,18 +342,18 @@ struct RowKernel : Lanes<Element> {
     bool any_nan = false;
     int64_t ahead = 0;
     if (kLong || asks_for_rows) ahead = ahead_of(count > 1 ? pitch : 0, n * int64_t(sizeof(Key)));
-    V sum{};
+    Asked nan{};
     const Partial best = transposed(count, [&](int i) REDUCEOPS_INLINED {
       if constexpr (!kLong) {
         if (ahead) ask_ahead_of_row(row[i], n, ahead);
-        return reduce_short(row[i], n, sum);
+        return reduce_short(row[i], n, nan);
       }
       Partial partial;
       nans[i] = reduce_long(row[i], n, ahead, partial);
       any_nan |= kFloats && nans[i] < n;
       return partial;
     });
-    if (kFloats && !kLong && any(Vectors::nan(sum))) [[unlikely]] {
+    if (kFloats && !kLong && any(nan)) [[unlikely]] {
       any_nan = true;
       for (int i = 0; i < count; ++i) nans[i] = first_nan(row[i], n);
     }
