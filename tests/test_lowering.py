@@ -387,6 +387,45 @@ def test_a_value_alone_of_any_size(case, device):
         opspec.assert_same(compiled(x, y), function(x, y), opspec.NUMBERS)
 
 
+MASKS = torch.tensor([False] * 9 + [True])
+
+
+@pytest.mark.parametrize("for_threads", [False, True])
+def test_a_value_in_memory_keeps_its_bits(for_threads, monkeypatch, device):
+    """Those of a NaN and the sign of a zero, with its index, alone and under a mask."""
+    if for_threads:
+        monkeypatch.setattr(loops.Loop, "for_threads", True)
+
+    def of_one(x, mask):
+        found = *customops.max(x, 1), customops.min(x, 2)[0]
+        return *found, customops.min(x, 1, True, mask=mask)[0]
+
+    def right(x, mask):
+        found = *reference.max_(x, 1), reference.min_(x, 2)[0]
+        return *found, reference.extreme_masked("min", x, mask, 1, True)[0]
+
+    def function(inputs):  # to compile one graph takes less
+        return [of_one(*of_dtype) for of_dtype in inputs]
+
+    inputs = []
+    dtypes = (torch.float32, torch.float64, torch.bfloat16, torch.float8_e5m2)
+    for seed, dtype in enumerate(dtypes):
+        pool = torch.cat([torch.tensor([0.0, -0.0] * 9).to(dtype), data.nans(dtype)])
+        x, mask = (data.taken(p, data.picks(len(p), (3, 40, 24), seed)) for p in (pool, MASKS))
+        inputs.append((x, mask))
+    counters.clear()
+    found = torch.compile(function, fullgraph=True)(
+        [tuple(tensor.to(device) for tensor in of_dtype) for of_dtype in inputs]
+    )
+    for of_dtype, results in zip(inputs, found, strict=True):
+        expected = tuple(tensor.to(device) for tensor in right(*of_dtype))
+        dtype = of_dtype[0].dtype  # (Triton computes 16 bits in float32.)
+        any_nan = device == "cuda" and dtype.itemsize == 2
+        opspec.assert_same(results, expected, opspec.ANY_NAN if any_nan else opspec.EXACT, dtype)
+    lines = customops.inductor.rewrites()
+    assert any("(float32" in line and " -> loop" in line for line in lines)
+
+
 def test_equal_reductions_of_16_bits(device):
     """Of one minimum, two results: Inductor gave both a variable of one name."""
 

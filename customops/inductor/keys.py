@@ -132,6 +132,12 @@ class Order(_InWord):
         not_later = ops.le(one, other) if self.largest else ops.ge(one, other)
         return ops.logical_and(ops.logical_not(not_later), ops.eq(other, other))
 
+    def where(self, condition, one, other):
+        """One of two floats, by their bits: of eight Inductor has no `where`."""
+        integer = _INTEGER[self.dtype.itemsize]
+        bits = (ops.to_dtype_bitcast(value, integer, self.dtype) for value in (one, other))
+        return ops.to_dtype_bitcast(ops.where(condition, *bits), self.dtype, integer)
+
     def value(self, key, negative_zero=None):
         """The element whose key this is; of a NaN, any."""
         if not self.floating:

@@ -169,6 +169,9 @@ class Loop:
         self.groups = sympy.prod([n for d, n in enumerate(self.size) if d not in self.dims])
         if not self._has_elements():
             raise NoLoop("its extent may be 0, which a kernel says")
+        if kind == "cpu" and dtype.itemsize == 2 and scale is None:
+            if self._has_elements_in_memory():
+                raise NoLoop("Inductor's C++ does not keep every NaN of 16 bits")
         limit = checks.INDEX_LIMITS[self.index_dtype]
         if index_dtype not in (None, INT64) and not self._is_at_most(limit):
             raise NoLoop("its extent may not fit the index_dtype")
@@ -183,6 +186,18 @@ class Loop:
 
     def results(self) -> tuple[Any, Any]:
         """The values and the indices, of which one may be None."""
+        if not self._has_elements_in_memory():
+            return self._by_a_form()
+        is_wanted, self.indices = self.indices, True
+        # With a mask a group may have no element, which the form knows.
+        self.values = self.mask is not None
+        values, index = self._by_a_form()
+        if values is None:
+            load = self._element_at(index.make_loader())
+            values = self._pointwise(self.order.dtype, load, self._size_of_results())
+        return values, index if is_wanted else None
+
+    def _by_a_form(self) -> tuple[Any, Any]:
         if not self.for_threads:
             if self.indices and self._is_torchs_on_a_cpu():
                 return self._own()
@@ -332,10 +347,18 @@ class Loop:
         hint = cut and cut.hint
         least, size = self._reduce(packed, self._left(cut), form.word, "min", hint=hint)
         load_least = least.make_loader()
-        return (
-            self._result(size, lambda index: form.value(load_least(index), masked)),
-            self._indices(size, lambda index: form.position(load_least(index), masked), form.word),
-        )
+
+        def position(index):
+            return form.position(load_least(index), masked)
+
+        def value(index):
+            found = form.value(load_least(index), masked)
+            if not self._has_elements_in_memory():
+                return found
+            none = form.is_none(load_least(index))  # of a mask
+            return self.order.where(none, found, self._element_at(position)(index))
+
+        return self._result(size, value), self._indices(size, position, form.word)
 
     def _is_torchs(self, reads: Reads, free: bool) -> bool:
         """Whether Inductor's own arg-reduction is as fast as ours, or faster, on a GPU: of 64 bits,
@@ -386,18 +409,28 @@ class Loop:
 
     def _with_zeros_at(self, load_index: Callable, values: ir.TensorBox) -> ir.TensorBox:
         """The extremes of one dim, of which a zero has the sign of the element at its index."""
-        load, load_value, (dim,) = self._load(), values.make_loader(), self.dims
-        last = self.extent - 1
+        load, load_value = self._element_at(load_index), values.make_loader()
 
         def value(index):
-            place, found = [*index], load_value(index)
-            at = ops.minimum(load_index(index), keys.index(last, INT64))
-            at = ops.indirect_indexing(at, self.extent, check=False, wrap_neg=False)
-            place[dim : dim + self.keepdim] = [at]
+            found = load_value(index)
             is_zero = ops.eq(found, ops.constant(0.0, self.order.dtype))
-            return ops.where(is_zero, load(place), found)
+            return ops.where(is_zero, load(index), found)
 
         return self._pointwise(self.order.dtype, value, values.get_size())
+
+    def _element_at(self, load_index: Callable) -> Callable:
+        """Of a group the element where its index is, that of one dim, as it is in memory: with a
+        zero's sign and the bits of a NaN."""
+        load, (dim,), last = self._load(), self.dims, self.extent - 1
+
+        def element(index):
+            place = [*index]
+            at = ops.minimum(ops.to_dtype(load_index(index), INT64), keys.index(last, INT64))
+            at = ops.indirect_indexing(at, self.extent, check=False, wrap_neg=False)
+            place[dim : dim + self.keepdim] = [at]
+            return load(place)
+
+        return element
 
     def _in_one_thread(self, cut: Coarsening) -> tuple[Any, Any]:
         best, size = self._best(cut, INT64, self.order, self._load()), self._size_of_results()
@@ -622,13 +655,17 @@ class Loop:
             itemsize=self.order.dtype.itemsize,
             stored=self._is_stored(self.x),
             written=_is_written(V.graph.current_node),
-            indices=self.indices or self._by_keys,
+            indices=self.indices or self._by_keys or self._has_elements_in_memory(),
             shared=self._is_shared(),
             read=_is_read(V.graph.current_node),
             reads_bools=mask is not None
             and any(V.graph.get_dtype(name) == torch.bool for name in mask.get_read_names()),
             mask=_hint(sympy.prod(mask.get_size())) if computed else 0,
         )
+
+    def _has_elements_in_memory(self) -> bool:
+        """Whether values are floats, which a form may change the bits of, and can be read again."""
+        return self.values and self.order.floating and self._is_stored(self.x)
 
     def _is_stored(self, x: ir.TensorBox) -> bool:
         inner = x.data

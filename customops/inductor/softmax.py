@@ -59,6 +59,9 @@ class SoftmaxLoop(Loop):
     def _is_shared(self) -> bool:
         return True  # by the sum
 
+    def _has_elements_in_memory(self) -> bool:
+        return False  # none of its results is an element
+
     @staticmethod
     def _call(op: torch._ops.OpOverload, *arguments) -> ir.TensorBox:
         return lowering.lowerings[op](*arguments)
