@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import reference
 import torch
+from conftest import needs_compiler
 from opspec import ANY_NAN, OPS, assert_same, check
 from reference import bits
 
@@ -374,6 +375,20 @@ def test_denormals_that_count_as_zero(spec, dtype, shape, dim, alone):
                 assert_same(result, expected, context=(y.stride(), threads))
 
     alone(work)
+
+
+@needs_compiler
+def test_denormals_that_count_as_zero_in_a_graph(alone, no_cached_graph):
+    """Compiled where they do: a loop of Inductor's orders bits, and its workers ask their own."""
+    x = torch.tensor([[1e-40, 0.0], [-0.0, -1e-40], [0.0, 1e-40]])
+
+    def function(x):
+        return customops.argmin(x, 1), *customops.max(x, 1), customops.argmin(x, 0)
+
+    compiled = torch.compile(function, fullgraph=True)
+    found = alone(lambda: with_denormals_as_zero(1, lambda: compiled(x)))
+    values, indices = x[:, 0], torch.zeros(3, dtype=torch.int64)
+    assert_same(tuple(found), (indices, values, indices, indices[:2]))
 
 
 @pytest.mark.parametrize("dtype", (torch.float32, torch.float64), ids=str)

@@ -33,6 +33,11 @@ def preference() -> str:
     return getattr(inductor, "prefer", "auto")
 
 
+def are_denormals_zero() -> bool:
+    """Whether they are to this thread, after torch.set_flush_denormal(True)."""
+    return sys.float_info.min / 2 == 0
+
+
 def _exchange() -> str:
     """By which ranks exchange: a graph with a DTensor is for one of the two."""
     symmetric = sys.modules.get(f"{__package__.partition('.')[0]}.distributed.symmetric")
@@ -42,7 +47,8 @@ def _exchange() -> str:
 def set_cache_tag() -> None:
     # Inductor writes for these vectors, and torch does not ask a cached graph for which it is.
     vectors = torch.backends.cpu.get_cpu_capability()
-    tag = f"customops.inductor={version()},{preference()},{vectors}{_exchange()};"
+    flushed = ",flushed" if are_denormals_zero() else ""
+    tag = f"customops.inductor={version()},{preference()},{vectors}{flushed}{_exchange()};"
     entry, config = _torch_private.compiler_settings.get("cache_key_tag"), torch.compiler.config
     if entry is not None:  # what holds in every thread: of the environment, or else torch's
         of_environment = isinstance(getattr(entry, "env_value_default", None), str)

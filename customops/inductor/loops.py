@@ -16,6 +16,7 @@ from torch.fx.experimental import _config as symbols
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from .. import checks, libraries
+from .._register import caches
 from . import coarsening, keys, vectors
 from .choice import Choice, Facts, choose
 from .coarsening import Coarsening, Reads, plan, reads_along
@@ -156,6 +157,8 @@ class Loop:
         dtype = x.get_dtype()
         if kind == "cuda" and dtype.is_floating_point and dtype.itemsize == 1:
             raise NoLoop("Triton does not keep every NaN of eight bits, and not every GPU has them")
+        if kind == "cpu" and dtype.is_floating_point and caches.are_denormals_zero():
+            raise NoLoop("denormals are zero to this thread, and may not be to a loop's others")
         if not self.size:
             raise NoLoop("it has no dims")
         if kind == "cpu" and x.get_dtype() == torch.bool and _reads_bools(x):
