@@ -9,8 +9,10 @@ import pytest
 from conftest import python_after_torch
 
 import customops
+from customops._register import overloads
 
 PACKAGE = Path(customops.__file__).parent
+ROOT = Path(__file__).parent.parent
 LIBRARY = customops.libraries.cpu.path
 
 WORKS = "assert customops.argmin(torch.tensor([2.0, 1.0])).item() == 1"
@@ -45,6 +47,16 @@ def test_another_copy_of_the_library(tmp_path):
     copy = shutil.copy(LIBRARY, tmp_path)
     text = run(f"torch.ops.load_library({str(copy)!r})", REFUSED)
     assert str(copy) in text and str(LIBRARY) in text and "another library" in text
+
+
+def test_a_library_of_other_sources(monkeypatch):
+    """Whose operators are others, as after a `git pull` without a build."""
+    known = {*overloads.REDUCTIONS, *overloads.CONVOLUTIONS, *overloads.INTERNAL}
+    sources = (ROOT / "csrc" / "library.cpp").read_text()
+    assert known == set(re.findall(r'm\.def\(\s*"(\w+)', sources))
+    monkeypatch.setattr(overloads, "CONVOLUTIONS", ("argmedian", "scale_min"))
+    with pytest.raises(ImportError, match=f"{LIBRARY} is .* lacks argmedian: build it again"):
+        overloads.check()
 
 
 def test_the_same_library_loaded_by_hand():
