@@ -1,6 +1,7 @@
 """The environment variables of this project, lest a misspelt one is ignored in silence."""
 
 import os
+import re
 
 AT_RUN_TIME = (
     "REDUCEOPS_CPU_ISA",
@@ -19,11 +20,17 @@ OTHERS = (
     "REDUCEOPS_TEST_EXAMPLES",
     "REDUCEOPS_TEST_SECONDS",
 )
+# What Kubernetes sets for a service that is named `reduceops`, or begins so.
+_OF_SERVICES = re.compile(
+    r"REDUCEOPS_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?"
+    r"|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
+)
 
 
 def check() -> None:
     """ImportError for a variable that is set, begins as ours do, and is none."""
     for name, value in os.environ.items():
-        if value and name.startswith("REDUCEOPS_") and name not in (*AT_RUN_TIME, *OTHERS):
+        is_known = name in (*AT_RUN_TIME, *OTHERS) or _OF_SERVICES.fullmatch(name)
+        if value and name.startswith("REDUCEOPS_") and not is_known:
             known = ", ".join(AT_RUN_TIME)
             raise ImportError(f"customops: there is no variable {name}; there are {known}")

@@ -61,6 +61,18 @@ def test_names_that_are_not_known(name, says):
     assert run("import customops", **{name: ""}).returncode == 0  # as one that is not set
 
 
+def test_variables_of_a_service_in_kubernetes():
+    """Which is called `reduceops`, or `reduceops-web`."""
+    address = "REDUCEOPS_PORT_80_TCP"
+    of_one = "REDUCEOPS_SERVICE_HOST", "REDUCEOPS_SERVICE_PORT", "REDUCEOPS_SERVICE_PORT_HTTP_2"
+    others = "REDUCEOPS_WEB_SERVICE_HOST", "REDUCEOPS_WEB_PORT_53_UDP_ADDR"
+    parts = (f"{address}_{part}" for part in ("PROTO", "PORT", "ADDR"))
+    names = ("REDUCEOPS_PORT", address, *parts, *of_one, *others)
+    done = run("import customops", **dict.fromkeys(names, "1"))
+    assert done.returncode == 0, done.stderr
+    assert run("import customops", REDUCEOPS_PORT_TCP="1").returncode == 1
+
+
 def test_the_names_that_are_known():
     """Are those that the docs name, and setting one of the build or the tests is no error."""
     pages = [(ROOT / "docs" / page).read_text() for page in ("install.md", "testing.md")]
