@@ -48,7 +48,8 @@ class _Finder(importlib.abc.MetaPathFinder):
             return None
         self.asking.add(thread)
         try:  # all of them: it may be inside the finder of a tool
-            specs = (finder.find_spec(fullname, path, target) for finder in sys.meta_path)
+            finders = (getattr(finder, "find_spec", None) for finder in sys.meta_path)
+            specs = (find(fullname, path, target) for find in finders if find)  # as Python does
             spec = next(filter(None, specs), None)
         finally:
             self.asking.remove(thread)
@@ -57,14 +58,18 @@ class _Finder(importlib.abc.MetaPathFinder):
         return spec
 
     def _follow(self, spec: ModuleSpec) -> None:
-        if spec.loader is None:
+        # The second is that of an old loader, and takes a name.
+        found = (name for name in ("exec_module", "load_module") if hasattr(spec.loader, name))
+        method = next(found, None)
+        if method is None:
             return
-        execute = spec.loader.exec_module
+        execute = getattr(spec.loader, method)
 
-        def execute_and_then(module: ModuleType) -> None:
-            execute(module)
+        def execute_and_then(module: ModuleType | str) -> ModuleType | None:
+            result = execute(module)
             # A loader may have other modules too.
-            if module.__name__ == self.name and not self.is_done:
+            if getattr(module, "__name__", module) == self.name and not self.is_done:
                 self.is_done = _run(self.name, self.then)  # if it fails, the next import runs it
+            return result
 
-        spec.loader.exec_module = execute_and_then  # type: ignore[method-assign]
+        setattr(spec.loader, method, execute_and_then)

@@ -299,6 +299,23 @@ def test_rules_come_with_dtensor():
         assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize("methods", [(), ("load_module",), ("exec_module", "load_module")])
+def test_after_import_beside_finders_of_an_old_kind(methods, monkeypatch):
+    """Python passes over one without find_spec, and takes a loader that has only load_module."""
+    ran, loads = [], []
+    loader = SimpleNamespace(**{method: loads.append for method in methods})
+    spec = importlib.machinery.ModuleSpec("imported_later", loader)
+    finders = SimpleNamespace(), SimpleNamespace(find_spec=lambda name, *_: spec)
+    monkeypatch.setattr(sys, "meta_path", [*finders, *sys.meta_path])
+    after_import("imported_later", functools.partial(ran.append, 1))
+    assert importlib.util.find_spec("imported_later") is spec and ran == []
+    if methods:
+        is_old = methods == ("load_module",)
+        module = "imported_later" if is_old else SimpleNamespace(__name__="imported_later")
+        getattr(loader, methods[0])(module)
+        assert loads == [module] and ran == [1]
+
+
 def test_after_import(tmp_path, monkeypatch):
     """Neither who asks where a module is nor an import that fails is its import; what fails is
     logged, and runs again."""
