@@ -250,6 +250,16 @@ def group_named(name: str) -> Any:
     return distributed._resolve_process_group(name)
 
 
+class _All:
+    def __contains__(self, _: object) -> bool:
+        return True
+
+
+def process_groups() -> Any:
+    """Those that were not destroyed; all where this torch has another list of them."""
+    return getattr(torch.distributed.distributed_c10d, "_pg_map", _All())
+
+
 def direct_all_gather(group: Any, device_type: str) -> Callable[[torch.Tensor, torch.Tensor], Any]:
     """`dist.all_gather_single(gathered, x, group)` for tensors of a device type, without what it
     does in Python and the dispatcher, which takes as long as a kernel; that itself where this torch

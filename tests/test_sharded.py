@@ -565,6 +565,19 @@ def check_groups(rank, world, device):
             distributed.max(x, 1, group=group)
 
 
+def check_destroyed_groups(rank, world, device):
+    """Whether or not a call has used one."""
+    x = data.make((3, world), torch.float32, "ties").to(device)
+    for is_used in (False, True):
+        group = dist.new_group([*range(world)])
+        if is_used:
+            distributed.argmin(x[:, rank : rank + 1], 1, group=group)
+        dist.destroy_process_group(group)
+        for options in ({}, {"mask": x > 0}):
+            with pytest.raises(RuntimeError, match="argmin: torch knows the group no more"):
+                distributed.argmin(x, 1, group=group, **options)
+
+
 def check_errors(rank, world, device):
     """What every rank sees by itself is an error before anything is exchanged."""
     x = torch.zeros(3, 4, device=device)

@@ -18,6 +18,7 @@ from .pairs import HAS_TANGENT, IS_TRANSFORMED, has_tangent
 
 _ProcessGroup = dist.ProcessGroup
 _member = dist.GroupMember
+_groups = _torch_private.process_groups()
 _is_compiling = torch.compiler.is_dynamo_compiling
 is_transformed = _torch_private.is_transformed
 Group = dist.ProcessGroup | None
@@ -257,7 +258,7 @@ def _reduce(
     largest, indices_only = _FLAGS[op]
     if group is None:
         group = _member.WORLD
-    if not isinstance(group, _ProcessGroup):
+    if not isinstance(group, _ProcessGroup) or group not in _groups:
         group = _check_group(op, group)
     link = links.get(ref(group)) or link_of(group)
     if link.is_compared:
@@ -351,7 +352,13 @@ def _check_group(op: str, group: Group) -> dist.ProcessGroup:
         raise TypeError(
             f"customops.distributed.{op}: group must be a ProcessGroup, got {type(group).__name__}"
         )
-    if outside or dist.get_rank(group) < 0:
+    try:
+        outside = outside or dist.get_rank(group) < 0
+    except ValueError as error:
+        raise RuntimeError(
+            f"customops.distributed.{op}: torch knows the group no more: it was destroyed"
+        ) from error
+    if outside:
         raise RuntimeError(
             f"customops.distributed.{op}: rank {dist.get_rank()} is not in the group: only the "
             "ranks of a group may call with it"
