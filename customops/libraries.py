@@ -136,6 +136,8 @@ def _load_cpu() -> None:
 def _load_cuda() -> None:
     if torch.version.cuda is None:
         cuda.reason = f"torch {torch.__version__} is built without CUDA"
+    elif not cuda.path.exists() and os.environ.get("REDUCEOPS_LIBRARY_DIR"):
+        cuda.reason = f"REDUCEOPS_LIBRARY_DIR is {str(_FOLDER)!r}, which has no {cuda.path.name}"
     elif not cuda.path.exists():
         cuda.reason = (
             "the CUDA library was not built: install a wheel with +cu in its version, or build "

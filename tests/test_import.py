@@ -128,6 +128,17 @@ def test_the_doubt_is_a_warning(monkeypatch):
     assert "CUDA 13.0" in libraries.cuda.doubt
 
 
+def test_a_folder_of_libraries_without_that_of_cuda(monkeypatch, tmp_path):
+    libraries = customops.libraries
+    monkeypatch.setenv("REDUCEOPS_LIBRARY_DIR", str(tmp_path))
+    monkeypatch.setattr(libraries, "_FOLDER", tmp_path)
+    monkeypatch.setattr(libraries, "cuda", libraries.Library(tmp_path / "libreduceops_cuda.so"))
+    monkeypatch.setattr(libraries.torch.version, "cuda", "13.0")
+    libraries._load_cuda()
+    reason = f"REDUCEOPS_LIBRARY_DIR is '{tmp_path}', which has no libreduceops_cuda.so"
+    assert libraries.cuda.reason == reason
+
+
 def test_a_subinterpreter():
     """torch would hang in it."""
     text = run(

@@ -50,7 +50,8 @@ def _register(op: torch._ops.OpOverload, loop: Callable) -> None:
         except NoLoop as reason:
             report.chosen(op, self, f"kernel ({reason})")
         except Exception:
-            log.warning("%s is not fused: this Inductor is not known here", op, exc_info=True)
+            text = "%s is not fused: a bug of customops, or an Inductor that is not known to it"
+            log.warning(text, op, exc_info=True)
         else:
             return results
         return call(self, *args, **options)
