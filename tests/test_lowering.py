@@ -5,6 +5,7 @@ import math
 import re
 import sys
 import threading
+import time
 from functools import partial
 from types import SimpleNamespace
 from unittest import TestCase
@@ -887,6 +888,29 @@ def test_the_caches_know_after_a_patch_has_ended(device):
             first = compile_anew()
         assert torch.compiler.config.cache_key_tag == ""
         assert first == "theirs;" + compile_anew() == "theirs;" + compile_anew() != "theirs;"
+
+
+def test_two_threads_register_once(monkeypatch):
+    """What is wrapped twice takes twice as long."""
+    registered, others = [], threading.Barrier(2)
+
+    def register():
+        registered.append(threading.get_ident())
+        time.sleep(0.1)
+
+    def trace():
+        others.wait()
+        fake._use_lowerings()
+
+    monkeypatch.setattr(lowering, "register", register)
+    fake._register_lowerings.cache_clear()
+    threads = [threading.Thread(target=trace) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    fake._register_lowerings.cache_clear()
+    assert len(registered) == 1
 
 
 @pytest.mark.parametrize("error", [AssertionError, KeyError])

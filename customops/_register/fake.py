@@ -3,6 +3,7 @@
 import functools
 import logging
 import sys
+import threading
 from collections.abc import Callable, Sequence
 
 import torch
@@ -96,7 +97,11 @@ def _register_scaled(op: str) -> None:
 def _use_lowerings() -> None:
     """With an Inductor that has not what it takes, the operators remain kernels that it calls."""
     caches.set_cache_tag()  # each time: a patch of torch's configuration may have ended
-    _register_lowerings()
+    with _one_thread:
+        _register_lowerings()
+
+
+_one_thread = threading.RLock()
 
 
 @functools.cache
@@ -106,7 +111,8 @@ def _register_lowerings() -> None:
 
         lowering.register()
     except Exception:  # and not a second time
-        log.info("no loops: this Inductor is not known here", exc_info=True)
+        text = "no loops: a bug of customops, or an Inductor that is not known to it"
+        log.info(text, exc_info=True)
 
 
 def _register_tags() -> None:
