@@ -74,8 +74,17 @@ def torch_folder() -> Path | None:
     paths = [sysconfig.get_path("platlib"), sysconfig.get_path("purelib")]
     if sys.prefix == sys.base_prefix:  # a virtual environment does not see it, others first of all
         paths.insert(0, site.getusersitepackages())  # pip hides it from an isolated build
+    elif sees_base():
+        paths += [site.getusersitepackages(), *site.getsitepackages([sys.base_prefix])]
     folders += [Path(path, "torch") for path in paths]
     return next((folder for folder in folders if (folder / "version.py").exists()), None)
+
+
+def sees_base() -> bool:
+    """Whether this virtual environment was made with --system-site-packages."""
+    settings = Path(sys.prefix, "pyvenv.cfg")
+    lines = settings.read_text().lower().splitlines() if settings.exists() else []
+    return "include-system-site-packages=true" in [line.replace(" ", "") for line in lines]
 
 
 def find_torch() -> Path:

@@ -228,6 +228,29 @@ def test_the_build_names_the_oldest_nvcc(mode, release, said, tmp_path):
     assert done.stderr.count("warning") == (mode == "auto" and release == "12.4")
 
 
+OF_A_BASE = """
+import importlib.util, site, sys, sysconfig, setup
+importlib.util.find_spec = lambda name: None  # an isolated build
+sys.prefix, base = sys.argv[1:]
+sysconfig.get_path = lambda name: f"{sys.prefix}/lib"
+site.getsitepackages = lambda prefixes: [f"{prefix}/lib" for prefix in prefixes]
+sys.base_prefix, site.getusersitepackages = base, lambda: f"{base}/user"
+print(setup.torch_folder())
+"""
+
+
+@needs_setup
+@pytest.mark.parametrize("seen", ["true", "false"])
+def test_the_build_finds_torch_where_its_environment_sees_it(seen, tmp_path):
+    """Of `python -m venv --system-site-packages`: beside the base's Python."""
+    torch = tmp_path / "base/lib/torch"
+    torch.mkdir(parents=True)
+    (torch / "version.py").touch()
+    (tmp_path / "pyvenv.cfg").write_text(f"include-system-site-packages = {seen}\n")
+    done = python("-c", OF_A_BASE, tmp_path, tmp_path / "base", cwd=ROOT)
+    assert done.stdout.strip() == (str(torch) if seen == "true" else "None"), done.stderr
+
+
 @needs_setup
 def test_the_build_needs_linux():
     done = run(
