@@ -154,8 +154,9 @@ clean:
 distclean: clean
 	rm -rf .venv
 
+# Without ensurepip (python3-venv of Debian) a Python is left that has no pip.
 $(BIN)/python:
-	$(PYTHON) -m venv .venv
+	$(PYTHON) -m venv .venv || { rm -f $@; exit 1; }
 
 # Changes only when TORCH does.
 .venv/torch: $(BIN)/python FORCE

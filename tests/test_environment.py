@@ -252,6 +252,19 @@ def test_the_build_finds_torch_where_its_environment_sees_it(seen, tmp_path):
 
 
 @needs_setup
+@pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")
+def test_an_environment_that_fails_is_not_taken_for_done(tmp_path):
+    """As `python3 -m venv` does where there is no ensurepip, and leaves a Python without pip."""
+    fails = tmp_path / "python"
+    fails.write_text("#!/bin/sh\nmkdir -p .venv/bin; touch .venv/bin/python; exit 1\n")
+    fails.chmod(0o755)
+    command = ["make", "-C", tmp_path, "-f", ROOT / "Makefile", ".venv/bin/python"]
+    for _ in range(2):
+        done = subprocess.run([*command, f"PYTHON={fails}"], capture_output=True)
+        assert done.returncode == 2, done.stderr
+
+
+@needs_setup
 def test_the_build_needs_linux():
     done = run(
         "import sys, setup; sys.platform = 'win32'; sys.argv[1:] = ['build_ext']; setup.main()"
