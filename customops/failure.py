@@ -35,7 +35,7 @@ def version() -> str:
         wheel = metadata.distribution("customops")
     except metadata.PackageNotFoundError:
         return __version__
-    # Not one that this folder hides.
+    # A wheel that is installed elsewhere is not what Python has imported.
     return wheel.version if wheel.locate_file("customops") == Path(__file__).parent else __version__
 
 

@@ -345,8 +345,9 @@ def scale_min(
         input: A float16, bfloat16, float32 or float64 tensor of any shape and strides.
         scale: What each element is multiplied by: a number, as a float, or a 0-d floating-point
             tensor, whose gradient is the sum of that of the result times the element chosen. With a
-            tensor on a GPU, or whose gradient is asked for, the product is computed in memory
-            first, except in a compiled graph.
+            tensor it is one pass where that is on a CPU, needs no gradient, and neither it nor
+            `input` is of a subclass or under a transform; else, if it is not in a compiled graph,
+            the product is computed in memory first.
         dim: The dim that is reduced; also `axis`.
         keepdim: Whether the result has `dim`, with size 1; also `keepdims`.
 
@@ -389,8 +390,9 @@ def scale_max(
         input: A float16, bfloat16, float32 or float64 tensor of any shape and strides.
         scale: What each element is multiplied by: a number, as a float, or a 0-d floating-point
             tensor, whose gradient is the sum of that of the result times the element chosen. With a
-            tensor on a GPU, or whose gradient is asked for, the product is computed in memory
-            first, except in a compiled graph.
+            tensor it is one pass where that is on a CPU, needs no gradient, and neither it nor
+            `input` is of a subclass or under a transform; else, if it is not in a compiled graph,
+            the product is computed in memory first.
         dim: The dim that is reduced; also `axis`.
         keepdim: Whether the result has `dim`, with size 1; also `keepdims`.
 

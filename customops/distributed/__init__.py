@@ -9,10 +9,11 @@ for each output (8 bytes, or 16 where both do not fit), and every rank takes the
 
 A `DTensor` needs none of this: these functions, `customops.argmin` and so on take it as it is.
 
-Shards follow each other in the order of ranks, or begin where `offset` says, which is given on all
-ranks or on none. They may differ in size. Some may be empty; if all are, index and value are 0,
-for that no rank can know. The gradient of a value goes to the element chosen, in the rank that has
-it; as the value is the same on all ranks, its gradient is taken to be, too.
+Rank 0 has the first shard, rank 1 the next, and so on. Else each rank says by `offset` at which
+index its shard begins; all ranks give it, or none. Shards may differ in size, and some may be
+empty. (If all are, there is no element: index and value are 0.) The gradient of a value goes to the
+element chosen, in the rank that has it; as the value is the same on all ranks, its gradient is
+taken to be, too.
 
 If ranks call with different dtypes, shapes or dims, results are undefined, or the ranks wait for
 each other. TORCH_DISTRIBUTED_DEBUG=DETAIL makes that an error on all ranks, at the price of further
