@@ -64,7 +64,7 @@ WALKS = {
     (Walk.COLUMNS, "one part"): Shape((3000, 100, 65), (1,)),
     (Walk.COLUMNS, "workspace"): Shape((5000, 300), (0,), torch.bfloat16),
     (Walk.BOXES, "one part"): Shape((200_001, 33), (1,)),
-    (Walk.TILES, "one part"): Shape((64, 16, 2, 5000), (0,), torch.bfloat16, order=(2, 1, 3, 0)),
+    (Walk.TILES, "one part"): Shape((80, 16, 2, 5000), (0,), torch.bfloat16, order=(2, 1, 3, 0)),
     (Walk.GATHER, "one part"): Shape((300_000, 7, 3), (1,)),
     (Walk.BULK_COLUMNS, "one part"): Shape((64, 257, 4095), (1,), torch.int64),
     (Walk.BULK_COLUMNS, "cluster"): Shape((66, 600, 1001), (1,)),

@@ -439,20 +439,36 @@ def test_cuda_plan_of_masks_and_of_softmax_max(shape, strides, dim, walk):
 
 
 @pytest.mark.parametrize(
-    "shape, lanes", [((1_000_000, 35), 1), ((100_000, 100), 2), ((64, 100), 16)]
+    "shape, dtype, lanes",
+    [
+        ((1_000_000, 35), torch.int8, 1),
+        ((100_000, 180), torch.int8, 2),
+        ((64, 100), torch.bfloat16, 16),
+    ],
 )
-def test_short_rows_that_are_not_aligned_are_read_by_packs(shape, lanes):
-    """Of large inputs by few lanes; of small ones each lane has a pack."""
-    x, mask = empty(*shape, dtype=torch.bfloat16), empty(*shape, dtype=torch.bool)
-    for plan in (cuda_plan(x, 1, mask=mask), cuda_plan(x, 1, softmax=True)):
+def test_short_rows_that_are_not_aligned_are_read_by_packs(shape, dtype, lanes):
+    """Bytes of large inputs by few lanes; of small inputs each lane has a pack."""
+    x, mask = empty(*shape, dtype=dtype), empty(*shape, dtype=torch.bool)
+    plans = [cuda_plan(x, 1, mask=mask)]
+    plans += [cuda_plan(x, 1, softmax=True)] if dtype.is_floating_point else []
+    for plan in plans:
         assert plan.walk == Walk.SMALL and plan.vector and plan.lanes == lanes
 
 
-def test_short_rows_that_are_aligned_or_whose_mask_lies_apart_are_not_read_by_packs():
+@pytest.mark.parametrize("mask_strides", [(100, 1), (200, 2)])
+def test_longer_rows_are_held_where_they_are_not_aligned_or_their_mask_lies_apart(mask_strides):
     x = empty(100_000, 100, dtype=torch.bfloat16)
-    apart = torch.empty_strided(x.shape, (200, 2), device="meta", dtype=torch.bool)
-    assert cuda_plan(x, 1, mask=apart).walk == Walk.ROWS
-    assert cuda_plan(empty(100_000, 96, dtype=torch.bfloat16), 1, softmax=True).walk != Walk.SMALL
+    mask = torch.empty_strided(x.shape, mask_strides, device="meta", dtype=torch.bool)
+    assert cuda_plan(x, 1, mask=mask).walk == Walk.WHOLE_ROWS
+    assert cuda_plan(x, 1, softmax=True).walk == Walk.WHOLE_ROWS
+
+
+def test_rows_of_a_few_elements_are_gathered_where_a_mask_lies_across():
+    x = empty(63_975, 4, 12, 28, dtype=torch.uint8).permute(2, 3, 1, 0)
+    mask = empty(28, 4, 63_975, 12, dtype=torch.bool).permute(3, 0, 1, 2)
+    plan = cuda_plan(x, 1, mask=mask)
+    (usual,) = (candidate.plan.walk for candidate in plan.candidates if candidate.usual)
+    assert plan.walk == Walk.GATHER and usual == Walk.ROWS
 
 
 @pytest.mark.parametrize("dims", [None, (0, 1), ()])
@@ -589,7 +605,7 @@ def test_results_that_are_a_few_more_than_a_tile_has_are_cut_evenly(results, sid
 def test_threads_share_long_groups_of_small_inputs():
     for x, dim in ((empty(100, 64, 257), 1), (empty(107, 27_694), 0)):
         plan = cuda_plan(x, [dim])
-        assert plan.walk == Walk.GATHER and plan.shares == 8
+        assert plan.walk == Walk.GATHER and plan.shares == 4
     assert cuda_plan(empty(1000, 107, 999), [1]).walk == Walk.COLUMNS
     assert cuda_plan(empty(100, 257, 64), [2]).walk != Walk.GATHER  # rows
 

@@ -81,7 +81,7 @@ class FittingWalks {
     const bool small = usual.walk == Walk::kSmall;
     const bool columns =
         usual.walk == Walk::kColumns && (!usual.columns.listed || in_.walk <= kFewRows);
-    if (in_.task != Task::kExtreme) return !small && !columns;
+    if (in_.task != Task::kExtreme) return !small && !columns && usual.walk != Walk::kRows;
     return (count_ == 1 && !Folds::fits(in_)) || (small && SmallPlan::is_tiny(in_));
   }
   int chosen() const {
@@ -93,14 +93,32 @@ class FittingWalks {
   }
 
  private:
-  // Of other tasks than extremes, the prices of groups of a few elements alone are good enough, if
-  // neighbouring threads do not each read a sector of a mask.
+  // Of other tasks than extremes, prices are good enough for some walks only: they do not know how
+  // bytes of a mask lie.
   bool is_compared(const Plan& plan) const {
     if (in_.task == Task::kExtreme) return true;
-    if (plan.walk != Walk::kGather) return false;
+    const Plan& usual = walks_[usual_].plan;
+    const bool rows = usual.walk == Walk::kRows;
+    switch (plan.walk) {
+      case Walk::kGather:
+        return rows ? !GatherPlan::is_better_as_rows(in_)
+                    : in_.bytes > 1 || !is_mask_sparse_beside(plan);
+      case Walk::kWholeRows:
+        return rows || (usual.walk == Walk::kSmall && in_.bytes > 1);
+      case Walk::kSmall:
+        return rows ? !usual.rows.vector && !RowsPlan::is_mask_across_rows(in_) &&
+                          in_.walk <= SmallPlan::kLongestRow
+                    : in_.task == Task::kMasked && usual.walk == Walk::kColumns &&
+                          !usual.columns.vector && in_.walk > kGatherRows;
+      default:
+        return false;
+    }
+  }
+  // Whether neighbouring threads that gather each read a sector of a mask.
+  bool is_mask_sparse_beside(const Plan& plan) const {
     const Dims& kept = in_.groups.kept;
     const Dim& beside = plan.gather.tiled() ? kept.dim[0] : by_step(kept).dim[0];
-    return in_.task != Task::kMasked || !(is_mask_sparse(kept.dim[0]) || is_mask_sparse(beside));
+    return in_.task == Task::kMasked && (is_mask_sparse(kept.dim[0]) || is_mask_sparse(beside));
   }
 
   int cheapest() const {

@@ -45,11 +45,12 @@ constexpr int kGatherDims = 6;  // kept ones
 // distances.
 constexpr int64_t kGatherRows = 32, kEvenGatherRows = 96;
 // Where threads share groups: of a block, at most; of them to a unit, at most; blocks that shall
-// find room in a multiprocessor; the fewest units of a block; elements of a thread, at most.
+// find room in a multiprocessor; units of a block, if it has the threads; elements of a thread, at
+// most.
 constexpr int64_t kSharedGatherThreads = 512;
 constexpr int64_t kGatherShares = 64;
 constexpr int kSharedGatherBlocks = 4;
-constexpr int64_t kSharedGatherLanes = 8;
+constexpr int64_t kSharedGatherLanes = 16;
 constexpr int64_t kSharedGatherRows = 64;
 constexpr int kTileUnits = 4, kMostTileUnits = 16;  // of a thread of a tile at once, and in all
 // Tiles side by side in memory that come before the next ones across: what these load and store of

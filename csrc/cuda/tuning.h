@@ -53,23 +53,22 @@ struct Tuning {
                                            // block of rows under a mask, or of softmax_max
   int64_t whole_column = 16;               // elements of the longest column that is held so
   int64_t blocks_per_multiprocessor = 3;   // that fill it
-  int64_t lane_loads = 4;                  // loads of a lane that shares a short row of a small
-                                           // input, or under a mask, or of softmax_max
-  int64_t row_loads = 8;                   // the same of other rows
-  int64_t run_loads = 8;                   // the same of a lane of one of several runs
-  int64_t realigned = 1;                   // 0: columns that are not aligned are taken one by one
-  int64_t gather_tiles = 1;      // 0: short groups are gathered in the order of their results
-  int64_t gather_few = 4096;     // outputs per multiprocessor up to which threads have fewer of
-                                 // them: they wait for memory more than they compute
-  int64_t tile_rounds = 32;      // tiles of these to a multiprocessor from which on they are larger
-  int64_t gathered_masks = 8;    // elements of the longest group that is gathered with a mask of
-                                 // whole groups, instead of without it
-  int64_t share_threads = 2048;  // per multiprocessor, that share groups that are gathered
-  int64_t share_loads = 8;       // loads of a thread for which no others share them
-  int64_t column_loads = 4;      // fewest loads of a thread worth sharing a column for
-  int64_t shifted_loads = 8;     // the same where packs of columns are shifted
-  int64_t column_walk_8 = 512;   // elements of the shortest column that is read so where
-  int64_t column_walk_16 = 12;   // it could come through a ring, by the bits of a type
+  int64_t lane_loads = 4;       // loads of a lane that shares a short row of few elements
+  int64_t row_loads = 8;        // the same of other rows
+  int64_t run_loads = 8;        // the same of a lane of one of several runs
+  int64_t realigned = 1;        // 0: columns that are not aligned are taken one by one
+  int64_t gather_tiles = 1;     // 0: short groups are gathered in the order of their results
+  int64_t gather_few = 4096;    // outputs per multiprocessor up to which threads have fewer of
+                                // them: they wait for memory more than they compute
+  int64_t tile_rounds = 32;     // tiles of these to a multiprocessor from which on they are larger
+  int64_t gathered_masks = 8;   // elements of the longest group that is gathered with a mask of
+                                // whole groups, instead of without it
+  int64_t share_threads = 850;  // per multiprocessor, about, that share groups that are gathered
+  int64_t share_loads = 8;      // loads of a thread for which no others share them
+  int64_t column_loads = 4;     // fewest loads of a thread worth sharing a column for
+  int64_t shifted_loads = 8;    // the same where packs of columns are shifted
+  int64_t column_walk_8 = 512;  // elements of the shortest column that is read so where
+  int64_t column_walk_16 = 12;  // it could come through a ring, by the bits of a type
   int64_t column_walk_32 = 32;
   int64_t column_walk_64 = 1024;
   int64_t column_row_bytes = 1 << 10;  // of the shortest row of columns there

@@ -49,8 +49,7 @@ struct GatherPlan {
         // Rows that are 16-byte loads with their mask are better there, and so are columns of which
         // only the rows that take part are read.
         return in.walk <= kShortMasked &&
-               !(in.rows ? in.groups.reduced.count > 0 && in.rows_aligned() &&
-                               in.along().mask_stride <= 1
+               !(in.rows ? is_better_as_rows(in)
                          : in_order(in.groups) && ColumnsPlan::has_common_mask(in));
       case Task::kSoftmax:
         // So are large inputs of columns that are 16-byte loads, if results lie as they do.
@@ -58,6 +57,12 @@ struct GatherPlan {
                !(in.large() && !in.rows && in_order(in.groups) && in.columns_aligned(kLoadBytes));
     }
     return false;
+  }
+
+  // Whether 16-byte loads are of rows and of what there is beside their elements.
+  static bool is_better_as_rows(const PlanInput& in) {
+    return in.groups.reduced.count > 0 && in.rows_aligned() && in.along().stride == 1 &&
+           in.along().mask_stride <= 1;
   }
 
   static bool make(const PlanInput& in, Plan& plan) {
@@ -69,7 +74,8 @@ struct GatherPlan {
     if (is_shared(in)) {
       gather.units = 1;
       gather.shares = static_cast<int>(shares_of(in));
-      plan.threads = static_cast<int>(std::max(kThreads, gather.shares * kSharedGatherLanes));
+      plan.threads = static_cast<int>(
+          std::clamp(gather.shares * kSharedGatherLanes, kThreads, kSharedGatherThreads));
       plan.blocks = ceil_div(units_of(gather, in.groups, in.bytes), plan.threads / gather.shares);
       return true;
     }
@@ -328,19 +334,31 @@ struct GatherPlan {
   static constexpr int64_t kWarp = 32;
   static constexpr int64_t kEvenSide = 4;  // so that runs of results are aligned where they can be
   static constexpr double kRealigned = 7;  // of a row of a pack that begins anywhere
+  static constexpr double kMostSharedThreads = 2048;  // of a multiprocessor
   static constexpr double kApartMemory = 420;  // bytes of memory for a result that fills no sector
   static constexpr double kL1 = 250e3;         // bytes that L1 serves twice, as it turns out
 
-  // Threads to a group that is too long for one: as many as find room at once, while each has more
-  // loads than are worth sharing.
+  // Threads to a group that is too long for one: so many that multiprocessors have about as many as
+  // were measured to be best (64 random layouts on an H200), while each has more loads than are
+  // worth sharing; and up to as many as find room at once, if each would have too many rows else.
   static int64_t shares_of(const PlanInput& in) {
     const int64_t width = has_packs(in) || has_packs_anywhere(in) ? 4 / in.bytes : 1;
     const int64_t neighbours = in.groups.kept.dim[0].size;
     const int64_t units = in.groups.outputs / neighbours * ceil_div(neighbours, width);
-    const int64_t room = in.multiprocessors * in.tuning.share_threads;
+    const auto of_share = static_cast<double>(units) / static_cast<double>(in.multiprocessors);
+    // Of eight bytes a thread has fewer loads on their way.
+    const double wanted = static_cast<double>(in.tuning.share_threads) * (in.bytes == 8 ? 1.5 : 1);
     int64_t shares = 1;
-    while (shares < kGatherShares && units * shares * 2 <= room && shares * 2 <= in.walk &&
-           in.walk > shares * in.tuning.share_loads)
+    const auto is_nearer = [&] {  // with twice as many
+      const double threads = of_share * static_cast<double>(shares);
+      return 2 * threads * threads <= wanted * wanted;
+    };
+    const auto is_needed = [&] {
+      return in.walk > shares * kSharedGatherRows &&
+             of_share * static_cast<double>(shares * 2) <= kMostSharedThreads;
+    };
+    while (shares < kGatherShares && shares * 2 <= in.walk &&
+           in.walk > shares * in.tuning.share_loads && (is_nearer() || is_needed()))
       shares *= 2;
     return shares;
   }

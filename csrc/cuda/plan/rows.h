@@ -40,8 +40,7 @@ struct RowsPlan {
     const bool across = is_mask_across_rows(in) && in.walk <= kMaxPartExtent;
     // A row of several parts has a block to each: only such are combined by clusters.
     const bool whole_block = in.walk > kMaxPartExtent || (!across && rounds(kThreads) < rounds(32));
-    const int64_t of_lane = in.task == Task::kExtreme ? in.tuning.row_loads : in.tuning.lane_loads;
-    plan.rows.lanes = whole_block ? kThreads : in.lanes_of(loads, of_lane);
+    plan.rows.lanes = whole_block ? kThreads : in.lanes_of(loads, in.tuning.row_loads);
     if (across) {  // more of few rows, which would leave most of a block without one
       const int64_t lanes = std::max<int64_t>(kLanesAcross, kThreads / ceil_pow2(outputs));
       plan.rows.lanes = static_cast<int>(std::min<int64_t>(plan.rows.lanes, lanes));
@@ -134,7 +133,7 @@ struct RowsPlan {
                               (runs_aligned(in) ? 0 : edges_of_row(in)) * runs + overhead,
               .in_flight = in_flight(in, plan, resident, kLaneLoads * kLoadBytes),
               .extra = 0.6,
-              .share = plan.rows.lanes < 32 ? 1.15 : 1};  // as measured, of short rows
+              .share = (plan.rows.lanes < 32 ? 1.15 : 1) * of_task(in)};  // as measured, short rows
     // A thread's elements lie side by side with those of its neighbours, or of its next loads.
     const double count = static_cast<double>(
         std::min(std::max<int64_t>(plan.rows.lanes / plan.rows.runs, kLaneLoads), run.size));
@@ -146,8 +145,12 @@ struct RowsPlan {
                                 traffic.elements +
                             overhead,
             .in_flight = in_flight(in, plan, resident, kLaneLoads * sector),
-            .extra = 0.6};
+            .extra = 0.6,
+            .share = of_task(in)};
   }
+
+  // Of the time, where there is a mask to read, or a sum to take.
+  static double of_task(const PlanInput& in) { return in.task == Task::kExtreme ? 1 : 1.3; }
 };
 
 }  // namespace reduceops::cuda

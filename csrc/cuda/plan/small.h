@@ -44,6 +44,9 @@ struct SmallPlan {
     return in.groups.outputs * in.walk <= in.tuning.tiny_elements;
   }
 
+  // Under a mask, or of softmax_max, where rows.cu would load element by element.
+  static constexpr int64_t kLongestRow = 4096;
+
   static constexpr int64_t kFewLanes = 512;  // of a multiprocessor
 
   // More than a warp only where every multiprocessor has a block at most.
@@ -55,7 +58,9 @@ struct SmallPlan {
         lanes *= 2;
       return lanes;
     }
-    int lanes = in.lanes_of(in.walk, in.tuning.lane_loads, kSmallThreads);
+    const bool masked_row = in.task != Task::kExtreme && in.rows;
+    const int64_t of_lane = masked_row ? in.tuning.row_loads : in.tuning.lane_loads;
+    int lanes = in.lanes_of(in.walk, of_lane, kSmallThreads);
     while (lanes > 32 && in.groups.outputs * lanes > in.multiprocessors * kSmallThreads) lanes /= 2;
     return lanes;
   }

@@ -99,12 +99,14 @@ struct WholeRowsPlan {
         .instructions = of_bytes(price::kHeldRow, in.bytes) * row * traffic.outputs +
                         of_thread * threads +
                         edges * traffic.outputs * static_cast<double>(plan.parts),
-        .in_flight = in_flight(in, plan, 1536. / plan.threads, plan.whole_rows.loads * kLoadBytes)};
+        .in_flight = in_flight(in, plan, 1536. / plan.threads, plan.whole_rows.loads * kLoadBytes),
+        .share = in.task != Task::kExtreme && in.bytes == 1 ? kHeldBytes : 1};
   }
 
  private:
-  static constexpr int64_t kRounds = 4;     // of blocks, at most, of what is folded
-  static constexpr int64_t kOwnBlock = 64;  // threads of the longest row that shares a block
+  static constexpr double kHeldBytes = 1.6;  // of the time, under a mask
+  static constexpr int64_t kRounds = 4;      // of blocks, at most, of what is folded
+  static constexpr int64_t kOwnBlock = 64;   // threads of the longest row that shares a block
 
   // Of mapped rows there are no kernels for aligned ones alone.
   static bool by_vectors(const PlanInput& in) { return in.rows_aligned() && !is_mapped(in); }
