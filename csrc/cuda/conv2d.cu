@@ -28,12 +28,11 @@
 namespace reduceops::cuda {
 namespace {
 
-// Kernels that are made, of all devices. All are kept, for a CUDA graph may hold them.
-constexpr size_t kMost = 256;
-// From so many on, one is made for what has been called so often, and not for every new size.
-constexpr size_t kUncounted = 64;
-constexpr int kCalls = 8;
-// Convolutions that are counted.
+// Kernels that are made, of all devices, each of which takes a while. All are kept, for a CUDA
+// graph may hold them; what is called first after them has none at any of its calls, whose last
+// bits would differ.
+constexpr size_t kMost = 64;
+// Convolutions whose failures are counted.
 constexpr size_t kCounted = 4096;
 // Kernels that are tried where torch.backends.cudnn.benchmark is set.
 constexpr size_t kTried = 16;
@@ -83,19 +82,13 @@ class Choices {
     return at == choices_.end() ? std::nullopt : std::optional(at->second);
   }
 
-  // Whether to make one for this call. Where torch is to be deterministic, not because there have
-  // been many with this key: the results of later ones may differ in the last bits.
-  bool wants(const Key& key) {
+  bool has_room() {
     const std::lock_guard lock(mutex_);
-    if (choices_.size() < kUncounted) return true;
-    if (key.convolution.deterministic) return false;
-    if (choices_.size() >= kMost || (calls_.size() >= kCounted && !calls_.count(key))) return false;
-    return ++calls_[key] >= kCalls;
+    return choices_.size() < kMost;
   }
 
   void keep(const Key& key, Choice choice) {
     const std::lock_guard lock(mutex_);
-    calls_.erase(key);
     choices_[key] = std::move(choice);
   }
 
@@ -129,7 +122,6 @@ class Choices {
   };
   std::mutex mutex_;
   std::map<Key, Choice> choices_;
-  std::map<Key, int> calls_;
   std::map<Key, Failures> failures_;
 };
 
@@ -385,7 +377,7 @@ template <class Make>
 std::optional<Choice> find_or_make(const Key& key, void* stream, Make&& make) {
   std::optional<Choice> choice = choices().find(key);
   // A kernel that is loaded now would not be in a graph that is captured now.
-  if (choice || is_capturing(stream) || !choices().wants(key)) return choice;
+  if (choice || is_capturing(stream) || !choices().has_room()) return choice;
   const std::lock_guard lock(choices().making.at(key.device));
   choice = choices().find(key);  // another thread may have made it
   if (choice) return choice;

@@ -32,8 +32,8 @@ enum class Walk : int {
   kGather,        // groups of a few elements, wherever they lie
 };
 
-// What is computed, as far as plans differ: all but kExtreme has kernels only of kSmall, kRows and
-// kColumns, which fit every layout, of kWholeRows (held_rows.cuh) and of kGather
+// What is computed, as far as plans differ: all but kExtreme has kernels only of kRows and
+// kColumns, which fit every layout, of kSmall, of kWholeRows (held_rows.cuh) and of kGather
 // (gather_items.cuh).
 enum class Task : int {
   kExtreme,  // of the input alone
