@@ -28,9 +28,9 @@
 namespace reduceops::cuda {
 namespace {
 
-// Kernels that are made, of all devices, each of which takes a while. All are kept, for a CUDA
-// graph may hold them; what is called first after them has none at any of its calls, whose last
-// bits would differ.
+// Convolutions that kernels are made for, of all devices, which takes a while each. All are kept,
+// for a CUDA graph may hold them. One that is first called after these never gets one: to switch
+// later would change the last bits of its results.
 constexpr size_t kMost = 64;
 // Convolutions whose failures are counted.
 constexpr size_t kCounted = 4096;
@@ -82,13 +82,15 @@ class Choices {
     return at == choices_.end() ? std::nullopt : std::optional(at->second);
   }
 
-  bool has_room() {
+  // What finds channels is only made beside what has found their extremes.
+  bool has_room(const Key& key) {
     const std::lock_guard lock(mutex_);
-    return choices_.size() < kMost;
+    return key.convolution.finds_channels || convolutions_ < kMost;
   }
 
   void keep(const Key& key, Choice choice) {
     const std::lock_guard lock(mutex_);
+    convolutions_ += !key.convolution.finds_channels;
     choices_[key] = std::move(choice);
   }
 
@@ -122,6 +124,7 @@ class Choices {
   };
   std::mutex mutex_;
   std::map<Key, Choice> choices_;
+  size_t convolutions_ = 0;
   std::map<Key, Failures> failures_;
 };
 
@@ -377,10 +380,10 @@ template <class Make>
 std::optional<Choice> find_or_make(const Key& key, void* stream, Make&& make) {
   std::optional<Choice> choice = choices().find(key);
   // A kernel that is loaded now would not be in a graph that is captured now.
-  if (choice || is_capturing(stream) || !choices().has_room()) return choice;
+  if (choice || is_capturing(stream)) return choice;
   const std::lock_guard lock(choices().making.at(key.device));
   choice = choices().find(key);  // another thread may have made it
-  if (choice) return choice;
+  if (choice || !choices().has_room(key)) return choice;
   choice = make();
   if (!choice) throw std::runtime_error("reduceops: no kernel could be timed");
   choices().keep(key, *choice);

@@ -101,15 +101,15 @@ class FittingWalks {
     const bool rows = usual.walk == Walk::kRows;
     switch (plan.walk) {
       case Walk::kGather:
-        return rows ? !GatherPlan::is_better_as_rows(in_)
+        return rows ? !(usual.rows.vector && GatherPlan::is_better_as_rows(in_))
                     : in_.bytes > 1 || !is_mask_sparse_beside(plan);
       case Walk::kWholeRows:
-        return rows || (usual.walk == Walk::kSmall && in_.bytes > 1);
+        return rows || (usual.walk == Walk::kSmall && in_.bytes > 1 && !in_.has_few_elements());
       case Walk::kSmall:
         return rows ? !usual.rows.vector && !RowsPlan::is_mask_across_rows(in_) &&
                           in_.walk <= SmallPlan::kLongestRow
                     : in_.task == Task::kMasked && usual.walk == Walk::kColumns &&
-                          !usual.columns.vector && in_.walk > kGatherRows;
+                          !usual.columns.vector && !usual.columns.staged && in_.walk > kGatherRows;
       default:
         return false;
     }

@@ -1,5 +1,5 @@
 // Reductions of the elements that a mask lets through, on the walks that fit every layout, on whole
-// rows, and of groups of a few elements.
+// rows, of groups of a few elements, and of small inputs.
 #include "cuda/masked.cuh"
 
 #include "cuda/rows.cuh"

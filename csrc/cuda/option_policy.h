@@ -28,7 +28,7 @@ constexpr int item_units(bool packed, int64_t bytes, bool masked) {
 }
 constexpr int64_t item_unit_rows(bool masked) { return masked ? 8 : 4; }
 
-// rows.cuh: lanes of a row, at least, where the mask lies across the rows: two read a sector of it.
+// rows.cuh: lanes of a row, at most, where the mask lies across many rows: two read a sector of it.
 constexpr int kLanesAcross = 2;
 
 // staged_columns.cuh: bytes of a row that a warp takes.

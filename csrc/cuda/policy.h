@@ -45,8 +45,8 @@ constexpr int kGatherDims = 6;  // kept ones
 // distances.
 constexpr int64_t kGatherRows = 32, kEvenGatherRows = 96;
 // Where threads share groups: of a block, at most; of them to a unit, at most; blocks that shall
-// find room in a multiprocessor; units of a block, if it has the threads; elements of a thread, at
-// most.
+// find room in a multiprocessor; units of a block, if its threads are enough; elements of a thread,
+// at most.
 constexpr int64_t kSharedGatherThreads = 512;
 constexpr int64_t kGatherShares = 64;
 constexpr int kSharedGatherBlocks = 4;

@@ -1,5 +1,5 @@
-// The largest element and its softmax, on the walks that fit every layout, on whole rows, and of
-// groups of a few elements.
+// The largest element and its softmax, on the walks that fit every layout, on whole rows, of
+// groups of a few elements, and of small inputs.
 #include "cuda/columns.cuh"
 #include "cuda/held_rows.cuh"
 #include "cuda/rows.cuh"

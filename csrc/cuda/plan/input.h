@@ -57,6 +57,7 @@ struct PlanInput {
   int64_t slot_bytes() const { return std::max<int64_t>(4, bytes); }
   int64_t elements_of_load() const { return kLoadBytes / bytes; }
   bool large() const { return total >= tuning.bulk_bytes; }
+  bool has_few_elements() const { return groups.outputs * walk <= tuning.small_elements; }
   // Of a tile that a block copies: less of small inputs, which do not fill the GPU with blocks.
   int64_t tile_bytes() const {
     if (total >= 12 << 20) return tuning.tile_bytes;

@@ -133,7 +133,7 @@ struct RowsPlan {
                               (runs_aligned(in) ? 0 : edges_of_row(in)) * runs + overhead,
               .in_flight = in_flight(in, plan, resident, kLaneLoads * kLoadBytes),
               .extra = 0.6,
-              .share = (plan.rows.lanes < 32 ? 1.15 : 1) * of_task(in)};  // as measured, short rows
+              .share = (plan.rows.lanes < 32 ? kShortRow : 1) * of_task(in)};
     // A thread's elements lie side by side with those of its neighbours, or of its next loads.
     const double count = static_cast<double>(
         std::min(std::max<int64_t>(plan.rows.lanes / plan.rows.runs, kLaneLoads), run.size));
@@ -149,6 +149,7 @@ struct RowsPlan {
             .share = of_task(in)};
   }
 
+  static constexpr double kShortRow = 1.15;  // of the time, as measured
   // Of the time, where there is a mask to read, or a sum to take.
   static double of_task(const PlanInput& in) { return in.task == Task::kExtreme ? 1 : 1.3; }
 };

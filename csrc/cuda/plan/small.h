@@ -1,5 +1,5 @@
 // small.cu: few elements, whatever their order; and short rows under a mask, or of softmax_max,
-// that are not gathered.
+// that are not gathered, rows there that lie apart, and columns under a mask that are not aligned.
 #pragma once
 
 #include "cuda/plan/fill.h"
@@ -58,8 +58,8 @@ struct SmallPlan {
         lanes *= 2;
       return lanes;
     }
-    const bool masked_row = in.task != Task::kExtreme && in.rows;
-    const int64_t of_lane = masked_row ? in.tuning.row_loads : in.tuning.lane_loads;
+    const bool apart = in.task != Task::kExtreme && in.rows && in.along().stride > 1;
+    const int64_t of_lane = apart ? in.tuning.row_loads : in.tuning.lane_loads;
     int lanes = in.lanes_of(in.walk, of_lane, kSmallThreads);
     while (lanes > 32 && in.groups.outputs * lanes > in.multiprocessors * kSmallThreads) lanes /= 2;
     return lanes;
