@@ -89,12 +89,23 @@ void cut(Reduction& reduction, const Slices& slices, int64_t number) {
   cut(reduction, slices.dim, begin, std::min(slices.most, dim.size - begin));
 }
 
-// Whether rows are read where they lie, not copied or with a mark for each element, and in so much
-// memory or more.
-bool reads_rows(const Reduction& r, const Plan& plan, int64_t memory) {
+// Whether rows are read where they lie: neither copied nor with a mark for each element. (Under a
+// mask bools always are.)
+bool reads_rows(const Reduction& r, const Plan& plan) {
   const Dims& reduced = r.groups.reduced;
-  return !plan.copies && (!r.mask || !reduced.count || reduced.dim[0].mask_stride == 0) &&
-         reach(r.groups.kept) + reach(reduced) >= memory / r.dtype->bytes;
+  const bool marked =
+      r.mask && (r.dtype->is_bool() || (reduced.count && reduced.dim[0].mask_stride != 0));
+  return !plan.copies && !marked;
+}
+// The same in so much memory or more.
+bool reads_rows(const Reduction& r, const Plan& plan, int64_t memory) {
+  return reads_rows(r, plan) &&
+         reach(r.groups.kept) + reach(r.groups.reduced) >= memory / r.dtype->bytes;
+}
+// Bytes from a row to the next that is read there; 0 where none is.
+int64_t pitch_of(const Reduction& r, const Plan& plan) {
+  const Dims& kept = r.groups.kept;
+  return reads_rows(r, plan) && kept.count ? kept.dim[0].stride * r.dtype->bytes : 0;
 }
 
 bool uses_scratch(const Job& job) { return job.plan.walk != Walks::kRows || job.reduction.mask; }
@@ -133,6 +144,7 @@ void reduce_slice(const Reduction& reduction, const Kernels& kernels, int count,
                       .plan = plan,
                       .candidates = candidates.get(),
                       .asks_for_rows = reads_rows(columns, plan, kCacheBytes),
+                      .pitch = pitch_of(columns, plan),
                       .crossed = &inner});
   combine(
       kernels,
@@ -182,7 +194,8 @@ void reduce_groups(Reduction& reduction, const Kernels& kernels, bool streams, i
     if (reduction.softmax) sums = allocate<double>(groups.outputs * plan.parts);
   }
   std::unique_ptr<std::atomic<int64_t>[]> decided;
-  if (plan.parts > 1 && !plan.by_parts && plan.walk == Walks::kRows && is_ordered(groups.reduced)) {
+  if (plan.parts > 1 && !plan.by_parts && plan.walk == Walks::kRows && !reduction.softmax &&
+      is_ordered(groups.reduced)) {
     decided = allocate<std::atomic<int64_t>>(groups.outputs);
     std::fill_n(decided.get(), groups.outputs, std::numeric_limits<int64_t>::max());
   }
@@ -192,6 +205,7 @@ void reduce_groups(Reduction& reduction, const Kernels& kernels, bool streams, i
                 .streams = streams,
                 .asks_for_rows = reads_rows(reduction, plan, kCacheBytes),
                 .asks_into_l2 = reads_rows(reduction, plan, kFarBytes),
+                .pitch = pitch_of(reduction, plan),
                 .sums = sums.get(),
                 .decided = decided.get()};
   run_items(kernels, job);

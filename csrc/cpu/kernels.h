@@ -37,7 +37,8 @@ struct Job {
   Candidate* candidates = nullptr;  // [outputs in walk order][columns of crossed dims][parts]
   bool streams = false;             // results without gaps go past the caches
   bool asks_for_rows = false;       // for short rows that come next
-  bool asks_into_l2 = false;        // for what comes next in a row, on AMD
+  bool asks_into_l2 = false;        // for what comes next, in a row or behind it, on AMD
+  int64_t pitch = 0;                // bytes from a row to the next, where rows are read as they lie
   double* sums = nullptr;  // of softmax_max: the candidates', whose keys are the largest elements
   const Filling* filling = nullptr;
   std::atomic<int64_t>* decided = nullptr;  // of each row, the first part that none can beat

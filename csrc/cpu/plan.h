@@ -312,12 +312,17 @@ inline Choice order_crossed(Groups& crossed, int64_t bytes, bool masked) {
 // Into how many parts, `least` or more, each of `units` is cut: for each of the threads to have
 // work, and all of them about as much as far as `most` parts achieve that.
 inline int64_t useful_parts(int64_t units, int64_t threads, int64_t least, int64_t most) {
-  int64_t parts = std::max(least, threads / units);
-  const auto idle = [&] { return ceil_div(units * parts, threads) * threads - units * parts; };
-  while (parts < most && units * parts < kItemsOfThread * threads &&
-         idle() * kItemsOfThread > units * parts)
-    ++parts;
-  return parts;
+  const auto idle = [&](int64_t parts) {  // of what all threads could do meanwhile
+    const int64_t items = units * parts;
+    return 1 - static_cast<double>(items) / static_cast<double>(ceil_div(items, threads) * threads);
+  };
+  constexpr double kLittle = 1. / (kItemsOfThread + 1);
+  int64_t best = std::max(least, threads / units);
+  for (int64_t parts = best;
+       idle(best) > kLittle && parts < most && units * parts < kItemsOfThread * threads;) {
+    if (idle(++parts) < idle(best)) best = parts;
+  }
+  return best;
 }
 
 // The sums of softmax_max depend on the parts, on folding and on the tiles of a gather. So these

@@ -64,16 +64,14 @@ struct RowKernel : Lanes<Element> {
 
   const bool has_unbeaten;                 // elements that no other beats are likely: NaNs, bools
   const bool asks_for_rows, asks_into_l2;  // Job's
-  const int64_t pitch;                     // bytes from a row to the next
+  const int64_t pitch;                     // Job's, too
 
   RowKernel(Element element, const Job& job)
       : Vectors{element},
         has_unbeaten(job.reduction.dtype->max_magnitude != 0),
         asks_for_rows(job.asks_for_rows),
         asks_into_l2(job.asks_into_l2),
-        pitch(job.reduction.groups.kept.count
-                  ? job.reduction.groups.kept.dim[0].stride * int64_t(sizeof(Key))
-                  : 0) {}
+        pitch(job.pitch) {}
 
   static Index lane_numbers() {
     return []<Number... i>(std::integer_sequence<Number, i...>) {
@@ -139,12 +137,12 @@ struct RowKernel : Lanes<Element> {
   // Asks for the lines of some vectors that lie ahead of these.
   template <int kVectors>
   REDUCEOPS_INLINE void ask_ahead(const Key* p, int64_t ahead, bool into_l2) const {
-    if (asks_in_streams) {
+    if (asks_in_streams && ahead) {
       asm("" : "+r"(p));  // else those vectors' addresses are computed where nothing is asked for
       for (int u = 0; u < kVectors; ++u) prefetch(p + u * kLanes, ahead);
     } else if (into_l2) {
       for (int i = 0; i < kVectors * kVectorBytes; i += 256)
-        ask_into_l2(reinterpret_cast<const char*>(p) + (i + ahead));
+        ask_into_l2(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(p) + i + ahead));
     }
   }
 
