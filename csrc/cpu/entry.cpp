@@ -204,7 +204,7 @@ void reduce_groups(Reduction& reduction, const Kernels& kernels, bool streams, i
                 .candidates = candidates.get(),
                 .streams = streams,
                 .asks_for_rows = reads_rows(reduction, plan, kCacheBytes),
-                .asks_into_l2 = reads_rows(reduction, plan, kFarBytes),
+                .asks_into_l2 = reads_rows(reduction, plan) && elements >= kFarBytes / bytes,
                 .pitch = pitch_of(reduction, plan),
                 .sums = sums.get(),
                 .decided = decided.get()};
