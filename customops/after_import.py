@@ -6,7 +6,9 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
+from importlib.util import spec_from_loader
 from types import ModuleType
+from typing import Any
 
 log = logging.getLogger("customops")
 
@@ -48,8 +50,7 @@ class _Finder(importlib.abc.MetaPathFinder):
             return None
         self.asking.add(thread)
         try:  # all of them: it may be inside the finder of a tool
-            finders = (getattr(finder, "find_spec", None) for finder in sys.meta_path)
-            specs = (find(fullname, path, target) for find in finders if find)  # as Python does
+            specs = (_ask(finder, fullname, path, target) for finder in sys.meta_path)
             spec = next(filter(None, specs), None)
         finally:
             self.asking.remove(thread)
@@ -72,4 +73,20 @@ class _Finder(importlib.abc.MetaPathFinder):
                 self.is_done = _run(self.name, self.then)  # if it fails, the next import runs it
             return result
 
-        setattr(spec.loader, method, execute_and_then)
+        try:
+            setattr(spec.loader, method, execute_and_then)
+        except (AttributeError, TypeError):  # of a C type, or one with slots
+            log.warning("customops cannot tell when %s is imported", self.name, exc_info=True)
+
+
+def _ask(
+    finder: Any, fullname: str, path: Sequence[str] | None, target: ModuleType | None
+) -> ModuleSpec | None:
+    """As Python asks it: the second is of an old kind, which 3.12 passes over."""
+    if find_spec := getattr(finder, "find_spec", None):
+        return find_spec(fullname, path, target)
+    find_module = getattr(finder, "find_module", None)
+    if find_module is None or sys.version_info >= (3, 12):
+        return None
+    loader = find_module(fullname, path)
+    return None if loader is None else spec_from_loader(fullname, loader)
