@@ -20,10 +20,11 @@ OTHERS = (
     "REDUCEOPS_TEST_EXAMPLES",
     "REDUCEOPS_TEST_SECONDS",
 )
-# What Kubernetes sets for a service that is named `reduceops`, or begins so.
+# What Kubernetes sets for a service that is named `reduceops`, or begins so, and Docker for a link.
 _OF_SERVICES = re.compile(
     r"REDUCEOPS_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?"
-    r"|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
+    r"|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|ADDR|PORT|(PORT_)?(START|END)))?)?)"
+    r"|REDUCEOPS_(NAME|ENV_.+)"
 )
 
 

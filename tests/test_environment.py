@@ -61,16 +61,19 @@ def test_names_that_are_not_known(name, says):
     assert run("import customops", **{name: ""}).returncode == 0  # as one that is not set
 
 
-def test_variables_of_a_service_in_kubernetes():
-    """Which is called `reduceops`, or `reduceops-web`."""
+def test_variables_of_a_service():
+    """Of Kubernetes, which is called `reduceops`, or `reduceops-web`; of a link of Docker's."""
     address = "REDUCEOPS_PORT_80_TCP"
     of_one = "REDUCEOPS_SERVICE_HOST", "REDUCEOPS_SERVICE_PORT", "REDUCEOPS_SERVICE_PORT_HTTP_2"
     others = "REDUCEOPS_WEB_SERVICE_HOST", "REDUCEOPS_WEB_PORT_53_UDP_ADDR"
-    parts = (f"{address}_{part}" for part in ("PROTO", "PORT", "ADDR"))
-    names = ("REDUCEOPS_PORT", address, *parts, *of_one, *others)
+    ends = "START", "END", "PORT_START", "PORT_END"
+    parts = (f"{address}_{part}" for part in ("PROTO", "PORT", "ADDR", *ends))
+    of_docker = "REDUCEOPS_NAME", "REDUCEOPS_ENV_PATH"
+    names = ("REDUCEOPS_PORT", address, *parts, *of_one, *others, *of_docker)
     done = run("import customops", **dict.fromkeys(names, "1"))
     assert done.returncode == 0, done.stderr
-    assert run("import customops", REDUCEOPS_PORT_TCP="1").returncode == 1
+    for misspelt in ("REDUCEOPS_PORT_TCP", "REDUCEOPS_NAMES", "REDUCEOPS_ENV"):
+        assert run("import customops", **{misspelt: "1"}).returncode == 1
 
 
 def test_the_names_that_are_known():
