@@ -301,7 +301,8 @@ def test_rules_come_with_dtensor():
 
 @pytest.mark.parametrize("methods", [(), ("load_module",), ("exec_module", "load_module")])
 def test_after_import_beside_finders_of_an_old_kind(methods, monkeypatch):
-    """Python passes over one without find_spec, and takes a loader that has only load_module."""
+    """Python passes over one without find_spec, and takes a loader that has only load_module.
+    Before 3.12 it asks for one by find_module as well."""
     ran, loads = [], []
     loader = SimpleNamespace(**{method: loads.append for method in methods})
     spec = importlib.machinery.ModuleSpec("imported_later", loader)
@@ -314,6 +315,30 @@ def test_after_import_beside_finders_of_an_old_kind(methods, monkeypatch):
         module = "imported_later" if is_old else SimpleNamespace(__name__="imported_later")
         getattr(loader, methods[0])(module)
         assert loads == [module] and ran == [1]
+
+
+def test_after_import_asks_as_python_does(monkeypatch):
+    loader = SimpleNamespace(exec_module=print)
+    old = SimpleNamespace(find_module=lambda name, path: loader if "later" in name else None)
+    monkeypatch.setattr(sys, "meta_path", [old])
+    after_import("imported_later", print)
+    spec = importlib.util.find_spec("imported_later")
+    assert (spec and spec.loader) is (loader if sys.version_info < (3, 12) else None)
+
+
+def test_after_import_by_a_loader_that_cannot_be_changed(monkeypatch):
+    class Slots:
+        __slots__ = ()
+        create_module = exec_module = staticmethod(lambda _: None)
+
+    spec = importlib.machinery.ModuleSpec("imported_later", Slots())
+    finder = SimpleNamespace(find_spec=lambda name, *_: spec if "later" in name else None)
+    monkeypatch.setattr(sys, "meta_path", [finder, *sys.meta_path])
+    after_import("imported_later", print)
+    with unittest.TestCase().assertLogs("customops") as logged:
+        importlib.import_module("imported_later")
+    del sys.modules["imported_later"]
+    assert "cannot tell when imported_later is imported" in logged.output[0]
 
 
 def test_after_import(tmp_path, monkeypatch):
@@ -566,16 +591,29 @@ def check_groups(rank, world, device):
 
 
 def check_destroyed_groups(rank, world, device):
-    """Whether or not a call has used one."""
+    """Of one that no call has used, torch says no more than of one that it never knew."""
     x = data.make((3, world), torch.float32, "ties").to(device)
     for is_used in (False, True):
         group = dist.new_group([*range(world)])
         if is_used:
             distributed.argmin(x[:, rank : rank + 1], 1, group=group)
         dist.destroy_process_group(group)
-        for options in ({}, {"mask": x > 0}):
-            with pytest.raises(RuntimeError, match="argmin: torch knows the group no more"):
+        for options in ({}, {"mask": x > 0}) if is_used else ({"mask": x > 0},):
+            with pytest.raises(RuntimeError, match="argmin: torch does not know the group"):
                 distributed.argmin(x, 1, group=group, **options)
+
+
+def check_groups_that_are_not_registered(rank, world, device):
+    """As those that torch.distributed._dist2 makes."""
+    group = dist.new_group([*range(world)])
+    x = data.make((3, world), torch.float32, "ties").to(device)
+    shard = x[:, rank : rank + 1]
+    with mock.patch.dict(dist.distributed_c10d._pg_map):
+        del dist.distributed_c10d._pg_map[group]
+        for _ in range(2):
+            assert_same(distributed.argmin(shard, 1, group=group), reference.argmin(x, 1))
+            assert_same(tuple(distributed.max(shard, 1, group=group)), tuple(reference.max(x, 1)))
+    dist.destroy_process_group(group)
 
 
 def check_errors(rank, world, device):

@@ -112,7 +112,7 @@ def reduce_in_eager_mode(
         start = [] if offset is None else [offset]
         return reduce_shard(x, [dim], keepdim, start, [], [group], largest)
     exchange = symmetric.exchanges.get(ref(group))
-    ranks, _, all_gathers = link
+    ranks, _, _, all_gathers = link
     room = ranks if exchange is None else 0
     if offset is None:
         words, gathered = _direct_pairs_dim(x, dim, largest, room)

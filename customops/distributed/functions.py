@@ -63,10 +63,10 @@ def argmin(
         TypeError: An argument is of another type; `input`, for one, is no tensor.
         IndexError: `dim` is out of range.
         RuntimeError: A dtype, layout or device is not supported; `offset` is negative, or leaves
-            indices no room in int64; there is no process group, or this rank is not in it; `input`
-            is under a transform of torch.func, or a value is asked for of one with a tangent. With
-            TORCH_DISTRIBUTED_DEBUG=DETAIL, on all ranks: their calls do not fit each other, or any
-            of these errors is one's.
+            indices no room in int64; there is no process group, it was destroyed, or this rank is
+            not in it; `input` is under a transform of torch.func, or a value is asked for of one
+            with a tangent. With TORCH_DISTRIBUTED_DEBUG=DETAIL, on all ranks: their calls do not
+            fit each other, or any of these errors is one's.
 
     Example:
         >>> shard = torch.tensor([[3.0, 1.0], [0.0, 5.0]])  # of the only rank
@@ -206,7 +206,7 @@ def enable_symmetric_memory(group: Group = None, *, timeout: float = 600.0) -> b
     Raises:
         TypeError: `group` is no process group.
         RuntimeError: On all ranks: `timeout` is not a positive number below 2^63 ns on one of them.
-            There is no process group, or this rank is not in it.
+            There is no process group, it was destroyed, or this rank is not in it.
 
     Example:
         >>> customops.distributed.enable_symmetric_memory()  # ranks that have no GPU
@@ -258,9 +258,11 @@ def _reduce(
     largest, indices_only = _FLAGS[op]
     if group is None:
         group = _member.WORLD
-    if not isinstance(group, _ProcessGroup) or group not in _groups:
+    if not isinstance(group, _ProcessGroup):
         group = _check_group(op, group)
     link = links.get(ref(group)) or link_of(group)
+    if link.is_registered and group not in _groups:  # any more
+        _check_group(op, group)
     if link.is_compared:
         _compare(op, x, dim, keepdim, group, offset, mask)
     try:
@@ -356,7 +358,8 @@ def _check_group(op: str, group: Group) -> dist.ProcessGroup:
         outside = outside or dist.get_rank(group) < 0
     except ValueError as error:
         raise RuntimeError(
-            f"customops.distributed.{op}: torch knows the group no more: it was destroyed"
+            f"customops.distributed.{op}: torch does not know the group: it was destroyed, or "
+            "never registered"
         ) from error
     if outside:
         raise RuntimeError(

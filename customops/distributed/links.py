@@ -8,13 +8,14 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from .._torch_private import direct_all_gather
+from .._torch_private import direct_all_gather, process_groups
 
 AllGather = Callable[[Tensor, Tensor], Any]
 
 
 class Link(NamedTuple):
     ranks: int
+    is_registered: bool  # with torch, as not all groups are, when it was first asked
     is_compared: bool  # what ranks call with: what the environment said at the first call
     all_gathers: tuple[AllGather, AllGather]  # (gathered, words): of a CPU, of a GPU
 
@@ -29,8 +30,10 @@ def link_of(group: dist.ProcessGroup) -> Link:
     link = links.get(ref(group))
     if link is None:
         all_gathers = direct_all_gather(group, "cpu"), direct_all_gather(group, "cuda")
-        link = Link(group.size(), is_compared(), all_gathers)
-        if not torch.compiler.is_dynamo_compiling():  # else not as fast as they can be
+        is_traced = torch.compiler.is_dynamo_compiling()
+        is_registered = not is_traced and group in process_groups()
+        link = Link(group.size(), is_registered, is_compared(), all_gathers)
+        if not is_traced:  # else not as fast as they can be
             links[ref(group, lambda gone: links.pop(gone, None))] = link
     return link
 
