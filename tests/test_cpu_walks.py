@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import math
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import data
@@ -389,6 +390,39 @@ def test_denormals_that_count_as_zero_in_a_graph(alone, no_cached_graph):
     found = alone(lambda: with_denormals_as_zero(1, lambda: compiled(x)))
     values, indices = x[:, 0], torch.zeros(3, dtype=torch.int64)
     assert_same(tuple(found), (indices, values, indices, indices[:2]))
+
+
+@needs_compiler
+def test_denormals_that_are_none_in_a_graph(alone, no_cached_graph):
+    """Where they count as zero: those of float16 are numbers to a loop, too, which has float32."""
+    x = torch.tensor([[1e-7, 0.0], [-0.0, -1e-7], [0.0, 1e-7]], dtype=torch.float16)
+
+    def function(x):
+        return customops.argmin(x, 1), *customops.max(-x, 1)
+
+    compiled = torch.compile(function, fullgraph=True)
+    customops.inductor.prefer, before = "loop", customops.inductor.prefer
+    found = alone(lambda: with_denormals_as_zero(1, lambda: compiled(x)))
+    customops.inductor.prefer = before
+    lines = [line for line in customops.inductor.rewrites() if "float16[3, 2]" in line]
+    assert len(lines) == 2 and all("-> loop" in line for line in lines)
+    assert_same(found[0], torch.tensor([1, 1, 0]))
+    assert_same(tuple(found[1:]), (-x.gather(1, found[0][:, None])[:, 0], found[0]))
+
+
+def test_the_caches_know_whether_denormals_count_as_zero(alone, monkeypatch):
+    """And before Inductor is there: torch may look for a graph as soon as Dynamo has traced it."""
+
+    def keys():
+        customops.argmin(torch.ones(2, 3, device="meta"), 1)
+        tag = torch.compiler.config.cache_key_tag
+        return tag, customops.inductor_options()["post_grad_custom_post_pass"].uuid()
+
+    customops.inductor_options()  # imports it
+    monkeypatch.delitem(sys.modules, "torch._inductor.lowering")
+    flushed = alone(lambda: with_denormals_as_zero(1, keys))
+    for one, other in zip(flushed, keys(), strict=True):
+        assert one != other
 
 
 @pytest.mark.parametrize("dtype", (torch.float32, torch.float64), ids=str)

@@ -21,6 +21,7 @@ def _register(overload, fake: Callable) -> None:
     would take a second to import earlier."""
 
     def traced(*arguments, **keywords):
+        caches.set_cache_tag()  # each time: a patch of torch's configuration may have ended
         if "torch._inductor.lowering" in sys.modules:
             _use_lowerings()
         return fake(*arguments, **keywords)
@@ -96,7 +97,6 @@ def _register_scaled(op: str) -> None:
 
 def _use_lowerings() -> None:
     """With an Inductor that has not what it takes, the operators remain kernels that it calls."""
-    caches.set_cache_tag()  # each time: a patch of torch's configuration may have ended
     with _one_thread:
         _register_lowerings()
 

@@ -157,7 +157,7 @@ class Loop:
         dtype = x.get_dtype()
         if kind == "cuda" and dtype.is_floating_point and dtype.itemsize == 1:
             raise NoLoop("Triton does not keep every NaN of eight bits, and not every GPU has them")
-        if kind == "cpu" and dtype.is_floating_point and caches.are_denormals_zero():
+        if kind == "cpu" and _has_denormals(dtype) and caches.are_denormals_zero():
             raise NoLoop("denormals are zero to this thread, and may not be to a loop's others")
         if not self.size:
             raise NoLoop("it has no dims")
@@ -194,10 +194,15 @@ class Loop:
         is_wanted, self.indices = self.indices, True
         # With a mask a group may have no element, which the form knows.
         self.values = self.mask is not None
-        values, index = self._by_a_form()
+        try:
+            values, index = self._by_a_form()
+        except NoLoop as why:
+            raise NoLoop(f"a value in memory is read at its position, and {why}") from None
         if values is None:
             load = self._element_at(index.make_loader())
             values = self._pointwise(self.order.dtype, load, self._size_of_results())
+        if not self.for_threads:
+            values.realize()  # or each element that is computed of it would look it up anew
         return values, index if is_wanted else None
 
     def _by_a_form(self) -> tuple[Any, Any]:
@@ -689,6 +694,11 @@ class Loop:
 def _reads_bools(x: ir.TensorBox) -> bool:
     """Or bytes, of which bools may be a view."""
     return any(V.graph.get_dtype(name).itemsize == 1 for name in x.get_read_names())
+
+
+def _has_denormals(dtype: torch.dtype) -> bool:
+    """Whether some of its elements are denormals where Inductor computes: in float32 or float64."""
+    return dtype.is_floating_point and torch.finfo(dtype).tiny <= torch.finfo(FLOAT32).tiny
 
 
 def _zero(value: float, dtype: torch.dtype):

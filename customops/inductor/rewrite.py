@@ -136,7 +136,8 @@ class RewriteReductions(_Aware or custom_graph_pass.CustomGraphPass):
         if None in others:
             return None
         ours = (caches.version(), caches.preference(), __version__, libraries.cuda.loaded)
-        return (*ours, *convolution.version(), self.min_elements, *others)
+        graphs = (*convolution.version(), caches.are_denormals_zero(), self.min_elements)
+        return (*ours, *graphs, *others)
 
 
 class _LeftAlone(Exception):
