@@ -427,6 +427,24 @@ def test_a_value_in_memory_keeps_its_bits(for_threads, monkeypatch, device):
     assert any("(float32" in line and " -> loop" in line for line in lines)
 
 
+def test_a_value_in_memory_is_looked_up_once():
+    """On a CPU, and not for each element of what is computed of it: it is written."""
+    x = data.make((20, 24), torch.float32, "ties")
+    compiled = torch.compile(lambda x: x - customops.max(x, 0, True).values, fullgraph=True)
+    result, (code, *_) = run_and_get_code(compiled, x)
+    opspec.assert_same(result, x - reference.max_(x, 0, True)[0])
+    allocated = [line for line in code.splitlines() if "= empty_strided_cpu((1, 24)" in line]
+    assert sum("float32" in line for line in allocated) == 1
+
+
+def test_why_a_value_in_memory_is_a_kernel():
+    """Its position is looked for, though nobody asked for that."""
+    x = data.make((70, 101), torch.float64, "ties")
+    result, calls_ours, _ = compile_and_run(lambda x: customops.max(x, 1).values, x)
+    opspec.assert_same(result, reference.max_(x, 1)[0])
+    assert calls_ours and "read at its position" in customops.inductor.rewrites()[-1]
+
+
 def test_equal_reductions_of_16_bits(device):
     """Of one minimum, two results: Inductor gave both a variable of one name."""
 
