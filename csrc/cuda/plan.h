@@ -26,10 +26,10 @@ enum class Walk : int {
   kBulkColumns,   // a kept dim is innermost, by tiles of columns
   kWholeRows,     // the reduced dim is innermost: rows of which all loads are in flight at once
   kWholeColumns,  // a kept dim is innermost, and the reduced one of a few elements
-  kSmall,   // few elements, whatever their order; of other tasks short rows, and narrow columns
-  kFill,    // every group is one element
-  kTiles,   // small groups of any layout
-  kGather,  // groups of a few elements, wherever they lie
+  kSmall,         // few elements, whatever their order; of other tasks more (plan/small.h)
+  kFill,          // every group is one element
+  kTiles,         // small groups of any layout
+  kGather,        // groups of a few elements, wherever they lie
 };
 
 // What is computed, as far as plans differ: all but kExtreme has kernels only of kRows and

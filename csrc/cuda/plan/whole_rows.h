@@ -104,7 +104,7 @@ struct WholeRowsPlan {
   }
 
  private:
-  static constexpr double kHeldBytes = 1.6;  // of the time, of what is not of the input alone
+  static constexpr double kHeldBytes = 1.6;  // of the time of bytes, under a mask
   static constexpr int64_t kRounds = 4;      // of blocks, at most, of what is folded
   static constexpr int64_t kOwnBlock = 64;   // threads of the longest row that shares a block
 
