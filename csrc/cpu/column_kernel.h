@@ -85,7 +85,8 @@ struct ColumnTile {
       using Row = typename Rows::Row;
       Row row[kRows];
       const int64_t bytes = lanes * int64_t(sizeof(Key));
-      const bool by_themselves = bytes >= kAhead && (asks_in_streams || bytes <= kTileBytes / 4);
+      constexpr int64_t kMostOnAmd = 8192;
+      const bool by_themselves = bytes >= kAhead && (asks_in_streams || bytes <= kMostOnAmd);
       bool calm = false;
       const Pass first_pass = pass_of(n, true), later_pass = pass_of(n, false);
       for (int64_t i = 0; i < block && !settled;) {

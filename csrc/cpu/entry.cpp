@@ -97,10 +97,10 @@ bool reads_rows(const Reduction& r, const Plan& plan) {
       r.mask && (r.dtype->is_bool() || (reduced.count && reduced.dim[0].mask_stride != 0));
   return !plan.copies && !marked;
 }
-// The same in so much memory or more.
-bool reads_rows(const Reduction& r, const Plan& plan, int64_t memory) {
+// The same in more memory than a core's cache may hold.
+bool asks_for_rows(const Reduction& r, const Plan& plan) {
   return reads_rows(r, plan) &&
-         reach(r.groups.kept) + reach(r.groups.reduced) >= memory / r.dtype->bytes;
+         reach(r.groups.kept) + reach(r.groups.reduced) >= kCacheBytes / r.dtype->bytes;
 }
 // Bytes from a row to the next that is read there; 0 where none is.
 int64_t pitch_of(const Reduction& r, const Plan& plan) {
@@ -143,7 +143,7 @@ void reduce_slice(const Reduction& reduction, const Kernels& kernels, int count,
   run_items(kernels, {.reduction = columns,
                       .plan = plan,
                       .candidates = candidates.get(),
-                      .asks_for_rows = reads_rows(columns, plan, kCacheBytes),
+                      .asks_for_rows = asks_for_rows(columns, plan),
                       .pitch = pitch_of(columns, plan),
                       .crossed = &inner});
   combine(
@@ -203,7 +203,7 @@ void reduce_groups(Reduction& reduction, const Kernels& kernels, bool streams, i
                 .plan = plan,
                 .candidates = candidates.get(),
                 .streams = streams,
-                .asks_for_rows = reads_rows(reduction, plan, kCacheBytes),
+                .asks_for_rows = asks_for_rows(reduction, plan),
                 .asks_into_l2 = reads_rows(reduction, plan) && elements >= kFarBytes / bytes,
                 .pitch = pitch_of(reduction, plan),
                 .sums = sums.get(),

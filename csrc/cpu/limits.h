@@ -21,7 +21,7 @@ constexpr int64_t kSoftmaxBytes = kCandidateBytes + sizeof(double);  // of its c
 constexpr int64_t kTileBytes = 32768, kTileColumns = 16384;
 // Narrower tiles lose more to DRAM than they gain in threads that have work, or in balance.
 constexpr int64_t kMinTileBytes = 512, kBalancedTileBytes = 4096;
-// Of each column in a part, for which combining takes little: parts instead of narrow tiles.
+// Columns are cut into parts, not into narrow tiles, if each part has so much of a column.
 constexpr int64_t kPartColumnBytes = 4096;
 constexpr int64_t kPassRows = 8;  // that columns take at once
 // Elements for each column that folding makes: so few that combining them does not matter.

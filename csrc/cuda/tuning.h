@@ -53,15 +53,14 @@ struct Tuning {
                                            // block of rows under a mask, or of softmax_max
   int64_t whole_column = 16;               // elements of the longest column that is held so
   int64_t blocks_per_multiprocessor = 3;   // that fill it
-  int64_t lane_loads = 4;                  // elements of a lane in small.cu
-  int64_t row_loads = 8;      // loads of a lane of other rows, and of rows there whose elements lie
-                              // apart, under a mask or of softmax_max
-  int64_t run_loads = 8;      // the same of a lane of one of several runs
-  int64_t realigned = 1;      // 0: columns that are not aligned are taken one by one
-  int64_t gather_tiles = 1;   // 0: short groups are gathered in the order of their results
-  int64_t gather_few = 4096;  // outputs per multiprocessor up to which threads have fewer of
-                              // them: they wait for memory more than they compute
-  int64_t tile_rounds = 32;   // tiles of these to a multiprocessor from which on they are larger
+  int64_t lane_loads = 4;                  // loads of a lane of small.cu
+  int64_t row_loads = 8;                   // of other rows, and there of some that lie apart
+  int64_t run_loads = 8;                   // the same of a lane of one of several runs
+  int64_t realigned = 1;                   // 0: columns that are not aligned are taken one by one
+  int64_t gather_tiles = 1;     // 0: short groups are gathered in the order of their results
+  int64_t gather_few = 4096;    // outputs per multiprocessor up to which threads have fewer of
+                                // them: they wait for memory more than they compute
+  int64_t tile_rounds = 32;     // tiles of these to a multiprocessor from which on they are larger
   int64_t gathered_masks = 8;   // elements of the longest group that is gathered with a mask of
                                 // whole groups, instead of without it
   int64_t share_threads = 850;  // per multiprocessor, about, that share groups that are gathered

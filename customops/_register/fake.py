@@ -95,13 +95,13 @@ def _register_scaled(op: str) -> None:
     _register(f"reduceops::_{op}_indices", fake_indices)
 
 
+_one_thread = threading.RLock()  # of those that trace first
+
+
 def _use_lowerings() -> None:
     """With an Inductor that has not what it takes, the operators remain kernels that it calls."""
     with _one_thread:
         _register_lowerings()
-
-
-_one_thread = threading.RLock()
 
 
 @functools.cache
