@@ -655,14 +655,33 @@ def test_short_groups_under_a_mask_and_of_a_sum_are_gathered():
     assert walk_of(x, 1, marks) == Walk.GATHER
     assert walk_of(x, 1, empty(4096, 8, 1024, dtype=torch.bool).permute(2, 1, 0)) == Walk.GATHER
     assert walk_of(empty(1 << 20, 5), 1, empty(1 << 20, 5, dtype=torch.bool)) == Walk.GATHER
-    # Rows that are loads of 16 bytes with their mask, longer columns, and a mask in common.
+    # Rows that are loads of 16 bytes with their mask, and a mask in common.
     assert walk_of(empty(1 << 20, 16), 1, empty(1 << 20, 16, dtype=torch.bool)) != Walk.GATHER
-    assert walk_of(empty(512, 33, 4096), 1, empty(512, 33, 4096, dtype=torch.bool)) == Walk.COLUMNS
     common = empty(1024, 12, 1, dtype=torch.bool)
     assert walk_of(empty(1024, 12, 4096, dtype=torch.bfloat16), 1, common) == Walk.COLUMNS
     # Large columns of a sum that are loads of 16 bytes, unless results lie in another order.
     assert walk_of(x, 1) == Walk.COLUMNS and walk_of(x[..., 1:], 1) == Walk.GATHER
     assert walk_of(x.permute(2, 1, 0), 1) == Walk.GATHER
+
+
+def test_columns_under_a_mask_and_of_a_sum_are_shared():
+    def plan_of(*shape, dim=0, mask=True, dtype=torch.float32, **more):
+        x, marks = empty(*shape, dtype=dtype), empty(*shape, dtype=torch.bool)
+        options = {"mask": marks} if mask else {"softmax": True}
+        return cuda_plan(x, dim, multiprocessors=132, **options, **more)
+
+    assert plan_of(512, 33, 4096, dim=1).shares == plan_of(64, 200_000, mask=False).shares == 2
+    assert plan_of(1000, 12544).shares == plan_of(1000, 12544, mask=False).shares == 8
+    # Bytes that begin anywhere, in packs where threads are enough.
+    assert plan_of(300, 140_001, dtype=torch.int8).realigned
+    assert not plan_of(300, 1001, dtype=torch.int8).realigned
+    # Too long for it, large ones of a sum that are loads of 16 bytes, and results that a mask hides
+    # as a whole.
+    assert plan_of(8192, 1024).walk == Walk.COLUMNS
+    assert plan_of(64, 1 << 20, mask=False).walk == Walk.COLUMNS
+    groups = empty(1, 12544, dtype=torch.bool)
+    hidden = cuda_plan(empty(1000, 12544), 0, mask=groups, multiprocessors=132)
+    assert not hidden.masked
 
 
 def test_a_mask_of_single_elements_is_looked_at_where_values_are_copied():

@@ -12,8 +12,6 @@
 // of 33 to 64 elements at even distances 1.16 times (in the mean of 72 random layouts on an H200).
 #include "cuda/gather_loads.cuh"
 
-#include "cuda/combine.cuh"
-
 namespace reduceops::cuda {
 namespace {
 
@@ -467,50 +465,28 @@ struct ElementGather {
                                  : kUnits * Bests::kWidth < 4 ? 8
                                                               : 5;
   static constexpr int kTileBlocks = kPacked && sizeof(Key) == 1 ? 3 : 4;
+  static constexpr int kSharedBlocks = room_for(kSharedGatherBlocks, kSharedGatherThreads);
+
+  static __device__ Rows rows(const GatherProblem& p) {
+    return {p.rows, p.row_stride, 0, p.even_rows};
+  }
+
+  using State = Near<Key>;
+  // (Where the value alone is asked for, floats of 16 bits do not know which row a zero is of;
+  // integers and bytes know their rows anyway.)
+  static __device__ bool wants_positions(const Outputs& out) {
+    return out.indices || out.pairs.words || sizeof(Key) < 4;
+  }
+  static __device__ State state(const Bests& bests, Element, int e, uint32_t position) {
+    return {bests.key(0, e), position};
+  }
+  static __device__ uint32_t index(Element, State state) { return state.index; }
+  static __device__ Key value(const GatherProblem& p, Element element, State state, uint32_t from) {
+    return value_at(p, element, state.key, from + int64_t(state.index) * p.row_stride);
+  }
 };
 
 namespace {
-
-// Threads of a block lie over units, and shares of them.
-template <bool kPacked, class Element>
-__global__ void __launch_bounds__(kSharedGatherThreads,
-                                  room_for(kSharedGatherBlocks, kSharedGatherThreads))
-    gather_shared(const Element element, const __grid_constant__ GatherProblem p) {
-  using Key = typename Element::Key;
-  using Of = Bests<kPacked, 1, kAnyRows, Element>;
-  using State = Near<Key>;
-  constexpr uint32_t kWidth = Of::kWidth;
-  auto* states = reinterpret_cast<State*>(dynamic_shared());  // [width][threads and one]
-  const uint32_t pitch = blockDim.x + 1;
-  const int shares_log2 = log2_of(p.shares), lanes_log2 = log2_of(blockDim.x) - shares_log2;
-  const uint32_t lanes = 1u << lanes_log2, first = blockIdx.x << lanes_log2;
-  const uint32_t share = threadIdx.x >> lanes_log2;
-  GatherPlace at[1];
-  at[0].template add_unit<kPacked>(p, std::min(first + (threadIdx.x & (lanes - 1)), p.units - 1));
-  at[0].from += share * p.row_stride;
-  const Rows rows{((p.rows - share - 1) >> shares_log2) + 1, p.row_stride << shares_log2, true};
-  // (Where the value alone is asked for, floats of 16 bits do not know which row a zero is of;
-  // integers and bytes know their rows anyway.)
-  const bool positions = p.out.indices || p.out.pairs.words || sizeof(Key) < 4;
-  const Of bests(p, element, rows, at, positions);
-#pragma unroll
-  for (uint32_t e = 0; e < kWidth; ++e)
-    states[e * pitch + threadIdx.x] = {bests.key(0, e),
-                                       share + (bests.position(0, e) << shares_log2)};
-  __syncthreads();
-  const uint32_t takers = std::clamp<uint32_t>(p.shares / kWidth, 1, 32);  // of an output
-  const auto slots = [&](uint32_t item) { return states + item % kWidth * pitch + item / kWidth; };
-  merge_items<State>(
-      lanes * kWidth, takers, blockDim.x, p.shares, lanes, slots, [&](uint32_t item, State state) {
-        const uint32_t lane = item / kWidth, e = item % kWidth;
-        if (first + lane >= p.units) return;
-        GatherPlace of;
-        of.template add_unit<kPacked>(p, first + lane);
-        p.out.put(of.to + e * p.neighbour_step, state.index * p.index_step, [&] {
-          return value_at(p, element, state.key, of.from + e + int64_t(state.index) * p.row_stride);
-        });
-      });
-}
 
 // Calls f with the number of rows that a kernel is compiled for, which is at most kMost. (Of one
 // row are the values that fill.cu copies.)
@@ -546,9 +522,8 @@ void launch_gather(const Reduction& r, const Problem& problem, void* stream) {
     const auto run = [&](auto packed) {
       constexpr bool kPacked = decltype(packed)::value;
       if (plan.gather.shared()) {
-        const auto states = static_cast<int64_t>(sizeof(Near<typename Element::Key>));
-        launch(gather_shared<kPacked, Element>, plan, p, element, stream,
-               plan.gather.width(kBytes) * (plan.threads + 1) * states);
+        launch_gather_shared<ElementGather<kPacked, 1, kAnyRows, Element>>(plan, p, element,
+                                                                           stream);
       } else if (plan.gather.tiled()) {
         visit_rows<kKnownRows>(problem.walk, [&](auto rows) {
           launch(gather_tiles<ElementGather<kPacked, kTileUnits, rows.value, Element>>, plan, p,

@@ -6,6 +6,7 @@
 
 #include "cuda/gather.h"
 
+#include "cuda/combine.cuh"
 #include "cuda/device.cuh"
 
 namespace reduceops::cuda {
@@ -29,9 +30,9 @@ struct GatherProblem {
   int along_number;
   uint32_t spacing;
   GatherDim along;
-  uint32_t last_from, last_to;  // of the last pack of a row of neighbours, from the first on
-  uint32_t neighbour_step;      // from a result to that of the next element of a pack
-  uint32_t rows, row_stride;    // of one reduced dim
+  uint32_t last_from, last_mask, last_to;  // of the last pack of neighbours, from the first on
+  uint32_t neighbour_step;                 // from a result to that of the next element of a pack
+  uint32_t rows, row_stride, row_mask_stride;  // of one reduced dim
   uint32_t index_step;
   Outputs out;
   bool row_loads, even_rows, realigned;
@@ -46,7 +47,8 @@ struct GatherProblem {
   // Of a pack: from an element's byte of the mask to the next one's, and whether they are a word.
   uint32_t mask_step;
   bool mask_words;
-  int64_t last_inside;  // of packs that begin anywhere: up to there, all words end in the input
+  // Of packs that begin anywhere: up to there, all words end in the input, or in the mask.
+  int64_t last_inside, last_mask_inside;
   // Of tiles.
   uint32_t inner_side, cross_side;
   uint32_t inner_lanes, cross_lanes, tile_threads;
@@ -62,6 +64,7 @@ struct GatherProblem {
       : input(p.input),
         rows(static_cast<uint32_t>(p.walk)),
         row_stride(0),
+        row_mask_stride(0),
         index_step(1),
         out(p.out),
         mask(p.mask) {
@@ -69,6 +72,7 @@ struct GatherProblem {
     const Dims reduced = by_step(groups.reduced);
     if (reduced.count > 0) {
       row_stride = static_cast<uint32_t>(reduced.dim[0].stride);
+      row_mask_stride = static_cast<uint32_t>(reduced.dim[0].mask_stride);
       index_step = static_cast<uint32_t>(reduced.dim[0].step);
     }
     const auto find_rows = [&](Dims dims, uint32_t* from) {
@@ -76,7 +80,7 @@ struct GatherProblem {
         from[row] = static_cast<uint32_t>(place(dims.dim, dims.count, row).offset);
     };
     if (rows <= kGatherRows) find_rows(reduced, row_from);
-    if (plan.masked) {
+    if (rows <= kGatherRows && plan.masked) {
       Dims in_mask = reduced;
       for (int d = 0; d < in_mask.count; ++d) in_mask.dim[d].stride = in_mask.dim[d].mask_stride;
       find_rows(in_mask, row_mask_from);
@@ -88,7 +92,8 @@ struct GatherProblem {
     mask_words = mask_step == 1 && has_mask_words(kept, reduced, width);
     row_loads = plan.row_loads;
     realigned = plan.realigned;
-    last_inside = last_inside_of(groups);
+    last_inside = last_inside_of(input, groups, &Dim::stride);
+    last_mask_inside = last_inside_of(mask, groups, &Dim::mask_stride);
     even_rows = reduced.count <= 1;
     shares = static_cast<uint32_t>(plan.shares);
     all = kept.count;
@@ -104,6 +109,7 @@ struct GatherProblem {
       Dim dim = kept.dim[d];
       if (d == 0) {
         last_from = static_cast<uint32_t>(dim.size - width);
+        last_mask = last_from * mask_step;
         last_to = last_from * neighbour_step;
         dim = {plan.units_of(dim, bytes), dim.stride * width, dim.step * width,
                dim.mask_stride * width};
@@ -166,9 +172,10 @@ struct GatherProblem {
   }
   // Of a unit's first byte, so that the word with the last one of any row ends where the input
   // does, or before.
-  int64_t last_inside_of(const Groups& groups) const {
-    const int64_t of_rows = reach(groups.reduced), end = reach(groups.kept) + of_rows + 1;
-    const int64_t behind = (reinterpret_cast<uintptr_t>(input) + end) % 4;
+  static int64_t last_inside_of(const void* bytes, const Groups& groups, int64_t Dim::* stride) {
+    const int64_t of_rows = reach(groups.reduced, stride);
+    const int64_t end = reach(groups.kept, stride) + of_rows + 1;
+    const int64_t behind = (reinterpret_cast<uintptr_t>(bytes) + end) % 4;
     return end - behind - 4 - of_rows;
   }
 };
@@ -188,6 +195,7 @@ struct GatherPlace {
     add_digits(p, unit, [&](int d, uint32_t) {
       if (!kPacked || d > 0) return;
       from = std::min(from, p.last_from);
+      mask = std::min(mask, p.last_mask);
       to = std::min(to, p.last_to);
     });
   }
@@ -231,21 +239,22 @@ struct GatherPlace {
 
 // The rows of a unit, or those of one of the threads that share it: every so many.
 struct Rows {
-  uint32_t count, stride;
+  uint32_t count, stride, mask_stride;
   bool even;  // whether they lie so far apart; else the problem says where they begin
 
   __device__ uint32_t from(const GatherProblem& p, uint32_t row) const {
     return even ? row * stride : p.row_from[row];
   }
+  __device__ uint32_t mask_from(const GatherProblem& p, uint32_t row) const {
+    return even ? row * mask_stride : p.row_mask_from[row];
+  }
 };
-inline __device__ Rows all_rows(const GatherProblem& p) {
-  return {p.rows, p.row_stride, p.even_rows};
-}
 
 // Of says what finds the best of each output of some units of a thread: a class Bests, of which
 // Bests(p, operands, rows, places of units, whether positions are asked for) loads all elements, of
 // kWidth outputs to a unit, and `position(unit, output)` and `value(unit, output)` are the results.
-// kBlocks: those that shall find room in a multiprocessor.
+// kBlocks: those that shall find room in a multiprocessor. `rows(p)`: all of them, as is best to
+// find them.
 template <class Of>
 __global__ void __launch_bounds__(kThreads, Of::kBlocks)
     gather(const typename Of::Operands operands, const __grid_constant__ GatherProblem p) {
@@ -264,7 +273,7 @@ __global__ void __launch_bounds__(kThreads, Of::kBlocks)
     at[i].add(p.along, std::min(along + i * p.spacing, p.along.size - 1));
   }
   const bool indices = p.out.indices || p.out.pairs.words;
-  const Bests bests(p, operands, all_rows(p), at, indices);
+  const Bests bests(p, operands, Of::rows(p), at, indices);
   if (number >= p.units) return;
   // There are threads beyond a dim that they do not divide.
   const auto has = [&](int i) { return along + i * p.spacing < p.along.size; };
@@ -440,7 +449,7 @@ __global__ void __launch_bounds__(kThreads, Of::kTileBlocks)
       cross += p.next_across;
       slot += next_slot;
     }
-    const Bests bests(p, operands, all_rows(p), at, indices);
+    const Bests bests(p, operands, Of::rows(p), at, indices);
     if (indices) {
 #pragma unroll
       for (int i = 0; i < kUnits; ++i) {
@@ -467,6 +476,54 @@ __global__ void __launch_bounds__(kThreads, Of::kTileBlocks)
   }
   __syncthreads();
   tile.store();
+}
+
+// Threads of a block lie over units, and shares of them. Of says besides what is combined: `state(
+// bests, operands, output, position)` of what a thread found, whose position is in the group, and
+// the results of a state, of whose group the first element has number `from`.
+template <class Of>
+__global__ void __launch_bounds__(kSharedGatherThreads, Of::kSharedBlocks)
+    gather_shared(const typename Of::Operands operands, const __grid_constant__ GatherProblem p) {
+  using Bests = typename Of::Bests;
+  using State = typename Of::State;
+  constexpr uint32_t kWidth = Bests::kWidth;
+  auto* states = reinterpret_cast<State*>(dynamic_shared());  // [width][threads and one]
+  const uint32_t pitch = blockDim.x + 1;
+  const int shares_log2 = log2_of(p.shares), lanes_log2 = log2_of(blockDim.x) - shares_log2;
+  const uint32_t lanes = 1u << lanes_log2, first = blockIdx.x << lanes_log2;
+  const uint32_t share = threadIdx.x >> lanes_log2;
+  GatherPlace at[1];
+  at[0].template add_unit<(kWidth > 1)>(p,
+                                        std::min(first + (threadIdx.x & (lanes - 1)), p.units - 1));
+  at[0].from += share * p.row_stride;
+  at[0].mask += share * p.row_mask_stride;
+  const Rows rows{((p.rows - share - 1) >> shares_log2) + 1, p.row_stride << shares_log2,
+                  p.row_mask_stride << shares_log2, true};
+  const Bests bests(p, operands, rows, at, Of::wants_positions(p.out));
+#pragma unroll
+  for (uint32_t e = 0; e < kWidth; ++e)
+    states[e * pitch + threadIdx.x] =
+        Of::state(bests, operands, e, share + (bests.position(0, e) << shares_log2));
+  __syncthreads();
+  const uint32_t takers = std::clamp<uint32_t>(p.shares / kWidth, 1, 32);  // of an output
+  const auto slots = [&](uint32_t item) { return states + item % kWidth * pitch + item / kWidth; };
+  merge_items<State>(
+      lanes * kWidth, takers, blockDim.x, p.shares, lanes, slots, [&](uint32_t item, State state) {
+        const uint32_t lane = item / kWidth, e = item % kWidth;
+        if (first + lane >= p.units) return;
+        GatherPlace of;
+        of.template add_unit<(kWidth > 1)>(p, first + lane);
+        p.out.put(of.to + e * p.neighbour_step, Of::index(operands, state) * p.index_step,
+                  [&] { return Of::value(p, operands, state, of.from + e); });
+      });
+}
+
+template <class Of>
+void launch_gather_shared(const Plan& plan, const GatherProblem& p,
+                          const typename Of::Operands& operands, void* stream) {
+  constexpr auto kState = static_cast<int64_t>(sizeof(typename Of::State));
+  launch(gather_shared<Of>, plan, p, operands, stream,
+         plan.gather.width(sizeof(typename Of::Key)) * (plan.threads + 1) * kState);
 }
 
 }  // namespace reduceops::cuda

@@ -21,10 +21,10 @@ struct ItemOperands {
 };
 
 // Rows of a unit that are loaded at once: with a mask; for a sum.
-template <class Key, int kUnits>
-constexpr int kMaskedAtOnce = kUnits > 1 && sizeof(Key) == 8 ? 2 : 4;
-template <class Key, int kUnits>
-constexpr int kSummedAtOnce = (kUnits > 1 ? 4 : 8) / (sizeof(Key) == 8 ? 2 : 1);
+constexpr int masked_at_once(int64_t bytes, int units) { return units > 1 && bytes == 8 ? 2 : 4; }
+constexpr int summed_at_once(int64_t bytes, int units) {
+  return (units > 1 ? 4 : 8) / (bytes == 8 ? 2 : 1);
+}
 
 // What a unit has in a row: an element, or a pack of them.
 template <bool kPacked, class Key>
@@ -35,51 +35,78 @@ constexpr int kItemWidth = kPacked ? 4 / sizeof(Key) : 1;
 // Calls take(slots, bytes of the mask, number of the row) for all rows, of which it loads some at a
 // time. (None is loaded twice to make a whole batch: groups of two and three rows take an eighth
 // longer so.) Which load the bytes of a pack take is asked once.
-template <class Slot, class Key, int kUnits, class Take>
-__device__ void take_masked_rows(const GatherProblem& p, uint32_t rows,
-                                 const GatherPlace (&at)[kUnits], Take take) {
-  constexpr int kAtOnce = kMaskedAtOnce<Key, kUnits>, kWidth = sizeof(Slot) / sizeof(Key);
-  const auto run = [&](auto bytes_from) {
+template <int kAtOnce, class Slot, class Key, int kUnits, class Take>
+__device__ void take_masked_rows(const GatherProblem& p, Rows rows, const GatherPlace (&at)[kUnits],
+                                 Take take) {
+  constexpr int kWidth = sizeof(Slot) / sizeof(Key);
+  const auto run_slots = [&](auto slot_at, auto bytes_from) {
     uint32_t row = 0;
     const auto batch = [&]<int kRows>(std::integral_constant<int, kRows>) {
       Slot slots[kRows][kUnits];
       uint32_t masks[kRows][kUnits];
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
-        const uint32_t from = p.row_from[row + r], mask_from = p.row_mask_from[row + r];
+        const uint32_t from = rows.from(p, row + r), mask_from = rows.mask_from(p, row + r);
 #pragma unroll
-        for (int i = 0; i < kUnits; ++i) slots[r][i] = element_of<Slot, Key>(p, at[i], from);
+        for (int i = 0; i < kUnits; ++i) slots[r][i] = slot_at(at[i], from);
 #pragma unroll
-        for (int i = 0; i < kUnits; ++i) masks[r][i] = bytes_from(p.mask + at[i].mask + mask_from);
+        for (int i = 0; i < kUnits; ++i) masks[r][i] = bytes_from(at[i].mask + mask_from);
       }
 #pragma unroll
       for (int r = 0; r < kRows; ++r) take(slots[r], masks[r], row + r);
       row += kRows;
     };
     REDUCEOPS_ROLLED
-    while (row + kAtOnce <= rows) batch(std::integral_constant<int, kAtOnce>());
-    if (kAtOnce > 2 && row + 2 <= rows) batch(std::integral_constant<int, 2>());
-    if (row < rows) batch(std::integral_constant<int, 1>());
+    while (row + kAtOnce <= rows.count) batch(std::integral_constant<int, kAtOnce>());
+    if (kAtOnce > 4 && row + 4 <= rows.count) batch(std::integral_constant<int, 4>());
+    if (kAtOnce > 2 && row + 2 <= rows.count) batch(std::integral_constant<int, 2>());
+    if (row < rows.count) batch(std::integral_constant<int, 1>());
   };
+  const auto run = [&](auto bytes_from) {
+    run_slots([&](GatherPlace at, uint32_t behind) { return element_of<Slot, Key>(p, at, behind); },
+              bytes_from);
+  };
+  const auto same = [&](uint32_t first) { return p.mask[first] * 0x1010101u; };
+  const auto apart = [&](uint32_t first) {
+    uint32_t bytes = 0;
+#pragma unroll
+    for (int e = 0; e < kWidth; ++e) bytes |= uint32_t(p.mask[first + e * p.mask_step]) << (8 * e);
+    return bytes;
+  };
+  if constexpr (kWidth == 4) {
+    if (p.realigned) {  // so the bytes of a mask are neighbours, or one
+      bool inside = true;
+#pragma unroll
+      for (int i = 0; i < kUnits; ++i)
+        inside &=
+            at[i].from <= p.last_inside && (p.mask_step == 0 || at[i].mask <= p.last_mask_inside);
+      const auto realigned = [&](GatherPlace at, uint32_t behind) {
+        return realigned_of(p, at, behind);
+      };
+      if (!inside) {
+        run_slots([&](GatherPlace at, uint32_t behind) { return bytes_of(p, at, behind); }, apart);
+      } else if (p.mask_step == 0) {
+        run_slots(realigned, same);
+      } else {
+        run_slots(realigned, [&](uint32_t first) { return realigned_word(p.mask + first); });
+      }
+      return;
+    }
+  }
   if constexpr (kWidth == 1) {
-    run([](const uint8_t* mask) { return uint32_t(*mask); });
+    run([&](uint32_t first) { return uint32_t(p.mask[first]); });
   } else if (p.mask_words) {
     using Word = std::conditional_t<kWidth == 2, uint16_t, uint32_t>;
-    run([](const uint8_t* mask) { return uint32_t(*reinterpret_cast<const Word*>(mask)); });
+    run([&](uint32_t first) { return uint32_t(*reinterpret_cast<const Word*>(p.mask + first)); });
   } else if (p.mask_step == 0) {
-    run([](const uint8_t* mask) { return *mask * 0x1010101u; });
+    run(same);
   } else {
-    run([&](const uint8_t* mask) {
-      uint32_t bytes = 0;
-#pragma unroll
-      for (int e = 0; e < kWidth; ++e) bytes |= uint32_t(mask[e * p.mask_step]) << (8 * e);
-      return bytes;
-    });
+    run(apart);
   }
 }
 
 // The best of each output of some units, whose elements begin at places: under a mask.
-template <bool kPacked, int kUnits, class Source, class Reducer>
+template <bool kPacked, int kUnits, int kAtOnce, class Source, class Reducer>
 class BestItems {
   static_assert(Source::kMasked && Reducer::kTakesElement && !kPacked);
   using Key = typename Source::Key;
@@ -91,8 +118,8 @@ class BestItems {
   __device__ BestItems(const GatherProblem& p, const Operands& operands, Rows rows,
                        const GatherPlace (&at)[kUnits], bool)
       : source_(operands.source) {
-    take_masked_rows<std::make_unsigned_t<Key>, Key>(
-        p, rows.count, at, [&](const auto& slots, const auto& masks, uint32_t row) {
+    take_masked_rows<kAtOnce, std::make_unsigned_t<Key>, Key>(
+        p, rows, at, [&](const auto& slots, const auto& masks, uint32_t row) {
 #pragma unroll
           for (int i = 0; i < kUnits; ++i)
             bests_[i].take_if(masks[i] != 0, source_.element, slots[i], row);
@@ -105,6 +132,10 @@ class BestItems {
   __device__ Key value(int unit, int) const {
     return is_none(unit) ? source_.absent() : bests_[unit].bits();
   }
+  __device__ Near<Key> state(int, uint32_t position) const {
+    if (is_none(0)) return {};
+    return {source_.element.key(bests_[0].bits()), position};
+  }
 
  private:
   __device__ bool is_none(int unit) const { return bests_[unit].row() == kNowhere; }
@@ -115,9 +146,9 @@ class BestItems {
 
 // The same of 8 and 16 bits: a key above the row that it is of, in one integer, of which the
 // smallest is the best of any; what does not take part is above all of them.
-template <bool kPacked, int kUnits, class Source>
+template <bool kPacked, int kUnits, int kAtOnce, class Source>
   requires(sizeof(typename Source::Key) <= 2 && Source::kMasked)
-class BestItems<kPacked, kUnits, Source, Extreme> {
+class BestItems<kPacked, kUnits, kAtOnce, Source, Extreme> {
   using Key = typename Source::Key;
   using Element = typename Source::Element;
   using Operands = ItemOperands<Source, Extreme>;
@@ -133,8 +164,8 @@ class BestItems<kPacked, kUnits, Source, Extreme> {
       : source_(operands.source) {
 #pragma unroll
     for (int32_t& best : bests_) best = kNone;
-    take_masked_rows<Slot, Key>(
-        p, rows.count, at,
+    take_masked_rows<kAtOnce, Slot, Key>(
+        p, rows, at,
         [&](const auto& slots, const auto& masks, uint32_t row) { take(slots, masks, row); });
   }
   // Of a unit without an element that takes part, the first one, and the value of an absent one.
@@ -152,6 +183,10 @@ class BestItems<kPacked, kUnits, Source, Extreme> {
     } else {
       return element_in<Key>(slots_[i], e);
     }
+  }
+  __device__ Near<Key> state(int e, uint32_t position) const {
+    if (bests_[e] == kNone) return {};
+    return {static_cast<Key>(bests_[e] >> kRowBits), position};
   }
 
  private:
@@ -197,8 +232,8 @@ class BestItems<kPacked, kUnits, Source, Extreme> {
 };
 
 // The largest of each output with a sum, for which each element counts once.
-template <bool kPacked, int kUnits, class Source, class Format>
-class BestItems<kPacked, kUnits, Source, SoftmaxMax<Format>> {
+template <bool kPacked, int kUnits, int kAtOnce, class Source, class Format>
+class BestItems<kPacked, kUnits, kAtOnce, Source, SoftmaxMax<Format>> {
   using Reducer = SoftmaxMax<Format>;
   using Key = typename Source::Key;
   using Sum = typename Format::Compute;
@@ -210,11 +245,10 @@ class BestItems<kPacked, kUnits, Source, SoftmaxMax<Format>> {
   __device__ BestItems(const GatherProblem& p, const Operands& operands, Rows rows,
                        const GatherPlace (&at)[kUnits], bool)
       : reducer_(operands.reducer) {
-    const Rows anywhere{rows.count, 0, false};
-    in_batches<kSummedAtOnce<Key, kUnits>>(
+    in_batches<kAtOnce>(
         rows.count, [&]<int kSome>(std::integral_constant<int, kSome>, uint32_t row) {
           ItemSlot<kPacked, Key> slots[kSome][kUnits];
-          load_rows<Key>(p, anywhere, row, at, slots);
+          load_rows<Key>(p, rows, row, at, slots);
 #pragma unroll
           for (int i = 0; i < kUnits * kWidth; ++i) {
             Sum x[kSome];
@@ -234,6 +268,11 @@ class BestItems<kPacked, kUnits, Source, SoftmaxMax<Format>> {
     const auto [all, less] = sum.parts();
     return reducer_.probability(sum.largest(), all, less);
   }
+  __device__ Summed<Format, uint32_t> state(int e, uint32_t position) const {
+    const ExpSum<Format>& sum = sums_[e].sum();
+    const typename Source::Element element{kDescending<Format>};
+    return {{element.key(Format::encode(sum.largest())), position}, sum.sum()};
+  }
 
  private:
   const Reducer& reducer_;
@@ -243,13 +282,42 @@ class BestItems<kPacked, kUnits, Source, SoftmaxMax<Format>> {
 // As the kernels of gather.cuh take it.
 template <bool kPacked, int kSome, class Source, class Reducer>
 struct ItemGather {
-  using Bests = BestItems<kPacked, kSome, Source, Reducer>;
-  using Operands = ItemOperands<Source, Reducer>;
   using Key = typename Source::Key;
+  static constexpr int kAtOnce =
+      Source::kMasked ? masked_at_once(sizeof(Key), kSome) : summed_at_once(sizeof(Key), kSome);
+  using Bests = BestItems<kPacked, kSome, kAtOnce, Source, Reducer>;
+  using Operands = ItemOperands<Source, Reducer>;
   static constexpr int kUnits = kSome;
   static constexpr bool kMasked = Source::kMasked, kHasLargeTiles = false;
   static constexpr int kBlocks = kUnits > 1 ? 4 : kPacked || sizeof(Key) == 8 ? 5 : 8;
   static constexpr int kTileBlocks = (kPacked && kMasked) || (sizeof(Key) == 8 && !kMasked) ? 3 : 4;
+
+  // Of a few, which may lie anywhere.
+  static __device__ Rows rows(const GatherProblem& p) { return {p.rows, 0, 0, false}; }
+};
+
+// The same of units that threads share.
+template <bool kPacked, class Source, class Reducer>
+struct SharedItemGather {
+  using Key = typename Source::Key;
+  using Operands = ItemOperands<Source, Reducer>;
+  using Bests = BestItems<kPacked, 1, loads_at_once(sizeof(Key)), Source, Reducer>;
+  using State = typename Reducer::template State<Key, uint32_t>;
+  static constexpr int kSharedBlocks = room_for(kSharedItemBlocks, kSharedGatherThreads);
+
+  static __device__ bool wants_positions(const Outputs&) { return true; }
+  static __device__ State state(const Bests& bests, const Operands&, int e, uint32_t position) {
+    return bests.state(e, position);
+  }
+  static __device__ int64_t index(const Operands& operands, const State& state) {
+    return operands.reducer.index(state);
+  }
+  static __device__ Key value(const GatherProblem& p, const Operands& operands, const State& state,
+                              uint32_t from) {
+    return operands.reducer.value(operands.source, state, [&](uint32_t i) {
+      return reinterpret_cast<const Key*>(p.input)[from + int64_t(i) * p.row_stride];
+    });
+  }
 };
 
 template <class Source, class Reducer>
@@ -262,7 +330,9 @@ void launch_gather_of(const Reduction& r, const Problem& problem, const Source& 
   const auto run = [&](auto packed) {
     constexpr bool kPacked = decltype(packed)::value;
     constexpr int kUnits = item_units(kPacked, kBytes, Source::kMasked);
-    if (plan.gather.tiled()) {
+    if (plan.gather.shared()) {
+      launch_gather_shared<SharedItemGather<kPacked, Source, Reducer>>(plan, p, operands, stream);
+    } else if (plan.gather.tiled()) {
       constexpr int kSome = kTileUnits;
       launch(gather_tiles<ItemGather<kPacked, kSome, Source, Reducer>>, plan, p, operands, stream,
              plan.gather.shared_bytes(kBytes));

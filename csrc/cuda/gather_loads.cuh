@@ -15,13 +15,17 @@ __device__ T element_of(const GatherProblem& p, GatherPlace at, uint32_t behind)
   return *reinterpret_cast<const T*>(kByRow ? input + behind + at.from
                                             : input + (at.from + behind));
 }
-// The same of a pack of bytes that begins anywhere, of the one or two words that have them.
-__device__ inline uint32_t realigned_of(const GatherProblem& p, GatherPlace at, uint32_t behind) {
-  const auto first = reinterpret_cast<uintptr_t>(p.input) + (at.from + behind);
+// Four bytes that begin anywhere, of the one or two words that have them.
+__device__ inline uint32_t realigned_word(const void* bytes) {
+  const auto first = reinterpret_cast<uintptr_t>(bytes);
   const auto word = [](uintptr_t byte) {
     return *reinterpret_cast<const uint32_t*>(byte & ~uintptr_t(3));
   };
   return __funnelshift_r(word(first), word(first + 3), 8 * static_cast<uint32_t>(first));
+}
+// The same of a pack of bytes.
+__device__ inline uint32_t realigned_of(const GatherProblem& p, GatherPlace at, uint32_t behind) {
+  return realigned_word(p.input + (at.from + behind));
 }
 // The same, byte by byte.
 __device__ inline uint32_t bytes_of(const GatherProblem& p, GatherPlace at, uint32_t behind) {

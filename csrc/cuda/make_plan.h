@@ -101,6 +101,8 @@ class FittingWalks {
     const bool rows = usual.walk == Walk::kRows;
     switch (plan.walk) {
       case Walk::kGather:
+        if (plan.gather.shared())
+          return !is_mask_sparse_beside(plan) && !GatherPlan::is_better_as_columns(in_, usual);
         return rows ? !(usual.rows.vector && GatherPlan::is_better_as_rows(in_))
                     : in_.bytes > 1 || !is_mask_sparse_beside(plan);
       case Walk::kWholeRows:

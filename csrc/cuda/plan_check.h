@@ -438,9 +438,12 @@ class PlanCheck {
       require(std::has_single_bit(static_cast<uint32_t>(own.shares)) &&
                   own.shares <= std::min(walk_, kGatherShares) && lanes >= 1,
               "each thread has an element");
-      require(walk_ <= own.shares * kSharedGatherRows, "a thread has numbers for its rows");
+      const int64_t rows_of_share = task_ == Task::kExtreme ? kSharedGatherRows : kSharedItemRows;
+      require(walk_ <= own.shares * rows_of_share, "a thread has numbers for its rows");
       require(!own.tiled() && own.units == 1, "threads have a unit");
-      require(width * (plan_.threads + 1) * 2 * std::max<int64_t>(4, bytes_) <= kStaticSharedBytes,
+      const int64_t sum = task_ == Task::kSoftmax ? 8 : 0;
+      const int64_t state = sum + 2 * std::max<int64_t>(4, bytes_);
+      require(width * (plan_.threads + 1) * state <= kStaticSharedBytes,
               "what threads found has room");
       require_cover(plan_.blocks, lanes, units, "the blocks cover the outputs once");
     } else if (own.tiled()) {
@@ -486,9 +489,10 @@ class PlanCheck {
               "groups are aligned loads");
     }
     require(own.masked == (task_ == Task::kMasked), "places in a mask are kept if there is one");
-    require(
-        task_ == Task::kExtreme || !(own.realigned || own.row_loads || own.shared() || own.copied),
-        "kernels of other tasks have only elements and aligned packs");
+    require(task_ == Task::kExtreme || !(own.row_loads || own.copied),
+            "kernels of other tasks have only elements and packs");
+    require(!own.realigned || (task_ != Task::kSoftmax && dims.dim[0].mask_stride <= 1),
+            "packs that begin anywhere have bytes of a mask side by side, or one");
     require(!own.realigned || (own.packed && bytes_ == 1 && dims.dim[0].size >= kRealignedSide &&
                                (own.tiled() || own.shared())),
             "only packs of bytes are realigned, where the last one of a row may overlap another");

@@ -52,6 +52,9 @@ constexpr int64_t kGatherShares = 64;
 constexpr int kSharedGatherBlocks = 4;
 constexpr int64_t kSharedGatherLanes = 16;
 constexpr int64_t kSharedGatherRows = 64;
+// The same of gather_items.cuh, where an element takes more registers.
+constexpr int kSharedItemBlocks = 2;
+constexpr int64_t kSharedItemRows = 256;
 constexpr int kTileUnits = 4, kMostTileUnits = 16;  // of a thread of a tile at once, and in all
 // Tiles side by side in memory that come before the next ones across: what these load and store of
 // the same sectors is still in L2 then.

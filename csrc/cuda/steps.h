@@ -124,10 +124,13 @@ inline Steps steps_of(const Groups& asked, int64_t bytes, int64_t address, Limit
   };
   steps.hides = false;
   plan(asked, task);
-  // On small inputs one kernel is faster than two.
-  const int64_t most = steps.plan.walk == Walk::kSmall ? tuning.small_elements
-                       : steps.plan.has_combine()      ? 0
-                                                       : tuning.small_whole_elements;
+  // On small inputs one kernel is faster than two, if it has no long groups.
+  const Plan& masked = steps.plan;
+  const bool is_long =
+      masked.has_combine() || (masked.walk == Walk::kGather && masked.gather.shared());
+  const int64_t most = masked.walk == Walk::kSmall ? tuning.small_elements
+                       : is_long                   ? 0
+                                                   : tuning.small_whole_elements;
   const bool is_small = asked.outputs * walk_extent(asked.reduced) <= most;
   // The same holds where groups of a few elements are gathered. (Indices of single ones need no
   // mask. Of bytes other walks take several at once.)

@@ -22,9 +22,11 @@ struct GatherPlan {
     if (kept.count < 1 || kept.count > kGatherDims || !has_consecutive_indices(reduced))
       return false;
     if (in.walk > kGatherRows) {
-      if (!is_of_input(in) || reduced.count != 1 || in.rows) return false;
+      if (reduced.count != 1 || in.rows) return false;
       const int64_t shares = shares_of(in);
-      if (shares > 1) return in.walk <= shares * kSharedGatherRows && in.has_short_places();
+      if (shares > 1)
+        return in.walk <= std::min(shares * rows_of_share(in), longest_shared(in)) &&
+               in.has_short_places();
       if (in.walk > kEvenGatherRows) return false;
     }
     // These are as fast or faster, but know nothing of copies of results.
@@ -57,6 +59,16 @@ struct GatherPlan {
                !(in.large() && !in.rows && in_order(in.groups) && in.columns_aligned(kLoadBytes));
     }
     return false;
+  }
+
+  // Of other tasks, whether groups that threads would share are those of columns that keep memory
+  // busier: large ones by 16-byte loads.
+  static bool is_better_as_columns(const PlanInput& in, const Plan& columns) {
+    constexpr int64_t kLargeSummed = 150 << 20;
+    if (columns.walk != Walk::kColumns) return false;
+    return in.task == Task::kSoftmax
+               ? columns.columns.vector && in.bytes <= 4 && in.total >= kLargeSummed
+               : columns.columns.staged;
   }
 
   // Whether 16-byte loads are of rows and of what there is beside their elements.
@@ -178,13 +190,14 @@ struct GatherPlan {
     const double of_row = (in.bytes <= 2 ? 11 : 9) + (gather.realigned ? kRealigned : 0);
     const double of_unit = (60 + 12 * dims + 25 * width + of_row * rows) * shares + 60 * width;
     const double loads = std::min(rows, static_cast<double>(loads_at_once(in.bytes)));
+    const int blocks = is_of_input(in) ? kSharedGatherBlocks : kSharedItemBlocks;
     return {.read = traffic.read,
             .sectors = sector * traffic.elements,
             .instructions = of_unit * traffic.outputs / width,
             .in_flight = in_flight(
-                in, plan,
-                static_cast<double>(kSharedGatherBlocks * kSharedGatherThreads) / plan.threads,
-                sector * width * loads)};
+                in, plan, static_cast<double>(blocks * kSharedGatherThreads) / plan.threads,
+                sector * width * loads),
+            .share = is_of_input(in) ? 1 : kSharedItems};
   }
 
  protected:
@@ -209,8 +222,12 @@ struct GatherPlan {
   // 16 bits, two either way.)
   static bool has_packs_anywhere(const PlanInput& in) {
     const Dim& inner = in.groups.kept.dim[0];
-    return is_of_input(in) && in.tuning.realigned != 0 && in.bytes == 1 && inner.stride == 1 &&
-           inner.size >= kRealignedSide;
+    if (in.task == Task::kSoftmax || inner.mask_stride > 1 || in.tuning.realigned == 0 ||
+        in.bytes != 1 || inner.stride != 1 || inner.size < kRealignedSide)
+      return false;
+    // With a mask, those of threads that share long groups alone, and not where there would be few.
+    return is_of_input(in) || (in.walk > kGatherRows && in.groups.outputs / 4 * kGatherShares >=
+                                                            in.multiprocessors * kFewSharedThreads);
   }
 
   // Results of a warp whose lanes lie over results in their order.
@@ -335,8 +352,22 @@ struct GatherPlan {
   static constexpr int64_t kEvenSide = 4;  // so that runs of results are aligned where they can be
   static constexpr double kRealigned = 7;  // of a row of a pack that begins anywhere
   static constexpr double kMostSharedThreads = 2048;  // of a multiprocessor
-  static constexpr double kApartMemory = 420;  // bytes of memory for a result that fills no sector
-  static constexpr double kL1 = 250e3;         // bytes that L1 serves twice, as it turns out
+  static constexpr int64_t kFewSharedThreads = 512;
+  static constexpr double kSharedItems = 0.75;  // of the time of shared groups of other tasks
+  static constexpr double kApartMemory = 420;   // bytes of memory for a result that fills no sector
+  static constexpr double kL1 = 250e3;          // bytes that L1 serves twice, as it turns out
+
+  // Elements of a group that a thread has, at most, where others have the rest.
+  static int64_t rows_of_share(const PlanInput& in) {
+    return is_of_input(in) ? kSharedGatherRows : kSharedItemRows;
+  }
+
+  // Elements of a group that threads share. Of these types, what is longer under a mask is better
+  // cut into parts, or read in packs of 16 bytes.
+  static int64_t longest_shared(const PlanInput& in) {
+    const bool is_limited = in.task == Task::kMasked && (in.bytes == 1 || in.bytes == 4);
+    return is_limited ? kGatherShares * kSharedGatherRows : kGatherShares * rows_of_share(in);
+  }
 
   // Threads to a group that is too long for one: so many that multiprocessors have about as many as
   // were measured to be best (64 random layouts on an H200), while each has more loads than are
@@ -348,13 +379,13 @@ struct GatherPlan {
     const auto of_share = static_cast<double>(units) / static_cast<double>(in.multiprocessors);
     // Of eight bytes a thread has fewer loads on their way.
     const double wanted = static_cast<double>(in.tuning.share_threads) * (in.bytes == 8 ? 1.5 : 1);
-    int64_t shares = 1;
+    int64_t shares = is_of_input(in) ? 1 : 2;
     const auto is_nearer = [&] {  // with twice as many
       const double threads = of_share * static_cast<double>(shares);
       return 2 * threads * threads <= wanted * wanted;
     };
     const auto is_needed = [&] {
-      return in.walk > shares * kSharedGatherRows &&
+      return in.walk > shares * rows_of_share(in) &&
              of_share * static_cast<double>(shares * 2) <= kMostSharedThreads;
     };
     while (shares < kGatherShares && shares * 2 <= in.walk &&
