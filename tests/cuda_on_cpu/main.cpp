@@ -1,8 +1,8 @@
 // Runs every walk, thread for thread, on random inputs with random constants, input and shared
 // memory being buffers of exactly their size, and compares with a loop over the keys. Prints how
 // many reductions took each walk, and how many of the plans were of some kinds; then how many that
-// were masked, and how many of softmax_max, took each walk and were in parts and clusters, and how
-// many columns were staged, and of how many the rows were listed.
+// were masked, and how many of softmax_max, took each walk, were in parts, were in clusters, and
+// were gathered by threads that share groups, those in packs that begin anywhere once more.
 #include <cmath>
 #include <cstdio>
 #include <numeric>
@@ -146,7 +146,7 @@ int wrong;
 int folds, folds_in_parts, folds_of_several, folds_bulk, rows_folded, rows_folded_in_parts,
     mapped_folded;
 struct Counts {
-  int taken[10], in_parts, in_clusters;
+  int taken[10], in_parts, in_clusters, shared, shared_anywhere;
 } with_mask, of_softmax;
 
 struct Free {
@@ -331,6 +331,9 @@ void run(const Case& c) {
     ++counts.taken[static_cast<int>(plan.walk)];
     counts.in_parts += plan.split();
     counts.in_clusters += plan.cluster > 1;
+    const bool is_shared = plan.walk == Walk::kGather && plan.gather.shared();
+    counts.shared += is_shared;
+    counts.shared_anywhere += is_shared && plan.gather.realigned;
     staged += plan.walk == Walk::kColumns && plan.columns.staged;
     const bool is_listed = plan.walk == Walk::kColumns && plan.columns.listed;
     listed += is_listed;
@@ -613,6 +616,24 @@ Case random_task(Case c, bool masked) {
   c.softmax = c.largest = c.values = c.indices = true;
   c.reduced &= -c.reduced;  // of one dim
   if (below(3)) c.fill = Fill::kNumbers;
+  return c;
+}
+
+// Columns that are gathered, and shared by threads, under a mask or of softmax_max.
+Case shared_columns(bool masked) {
+  Case c = random_case();
+  widen_columns(c);
+  c.dtype = kDTypes[below(std::size(kDTypes))];
+  c.reduced = 4;
+  c = random_task(c, masked);
+  c.sizes[2] = 33 + below(200);
+  c.sizes[3] = 1 + below(100);
+  c.reduced = 4;
+  c.multiprocessors = 1;
+  c.tuning.walk = static_cast<int64_t>(Walk::kGather) + 1;
+  c.tuning.share_loads = 1 + below(16);
+  c.tuning.share_threads = 1 << below(14);
+  if (masked) c.mask = random_mask(c);
   return c;
 }
 
@@ -976,6 +997,7 @@ int main(int count, char** arguments) {
   for (int i = 0; i < cases / 2; ++i) run(folded_case());
   for (int i = 0; i < cases / 10; ++i) run(folded_rows(i % 2));
   for (int i = 0; i < cases / 4; ++i) run(listed_columns());
+  for (int i = 0; i < cases / 2; ++i) run(shared_columns(i % 4 != 0));
   for (int count : taken) std::printf("%d ", count);
   for (int count : {in_batches,     in_parts,       in_clusters,
                     mapped,         mapped_batches, scattered,
@@ -989,7 +1011,8 @@ int main(int count, char** arguments) {
   std::puts("");
   for (const Counts& counts : {with_mask, of_softmax}) {
     for (int count : counts.taken) std::printf("%d ", count);
-    std::printf("%d %d\n", counts.in_parts, counts.in_clusters);
+    std::printf("%d %d ", counts.in_parts, counts.in_clusters);
+    std::printf("%d %d\n", counts.shared, counts.shared_anywhere);
   }
   return wrong > 0;
 }
