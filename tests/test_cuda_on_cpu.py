@@ -59,7 +59,9 @@ def test_kernels_are_right_and_stay_within_their_input(tmp_path):
     *counts, in_subtiles = first
     for *taken, parts, clusters, shared, _ in tasks:  # masked, softmax_max
         theirs = {Walk.SMALL, Walk.WHOLE_ROWS, Walk.ROWS, Walk.COLUMNS, Walk.GATHER}
-        assert min(taken[walk] for walk in theirs) > 5 and min(parts, clusters) > 1 and shared > 20, done.stdout
+        assert (
+            min(taken[walk] for walk in theirs) > 5 and min(parts, clusters) > 1 and shared > 20
+        ), done.stdout
         assert sum(taken) == sum(taken[walk] for walk in theirs), done.stdout
     assert tasks[0][-1] > 1, done.stdout  # bytes, under a mask, in packs that begin anywhere
     assert min(counts) > 5 and in_subtiles > 0, done.stdout

@@ -206,6 +206,18 @@ def test_parts_and_long_runs(dtype, threads, device, number_of_threads):
                     check("argmax", x.transpose(0, 1), [0, 2], m.transpose(0, 1), device=device)
 
 
+@pytest.mark.parametrize("dtype", (torch.int8, torch.bfloat16, torch.float32, torch.int64), ids=str)
+def test_many_columns(dtype, device):
+    """Of inputs that a GPU does not take as small ones: aligned, not aligned, across the mask."""
+    for i, shape in enumerate(((130, 8193), (40, 27_008))):
+        for j, kind in enumerate(("half", "few")):
+            x = make_input(shape, dtype, ("ties", "identities", "special")[(i + j) % 3], True, i)
+            mask = make_mask(shape, kind, j)
+            check("max", x, 0, mask, device=device)
+            check("argmax", x[:, 1:], 0, mask[:, 1:], device=device)
+            check("max", x, 0, make_mask(shape[::-1], kind, j).t(), device=device)
+
+
 @pytest.mark.parametrize("dtype", (torch.int8, torch.float32, torch.float64), ids=str)
 def test_one_winner(dtype, device):
     """One present element in each group, in every place; it equals the identity or does not."""
