@@ -188,16 +188,12 @@ __global__ void combine_parts(const Source source, const Reducer reducer, int la
 template <class Source, class Reducer>
 void launch_combine_of(const Problem& problem, const FoldedColumns& columns, const Source& source,
                        const Reducer& reducer, bool early, void* stream) {
-  cudaLaunchAttribute serialization;
-  serialization.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  serialization.val.programmaticStreamSerializationAllowed = 1;
   const int64_t count = columns.of_output * problem.plan.candidates();
   int64_t lanes = std::min<int64_t>(kCombiners, ceil_pow2(count));
   // Where there are threads enough, neighbours better have neighbouring outputs.
   while (lanes > 1 && problem.outputs * lanes > kManyCombiners) lanes /= 2;
   auto config = launch_config(ceil_div(problem.outputs * lanes, kCombiners), kCombiners, stream);
-  config.attrs = &serialization;
-  config.numAttrs = early;
+  const EarlyLaunch launch(config, early);
   check(cudaLaunchKernelEx(&config, combine_parts<Source, Reducer>, source, reducer,
                            static_cast<int>(lanes), columns, problem));
 }

@@ -172,6 +172,21 @@ inline cudaLaunchConfig_t launch_config(int64_t blocks, int64_t threads, void* s
   return config;
 }
 
+// Lets a kernel begin before what the stream does before it has ended, for whose memory it then
+// waits (wait_for_previous), if it may; good until it is launched.
+class EarlyLaunch {
+ public:
+  EarlyLaunch(cudaLaunchConfig_t& config, bool may) {
+    attribute_.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute_.val.programmaticStreamSerializationAllowed = 1;
+    config.attrs = &attribute_;
+    config.numAttrs = may;
+  }
+
+ private:
+  cudaLaunchAttribute attribute_{};
+};
+
 // Enqueues a kernel.
 template <class... Parameters>
 void enqueue(void (*kernel)(Parameters...), const Plan& plan, void* stream, int64_t shared,

@@ -296,7 +296,7 @@ void launch_steps(Reduction& r, const Steps& steps, void* stream) {
     steps.packed ? repeat_packed(all, (kWorkspaceBytes - kLoadBytes) / bytes, hold, stream)
                  : launch_repeat(all, stream);
   }
-  if (steps.hides) launch_hide(r, stream);
+  if (steps.hides) launch_hide(r, device_of(r.device_index).early_launch, stream);
 }
 
 void run(Reduction& r) {

@@ -2,7 +2,8 @@
 // the groups are reduced without it, on the walks for the input alone, unless they are gathered
 // with it (steps.h); what is hidden is stored over the results afterwards.
 //
-// Bound by reading the mask, of which there is a byte to a result.
+// Bound by reading the mask, of which there is a byte to a result; of few results by the launch,
+// for which what is stored over need not have ended.
 #include "cuda/each.cuh"
 #include "cuda/mask_groups.h"
 #include "cuda/offsets.cuh"
@@ -43,6 +44,7 @@ __global__ void __launch_bounds__(kThreads)
         return mask[at];
       },
       [&](int64_t i, uint8_t present) {
+        wait_for_previous();
         if (present) return;
         index.put(i);
         value.put(i);
@@ -52,7 +54,9 @@ __global__ void __launch_bounds__(kThreads)
 // Of one byte for all.
 __global__ void __launch_bounds__(kThreads)
     hide_all(const uint8_t* mask, int64_t results, const Hidden index, const Hidden value) {
-  if (*mask) return;
+  const bool present = *mask;
+  wait_for_previous();
+  if (present) return;
   each(
       results, [&](int64_t) { return 0; },
       [&](int64_t i, int) {
@@ -63,7 +67,7 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-void launch_hide(const Reduction& r, void* stream) {
+void launch_hide(const Reduction& r, bool early, void* stream) {
   const bool indices = r.indices && !is_single(r.groups);  // else they are 0 already
   if (!indices && !r.values) return;
   Dims dims = result_dims(r.groups);
@@ -79,13 +83,15 @@ void launch_hide(const Reduction& r, void* stream) {
   const int64_t results = r.groups.outputs * r.groups.copies;
   const auto* mask = static_cast<const uint8_t*>(r.mask);
   if (reach(dims) == 0) {  // a single byte, which mostly hides nothing: few blocks are enough
-    const auto config =
-        launch_config(std::min(blocks_over(results), kManyBlocks), kThreads, stream);
+    auto config = launch_config(std::min(blocks_over(results), kManyBlocks), kThreads, stream);
+    const EarlyLaunch launch(config, early);
     check(cudaLaunchKernelEx(&config, hide_all, mask, results, index, value));
     return;
   }
   const auto launch = [&]<bool kShort>(const Offsets<kShort>& offsets) {
-    launch_over(results, stream, hide<kShort>, mask, results, index, value, offsets);
+    auto config = launch_config(std::min(blocks_over(results), kMaxBlocks), kThreads, stream);
+    const EarlyLaunch launch(config, early);
+    check(cudaLaunchKernelEx(&config, hide<kShort>, mask, results, index, value, offsets));
   };
   results >> 32 == 0 ? launch(Offsets<true>(dims)) : launch(Offsets<false>(dims));
 }

@@ -103,6 +103,7 @@ class FittingWalks {
       case Walk::kGather:
         if (plan.gather.shared())
           return !is_mask_sparse_beside(plan) && !GatherPlan::is_better_as_columns(in_, usual);
+        if (GatherPlan::has_rows_apart(in_)) return false;
         return rows ? !(usual.rows.vector && GatherPlan::is_better_as_rows(in_))
                     : in_.bytes > 1 || !is_mask_sparse_beside(plan);
       case Walk::kWholeRows:

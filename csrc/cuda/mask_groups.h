@@ -63,7 +63,8 @@ inline void order_by_mask(Groups& groups) {
   }
 }
 
-// Stores the results of groups that a mask of groups hides over those found without it.
-void launch_hide(const Reduction& r, void* stream);
+// Stores the results of groups that a mask of groups hides over those found without it. `early`: it
+// may begin before these are found, for which it then waits.
+void launch_hide(const Reduction& r, bool early, void* stream);
 
 }  // namespace reduceops::cuda

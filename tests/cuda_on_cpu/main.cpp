@@ -427,7 +427,7 @@ void run(const Case& c) {
     launch_repeat(r, nullptr);
   }
   r.groups = asked;
-  if (steps.hides) launch_hide(r, nullptr);
+  if (steps.hides) launch_hide(r, true, nullptr);
   visit_element(r, [&](auto element) {
     if (in_pairs) take_apart<typename decltype(element)::Key>(pairs, r);
     check(c, r, element, strides);

@@ -50,12 +50,12 @@ struct GatherPlan {
       case Task::kMasked:
         // Rows that are 16-byte loads with their mask are better there, and so are columns of which
         // only the rows that take part are read.
-        return in.walk <= kShortMasked &&
+        return in.walk <= kShortMasked && !has_rows_apart(in) &&
                !(in.rows ? is_better_as_rows(in)
                          : in_order(in.groups) && ColumnsPlan::has_common_mask(in));
       case Task::kSoftmax:
         // So are large inputs of columns that are 16-byte loads, if results lie as they do.
-        return in.walk <= kShortSummed &&
+        return in.walk <= kShortSummed && !has_rows_apart(in) &&
                !(in.large() && !in.rows && in_order(in.groups) && in.columns_aligned(kLoadBytes));
     }
     return false;
@@ -74,7 +74,15 @@ struct GatherPlan {
   // Whether 16-byte loads are of rows and of what there is beside their elements.
   static bool is_better_as_rows(const PlanInput& in) {
     return in.groups.reduced.count > 0 && in.rows_aligned() && in.along().stride == 1 &&
-           in.along().mask_stride <= 1;
+           in.along().mask_stride <= 1 && !in.has_few_loads();
+  }
+
+  // Rows of half a sector and more of which each is in sectors of its own: a warp's loads of one
+  // element each would ask for as many.
+  static bool has_rows_apart(const PlanInput& in) {
+    if (!in.rows || in.groups.kept.count == 0 || in.along().stride != 1) return false;
+    const int64_t row = in.along().size, pitch = in.groups.kept.dim[0].stride;
+    return 2 * row * in.bytes >= kSectorBytes && pitch >= 2 * row;
   }
 
   static bool make(const PlanInput& in, Plan& plan) {

@@ -110,14 +110,20 @@ struct PlanInput {
   bool has_short_rows() const {
     constexpr int64_t kLonger = 12, kBytesOfLonger = 32;
     return task != Task::kExtreme && rows &&
-           (walk <= kShortRow || (walk <= kLonger && walk * bytes <= kBytesOfLonger));
+           (walk <= kShortRow || (walk <= kLonger && walk * bytes <= kBytesOfLonger) ||
+            (task == Task::kMasked && has_few_aligned_loads() &&
+             (bytes == 4 || along().mask_stride > 1)));
   }
-  // The same where these loads may begin anywhere instead, which takes instructions.
+  // The same where these loads may begin anywhere instead, which takes instructions; and where they
+  // are so few that threads which hold whole rows would have none for most of theirs.
   bool has_rows_of_packs() const {
     return task != Task::kExtreme && rows && groups.reduced.count == 1 && along().stride == 1 &&
            along().mask_stride <= 1 && walk > kShortRow && walk * bytes < tuning.held_row_bytes &&
-           !rows_aligned();
+           (!rows_aligned() ||
+            (has_few_aligned_loads() && !has_few_elements() && !has_short_rows()));
   }
+  bool has_few_loads() const { return 2 * (walk * bytes / kLoadBytes) <= held_loads(bytes); }
+  bool has_few_aligned_loads() const { return has_few_loads() && rows_aligned(); }
 
   // Whether positions over several reduced dims are found by divisions of 32 bits.
   bool has_flat_positions() const {

@@ -12,8 +12,7 @@ struct WholeRowsPlan {
         !in.tuning.whole_rows)
       return false;
     // Of other tasks there are kernels for rows that most loads of a thread are needed for.
-    if (in.task != Task::kExtreme && (is_mapped(in) || 2 * vectors_of_row(in) <= loads(in)))
-      return false;
+    if (in.task != Task::kExtreme && (is_mapped(in) || in.has_few_loads())) return false;
     if (in.task == Task::kMasked && is_mask_sparse(in.along())) return false;
     if (is_mapped(in) && (groups.reduced.count > kMappedDims || groups.extent >> 32 != 0))
       return false;
