@@ -284,6 +284,7 @@ void launch_steps(Reduction& r, const Steps& steps, void* stream) {
   Reduction walked = r;
   walked.groups = steps.groups;
   launch(walked, steps, {}, stream);
+  const bool early = device_of(r.device_index).early_launch;
   if (steps.repeats) {
     Reduction all = r;
     if (steps.hides) all.groups = without_mask(r.groups);
@@ -293,10 +294,10 @@ void launch_steps(Reduction& r, const Steps& steps, void* stream) {
       workspace.emplace(hold_results(some, count));
       copy_results(all, some, count, stream);
     };
-    steps.packed ? repeat_packed(all, (kWorkspaceBytes - kLoadBytes) / bytes, hold, stream)
-                 : launch_repeat(all, stream);
+    steps.packed ? repeat_packed(all, (kWorkspaceBytes - kLoadBytes) / bytes, hold, early, stream)
+                 : launch_repeat(all, early, stream);
   }
-  if (steps.hides) launch_hide(r, device_of(r.device_index).early_launch, stream);
+  if (steps.hides) launch_hide(r, early, stream);
 }
 
 void run(Reduction& r) {

@@ -1,6 +1,7 @@
 // Results along kept dims of stride 0 (repeat.h).
 //
-// Bound by writing the results in their order.
+// Bound by writing the results in their order; of few results by the launch, for which what is
+// copied need not have ended.
 #include "cuda/repeat.h"
 
 #include "cuda/divisor.h"
@@ -116,6 +117,7 @@ __global__ void __launch_bounds__(kThreads)
   alignas(sizeof(First) * kCount) First first[kCount];
   alignas(sizeof(Second) * kCount) Second second[kCount];
   auto place = sources.of(static_cast<typename Sources::Position>(i));
+  wait_for_previous();
 #pragma unroll
   for (int r = 0; r < kCount; ++r) {
     if (r > 0) sources.go_on(place, static_cast<typename Sources::Position>(i + r));
@@ -129,11 +131,12 @@ __global__ void __launch_bounds__(kThreads)
 
 template <class First, class Second = int8_t>
 void repeat_as(const Groups& groups, bool packed, Results<First, Second> from,
-               Results<First, Second> to, int64_t begin, int64_t end, void* stream) {
+               Results<First, Second> to, int64_t begin, int64_t end, bool early, void* stream) {
   const auto launch = [&](const auto& sources) {
     using Of = std::decay_t<decltype(sources)>;
     const int64_t packs = ceil_div(end, kPack<First>) - begin / kPack<First>;
-    const auto config = launch_config(ceil_div(packs, kThreads), kThreads, stream);
+    auto config = launch_config(ceil_div(packs, kThreads), kThreads, stream);
+    const EarlyLaunch launch(config, early);
     check(cudaLaunchKernelEx(&config, repeat<First, Second, Of>, from, to, begin, end, sources));
   };
   groups.outputs* groups.copies >> 32 == 0 ? launch(Sources<true>(groups.repeats, packed))
@@ -141,20 +144,20 @@ void repeat_as(const Groups& groups, bool packed, Results<First, Second> from,
 }
 
 void repeat_results(const Reduction& r, bool packed, const Reduction& once, int64_t begin,
-                    int64_t end, void* stream) {
+                    int64_t end, bool early, void* stream) {
   if (r.indices && r.values && r.index_bytes == sizeof(int64_t)) {
     return with_bits(r.dtype->bytes, [&]<class Bits>(Bits) {
       const auto both = [](const Reduction& of) {
         return Results<int64_t, Bits>{static_cast<int64_t*>(of.indices),
                                       static_cast<Bits*>(of.values)};
       };
-      repeat_as(r.groups, packed, both(once), both(r), begin, end, stream);
+      repeat_as(r.groups, packed, both(once), both(r), begin, end, early, stream);
     });
   }
   const auto repeat_array = [&](void* from, void* to, int64_t bytes) {
     with_bits(bytes, [&]<class Bits>(Bits) {
       repeat_as<Bits>(r.groups, packed, {static_cast<Bits*>(from)}, {static_cast<Bits*>(to)}, begin,
-                      end, stream);
+                      end, early, stream);
     });
   };
   if (r.indices) repeat_array(once.indices, r.indices, r.index_bytes);
@@ -164,12 +167,12 @@ void repeat_results(const Reduction& r, bool packed, const Reduction& once, int6
 }  // namespace
 
 void launch_repeat(const Reduction& r, const Reduction& once, int64_t begin, int64_t end,
-                   void* stream) {
-  repeat_results(r, true, once, begin, end, stream);
+                   bool early, void* stream) {
+  repeat_results(r, true, once, begin, end, early, stream);
 }
 
-void launch_repeat(const Reduction& r, void* stream) {
-  repeat_results(r, false, r, 0, r.groups.outputs * r.groups.copies, stream);
+void launch_repeat(const Reduction& r, bool early, void* stream) {
+  repeat_results(r, false, r, 0, r.groups.outputs * r.groups.copies, early, stream);
 }
 
 }  // namespace reduceops::cuda

@@ -62,12 +62,13 @@ inline int64_t sources_of(const Dims& repeats, int64_t count) {
 }
 
 // Copies results that `once` has packed to those of `r` from number `begin` on and before `end`.
-// Both may be of the same memory if the former are not among the latter.
+// Both may be of the same memory if the former are not among the latter. `early`: it may begin
+// before what the stream does before it has ended, for which it then waits.
 void launch_repeat(const Reduction& r, const Reduction& once, int64_t begin, int64_t end,
-                   void* stream);
+                   bool early, void* stream);
 
 // Copies results from where the first of their copies are.
-void launch_repeat(const Reduction& r, void* stream);
+void launch_repeat(const Reduction& r, bool early, void* stream);
 
 // Copies results that are packed at the begin of the memory of all. No result comes before the one
 // that it is a copy of, so results may be stored behind their sources while these are read; then
@@ -75,18 +76,18 @@ void launch_repeat(const Reduction& r, void* stream);
 // belong. Where no more than `most` sources are left, `hold(some, count)` copies them to other
 // memory, which it gives `some`.
 template <class Hold>
-void repeat_packed(const Reduction& r, int64_t most, Hold hold, void* stream) {
+void repeat_packed(const Reduction& r, int64_t most, Hold hold, bool early, void* stream) {
   const Groups& groups = r.groups;
   int64_t sources = groups.outputs, end = groups.outputs * groups.copies;
   while (sources > most) {
-    launch_repeat(r, r, sources, end, stream);
+    launch_repeat(r, r, sources, end, early, stream);
     end = sources;
     sources = sources_of(groups.repeats, end);
     if (sources == end) return;
   }
   Reduction some = r;
   hold(some, sources);
-  launch_repeat(r, some, 0, end, stream);
+  launch_repeat(r, some, 0, end, early, stream);
 }
 
 }  // namespace reduceops::cuda

@@ -422,9 +422,9 @@ void run(const Case& c) {
     }
   };
   if (steps.packed) {
-    repeat_packed(r, 1 + results % 5, hold, nullptr);
+    repeat_packed(r, 1 + results % 5, hold, true, nullptr);
   } else if (steps.repeats) {
-    launch_repeat(r, nullptr);
+    launch_repeat(r, true, nullptr);
   }
   r.groups = asked;
   if (steps.hides) launch_hide(r, true, nullptr);
