@@ -175,6 +175,17 @@ def older_symbols() -> str:
     return "".join(lines)
 
 
+def check_tools() -> None:
+    """Raises for what building the libraries lacks, before setuptools lists all that it copies."""
+    if sys.platform != "linux":
+        raise SetupError("customops needs Linux")
+    if importlib.util.find_spec("ninja") is None:
+        raise SetupError("building customops needs ninja: pip install ninja")
+    find_torch()
+    find_nvcc()
+    find_compiler()
+
+
 def find_cudnn() -> Path | None:
     """The folder of cuDNN's headers, None to do without."""
     mode = os.environ.get("REDUCEOPS_CUDNN") or "auto"
@@ -383,12 +394,9 @@ class BuildLibraries(build_ext):
     """Writes build/<kind>/build.ninja, runs ninja and copies the libraries to customops/lib."""
 
     def run(self) -> None:
-        if sys.platform != "linux":
-            raise SetupError("customops needs Linux")
-        try:
-            from ninja.ninja_syntax import Writer
-        except ImportError:
-            raise SetupError("building customops needs ninja: pip install ninja") from None
+        check_tools()
+        from ninja.ninja_syntax import Writer
+
         torch, nvcc = find_torch(), find_nvcc()
         sanitize = choice(
             "REDUCEOPS_SANITIZE", "", "address", "undefined", "address,undefined", "thread"
@@ -486,13 +494,16 @@ class AnyPython(bdist_wheel):
 
 def main() -> None:
     version = VERSION["__version__"]
-    # (Not in a source distribution, whose PKG-INFO has the version that pip wants in the wheel.)
-    commands = {"bdist_wheel", "dist_info", "editable_wheel"}
-    if commands & set(sys.argv) and not (ROOT / "PKG-INFO").exists():
-        try:
+    commands = set(sys.argv)
+    try:
+        if commands & {"bdist_wheel", "editable_wheel"}:
+            check_tools()
+        # (Not in a source distribution: its PKG-INFO has the version that pip wants in the wheel.)
+        named = commands & {"bdist_wheel", "dist_info", "editable_wheel"}
+        if named and not (ROOT / "PKG-INFO").exists():
             version += f"+{variant()}"
-        except SetupError as error:
-            raise SystemExit(f"error: {error}") from None
+    except SetupError as error:
+        raise SystemExit(f"error: {error}") from None
     torch = "torch>={}.{}".format(*MIN_TORCH)
     # An index shows README.md without the files beside it.
     readme = (ROOT / "README.md").read_text()

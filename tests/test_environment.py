@@ -275,8 +275,26 @@ def test_the_build_needs_linux():
     assert done.returncode and "error: customops needs Linux" in done.stderr
 
 
+@needs_setup
+@pytest.mark.parametrize(
+    "lacks, said",
+    [
+        ("os.environ['CXX'] = 'no-compiler'", "a C++20 compiler, and no-compiler is none: install"),
+        ("sys.modules['ninja'] = None", "ninja: pip install ninja"),
+        ("setup.torch_folder = lambda: None", "torch >= 2.10: pip install torch"),
+    ],
+    ids=["compiler", "ninja", "torch"],
+)
+def test_what_a_wheel_lacks_is_said_in_one_line(lacks, said):
+    """pip shows all that a build which fails has printed."""
+    done = run(f"import os, sys, setup; {lacks}; sys.argv[1:] = ['bdist_wheel']; setup.main()")
+    (line,) = (done.stdout + done.stderr).splitlines()
+    assert done.returncode and line.startswith(f"error: building customops needs {said}")
+
+
 STALE = """
 import sys, setup
+setup.check_tools = lambda: None
 setup.BuildLibraries.run = lambda self: None
 sys.modules["zopfli"] = None  # which takes its time
 sys.argv[1:] = ["--quiet", "bdist_wheel", "--dist-dir", "dist"]
