@@ -13,7 +13,7 @@ import sys
 import torch
 
 from . import EXAMPLES, MORE_PROGRAMS, PROGRAMS
-from .timing import HEADER, Row, default_device, describe, milliseconds
+from .timing import HEADER, Row, add_device, default_device, describe, milliseconds
 
 CPU_BATCH = 2
 # What makes the programs small.
@@ -75,7 +75,7 @@ def run_program(name: str, device: str) -> bool:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m compile_examples", description=__doc__)
-    parser.add_argument("--device", help="cpu, cuda, cuda:1; by default a GPU if there is one")
+    add_device(parser)
     parser.add_argument("--batch", type=int, help="the batch size of every example")
     options = parser.parse_args(arguments)
     device = options.device or default_device()

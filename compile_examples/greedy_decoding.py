@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 import customops
 
-from .timing import HEADER, Row, default_device, describe
+from .timing import HEADER, Row, add_device, default_device, describe
 
 
 class Block(nn.Module):
@@ -76,7 +76,7 @@ def decode(step, first: Tensor, count: int) -> tuple[Tensor, float]:
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--device", default=None)
+    add_device(parser)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=16)
     parser.add_argument("--vocabulary", type=int, default=32_000)

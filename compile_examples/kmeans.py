@@ -15,7 +15,7 @@ from torch import Tensor
 
 import customops
 
-from .timing import HEADER, Row, default_device, describe, milliseconds
+from .timing import HEADER, Row, add_device, default_device, describe, milliseconds
 
 
 def distances(points: Tensor, centroids: Tensor) -> Tensor:
@@ -57,7 +57,7 @@ def lloyd(assign, points: Tensor, centroids: Tensor, steps: int) -> list[tuple[T
 @torch.no_grad()
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--device", default=None)
+    add_device(parser)
     parser.add_argument("--points", type=int, default=20_000)
     parser.add_argument("--centroids", type=int, default=1024)
     parser.add_argument("--width", type=int, default=64)

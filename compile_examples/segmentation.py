@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 import customops
 
-from .timing import HEADER, Row, default_device, describe, milliseconds
+from .timing import HEADER, Row, add_device, default_device, describe, milliseconds
 
 
 def upsample(logits: Tensor, size: int) -> Tensor:
@@ -35,7 +35,7 @@ def classes(logits: Tensor, size: int) -> Tensor:
 @torch.no_grad()
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--device", default=None)
+    add_device(parser)
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--classes", type=int, default=21, help="Cityscapes has 19")
     parser.add_argument("--size", type=int, default=513, help="of the image; an eighth for logits")

@@ -58,6 +58,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--vocabulary", type=int, default=32_003)
     parser.add_argument("--layers", type=int, default=2)
     options = parser.parse_args(arguments)
+    if "RANK" not in os.environ:
+        parser.error(f"start it by torchrun, as in {__doc__.splitlines()[6].strip()}")
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     kind = options.device or ("cuda" if torch.cuda.device_count() >= world else "cpu")
     device = torch.device(kind)

@@ -1,5 +1,6 @@
 """What the examples share: the device, the time of a call, a line of the table."""
 
+import argparse
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -25,6 +26,20 @@ class Row(NamedTuple):
         times = f"{self.torch_ms:.3f}", f"{self.ours_ms:.3f}", f"{self.torch_ms / self.ours_ms:.2f}"
         equal = "yes" if self.equal else "NO"
         return LINE(self.model, str(self.shape), self.device, self.mode, *times, equal)
+
+
+def add_device(parser: argparse.ArgumentParser, **options) -> None:
+    which = "cpu, cuda, cuda:1; by default a GPU if there is one"
+    parser.add_argument("--device", **{"type": _device, "help": which} | options)
+
+
+def _device(text: str) -> str:
+    """One that this torch has."""
+    try:
+        torch.empty(0, device=text)
+    except (AssertionError, RuntimeError) as error:  # the first of a torch without CUDA
+        raise argparse.ArgumentTypeError(str(error).partition("\n")[0]) from None
+    return text
 
 
 def default_device() -> str:

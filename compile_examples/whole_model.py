@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from customops.bench import measure, report
 
 from . import level2_32_conv_scale_min as problem
-from .timing import default_device
+from .timing import add_device, default_device
 
 CPU_BATCH = 1
 ROUNDING = 2e-3  # of a norm: convolutions on a GPU multiply in TF32
@@ -96,7 +96,7 @@ def _mebibytes(size: int | None) -> str:
 def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--device", choices=("cpu", "cuda"))
+    add_device(parser, choices=("cpu", "cuda"), help="by default a GPU if there is one")
     parser.add_argument("--batch", type=int, help="the problem's on a GPU, 1 on a CPU")
     parser.add_argument("--size", type=int, default=problem.height, help="of the images")
     parser.add_argument("--channels-last", action="store_true", help="the input and the weights")

@@ -4,6 +4,7 @@ import importlib
 import inspect
 import itertools
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -229,6 +230,28 @@ def test_the_demo_names_every_program():
     paths = (path.relative_to(folder).with_suffix("") for path in programs)
     names = {".".join(path.parts).removesuffix(".__main__") for path in paths} - {"__main__"}
     assert names == {*PROGRAMS, *MORE_PROGRAMS}
+
+
+@pytest.mark.parametrize(
+    "name, arguments, says",
+    [
+        *((name, ["--device", "gpu"], "gpu") for name in [*PROGRAMS, "__main__"]),
+        ("whole_model", ["--device", "cuda:9"], "9|CUDA"),
+        ("aoti_cpp.export", ["model.pt2", "--device", "gpu"], "gpu"),
+        ("aoti_cpp.export", ["model.pt2", "--sizes", "3,4"], "3,4,5"),
+        (
+            "sharded_decoding",
+            [],
+            "torchrun --nproc-per-node 2 -m compile_examples.sharded_decoding",
+        ),
+    ],
+)
+def test_bad_arguments_are_an_error_of_one_line(name, arguments, says, monkeypatch, capsys):
+    monkeypatch.delenv("RANK", raising=False)
+    with pytest.raises(SystemExit) as status:
+        importlib.import_module(f"compile_examples.{name}").main(arguments)
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert status.value.code == 2 and ": error: " in line and re.search(says, line)
 
 
 each_program = pytest.mark.parametrize("name", PROGRAMS)

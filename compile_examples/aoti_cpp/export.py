@@ -13,6 +13,8 @@ from torch.export import Dim
 
 import customops
 
+from ..timing import add_device
+
 
 class Model(nn.Module):
     """Several reductions of a (batch, channels, positions) tensor, and of a convolution of it."""
@@ -51,16 +53,23 @@ def show(result: Tensor) -> str:
     return f"{dtype} {list(result.shape)}:" + "".join(f" {int(v)}" for v in result.flatten())
 
 
-def main() -> None:
+def _sizes(text: str) -> list[int]:
+    sizes = [int(size) for size in text.split(",")]
+    if len(sizes) != 3 or min(sizes) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not like 3,4,5: three sizes from 1 on")
+    return sizes
+
+
+def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("path", metavar="MODEL.pt2")
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--sizes")
-    options = parser.parse_args()
+    add_device(parser, default="cpu", help="cpu (the default) or cuda")
+    parser.add_argument("--sizes", type=_sizes, help="of an input to show the answers for")
+    options = parser.parse_args(arguments)
     print("wrote", package(options.path, options.device))
     if options.sizes:
-        sizes = [int(size) for size in options.sizes.split(",")]
-        print(*map(show, Model().to(options.device)(make_input(sizes, options.device))), sep="\n")
+        x = make_input(options.sizes, options.device)
+        print(*map(show, Model().to(options.device)(x)), sep="\n")
 
 
 if __name__ == "__main__":
