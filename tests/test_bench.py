@@ -379,7 +379,7 @@ def test_without_rich_and_matplotlib(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["--peers", "scipy"], "'scipy' is not one of"),
+        (["--peers", "scipy"], "'scipy' is not one of 'ours: max', torch,"),
         (["--threads", "0"], "'0' is neither a number of threads"),
         (["--suite", "scaling", "--only", "no such case"], "no case of the suite is left"),
         (["--case", "argmin (3,) dim=0"], "--case says it all"),

@@ -8,8 +8,9 @@ import argparse
 import importlib.util
 import itertools
 import os
+import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -55,7 +56,10 @@ def _parser() -> argparse.ArgumentParser:
         "(of several dims dim=(2, 3)), or, of the random suite, as --list prints it",
     )
     parser.add_argument(
-        "--only", action="append", metavar="TEXT", help="cases with this, or another, in their name"
+        "--only",
+        action="append",
+        metavar="TEXT",
+        help="cases with this in their name; again for others",
     )
     parser.add_argument(
         "--op",
@@ -70,7 +74,7 @@ def _parser() -> argparse.ArgumentParser:
         "--peers",
         type=_list_of([*known, compiled_suite.LOOP, compiled_suite.KERNEL]),
         metavar="A,B",
-        help=f"of {', '.join(known)}; by default {_default_peers()}; of --suite compiled: "
+        help=f"any of {_words(known)}; by default {_default_peers()}; of --suite compiled: "
         f"{compiled_suite.LOOP}, {compiled_suite.KERNEL}",
     )
     parser.add_argument(
@@ -88,12 +92,14 @@ def _parser() -> argparse.ArgumentParser:
     of_random = parser.add_argument_group(
         "the random suite", "shapes and layouts that nobody listed; prints quantiles and the worst"
     )
-    of_random.add_argument("--seed", type=int, default=0)
-    of_random.add_argument("--cases", type=int, default=100, metavar="N")
+    of_random.add_argument("--seed", type=int, default=0, help="of what is drawn (default: 0)")
+    of_random.add_argument(
+        "--cases", type=int, default=100, metavar="N", help="how many (default: 100)"
+    )
     of_random.add_argument(
         "--options",
         action="store_true",
-        help="with masks in any order of memory, and of softmax_max",
+        help="draw calls with a mask in any order of memory, and of softmax_max, too",
     )
     of_random.add_argument("--list", action="store_true", help="print the cases, and measure none")
     of_random.add_argument(
@@ -101,22 +107,28 @@ def _parser() -> argparse.ArgumentParser:
         type=float,
         default=0.2,
         metavar="SHARE",
-        help="of the cases, in which torch.compile takes part: it takes seconds (default: 0.2)",
+        help="of the cases, in which torch.compile takes part: it takes seconds for each (default: "
+        "0.2)",
     )
     of_random.add_argument(
         "--compile-processes",
         type=int,
         default=1,
         metavar="N",
-        help="compile with so many before measuring (default: 1, while measuring)",
+        help="compile with so many processes before measuring (default: 1, while measuring)",
     )
     of_random.add_argument(
         "--before",
         metavar="FOLDER",
-        help="another build's libraries, as REDUCEOPS_LIBRARY_DIR, measured in turns with these; "
-        "of a listed suite, its cases of random data are then shown as random ones are",
+        help="also measure the libraries in this folder, another build's, in turns with these; the "
+        "cases of random data of another suite, too, which are then shown as random ones are",
     )
     return parser
+
+
+def _words(names: Iterable[str]) -> str:
+    """As one writes them in a shell: a name may have a space."""
+    return ", ".join(map(shlex.quote, names))
 
 
 def _list_of(known: list[str]):
@@ -124,7 +136,7 @@ def _list_of(known: list[str]):
         names = [name for name in text.split(",") if name]
         for name in names:
             if name not in known:
-                raise argparse.ArgumentTypeError(f"{name!r} is not one of {', '.join(known)}")
+                raise argparse.ArgumentTypeError(f"{name!r} is not one of {_words(known)}")
         return names
 
     return convert

@@ -233,13 +233,21 @@ def _parser() -> argparse.ArgumentParser:
         description=__doc__.splitlines()[0],
     )
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--batch", type=_numbers, default=[1, 8, 64, 256, 512], metavar="N,M")
     parser.add_argument(
-        "--vocabulary", type=_numbers, default=[32_000, 151_936, 262_144], metavar="N,M"
+        "--batch", type=_numbers, default=[1, 8, 64, 256, 512], metavar="N,M", help="rows of logits"
+    )
+    parser.add_argument(
+        "--vocabulary",
+        type=_numbers,
+        default=[32_000, 151_936, 262_144],
+        metavar="N,M",
+        help="logits of a row, on all ranks together",
     )
     parser.add_argument("--dtype", choices=("bfloat16", "float16", "float32"), default="bfloat16")
-    parser.add_argument("--modes", default=None, metavar="A,B", help="of eager,graph")
-    parser.add_argument("--samples", type=int, default=30)
+    parser.add_argument(
+        "--modes", default=None, metavar="A,B", help="of eager and graph (a CUDA graph)"
+    )
+    parser.add_argument("--samples", type=int, default=30, help="of each contender, at least 1")
     report.add_files(parser)
     return parser
 
