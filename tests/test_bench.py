@@ -697,11 +697,19 @@ def test_what_is_not_measured_against_another_build(chosen, capsys):
     assert "--before measures no cases with masks" in capsys.readouterr().err
 
 
-def test_distributed_takes_a_sample_at_least(capsys):
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--samples", "0"], "--samples: at least 1"),
+        (["--device", "cuda"], "--device cuda: torch finds no GPU"),
+    ],
+)
+def test_distributed_arguments_that_make_no_sense(arguments, message, monkeypatch, capsys):
     distributed = pytest.importorskip("customops.bench.distributed")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(SystemExit):
-        distributed.main(["--samples", "0"])
-    assert "--samples: at least 1" in capsys.readouterr().err
+        distributed.main(arguments)
+    assert message in capsys.readouterr().err
 
 
 def test_a_build_that_does_not_load_ends_the_run(tmp_path, capfd):

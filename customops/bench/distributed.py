@@ -260,6 +260,8 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"--modes: {options.modes} on {options.device}")
     if options.samples < 1:
         parser.error("--samples: at least 1")
+    if options.device == "cuda" and not torch.cuda.is_available():
+        parser.error("--device cuda: torch finds no GPU")
     if "RANK" not in os.environ:
         parser.error(f"start it by torchrun, as in {__doc__.splitlines()[2].strip()}")
     report.use_plain_characters()
