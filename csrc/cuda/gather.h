@@ -82,15 +82,20 @@ inline int dims_across(const Groups& groups) {
 }
 
 // Where neighbouring elements have no neighbouring bytes of the mask, puts the dim along which
-// those lie behind as many elements as fill a sector, for warps to use most of the sectors of both.
-inline void cross_mask(Dims& dims, int64_t bytes) {
+// those lie behind as many elements as fill a sector, or nearly, for warps to use most of the
+// sectors of both. Packs of `width` elements stay whole.
+inline void cross_mask(Dims& dims, int64_t bytes, int64_t width) {
+  constexpr int64_t kLeast = 4;
   const Dim first = dims.dim[0];
-  const int64_t side = kSectorBytes / bytes;
+  int64_t side = kSectorBytes / bytes;
   if (first.stride != 1 || first.size < side || !is_mask_sparse(first)) return;
+  while (side > kLeast && (first.size % side != 0 || side % width != 0)) --side;
   for (int d = 1; d < dims.count; ++d) {
     if (dims.dim[d].mask_stride != 1) continue;
     std::rotate(dims.dim + 1, dims.dim + d, dims.dim + d + 1);
-    if (first.size % side != 0 || first.size == side || dims.count == kGatherDims) return;
+    if (first.size % side != 0 || side % width != 0 || first.size == side ||
+        dims.count == kGatherDims)
+      return;
     dims.dim[0].size = side;
     const Dim rest{first.size / side, side, first.step * side, first.mask_stride * side};
     std::copy_backward(dims.dim + 2, dims.dim + dims.count, dims.dim + dims.count + 1);
@@ -107,7 +112,7 @@ inline Dims dims_of(const Gather& plan, const Groups& groups, int64_t bytes) {
   Dims dims = by_step(groups.kept);
   if (!plan.tiled()) {
     merge(dims);
-    if (plan.masked) cross_mask(dims, bytes);
+    if (plan.masked) cross_mask(dims, bytes, plan.width(bytes));
     return dims;
   }
   const int across = dims_across(groups);

@@ -137,7 +137,12 @@ inline Steps steps_of(const Groups& asked, int64_t bytes, int64_t address, Limit
   const int64_t elements = walk_extent(asked.reduced) * (bytes == 1 ? 2 : 1);
   const bool is_gathered = steps.plan.walk == Walk::kGather &&
                            (stores.value || !is_single(asked)) && elements <= tuning.gathered_masks;
-  steps.hides = task == Task::kMasked && !is_small && !is_gathered && is_mask_of_groups(asked);
+  // A single byte, of many elements, is looked at once.
+  constexpr int64_t kMany = 8 << 20;
+  const bool is_byte = reach(asked.kept, &Dim::mask_stride) == 0 &&
+                       asked.outputs * walk_extent(asked.reduced) >= kMany;
+  steps.hides =
+      task == Task::kMasked && !is_small && !(is_gathered && !is_byte) && is_mask_of_groups(asked);
   if (steps.hides) plan(without_mask(asked), Task::kExtreme);
   return steps;
 }

@@ -78,9 +78,11 @@ struct GatherPlan {
   }
 
   // Rows of half a sector and more of which each is in sectors of its own: a warp's loads of one
-  // element each would ask for as many.
+  // element each would ask for as many. (Not where they would of a mask that lies across rows.)
   static bool has_rows_apart(const PlanInput& in) {
-    if (!in.rows || in.groups.kept.count == 0 || in.along().stride != 1) return false;
+    if (!in.rows || in.groups.kept.count == 0 || in.along().stride != 1 ||
+        is_mask_sparse(in.along()))
+      return false;
     const int64_t row = in.along().size, pitch = in.groups.kept.dim[0].stride;
     return 2 * row * in.bytes >= kSectorBytes && pitch >= 2 * row;
   }
