@@ -21,6 +21,7 @@ import customops
 from customops import libraries
 from customops._register import conv2d
 from customops._torch_private import are_transforms_active
+from customops.inductor import convolution
 
 ops = torch.ops.reduceops
 NAMES = ("conv2d_scale_min", "conv2d_scale_max")
@@ -464,6 +465,13 @@ def test_tf32_and_the_memory_of_one_cuda_kernel(name):
 
 
 @NO_CUDA
+def test_filters_have_numbers_of_float32_in_one_cuda_kernel():
+    for filters in (1 << 24, (1 << 24) + 1):
+        why = convolution._why_not_fused(filters, 64, 3, 3, 1 << 12, 2)
+        assert (why is None) == (FUSED and filters == 1 << 24)
+
+
+@NO_CUDA
 @each_name
 @pytest.mark.parametrize("first", [True, False], ids=["first call", "second call"])
 def test_a_captured_cuda_call(name, first):
@@ -864,7 +872,6 @@ UNMODIFIED = {
 @pytest.mark.parametrize("kind", UNMODIFIED)
 def test_inductor_rewrites_unmodified_models(kind, device, monkeypatch):
     from customops import inductor
-    from customops.inductor import convolution
 
     name, reduce = UNMODIFIED[kind]
     if device == "cpu" or not FUSED:  # whether it is faster is a question to a GPU

@@ -10,14 +10,12 @@
 #include <cmath>
 #include <functional>
 #include <limits>
-#include <map>
-#include <memory>
 #include <mutex>
 #include <optional>
 #include <stdexcept>
 #include <string>
 
-#include "cuda/cudnn.h"
+#include "cuda/choices.h"
 #include "cuda/device.cuh"
 #include "cuda/device_guard.h"
 #include "cuda/finish.h"
@@ -28,18 +26,10 @@
 namespace reduceops::cuda {
 namespace {
 
-// Convolutions that kernels are made for, of all devices, which takes a while each. All are kept,
-// for a CUDA graph may hold them. One that is first called after these never gets one: to switch
-// later would change the last bits of its results.
-constexpr size_t kMost = 64;
-// Convolutions whose failures are counted.
-constexpr size_t kCounted = 4096;
 // Kernels that are tried where torch.backends.cudnn.benchmark is set.
 constexpr size_t kTried = 16;
 // How many calls of each are timed then.
 constexpr int kTimed = 3;
-// Calls that do without a kernel after it has failed again and again, at most.
-constexpr int64_t kMostSkipped = 4096;
 
 using Type = FusedConvolution::Type;
 
@@ -64,98 +54,28 @@ Settings settings() {
           cudnn_allows_tf32(context, kConvolutions)};
 }
 
-// A choice of kernel, null for the unfused form, for a convolution on a device.
-struct Key {
-  FusedConvolution convolution;
-  int64_t device;
-  bool fastest;
-  auto operator<=>(const Key&) const = default;
-};
-using Choice = std::shared_ptr<const FusedKernel>;
-
-class Choices {
- public:
-  // None where there is none yet.
-  std::optional<Choice> find(const Key& key) {
-    const std::lock_guard lock(mutex_);
-    const auto at = choices_.find(key);
-    return at == choices_.end() ? std::nullopt : std::optional(at->second);
-  }
-
-  // What finds channels is only made beside what has found their extremes.
-  bool has_room(const Key& key) {
-    const std::lock_guard lock(mutex_);
-    return key.convolution.finds_channels || convolutions_ < kMost;
-  }
-
-  void keep(const Key& key, Choice choice) {
-    const std::lock_guard lock(mutex_);
-    convolutions_ += !key.convolution.finds_channels;
-    choices_[key] = std::move(choice);
-  }
-
-  // Whether this call does without, for earlier ones have failed: where there is no memory, each
-  // would take milliseconds to find that out.
-  bool skips(const Key& key) {
-    const std::lock_guard lock(mutex_);
-    const auto at = failures_.find(key);
-    if (at == failures_.end() || at->second.skipped == 0) return false;
-    --at->second.skipped;
-    return true;
-  }
-  // Twice as many calls do without after each failure in a row.
-  void failed(const Key& key) {
-    const std::lock_guard lock(mutex_);
-    if (failures_.size() >= kCounted) failures_.clear();
-    Failures& failures = failures_[key];
-    failures.next = std::min(2 * failures.next, kMostSkipped);
-    failures.skipped = failures.next;
-  }
-  void succeeded(const Key& key) {
-    const std::lock_guard lock(mutex_);
-    failures_.erase(key);
-  }
-
-  std::array<std::mutex, kDevices> making;  // of each device, one thread at a time
-
- private:
-  struct Failures {
-    int64_t next = 1, skipped = 0;
-  };
-  std::mutex mutex_;
-  std::map<Key, Choice> choices_;
-  size_t convolutions_ = 0;
-  std::map<Key, Failures> failures_;
-};
-
 Choices& choices() {
   static auto* choices = new Choices;  // kernels outlive the driver at the end of a process
   return *choices;
 }
 
-bool is_channels_last(const Tensor& tensor) {
+// Whether a tensor has no gaps and its dims follow each other in memory in this order.
+bool is_dense(const Tensor& tensor, const std::array<int, 4>& innermost_first) {
   const int64_t *size = tensor.sizes(), *stride = tensor.strides();
   int64_t expected = 1;
-  for (const int d : {1, 3, 2, 0}) {
+  for (const int d : innermost_first) {
     if (size[d] != 1 && stride[d] != expected) return false;
     expected *= size[d];
   }
   return true;
 }
+bool is_channels_last(const Tensor& tensor) { return is_dense(tensor, {1, 3, 2, 0}); }
+bool is_contiguous(const Tensor& tensor) { return is_dense(tensor, {3, 2, 1, 0}); }
 
 // Whether each channel of an image is a run of memory.
 bool has_planes(const Tensor& tensor) {
   const int64_t *size = tensor.sizes(), *stride = tensor.strides();
   return (size[3] == 1 || stride[3] == 1) && (size[2] == 1 || stride[2] == size[3]);
-}
-
-bool is_contiguous(const Tensor& tensor) {
-  int64_t expected = 1;
-  for (int64_t d = tensor.ndim() - 1; d >= 0; --d) {
-    if (tensor.sizes()[d] != 1 && tensor.strides()[d] != expected) return false;
-    expected *= tensor.sizes()[d];
-  }
-  return true;
 }
 
 bool is_aligned(const Tensor& tensor) {
@@ -205,11 +125,13 @@ struct Size {
 
 // Why a convolution over all channels of an input is not one kernel, null where it is.
 const char* why_unfused(const Size& size, const Settings& settings) {
+  constexpr int64_t kMostNumbered = 1 << 24;
   constexpr int64_t kTile = 128, kLeastTiles = 16, kFewTiles = 64, kLongSum = 2048;
   if (const char* why = why_not_fused()) return why;
   if (!settings.enabled) return "torch does not use cuDNN";
   if (size.bytes > 4) return "cuDNN has no kernel for the dtype";
   if (size.bytes == 4 && !settings.tf32) return "torch does not allow TF32";
+  if (size.filters > kMostNumbered) return "the kernel numbers filters by float32";
   if (size.channels < 8 || size.channels % 4 != 0)
     return "the kernel is slow where it cannot load several channels at once";
   const int64_t sum = size.channels * size.height * size.width;
@@ -220,21 +142,29 @@ const char* why_unfused(const Size& size, const Settings& settings) {
   return nullptr;
 }
 
+// Whether elements of a tensor have numbers of 31 bits, whatever its sizes are.
+bool are_few(const std::array<int64_t, 4>& sizes) {
+  int64_t count = 1;
+  for (const int64_t size : sizes) {
+    if (__builtin_mul_overflow(count, size, &count)) return false;
+  }
+  return count <= std::numeric_limits<int32_t>::max();
+}
+
 // The kernel does not scale: the extreme element times a number is the extreme product.
 bool looks_for_largest(const Conv2d& call) { return call.largest != (call.scale < 0); }
 
 // What the kernel of a call is compiled for; false where no kernel can be or is worth while.
 bool describe(const Conv2d& call, const Settings& settings, FusedConvolution& c) {
   const int bytes = call.dtype->bytes;
+  for (const auto& size : {four_sizes(call.input), four_sizes(call.weight), call.shape}) {
+    if (!are_few(size)) return false;
+  }
   const auto [filters, channels, height, width] = four_sizes(call.weight);
   const int64_t positions = call.shape[0] * call.shape[2] * call.shape[3];
   if (call.dim != 1 || call.groups != 1 || positions == 0 ||
       why_unfused({filters, channels, height, width, positions, bytes}, settings))
     return false;
-  constexpr int64_t kLargest = std::numeric_limits<int32_t>::max();
-  for (const auto& size : {four_sizes(call.input), four_sizes(call.weight), call.shape}) {
-    if (size[0] * size[1] * size[2] * size[3] > kLargest) return false;
-  }
   // Times zero or infinity, a product of another element than the extreme one may be NaN.
   const auto scale = static_cast<float>(call.scale);
   if (!std::isfinite(scale) || scale == 0) return false;
@@ -375,7 +305,8 @@ bool is_capturing(void* stream) {
   return status != cudaStreamCaptureStatusNone;
 }
 
-// What is kept for a key, or made now; none where nothing can be made now.
+// What is kept for a key, or made now; none where nothing can be made now. Throws where that fails:
+// in later calls, too, unless it would fail in the same way.
 template <class Make>
 std::optional<Choice> find_or_make(const Key& key, void* stream, Make&& make) {
   std::optional<Choice> choice = choices().find(key);
@@ -384,7 +315,12 @@ std::optional<Choice> find_or_make(const Key& key, void* stream, Make&& make) {
   const std::lock_guard lock(choices().making.at(key.device));
   choice = choices().find(key);  // another thread may have made it
   if (choice || !choices().has_room(key)) return choice;
-  choice = make();
+  try {
+    choice = make();
+  } catch (const CannotCompile&) {
+    choices().keep(key, nullptr);
+    throw;
+  }
   if (!choice) throw std::runtime_error("reduceops: no kernel could be timed");
   choices().keep(key, *choice);
   return choice;
@@ -402,7 +338,7 @@ void warn_of(const std::exception& failure) {
 }
 
 // `fused` with the kernel of a call, else `unfused`, which is also for where that fails: where
-// there is no memory, say. A later call tries again.
+// there is no memory, say; a later call tries again.
 template <class Fused, class Unfused>
 auto run_with_kernel(const Key& key, void* stream,
                      const std::function<std::optional<Choice>()>& make, Fused&& fused,

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <limits>
 #include <mutex>
+#include <optional>
 #include <stdexcept>
 #include <utility>
 
@@ -61,6 +62,10 @@ const Api& api() {
 struct OutOfMemory : std::runtime_error {
   using runtime_error::runtime_error;
 };
+// What cuDNN has no kernel for.
+struct NotSupported : std::runtime_error {
+  using runtime_error::runtime_error;
+};
 
 void check(cudnnStatus_t status) {
   if (status == CUDNN_STATUS_SUCCESS) return;
@@ -71,6 +76,9 @@ void check(cudnnStatus_t status) {
   if (status == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED ||
       status == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED)
     throw OutOfMemory(text);
+  const auto category = CUDNN_STATUS_CATEGORY(status);
+  if (category == CUDNN_STATUS_NOT_SUPPORTED || category == CUDNN_STATUS_BAD_PARAM)
+    throw NotSupported(text);
   throw std::runtime_error(text);
 }
 
@@ -222,7 +230,7 @@ class Graph {
 
  private:
   Descriptor tensor(int64_t number, const Sizes& size, cudnnDataType_t type,
-                    cudnnBackendAttributeName_t kind = CUDNN_ATTR_TENSOR_DATA_TYPE);
+                    std::optional<cudnnBackendAttributeName_t> flag = std::nullopt);
   Descriptor between(cudnnDataType_t type) {
     return tensor(next_++, convolution_.output, type, CUDNN_ATTR_TENSOR_IS_VIRTUAL);
   }
@@ -281,14 +289,14 @@ Graph::Graph(const FusedConvolution& c, cudnnHandle_t handle) : convolution_(c) 
 }
 
 Descriptor Graph::tensor(int64_t number, const Sizes& size, cudnnDataType_t type,
-                         cudnnBackendAttributeName_t kind) {
+                         std::optional<cudnnBackendAttributeName_t> flag) {
   Descriptor tensor(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
   tensor.set(CUDNN_ATTR_TENSOR_UNIQUE_ID, number)
       .set(CUDNN_ATTR_TENSOR_DATA_TYPE, type)
       .set(CUDNN_ATTR_TENSOR_DIMENSIONS, size)
       .set(CUDNN_ATTR_TENSOR_STRIDES, channels_last(size))
       .set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, kFusedAlignment);
-  if (kind != CUDNN_ATTR_TENSOR_DATA_TYPE) tensor.set(kind, true);
+  if (flag) tensor.set(*flag, true);
   tensor.finalize();
   return tensor;
 }
@@ -518,6 +526,7 @@ std::vector<std::unique_ptr<FusedKernel>> compile_fused(int32_t index,
     device.running.get();  // not while a graph is captured
   }
   // What cuDNN cannot make is no error: there is the other form.
+  std::string problem;
   try {
     const Graph graph(convolution, handle);
     for (const auto& configuration : only ? std::vector{*only} : graph.configurations(index)) {
@@ -526,13 +535,18 @@ std::vector<std::unique_ptr<FusedKernel>> compile_fused(int32_t index,
         kernels.push_back(std::make_unique<Kernel>(convolution, graph, configuration, device));
       } catch (const OutOfMemory&) {
         throw;
-      } catch (const std::exception&) {
+      } catch (const NotSupported&) {
+      } catch (const std::exception& failure) {
+        problem = failure.what();
       }
     }
   } catch (const OutOfMemory&) {
     if (kernels.empty()) throw;
-  } catch (const std::exception&) {
+  } catch (const NotSupported&) {
+  } catch (const std::exception& failure) {
+    problem = failure.what();
   }
+  if (kernels.empty() && !problem.empty()) throw CannotCompile(problem);
   return kernels;
 }
 

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -58,9 +59,15 @@ class FusedKernel {
 // Why there are no fused kernels in this process; null where there are.
 const char* why_not_fused();
 
+// Another try would fail in the same way.
+struct CannotCompile : std::runtime_error {
+  using runtime_error::runtime_error;
+};
+
 // At most so many kernels of the current device, the one first that is expected to be fastest; none
-// where cuDNN has none. Throws where there is no memory for any. Takes a second for each. Float32
-// is multiplied in TF32. With `only`, the kernel of that configuration.
+// where cuDNN has none. Throws where there is no memory for any, and CannotCompile where all have
+// failed. Takes a second for each. Float32 is multiplied in TF32. With `only`, the kernel of that
+// configuration.
 std::vector<std::unique_ptr<FusedKernel>> compile_fused(int32_t device,
                                                         const FusedConvolution& convolution,
                                                         size_t most,

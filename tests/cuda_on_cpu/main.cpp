@@ -8,6 +8,7 @@
 #include <numeric>
 #include <random>
 
+#include "cuda/choices.h"
 #include "cuda/device.cuh"
 #include "cuda/finish.h"
 #include "cuda/keys.cuh"
@@ -955,6 +956,30 @@ void check_all_undecided() {
   }
 }
 
+// Convolutions without a kernel take the room of none, and are not known without end.
+void check_choices() {
+  struct Kernel : FusedKernel {
+    const FusedConfiguration& configuration() const override { std::abort(); }
+    int64_t workspace_bytes() const override { return 0; }
+    void enqueue(const FusedOperands&, void*, void*) const override {}
+  };
+  for (const bool fused : {false, true}) {
+    Choices choices;
+    Key key{};
+    const auto keep_another = [&] {
+      ++key.device;
+      choices.keep(key, fused ? std::make_shared<Kernel>() : nullptr);
+    };
+    const size_t most = fused ? Choices::kMostFused : Choices::kMostKnown;
+    for (size_t i = 1; i < most; ++i) keep_another();
+    const bool had_room = choices.has_room(key);
+    keep_another();
+    if (had_room && !choices.has_room(key)) continue;
+    std::printf("choices: room of another number than %d\n", int(most));
+    std::exit(1);
+  }
+}
+
 }  // namespace
 
 // Arguments: how many cases, and the seed.
@@ -963,6 +988,7 @@ int main(int count, char** arguments) {
   check_channels_last<uint32_t>();
   check_finish();
   check_all_undecided();
+  check_choices();
   run(short_last_part());
   run(short_last_sum());
   if (short_lasts != 2) {
