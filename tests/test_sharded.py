@@ -418,7 +418,10 @@ def test_one_shot(dtype, device):
             assert_same(result, expected, context=(call, batch))
         exchange = symmetric.Exchange(buffers, own[1], states[1], 1, 1, device, "", [], None)
         assert torch.equal(exchange.headers(), words[:, 0])
-    for wrong in ({8: 3}, {6: own[0][0]}, {6: own[0][:, :2]}, {5: buffers.cpu()}):
+    of_buffers = ({5: buffers[0]}, {5: buffers.double()}, {5: buffers.cpu()})
+    of_state = ({7: states[0].long()}, {7: states[0][:1]})
+    of_others = ({0: words}, {8: 3}, {6: own[0][0]}, {6: own[0][:, :2]})
+    for wrong in of_buffers + of_state + of_others:
         arguments = [*of_rank, *given]
         for place, value in wrong.items():
             arguments[place] = value

@@ -349,10 +349,16 @@ void one_shot(StableIValue* stack, uint64_t, uint64_t) {
   const auto dims = argument<std::vector<int64_t>>(stack[2]);
   const bool largest = argument<bool>(stack[3]), keepdim = argument<bool>(stack[4]);
   const Tensor buffers(stack[5]), own(stack[6]), state(stack[7]);
+  const auto is = [](const Tensor& tensor, int32_t dtype, int64_t ndim) {
+    return tensor.dtype() == dtype && tensor.ndim() == ndim;
+  };
+  if (!is(buffers, aoti_torch_dtype_int64(), 1) || !is(own, aoti_torch_dtype_int64(), 4) ||
+      !is(state, aoti_torch_dtype_int32(), 1))
+    reduceops::fail(op, "a buffer has another dtype or shape");
   const int64_t ranks = buffers.sizes()[0], *slots = own.sizes();
-  if (own.ndim() != 4 || own.dtype() != aoti_torch_dtype_int64() || slots[0] != 2 ||
-      slots[1] != ranks || slots[3] * sizeof(int64_t) != kSlotBytes)
-    reduceops::fail(op, "a buffer has another shape");
+  if (slots[0] != 2 || slots[1] != ranks || slots[3] * sizeof(int64_t) != kSlotBytes ||
+      state.sizes()[0] != 2)
+    reduceops::fail(op, "a buffer has another dtype or shape");
   const int32_t device = self.tensor.device_index();
   if (buffers.device_index() != device || own.device_index() != device ||
       state.device_index() != device)
@@ -367,8 +373,8 @@ void one_shot(StableIValue* stack, uint64_t, uint64_t) {
   const uint64_t mask = check_dims(op, dims.data(), dims.size(), self.ndim);
   unpack_words(op, stack, words, self, mask, largest, keepdim, {true, true},
                [&](Unpacking u, const Gathered& sent, const Reduction& order) {
-                 if (sent.length > e.capacity || u.count > kMostOneShot)
-                   reduceops::fail(op, sent.length, " words do not fit");
+                 if (u.ranks != 1 || sent.length > e.capacity || u.count > kMostOneShot)
+                   reduceops::fail(op, u.ranks, " times ", sent.length, " words do not fit");
                  u.ranks = ranks;
                  e.words = sent.words;
                  const DeviceGuard guard(order.device_index);
