@@ -140,18 +140,43 @@ REDUCEOPS_EXPORT const char* reduceops_cuda_plan_field(int64_t i) {
 }
 REDUCEOPS_EXPORT const char* reduceops_cpu_plan_field(int64_t i) { return name_of(kCpuFields, i); }
 
-// The steps of a call; of what is carried out in slices, those of the first.
-[[gnu::noinline]] static reduceops::cuda::Steps first_steps(const reduceops::Groups& all,
-                                                            int64_t bytes, int64_t address,
-                                                            reduceops::cuda::Limits limits,
-                                                            const reduceops::cuda::Tuning& tuning,
-                                                            reduceops::cuda::Task task,
-                                                            reduceops::cuda::Stores stores) {
+// Of outputs that are cut in slices: each is in one, whose results may begin anywhere.
+static const char* broken_promise_of_slices(const reduceops::Groups& all, int64_t slices) {
+  int64_t outputs = 0;
+  for (int64_t i = 0; i < slices; ++i) {
+    const int64_t of_slice = reduceops::cuda::Slice(all, slices, i).groups.outputs;
+    if (of_slice <= 0) return "each slice has outputs";
+    outputs += of_slice;
+  }
+  if (outputs != all.outputs) return "the slices cover the outputs once";
+  return all.reduced.count > 1 ? nullptr : "no slice is of whole columns, whose stores are aligned";
+}
+
+// The steps of a call; of what is carried out in slices, those of the first. `broken` is what these
+// promise and do not keep.
+[[gnu::noinline]] static reduceops::cuda::Steps first_steps(
+    const reduceops::Groups& all, int64_t bytes, int64_t address, reduceops::cuda::Limits limits,
+    const reduceops::cuda::Tuning& tuning, reduceops::cuda::Task task,
+    reduceops::cuda::Stores stores, const char*& broken) {
   using namespace reduceops::cuda;
   const Steps steps = steps_of(all, bytes, address, limits, tuning, task, stores);
   if (steps.slices == 1) return steps;
+  if (!broken) broken = broken_promise_of_slices(all, steps.slices);
   return first_steps(Slice(all, steps.slices, 0).groups, bytes, address, limits, tuning, task,
-                     stores);
+                     stores, broken);
+}
+
+// Of the tiles by which so many values are transposed.
+static const char* broken_promise_of_tiles(const reduceops::cuda::Transposition& tiles,
+                                           int64_t values) {
+  using namespace reduceops::cuda;
+  for (const auto& run : {tiles.memory, tiles.results}) {
+    if (run.tiles != ceil_div(run.size, int64_t{run.side})) return "the tiles cover a run once";
+  }
+  if (tiles.memory.side * tiles.results.side != kTransposeTile) return "a tile is full of places";
+  if (tiles.outers * tiles.memory.size * tiles.results.size != values)
+    return "the runs have all values";
+  return tiles.blocks() <= kMaxBlocks ? nullptr : "the blocks fit a grid";
 }
 
 // Of the plan by which the values of groups of one element are copied, if there is one.
@@ -161,6 +186,10 @@ static const char* broken_promise_of_copies(const reduceops::Groups& groups, int
   const auto outputs = repeats_as_outputs(groups);
   for (const int index_bytes : {0, 4, 8}) {
     const CopiesPlan copies(outputs, bytes, address, index_bytes);
+    if (copies.transposition) {
+      const char* promise = broken_promise_of_tiles(*copies.transposition, outputs.outputs);
+      if (promise) return promise;
+    }
     if (!copies.gather) continue;
     const FoldedPlan plan{*copies.gather};
     if (const char* promise = broken_promise(plan, outputs, bytes, address, CopiesPlan::kLimits))
@@ -189,8 +218,9 @@ REDUCEOPS_EXPORT const char* reduceops_cuda_plan(int64_t ndim, const int64_t* si
   const Task asked = mask_strides ? Task::kMasked : softmax ? Task::kSoftmax : Task::kExtreme;
   const Limits limits{multiprocessors, bulk != 0};
   const Stores stored{(stores & 1) != 0, (stores & 2) != 0};
+  const char* broken = nullptr;
   const Steps steps = first_steps(groups_of(ndim, sizes, strides, reduced_mask, mask_strides),
-                                  bytes, address, limits, tuning, asked, stored);
+                                  bytes, address, limits, tuning, asked, stored, broken);
   const auto& [groups, plan, task, repeats, packed, hides, slices] = steps;
   out = write(kCudaFields, plan, out);
   const PlanInput in(groups, bytes, address, limits, tuning, task, stored);
@@ -202,8 +232,8 @@ REDUCEOPS_EXPORT const char* reduceops_cuda_plan(int64_t ndim, const int64_t* si
     *out++ = std::llround(walks[i].price * 1e3);
     *out++ = i == walks.usual();
   }
-  if (const char* promise = broken_promise(plan, groups, bytes, address, limits, task))
-    return promise;
+  if (!broken) broken = broken_promise(plan, groups, bytes, address, limits, task);
+  if (broken) return broken;
   const bool copies = plan.walk == Walk::kFill && stored.value;
   return copies ? broken_promise_of_copies(groups, bytes, address) : nullptr;
 }

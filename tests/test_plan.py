@@ -143,6 +143,10 @@ def test_cuda_plans_that_broke_a_promise(x, dim, tuning):
     cuda_plan(x, [dim], tuning=tuning)
 
 
+def test_tiles_of_values_in_another_order_have_32_bit_numbers():
+    cuda_plan(empty(1, 1 << 38, 64, dtype=torch.int8).mT, 0, values=True)
+
+
 @pytest.mark.parametrize("bulk", [True, False])
 def test_no_constant_makes_planning_fail(bulk):
     x = empty(100, 64, 5001)

@@ -280,6 +280,11 @@ class PlanCheck {
     require(!own.staged || (task_ == Task::kMasked && bytes_ == 4 && inner().stride == 1 &&
                             inner().mask_stride == 1),
             "segments lie side by side, and so does their mask");
+    require(!own.staged || (reach(groups_.axes, &Dim::mask_stride) +
+                            reach(groups_.reduced, &Dim::mask_stride) + 1) %
+                                   kLoadBytes ==
+                               0,
+            "the last block of a mask is whole");
     require(!own.listed || (task_ == Task::kMasked && inner().mask_stride == 0 && own.pairs &&
                             kThreads / (own.lanes * own.shares) * p.part_extent <= kMostListed),
             "rows are listed for all of their columns");
@@ -347,6 +352,7 @@ class PlanCheck {
     require(1 <= groups_.reduced.count && groups_.reduced.count <= kBoxReduced &&
                 groups_.axes.count >= 1 && groups_.kept.count <= kBoxDims,
             "there are dims that the kernel takes");
+    if (violation_) return;
     require(scattered == (box.reading == Box::kScattered), "several dims have a table");
     require(!scattered || (box.table_bytes >= 2 * walk_ && box.group_bytes >> 16 == 0),
             "the table has room for all offsets");

@@ -88,11 +88,13 @@ struct Transposition {
       outers *= dims.dim[d].size;
     }
     if (bytes <= 4 && is_square()) lengthen();
-    for (Run* run : {&memory, &results})
-      run->tiles = static_cast<uint32_t>(ceil_div(run->size, int64_t{run->side}));
-    return 2 * memory.size * results.size >=
-               int64_t{kTransposeTile} * memory.tiles * results.tiles &&
-           blocks() <= kMaxBlocks && (is_square() || blocks() >= kLongBlocks);
+    for (Run* run : {&memory, &results}) {
+      const int64_t tiles = ceil_div(run->size, int64_t{run->side});
+      if (tiles > kMaxBlocks) return false;
+      run->tiles = static_cast<uint32_t>(tiles);
+    }
+    return blocks() <= kMaxBlocks && (is_square() || blocks() >= kLongBlocks) &&
+           2 * memory.size * results.size >= int64_t{kTransposeTile} * memory.tiles * results.tiles;
   }
 
  private:
