@@ -10,12 +10,13 @@
 #include <string>
 #include <string_view>
 
+#include "cuda/call_cache.h"
 #include "cuda/conv2d.h"
 #include "cuda/device.cuh"
 #include "cuda/device_guard.h"
 #include "cuda/one_shot.h"
 #include "cuda/pack.h"
-#include "cuda/steps_cache.h"
+#include "cuda/steps.h"
 #include "distributed.h"
 #include "operators.h"
 #include "registration.h"
@@ -189,7 +190,7 @@ Stores stores_of(const Reduction& r) { return {r.indices != nullptr, r.values !=
 
 // Good until the next call of this thread.
 const Steps& steps_of(const Reduction& r, Stores stores) {
-  thread_local StepsCache cache;
+  thread_local CallCache<Steps> cache;
   // No plan asks for more than where a line of memory begins.
   const int64_t address = reinterpret_cast<int64_t>(r.input) % kLineBytes;
   const Call call{r.dtype->bytes, address, stores, task_of(r), r.device_index};
@@ -314,7 +315,7 @@ void run_pairs(Reduction& r, Packing& p) {
   const Groups& groups = r.groups;
   if (groups.extent == 0 || groups.outputs == 0) return launch_pack(p, *r.dtype, stream);
   if (groups.copies == 1 && p.shard.dims <= 1 && !r.mask) {
-    const Steps& steps = steps_of(r, {});
+    const Steps& steps = steps_of(r, {.index = true});  // a pair costs as much
     if (steps.slices == 1 && stores_pairs(steps.plan.walk)) {
       r.groups = steps.groups;
       r.indices = nullptr;

@@ -4,6 +4,7 @@
 // memory.
 #include <optional>
 
+#include "cuda/call_cache.h"
 #include "cuda/each.cuh"
 #include "cuda/offsets.cuh"
 #include "cuda/plan/copies.h"
@@ -153,12 +154,22 @@ void launch_transpose(const Reduction& r, const Transposition& transposition, in
   });
 }
 
+// Good until the next call of this thread.
+const CopiesPlan& plan_of(const Reduction& outputs) {
+  thread_local CallCache<CopiesPlan> cache;
+  const int index_bytes = outputs.indices ? outputs.index_bytes : 0;
+  const int64_t address = reinterpret_cast<int64_t>(outputs.input) % kLineBytes;
+  const Stores stores{index_bytes > 0, true};
+  const Call call{outputs.dtype->bytes, address, stores, Task::kExtreme, 0, index_bytes};
+  return cache.find(outputs.groups, call,
+                    [&] { return CopiesPlan(outputs.groups, call.bytes, address, index_bytes); });
+}
+
 // Values that lie apart, and the indices: `beside` if the values' kernel may set these.
 bool copy_apart(const Reduction& r, int64_t n, char* beside, void* stream) {
   Reduction outputs = r;
   outputs.groups = repeats_as_outputs(r.groups);
-  const CopiesPlan plan(outputs.groups, r.dtype->bytes, reinterpret_cast<int64_t>(r.input),
-                        r.indices ? r.index_bytes : 0);
+  const CopiesPlan& plan = plan_of(outputs);
   if (plan.transposition) {
     if (r.indices && !beside) set_indices(r, n, stream);
     launch_transpose(r, *plan.transposition, n, beside, stream);
