@@ -76,54 +76,77 @@ inline double price_of_copying(const Groups& repeated, const PlanInput& in) {
   return kLaunch + kLonger * std::max(moved, computed) * share;
 }
 
-inline Steps steps_of(const Groups& asked, int64_t bytes, int64_t address, Limits limits,
-                      const Tuning& tuning, Task task, Stores stores,
-                      int64_t few_repeats = kFewRepeats) {
-  Steps steps;
-  const auto plan = [&](const Groups& all, Task task) {
+// Finds steps of a call for its groups.
+struct StepsFinder {
+  const int64_t bytes, address;
+  const Limits limits;
+  const Tuning& tuning;
+  const Stores stores;
+  const int64_t few_repeats;
+
+  // `hides` is that of the steps.
+  Steps find(const Groups& all, Task task, bool hides) const {
+    Steps steps;
     steps.task = task;
+    steps.hides = hides;
     steps.repeats = has_repeats(all, task);
     steps.packed = steps.repeats && all.outputs * all.copies > few_repeats;
     steps.groups = all;
     if (steps.packed) steps.groups = without_repeats(all);
     arrange(steps.groups, bytes, task);
     order_by_mask(steps.groups);
-    const auto input_of = [&](const Groups& groups) {
-      return PlanInput(groups, bytes, address, limits, tuning, task, stores);
-    };
     Groups outputs;
     bool may_gather = steps.repeats && task == Task::kExtreme;
     if (may_gather) {
       outputs = repeats_as_outputs(all);
-      may_gather = may_gather_repeats(input_of(outputs));
+      may_gather = may_gather_repeats(input_of(outputs, task));
     }
-    const PlanInput walked = input_of(steps.groups);
-    const bool may_slice =
-        !steps.repeats && !steps.hides && task == Task::kExtreme && tuning.walk == 0;
-    const int64_t slices = may_slice ? Folds::slices(walked) : 1;
-    const bool sliced = slices > 1 && slices <= Slice::most(all);
-    const Priced copied = make_plan(walked, may_gather || sliced);
-    steps.plan = copied.plan;
-    if (sliced) {
-      Slice slice(all, slices, 0);
-      arrange(slice.groups, bytes, task);
-      const Priced of_slice = make_plan(input_of(slice.groups), true);
-      // Unlike folding (plan/folds.h), this is not taken where other walks take longer than their
-      // prices say: of 42 random layouts on an H200, eight took longer in slices then.
-      if (of_slice.plan.is_folded() && !copied.plan.is_folded() &&
-          static_cast<double>(slices) * of_slice.price < copied.price)
-        steps.slices = slices;
-    }
-    if (!may_gather) return;
-    const PlanInput repeated = input_of(outputs);
+    const PlanInput walked = input_of(steps.groups, task);
+    const bool may_slice = !steps.repeats && !hides && task == Task::kExtreme && tuning.walk == 0;
+    const int64_t slices = may_slice ? slices_of(all, walked) : 1;
+    const Priced planned = make_plan(walked, may_gather || slices > 1);
+    steps.plan = planned.plan;
+    if (slices > 1 && pays_in_slices(all, slices, planned)) steps.slices = slices;
+    if (may_gather) gather_repeats(all, outputs, planned.price, steps);
+    return steps;
+  }
+
+ private:
+  PlanInput input_of(const Groups& groups, Task task) const {
+    return PlanInput(groups, bytes, address, limits, tuning, task, stores);
+  }
+
+  // By which the outputs could be cut; 1 where they could not.
+  static int64_t slices_of(const Groups& all, const PlanInput& walked) {
+    const int64_t slices = Folds::slices(walked);
+    return slices > 1 && slices <= Slice::most(all) ? slices : 1;
+  }
+  // Unlike folding (plan/folds.h), this is not taken where other walks take longer than their
+  // prices say: of 42 random layouts on an H200, eight took longer in slices then.
+  bool pays_in_slices(const Groups& all, int64_t slices, const Priced& uncut) const {
+    if (uncut.plan.is_folded()) return false;
+    Slice slice(all, slices, 0);
+    arrange(slice.groups, bytes, Task::kExtreme);
+    const Priced of_slice = make_plan(input_of(slice.groups, Task::kExtreme), true);
+    return of_slice.plan.is_folded() && static_cast<double>(slices) * of_slice.price < uncut.price;
+  }
+
+  // Has all of `outputs` computed where that costs less than to copy results of walks at a price.
+  void gather_repeats(const Groups& all, const Groups& outputs, double price, Steps& steps) const {
+    const PlanInput repeated = input_of(outputs, Task::kExtreme);
     const Priced gathered = make_plan(repeated, true);
-    if (tuning.walk == 0 && gathered.price > copied.price + price_of_copying(all, repeated)) return;
+    if (tuning.walk == 0 && gathered.price > price + price_of_copying(all, repeated)) return;
     steps.groups = outputs;
     steps.plan = gathered.plan;
     steps.repeats = steps.packed = false;
-  };
-  steps.hides = false;
-  plan(asked, task);
+  }
+};
+
+inline Steps steps_of(const Groups& asked, int64_t bytes, int64_t address, Limits limits,
+                      const Tuning& tuning, Task task, Stores stores,
+                      int64_t few_repeats = kFewRepeats) {
+  const StepsFinder finder{bytes, address, limits, tuning, stores, few_repeats};
+  Steps steps = finder.find(asked, task, false);
   // On small inputs one kernel is faster than two, if it has no long groups.
   const Plan& masked = steps.plan;
   const bool is_long =
@@ -141,9 +164,8 @@ inline Steps steps_of(const Groups& asked, int64_t bytes, int64_t address, Limit
   constexpr int64_t kMany = 8 << 20;
   const bool is_byte = reach(asked.kept, &Dim::mask_stride) == 0 &&
                        asked.outputs * walk_extent(asked.reduced) >= kMany;
-  steps.hides =
-      task == Task::kMasked && !is_small && !(is_gathered && !is_byte) && is_mask_of_groups(asked);
-  if (steps.hides) plan(without_mask(asked), Task::kExtreme);
+  if (task == Task::kMasked && !is_small && !(is_gathered && !is_byte) && is_mask_of_groups(asked))
+    steps = finder.find(without_mask(asked), Task::kExtreme, true);
   return steps;
 }
 
