@@ -22,6 +22,7 @@ os.register_at_fork(
 )
 _switches = 0  # enable() calls that are no `with` block's
 _blocks = 0  # `with` blocks entered
+_kernels_on: bool | None = False  # None while they are switched
 _generation = 0  # grows when disable() ends them all
 
 # The code that all functions have which contextlib makes of generators.
@@ -100,12 +101,19 @@ class Enabled(contextlib.ContextDecorator):
 
 
 def _count(switches: int = 0, blocks: int = 0) -> None:
-    global _switches, _blocks
-    on = _switches + switches + _blocks + blocks > 0
-    if on != enabled():
-        _set(on)
+    """Changes the counts, which the kernels follow."""
+    global _switches, _blocks, _kernels_on
     _blocks += blocks  # before _switches: enabled(), which takes no lock, is to miss none
     _switches += switches
+    try:
+        while _kernels_on != (on := enabled()):  # which a signal's handler may change meanwhile
+            _kernels_on = None
+            _set(on)
+            _kernels_on = on
+    except BaseException:
+        _blocks -= blocks
+        _switches -= switches
+        raise
 
 
 @functools.cache
@@ -120,10 +128,12 @@ def _set(on: bool) -> None:
     if on and not _sees_names():
         raise RuntimeError("customops.enable() cannot work: it cannot see this torch's named dims")
     loaded = [name for name in ("cpu", "cuda") if getattr(libraries, name).loaded]
-    for name in loaded if on else ():  # which may raise, so before any is switched
+    # Both may raise, so before any is switched.
+    switches = {name: _switch_of(name) for name in loaded}
+    for name in loaded if on else ():
         _hand_back(name)
-    for name in loaded:
-        if problem := _switch_of(name)(on):
+    for name, switch in switches.items():
+        if problem := switch(on):
             _set(False)
             raise RuntimeError(f"customops.enable() cannot work on {name}: {problem.decode()}")
 
@@ -202,7 +212,8 @@ def enable() -> Enabled:
     for every call; these nest, and a block that ends leaves other blocks and switches alone.
 
     Where another extension had replaced a kernel of torch, what is left goes to that one, for as
-    long as that extension keeps it there.
+    long as that extension keeps it there. One that replaces a kernel after the first call of
+    `enable` replaces this package's, too: its own then runs.
 
     Returns:
         What a ``with`` statement or a decorator takes; it may be left alone.

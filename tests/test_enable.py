@@ -564,20 +564,45 @@ def test_nothing_is_printed_and_other_processes_are_left_alone():
     assert (result.stdout, result.stderr) == ("1\n", "")
 
 
-def test_a_device_that_cannot_be_switched_leaves_the_others_off(monkeypatch):
+@pytest.mark.parametrize("fails", ["_hand_back", "_switch_of"])  # the second of an older library
+def test_a_device_that_cannot_be_switched_leaves_the_others_off(fails, monkeypatch):
     switched = []
 
-    def hand_back(device):
-        if device == "cuda":
+    def of_device(device, name):
+        if name == fails and device == "cuda":
             raise RuntimeError("another extension")
-
-    def switch_of(device):
         return lambda on: switched.append((device, on))
 
     libraries = SimpleNamespace(cpu=SimpleNamespace(loaded=True), cuda=SimpleNamespace(loaded=True))
     monkeypatch.setattr(switch, "libraries", libraries)
-    monkeypatch.setattr(switch, "_hand_back", hand_back)
-    monkeypatch.setattr(switch, "_switch_of", switch_of)
+    for name in ("_hand_back", "_switch_of"):
+        monkeypatch.setattr(switch, name, functools.partial(of_device, name=name))
     with pytest.raises(RuntimeError, match="another extension"):
         customops.enable()
     assert not switched and not customops.enabled()
+
+
+def block():
+    with customops.enable():
+        assert customops.enabled()
+
+
+@pytest.mark.parametrize("handler", [block, customops.enable, customops.disable])
+@pytest.mark.parametrize("call", [customops.enable, customops.disable])
+@pytest.mark.parametrize("when", [0, 1])
+def test_a_signal_while_kernels_are_switched(call, handler, when, monkeypatch):
+    """Whose handler switches as well: the kernels are then as enabled() says."""
+    if call is customops.disable:
+        customops.enable()
+    set_kernels = switch._set
+
+    def interrupted(on):
+        monkeypatch.setattr(switch, "_set", set_kernels)
+        steps = [lambda: set_kernels(on)]
+        steps.insert(when, handler)
+        for step in steps:
+            step()
+
+    monkeypatch.setattr(switch, "_set", interrupted)
+    call()
+    assert runs_ours(torch.argmax, torch.ones(3, 4), 1) == customops.enabled()
