@@ -19,7 +19,7 @@ try:
 
     libraries.load()
     from . import _register  # noqa: F401
-except (ImportError, OSError) as error:  # the second of a torch that lacks a library of CUDA
+except Exception as error:  # OSError: torch lacks a library of CUDA; AttributeError: it has changed
     if failure.is_asked_for():
         failure.show(failure.report(error))
         sys.exit(1)

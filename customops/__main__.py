@@ -39,5 +39,6 @@ def _report() -> list[tuple[str, str]]:
     return lines
 
 
-argparse.ArgumentParser(prog="python -m customops", description=__doc__).parse_args()
-failure.show(failure.table(_report()))
+if __name__ == "__main__":
+    argparse.ArgumentParser(prog="python -m customops", description=__doc__).parse_args()
+    failure.show(failure.table(_report()))

@@ -178,12 +178,12 @@ def _as_int(op: str, number: Any, takes: str, name: str = "dim") -> Any:
     _refuse(op, name, takes, number)
 
 
-def as_ints(op: str, name: str, numbers: Any, words: str = "") -> Sequence[Any]:
+def as_ints(op: str, name: str, numbers: Any, words: str = "") -> list[Any]:
     """Ints, of a sequence or of one for both sides of an image; `words` say what else is taken."""
     if type(numbers) is int:
         return [numbers] * 2
     if are_ints(numbers):
-        return numbers
+        return list(numbers)
     if _is_sequence(numbers):
         return [_as_int(op, one, "ints in a sequence", name) for one in numbers]
     takes = f"an int{',' if words else ' or'} a sequence of ints{words}"

@@ -42,7 +42,7 @@ class Library:
             answer = self.function(function, ctypes.c_char_p)(*numbers)
         except AttributeError:
             return None
-        return answer and answer.decode()
+        return None if answer is None else answer.decode()
 
     def function(self, name: str, result: Any = ctypes.c_int, *arguments: Any) -> Any:
         """An exported C function, with the types of ctypes; AttributeError where there is none."""

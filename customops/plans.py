@@ -105,7 +105,7 @@ class CudaPlan:
     stage_bytes: int
     stages: int
     scratch_bytes: int
-    # None in a candidate's plan.
+    # A candidate's plan has none of its own.
     candidates: "tuple[Candidate, ...]" = field(default=(), compare=False, repr=False)
 
     @property
@@ -169,10 +169,14 @@ _NAMES = ("reduceops::explain", "customops.plans.cuda_plan")  # in errors of sha
 _OF_H200 = 132  # multiprocessors
 
 
-def _kind(layout: tuple[Any, ...], softmax: bool, indices: bool, values: bool) -> tuple[bool, int]:
+def _kind(
+    input: torch.Tensor, layout: tuple[Any, ...], softmax: bool, indices: bool, values: bool
+) -> tuple[bool, int]:
     """Whether it is `softmax_max`, and what is stored, as numbers."""
     if not (indices or values):
         raise ValueError("reduceops::explain: there is nothing to store: no indices, no values")
+    if softmax:
+        checks.check_scalable("explain", input.dtype)
     if softmax and layout[3].value.bit_count() > 1:
         raise ValueError("reduceops::explain: softmax_max reduces one dim")
     return bool(softmax), bool(indices) + 2 * bool(values)
@@ -231,7 +235,7 @@ def cuda_plan(
     multiprocessors = _number("multiprocessors", multiprocessors, 1, 31)
     array = (ctypes.c_int64 * len(constants))(*constants.values())
     layout, mask_strides = _layout(input, dim), _mask_strides(input, mask)
-    kind = _kind(layout, softmax, indices, values)
+    kind = _kind(input, layout, softmax, indices, values)
     limits = (address, multiprocessors, bool(bulk), mask_strides, *kind, array)
     fields = len(_fields("cuda"))
     plans = len(Walk) + 2  # two that gather, and one that is folded
@@ -427,7 +431,7 @@ def cpu_plan(
     names, kinds = _fields("cpu"), CpuPlan.__annotations__
     threads = _number("threads", threads, 1, 31)
     layout = _layout(input, dim)
-    kind = (input.dtype == torch.bool, *_kind(layout, softmax, indices, values))
+    kind = (input.dtype == torch.bool, *_kind(input, layout, softmax, indices, values))
     rest = (threads, _mask_strides(input, mask), *kind)
     numbers, _ = _ask("reduceops_cpu_plan", layout, rest, len(names))
     return CpuPlan(**{n: kinds[n](number) for n, number in zip(names, numbers, strict=True)})

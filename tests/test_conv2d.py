@@ -323,6 +323,14 @@ def test_same_padding_of_a_symbolic_dilation_is_no_graph_break(name, device):
         compiled(x, w, 0)
 
 
+def test_the_numbers_of_a_module_are_left_out_where_they_are_defaults():
+    """nn.Conv2d has tuples, which take torch microseconds to read, as lists do."""
+    module = nn.Conv2d(4, 6, 3)
+    given = (module.stride, module.padding, module.dilation)
+    numbers = [customops.arguments.as_ints("op", "name", number) for number in given]
+    assert [*conv2d.without_defaults((*numbers, module.groups, 1, True))] == []
+
+
 @each_name
 def test_errors_of_arguments_that_are_no_tensors(name, device):
     x, w, b = make((2, 4, 8, 8), (6, 4, 3, 3), device)

@@ -126,6 +126,20 @@ def test_the_report_without_torch(tmp_path):
     assert "there is no torch" in done.stdout
 
 
+def test_the_report_with_a_torch_that_has_changed():
+    done = run(
+        "import sys, torch; del torch.library.register_fake; sys.argv = ['-m']; "
+        "sys.orig_argv = ['python', '-m', 'customops']; import customops"
+    )
+    assert done.returncode == 1 and done.stderr == "", done.stderr
+    assert re.search(r"^not loaded .*'register_fake'", done.stdout, re.M), done.stdout
+
+
+def test_no_report_where_its_module_is_imported():
+    done = run("import customops.__main__")
+    assert done.returncode == 0 and done.stdout == "", done.stderr
+
+
 def test_the_report_names_the_wheel_that_is_installed(tmp_path):
     version = customops.__version__
     (tmp_path / "customops-1.dist-info").mkdir()

@@ -1075,6 +1075,7 @@ QUANTIZED = torch._empty_affine_quantized((3, 4), scale=0.1, zero_point=0, dtype
                 ({"mask": MASK[:3]}, RuntimeError, "does not broadcast to the input's [3, 4]"),
                 ({"input": empty(3, 4).to(torch.complex64)}, RuntimeError, "complex64 is not"),
                 ({"input": torch.eye(3).to_sparse()}, RuntimeError, "must be a strided tensor"),
+                ({"input": MASK[None], "softmax": True}, RuntimeError, "a floating-point tensor"),
             )
         ),
     ],

@@ -443,6 +443,10 @@ def test_headers_in_symmetric_memory(device, call):
     assert exchange.headers().tolist() == headers
 
 
+def test_a_timeout_that_is_less_than_a_nanosecond():
+    assert symmetric._nanoseconds(1e-10) == 1  # 0 would be over before it begins
+
+
 def test_without_a_group():
     with pytest.raises(RuntimeError, match="init_process_group"):
         distributed.argmax(torch.zeros(3), 0)

@@ -51,7 +51,7 @@ def argmin(
         keepdim: Whether the result has `dim`, with size 1.
         group: The process group, None for the default one. All its ranks call.
         offset: The index at which the shard begins, on all ranks or on none: then shards follow
-            each other in the order of ranks.
+            each other in the order of ranks. Together they have every index from 0 on once.
         mask: Which elements of the shard take part: a bool tensor that broadcasts to it, as of
             `customops.argmin`. Some ranks may have none. Of a DTensor it is one, too.
 
@@ -72,7 +72,7 @@ def argmin(
         >>> shard = torch.tensor([[3.0, 1.0], [0.0, 5.0]])  # of the only rank
         >>> customops.distributed.argmin(shard, 1)
         tensor([1, 0])
-        >>> customops.distributed.argmin(shard, 1, offset=100)  # it begins at index 100
+        >>> customops.distributed.argmin(shard, 1, offset=100)  # after those of others
         tensor([101, 100])
     """
     return _reduce("argmin", input, dim, keepdim, group, offset, mask)[1]

@@ -173,7 +173,7 @@ def _on_all_ranks(group: dist.ProcessGroup, step: Callable[[], Any]) -> tuple[An
 def _nanoseconds(timeout: float) -> int:
     if not 0 < timeout < 2**63 / 1e9:
         raise ValueError(f"timeout is {timeout}; it takes a positive number of seconds")
-    return round(timeout * 1e9)
+    return max(1, round(timeout * 1e9))
 
 
 def _available_memory() -> Any:
