@@ -73,16 +73,17 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--only", default="", metavar="TEXT", help="files whose name has it")
     parser.add_argument("--json", type=report.file, metavar="FILE", help="write every figure")
     options = parser.parse_args(arguments)
+    examples = [example for example in EXAMPLES if options.only in example.__name__]
+    if not examples:
+        parser.error("no file is left by --only")
     sys.path.insert(0, str(options.harness / "src"))
     device = torch.device("cuda", torch.cuda.current_device())
 
     cases = []
-    for example in EXAMPLES:
-        if options.only in example.__name__:
-            cases.append(
-                judge(inspect.getsource(example), problem_of(options.harness, example), device)
-            )
-            print(cases[-1])
+    for example in examples:
+        problem = problem_of(options.harness, example)
+        cases.append(judge(inspect.getsource(example), problem, device))
+        print(cases[-1])
     if options.json:
         git = ["git", "-C", str(options.harness), "rev-parse", "HEAD"]
         commit = subprocess.run(git, capture_output=True, text=True).stdout.strip()

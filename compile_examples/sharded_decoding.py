@@ -61,7 +61,8 @@ def main(arguments: list[str] | None = None) -> None:
     if "RANK" not in os.environ:
         parser.error(f"start it by torchrun, as in {__doc__.splitlines()[6].strip()}")
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    kind = options.device or ("cuda" if torch.cuda.device_count() >= world else "cpu")
+    here = int(os.environ["LOCAL_WORLD_SIZE"])
+    kind = options.device or ("cuda" if torch.cuda.device_count() >= here else "cpu")
     device = torch.device(kind)
     if kind == "cuda":
         device = torch.device(kind, int(os.environ["LOCAL_RANK"]))

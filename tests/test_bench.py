@@ -14,7 +14,7 @@ from reference import bits
 
 from customops import libraries
 from customops.bench import __main__ as bench
-from customops.bench import builds, cases, peers, random_suite, report, sampler
+from customops.bench import builds, cases, measure, peers, random_suite, report, sampler
 from customops.bench.cases import Case
 from customops.bench.peers import Contender
 from customops.bench.strided import GRAIN_BYTES, RARE, Arena, Strided
@@ -330,6 +330,23 @@ def test_a_wrong_peer_is_marked_and_not_compared_with(tmp_path, monkeypatch, cap
     assert "µs†" in capsys.readouterr().out
 
 
+def test_a_time_that_cannot_be_measured_is_not_compared_with(tmp_path, monkeypatch, capsys):
+    times = iter([1e-6, -1e-9])
+
+    def sampler(*_):
+        seconds = next(times)
+        return lambda: seconds, "host clock less another's"
+
+    monkeypatch.setattr(measure, "_sampler", sampler)
+    path = tmp_path / "figures.json"
+    arguments = ["--case", "argmax (4, 4) dim=1 float32", "--peers", "torch", "--seconds", "0"]
+    assert bench.main([*arguments, "--json", str(path)]) == 0
+    (row,) = json.loads(path.read_text())["cases"]
+    assert row["contenders"]["torch"]["error"] == "too short to be measured"
+    assert row["best_peer"] is None and "seconds" in row["contenders"]["ours"]
+    assert "| 1.00 µs |" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("name", [peers.OURS, peers.OPERATOR])
 def test_a_wrong_result_of_ours_fails_the_run(name, tmp_path, monkeypatch, capsys):
     instead(monkeypatch, name, wrong_index)
@@ -388,6 +405,11 @@ def test_without_rich_and_matplotlib(tmp_path, monkeypatch, capsys):
         (["--plot", "/proc/x.png"], "--plot: /proc/x.png cannot be written: "),
         (["--plot", "/"], "--plot: / cannot be written: Is a directory"),
         (["--plot", "plot.txt"], "--plot: a name that ends in .png or .svg"),
+        (["--peers", "torch,loop"], "--peers loop and kernel: add --suite compiled"),
+        (["--suite", "random", "--peers", "loop"], "--peers loop and kernel: add --suite compiled"),
+        (["--seed", "1"], "--seed: add --suite random"),
+        (["--options"], "--options: add --suite random"),
+        (["--compile-share", "0"], "--compile-share: add --suite random"),
     ],
 )
 def test_arguments_that_make_no_sense(arguments, message, capsys):

@@ -19,7 +19,14 @@ from torch.utils.benchmark import Timer
 import compile_examples.__main__ as demo
 import compile_examples.clients.__main__ as clients
 import customops
-from compile_examples import EXAMPLES, MORE_PROGRAMS, PROGRAMS, whole_model
+from compile_examples import (
+    EXAMPLES,
+    MORE_PROGRAMS,
+    PROGRAMS,
+    kernelbench,
+    sharded_decoding,
+    whole_model,
+)
 from compile_examples import level2_32_conv_scale_min as conv_scale_min
 from compile_examples.clients import CLIENTS
 
@@ -316,6 +323,27 @@ def test_sharded_decoding(device):
     assert run.returncode == 0, run.stdout + run.stderr
     rows = [line.split() for line in run.stdout.splitlines() if "sharded_decoding" in line]
     assert [(row[-5], row[-1]) for row in rows] == [("eager", "yes"), ("compile", "yes")]
+
+
+def test_sharded_decoding_on_several_machines(monkeypatch):
+    """Each of which has a GPU for each of its own processes."""
+    ranks = {"RANK": 2, "WORLD_SIZE": 4, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 2}
+    for variable, number in ranks.items():
+        monkeypatch.setenv(variable, str(number))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    backends = []
+    monkeypatch.setattr(torch.distributed, "init_process_group", backends.append)
+    monkeypatch.setattr(torch.distributed, "destroy_process_group", lambda: None)
+    monkeypatch.setattr(sharded_decoding, "run", lambda *_: None)
+    sharded_decoding.main([])
+    assert backends == ["nccl"]
+
+
+def test_kernelbench_without_a_file_that_is_left(capsys):
+    with pytest.raises(SystemExit) as status:
+        kernelbench.main(["no folder", "--only", "nonsense"])
+    assert status.value.code == 2 and "no file is left by --only" in capsys.readouterr().err
 
 
 WHOLE = ["--batch", "1", "--size", "16", "--seconds", "0"]

@@ -72,10 +72,10 @@ def _parser() -> argparse.ArgumentParser:
     known.append(convolutions.APART)
     parser.add_argument(
         "--peers",
-        type=_list_of([*known, compiled_suite.LOOP, compiled_suite.KERNEL]),
+        type=_list_of([*known, *compiled_suite.PEERS]),
         metavar="A,B",
         help=f"any of {_words(known)}; by default {_default_peers()}; of --suite compiled: "
-        f"{compiled_suite.LOOP}, {compiled_suite.KERNEL}",
+        f"{', '.join(compiled_suite.PEERS)}",
     )
     parser.add_argument(
         "--threads",
@@ -196,12 +196,16 @@ def _check_options(options: argparse.Namespace, parser: argparse.ArgumentParser)
         parser.error(f"--device cuda: {why_not}")
     if options.case and (options.only or options.op or options.dtype):
         parser.error("--case says it all: not with --only, --op or --dtype")
+    of_random = ("seed", "cases", "options", "list", "compile_share")
+    given = (name for name in of_random if getattr(options, name) != parser.get_default(name))
+    if options.suite != RANDOM and (name := next(given, None)):
+        parser.error(f"--{name.replace('_', '-')}: add --suite random, which it is for")
+    if options.suite != COMPILED and set(options.peers or ()) & {*compiled_suite.PEERS}:
+        parser.error(f"--peers {' and '.join(compiled_suite.PEERS)}: add --suite compiled")
     if options.suite == COMPILED:
         _check_compiled_options(options, parser)
     elif options.suite == RANDOM:
         _check_random_options(options, parser)
-    elif options.list:
-        parser.error("--list: add --suite random, whose cases it prints")
     elif any(isinstance(case, Strided) for case in options.case or ()):
         parser.error("--case Strided(...): add --suite random, which measures such cases")
     if options.before:
@@ -229,9 +233,9 @@ def _check_random_options(options: argparse.Namespace, parser: argparse.Argument
 
 def _check_compiled_options(options: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
     given = (options.case, options.op, options.dtype, options.plot)
-    if any(given) or options.list or options.before:
+    if any(given) or options.before:
         parser.error("--suite compiled: of the cases' options only --only")
-    if not set(options.peers or ()) <= {compiled_suite.LOOP, compiled_suite.KERNEL}:
+    if not set(options.peers or ()) <= {*compiled_suite.PEERS}:
         parser.error("--suite compiled: --peers loop, kernel or both")
 
 

@@ -29,6 +29,7 @@ from .peers import OURS
 
 OPS = ("argmax", "max", "scale_min")
 COMPILE, LOOP, KERNEL = "compile", "loop", "kernel"
+PEERS = (LOOP, KERNEL)
 GOAL = 0.97
 SECONDS = 0.1
 
@@ -221,7 +222,7 @@ def _measure(case: Case, device: str, names: tuple[str, ...], seconds: float) ->
     torch.compiler.reset()
     try:
         for name in names:
-            inductor.prefer = name if name in (LOOP, KERNEL) else "auto"
+            inductor.prefer = name if name in PEERS else "auto"
             function = torch.compile(
                 case.function(name != COMPILE), fullgraph=True, dynamic=case.producer.dynamic
             )
@@ -288,7 +289,7 @@ def summary(rows: list[dict]) -> dict:
 
 
 def show(rows: list[dict], title: str) -> None:
-    names = [name for name in (OURS, COMPILE, LOOP, KERNEL) if name in rows[0]["contenders"]]
+    names = [name for name in (OURS, COMPILE, *PEERS) if name in rows[0]["contenders"]]
     header = ["case", *(f"{name} µs" for name in names), "compile / ours", "chosen"]
     cells = []
     for row in rows:

@@ -113,7 +113,7 @@ def _written_out(case: Convolution, weight: Tensor, bias: Tensor) -> Callable[[T
 
 
 def contender(name: str, case: Convolution, x: Tensor) -> Contender:
-    """Who runs a case under this name; KeyError where nobody has it."""
+    """Who runs a case under this name; Unavailable where nobody has it."""
     weight, bias = case.parameters(x)
     written_out = _written_out(case, weight, bias)
     how = {"stride": case.stride, "padding": case.padding}

@@ -97,13 +97,16 @@ def measure(
     read = samples.pop("read", None)
     row["output_bytes"] = output_bytes
     for name, taken in samples.items():
-        figures[name] |= summary_of(taken)
+        # What is taken off may be more, of a call that is over as soon as a tiny one.
+        lost = median(taken) <= 0
+        figures[name] |= {"error": "too short to be measured"} if lost else summary_of(taken)
     if bound_by_memory:
         ceiling = case.input_bytes / median(read) if read else ceiling
         row["read_bytes_per_second"] = ceiling
         row["limit_seconds"] = (case.input_bytes + case.mask_bytes + output_bytes) / ceiling
-        for name in samples:
-            figures[name]["share"] = row["limit_seconds"] / figures[name]["seconds"]
+        for measured in figures.values():
+            if "seconds" in measured:
+                measured["share"] = row["limit_seconds"] / measured["seconds"]
     return row | {"contenders": figures, **compare(figures)}
 
 
@@ -368,7 +371,7 @@ def summary_of(samples: list[float]) -> dict:
 
 def compare(figures: dict[str, dict]) -> dict:
     """Times of torch and of the fastest peer with the right answer, as multiples of ours."""
-    times = {name: f["seconds"] for name, f in figures.items() if f.get("right")}
+    times = {name: f["seconds"] for name, f in figures.items() if f.get("right") and "seconds" in f}
     ours = times.pop(peers.OURS, None)
     times.pop(peers.OPERATOR, None)
     best = min(times, key=times.get, default=None)
