@@ -250,6 +250,12 @@ def group_named(name: str) -> Any:
     return distributed._resolve_process_group(name)
 
 
+def is_of_removed_kernel(error: RuntimeError) -> bool:
+    """Whether torch says so of what torch.library.get_kernel had found: its words are all there is
+    to know it by."""
+    return "SafeKernelFunction has been invalidated" in str(error)
+
+
 class _All:
     def __contains__(self, _: object) -> bool:
         return True

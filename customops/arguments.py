@@ -89,7 +89,7 @@ def check_options(op: str, mask: Any, index_dtype: Any) -> None:
         _refuse(op, "index_dtype", "a torch.dtype or None", index_dtype)
 
 
-def are_plain(options: Mapping[str, Any]) -> bool:
+def fit_schema(options: Mapping[str, Any]) -> bool:
     """Whether a schema's checks are enough for options of these types: torch takes an int for a
     dtype."""
     return all(type(value) is _PLAIN.get(name) for name, value in options.items())

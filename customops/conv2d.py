@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 from typing_extensions import Unpack  # which torch requires
 
-from . import arguments
+from . import arguments, errors
 from ._register import conv2d as register
 from ._torch_private import with_direct
 from .arguments import ONE, TRUE, Default
-from .ops import Names, _caused, _is_out_of_memory, _raise, _traced
+from .ops import Names
 
 Numbers = int | Sequence[int]
 
@@ -132,7 +132,8 @@ def _call(
     how: Sequence[Any],
     names: Mapping[str, Any],
 ) -> Tensor:
-    """One of `ops`, with the exceptions of this package."""
+    """A call of an overload, which is all that torch.compile knows, or of what it calls."""
+    op, direct_op = ops
     stride, padding, dilation, groups, dim, keepdim = how
     if isinstance(dim, Default) and isinstance(keepdim, Default) and not names:
         dim, keepdim = 1, True
@@ -148,11 +149,11 @@ def _call(
         padding = arguments.as_ints(name, "padding", padding, ", 'valid' or 'same'")
     how = (stride, padding, dilation, groups, dim, keepdim)
     try:
-        if _traced():
-            return ops[0](*tensors, scale, *how)
-        return ops[1](*tensors, scale, *register.without_defaults(how))
+        if torch.compiler.is_dynamo_compiling():
+            return op(*tensors, scale, *how)
+        return direct_op(*tensors, scale, *register.without_defaults(how))
     except Exception as error:
-        _raise(_in_python(error, name, tensors, scale, how))
+        errors.throw(_in_python(error, name, tensors, scale, how))
 
 
 def _in_python(
@@ -163,8 +164,8 @@ def _in_python(
     how: Sequence[Any],
 ) -> Exception:
     """`error`, or what it is in Python; see `customops.ops`."""
-    if _is_out_of_memory(error):
-        return _caused(torch.OutOfMemoryError(str(error)), error)
+    if errors.is_out_of_memory(error):
+        return errors.caused(torch.OutOfMemoryError(str(error)), error)
     numbers = how[:4]
     try:
         for of, tensor in zip(("input", "weight", "bias"), tensors, strict=True):
@@ -174,13 +175,13 @@ def _in_python(
         for of, number in zip(("stride", "padding", "dilation", "groups"), numbers, strict=True):
             arguments.check_ints(name, of, number)
     except TypeError as found:
-        return _caused(found, error)
+        return errors.caused(found, error)
     try:
         register.check(name, *tensors, *how[:-1])
     except Exception as found:
         same = str(found) == str(error)  # of ints that do not fit torch has an error
         if isinstance(found, IndexError) and (same or not arguments.fit_int64(how[4])):
-            return _caused(found, error)
+            return errors.caused(found, error)
     return error
 
 

@@ -147,12 +147,12 @@ def _load_cuda() -> None:
         cuda.load()
     if cuda.loaded and (versions := cuda.ask("reduceops_cuda_versions")):
         runtime, driver = map(int, versions.split(","))
-        cuda.doubt = doubt(runtime, driver, torch.version.cuda or "")
+        cuda.doubt = why_doubtful(runtime, driver, torch.version.cuda or "")
         if cuda.doubt:
             warnings.warn(f"customops: {cuda.doubt}", stacklevel=2)
 
 
-def doubt(runtime: int, driver: int, torch_cuda: str) -> str:
+def why_doubtful(runtime: int, driver: int, torch_cuda: str) -> str:
     """Why the CUDA library may not work here, or "".
 
     Args:

@@ -23,13 +23,13 @@ Errors, of which each names the operator, what was given and what is taken:
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn, TypedDict, overload
+from typing import Any, TypedDict, overload
 
 import torch
 from torch import Tensor
 from typing_extensions import Unpack  # which torch requires
 
-from . import arguments, checks
+from . import arguments, checks, errors
 from ._torch_private import direct, with_direct
 from .arguments import FALSE, HAVE_OPTIONS, NONE, ONE, REQUIRED, TRUE, Default
 from .results import ProbabilityIndex, ValuesIndices
@@ -137,7 +137,7 @@ def argmin(
                 return op(input)
         return _general("argmin", input, dim, keepdim, options)
     except Exception as error:
-        _raise(_in_python(error, "argmin", input, dim, options))
+        errors.throw(_in_python(error, "argmin", input, dim, options))
 
 
 def argmax(
@@ -176,7 +176,7 @@ def argmax(
                 return op(input)
         return _general("argmax", input, dim, keepdim, options)
     except Exception as error:
-        _raise(_in_python(error, "argmax", input, dim, options))
+        errors.throw(_in_python(error, "argmax", input, dim, options))
 
 
 @overload
@@ -232,7 +232,7 @@ def min(
             return _pair(ValuesIndices, found)
         return _pair(ValuesIndices, _general("min", input, dim, keepdim, options))
     except Exception as error:
-        _raise(_in_python(error, "min", input, dim, options))
+        errors.throw(_in_python(error, "min", input, dim, options))
 
 
 @overload
@@ -279,7 +279,7 @@ def max(
             return _pair(ValuesIndices, found)
         return _pair(ValuesIndices, _general("max", input, dim, keepdim, options))
     except Exception as error:
-        _raise(_in_python(error, "max", input, dim, options))
+        errors.throw(_in_python(error, "max", input, dim, options))
 
 
 @overload
@@ -327,7 +327,7 @@ def softmax_max(
             return _pair(ProbabilityIndex, found)
         return _pair(ProbabilityIndex, _general("softmax_max", input, dim, keepdim, names))
     except Exception as error:
-        _raise(_in_python(error, "softmax_max", input, dim, names))
+        errors.throw(_in_python(error, "softmax_max", input, dim, names))
 
 
 def scale_min(
@@ -374,7 +374,7 @@ def scale_min(
                 return op(input, scale, dim, keepdim)
         return _general("scale_min", input, dim, keepdim, names, scale)
     except Exception as error:
-        _raise(_in_python(error, "scale_min", input, dim, names, scale))
+        errors.throw(_in_python(error, "scale_min", input, dim, names, scale))
 
 
 def scale_max(
@@ -418,7 +418,7 @@ def scale_max(
                 return op(input, scale, dim, keepdim)
         return _general("scale_max", input, dim, keepdim, names, scale)
     except Exception as error:
-        _raise(_in_python(error, "scale_max", input, dim, names, scale))
+        errors.throw(_in_python(error, "scale_max", input, dim, names, scale))
 
 
 def _pair(kind: Any, found: Any) -> Any:
@@ -452,7 +452,7 @@ def _general(
             return _direct_calls[op, "default"](input, dim, plain)
         if not options and op in arguments.SEVERAL and arguments.are_ints(dim):
             return _direct_calls[op, "dims"](input, dim, plain)
-        if options and op in HAVE_OPTIONS and type(dim) is int and arguments.are_plain(options):
+        if options and op in HAVE_OPTIONS and type(dim) is int and arguments.fit_schema(options):
             return _direct_calls[op, "options"](input, dim, plain, **options)
     takes = ("mask", "index_dtype") if op in HAVE_OPTIONS else ("scale",) * len(scale)
     dim, keepdim, rest = arguments.rename(op, options, takes, dim, keepdim)
@@ -484,9 +484,9 @@ def _in_python(
         for number in scale:
             arguments.check_scale(op, number)
     except TypeError as found:
-        return error if str(found) == str(error) else _caused(found, error)
-    if _is_out_of_memory(error):
-        return _caused(torch.OutOfMemoryError(str(error)), error)
+        return error if str(found) == str(error) else errors.caused(found, error)
+    if errors.is_out_of_memory(error):
+        return errors.caused(torch.OutOfMemoryError(str(error)), error)
     dims: Any = None
     try:
         dims = arguments.as_dim(op, arguments.one_of(op, "dim", dim, "axis", dict(options)))
@@ -494,23 +494,5 @@ def _in_python(
     except Exception as found:
         same = str(found) == str(error)  # of ints that do not fit torch has an error
         if isinstance(found, IndexError) and (same or not arguments.fit_int64(dims)):
-            return _caused(found, error)
+            return errors.caused(found, error)
     return error
-
-
-def _raise(error: Exception) -> NoReturn:
-    try:
-        raise error
-    finally:
-        del error  # or the traceback would hold it by this frame: a cycle, and the input in it
-
-
-def _caused(found: Exception, error: Exception) -> Exception:
-    """As `raise found from error` has it."""
-    found.__cause__ = error
-    return found
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    """Whether C++ says so of a GPU; torch's own error, and that of somebody else, stays."""
-    return type(error) is RuntimeError and "CUDA out of memory" in str(error)

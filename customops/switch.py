@@ -147,7 +147,6 @@ def _switch_of(device: str) -> Callable[[bool], bytes | None]:
 _library = torch.library.Library("reduceops", "FRAGMENT")
 _ONE = "(Tensor self, int? dim=None, bool keepdim=False) -> Tensor"
 _TWO = "(Tensor self, int dim, bool keepdim=False) -> (Tensor, Tensor)"
-_INVALIDATED = "SafeKernelFunction has been invalidated"  # torch's error
 _SCHEMAS = {"argmin": _ONE, "argmax": _ONE, "min.dim": _TWO, "max.dim": _TWO}
 
 
@@ -186,7 +185,7 @@ def _previous_kernel(name: str, key: str, hand_back_to: Callable[..., Any]) -> C
         try:
             return kernel.call_boxed(keys, *args)
         except RuntimeError as error:
-            if _INVALIDATED not in str(error):
+            if not _torch_private.is_of_removed_kernel(error):
                 raise
         hand_back_to(None)
         return op.redispatch(keys, *args)

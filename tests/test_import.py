@@ -112,7 +112,7 @@ def test_several_threads_import_at_once():
     ],
 )
 def test_another_cuda(runtime, driver, torch_cuda, parts):
-    text = customops.libraries.doubt(runtime, driver, torch_cuda)
+    text = customops.libraries.why_doubtful(runtime, driver, torch_cuda)
     assert bool(text) == bool(parts) and all(part in text for part in parts), text
 
 

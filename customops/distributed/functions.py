@@ -16,6 +16,7 @@ from .exchange import is_traced, reduce_in_eager_mode, reduce_shard
 from .links import link_of, links
 from .pairs import HAS_TANGENT, IS_TRANSFORMED, has_tangent
 
+# Looked up once: in eager mode a call takes the host as long as a GPU.
 _ProcessGroup = dist.ProcessGroup
 _member = dist.GroupMember
 _groups = _torch_private.process_groups()

@@ -12,7 +12,7 @@ import torch
 from torch._inductor import config, ir, lowering
 from torch._inductor.runtime.hints import ReductionHint
 from torch._inductor.virtualized import V, ops
-from torch.fx.experimental import _config as symbols
+from torch.fx.experimental import _config as symbolic_config
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from .. import checks, libraries
@@ -95,7 +95,7 @@ _REDUCTIONS = frozenset(
 )
 
 
-def _is_shared(node: torch.fx.Node, rank: int, dims: Sequence[int]) -> bool:
+def _is_reduced_twice(node: torch.fx.Node, rank: int, dims: Sequence[int]) -> bool:
     """Whether something else in the graph reduces the same dims of what a reduction reads."""
     others = [user for user in node.args[0].users if user is not node]
     for user in others:
@@ -615,7 +615,7 @@ class Loop:
             return variables.statically_known_leq(1, self.extent)
         if V.graph.aot_mode:
             return self.extent.is_number
-        if not symbols.backed_size_oblivious:  # 0 has a graph of its own
+        if not symbolic_config.backed_size_oblivious:  # 0 has a graph of its own
             return True
         return variables.shape_env.bound_sympy(self.extent).lower >= 1
 
@@ -688,7 +688,7 @@ class Loop:
             return False
         if not self._is_stored(self.x):
             return False
-        return _is_shared(V.graph.current_node, len(self.size), self.dims)
+        return _is_reduced_twice(V.graph.current_node, len(self.size), self.dims)
 
 
 def _reads_bools(x: ir.TensorBox) -> bool:
