@@ -129,4 +129,4 @@ def random_case(seed: int) -> Case:
     task = rng.random()
     if task < 0.2:
         return replace(case, mask=tuple(random_mask_strides(rng, case)))
-    return replace(case, softmax=task < 0.3)
+    return replace(case, softmax=task < 0.3 and case.dtype.is_floating_point)
