@@ -64,7 +64,7 @@ struct Tuning {
   int64_t gathered_masks = 8;   // elements of the longest group that is gathered with a mask of
                                 // whole groups, instead of without it
   int64_t share_threads = 850;  // per multiprocessor, about, that share groups that are gathered
-  int64_t share_loads = 8;      // loads of a thread for which no others share them
+  int64_t share_loads = 4;      // loads of a thread for which no others share them
   int64_t column_loads = 4;     // fewest loads of a thread worth sharing a column for
   int64_t shifted_loads = 8;    // the same where packs of columns are shifted
   int64_t column_walk_8 = 512;  // elements of the shortest column that is read so where

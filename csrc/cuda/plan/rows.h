@@ -100,7 +100,9 @@ struct RowsPlan {
     const bool aligned = runs_aligned(in);
     const int64_t run = in.along().size * in.bytes;
     if (in.along().stride != 1 || run < kLoadBytes || (in.bytes == 8 && !aligned)) return false;
-    return run <= in.tuning.packed_run_bytes * (aligned && in.bytes >= 4 ? 4 : 1);
+    // (Of 27 random layouts on an H200 aligned runs of 32 and 64 bits of up to 8 KiB are up to 1.4
+    // times as fast so, and others of more than 256 bytes slower.)
+    return run <= in.tuning.packed_run_bytes * (aligned && in.bytes >= 4 ? 32 : 1);
   }
   // Whether each run begins and ends where loads of 16 bytes do.
   static bool runs_aligned(const PlanInput& in) {
