@@ -79,14 +79,14 @@ REDUCEOPS_HD bool bits_of(Key key, Order<Key> order, Key& bits) {
 }
 
 // A candidate: `index` is the result index, not a position in memory.
-template <class Key>
+template <class Key, class Index = int64_t>
 struct Best {
   Key key;
-  int64_t index;
+  Index index;
 };
 
-template <class Key>
-REDUCEOPS_HD bool better(Best<Key> a, Best<Key> b) {
+template <class Key, class Index>
+REDUCEOPS_HD bool better(Best<Key, Index> a, Best<Key, Index> b) {
   return a.key < b.key || (a.key == b.key && a.index < b.index);
 }
 

@@ -668,6 +668,32 @@ def test_last_slices_of_crossed_dims(dtype):
     assert torch.equal(customops.argmax(x, (2, 3)), expected)
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32, torch.int64], ids=str)
+def test_largest_indices(dtype, threads):
+    """That of the last of as many elements as 64 bits can count, of which few are in memory."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        for shape in ((20_000,), (3_000_000,), (40, 20_000), (20_000, 40)):
+            n = math.prod(shape)
+            copies = ((1 << 63) - 1) // n
+            expected = (n - 1) * copies
+            mask = torch.zeros(shape, dtype=torch.bool)
+            mask.view(-1)[-1] = True
+            x = torch.zeros(*reversed(shape), 2, dtype=dtype)
+            for stored in (x[..., 0], x[..., 0].contiguous()):
+                y = stored.permute(*range(len(shape))[::-1]).unsqueeze(-1)
+                y.fill_(reference.identity("min", dtype).item())
+                y = y.expand(*shape, copies)
+                assert customops.argmin(y, mask=mask.unsqueeze(-1)).item() == expected, shape
+                assert customops.argmin(y, mask=torch.tensor(False)).item() == 0, shape
+                stored[(-1,) * len(shape)] = 0
+                assert customops.argmin(y).item() == expected, shape
+    finally:
+        torch.set_num_threads(before)
+
+
 @each_op_and((torch.bool, *DTYPES))
 def test_groups_of_one_element_in_another_order(spec, dtype):
     """Squares of them, and what is left of a block; rows of results in the same sets of a cache."""

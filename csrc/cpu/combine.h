@@ -22,11 +22,11 @@ struct Combine : Walk<Element> {
     Cursor column(crossed, 0, 0);
     const Candidate* candidate = job.candidates + begin * columns * job.plan.parts;
     for (; begin < end; ++begin, kept.next()) {
-      Best<int64_t> best{std::numeric_limits<int64_t>::max(), std::numeric_limits<int64_t>::max()};
+      Best<int64_t, uint64_t> best{std::numeric_limits<int64_t>::max(), kNowhere};
       for (int64_t c = 0; c < columns; ++c, column.next()) {
-        const int64_t index = column.place().step;
+        const uint64_t index = column.place().step;
         for (int64_t p = 0; p < job.plan.parts; ++p, ++candidate) {
-          const Best<int64_t> next{candidate->key, index + candidate->index};
+          const Best<int64_t, uint64_t> next{candidate->key, index + candidate->index};
           if (better(next, best)) best = next;
         }
       }

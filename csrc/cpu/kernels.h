@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <limits>
 
 #include "cpu/plan.h"
 #include "reduction.h"
@@ -28,8 +29,9 @@ struct Candidate {
   int64_t key, index;
 };
 
-// The index where a mask lets nothing through; sums of this and an index are larger.
-constexpr int64_t kNowhere = int64_t{1} << 62;
+// The index where a mask lets nothing through: larger than any, for a group has fewer elements.
+// Unsigned, its sum with an index is as well.
+constexpr int64_t kNowhere = std::numeric_limits<int64_t>::max();
 
 struct Job {
   const Reduction& reduction;

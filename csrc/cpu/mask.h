@@ -293,7 +293,7 @@ MaskingOf<Element> masking_of(const Element& element) {
 
 // Writes the result of the group that lies `at`.
 template <class Element>
-REDUCEOPS_NOINLINE void finish(const Walk<Element>& walk, Place at, int64_t index) {
+REDUCEOPS_NOINLINE void finish(const Walk<Element>& walk, Place at, uint64_t index) {
   if (index >= kNowhere) return write_result(walk.r, at.step, 0, masking_of(walk.element).value());
   write_result(walk.r, at.step, index,
                walk.r.values ? walk.element.value(walk.read(at, index)) : typename Element::Key{});
