@@ -155,17 +155,6 @@ template <class Rest>
   throw std::runtime_error(message_of_failure(op, text));
 }
 
-// Here and not below, where the message would be lost before torch 2.13; and a tensor of mkldnn has
-// an Autograd key that is not excluded there, with which `forward` would call itself without end.
-void check_layout(const char* op, const Tensor& self) {
-  const int32_t layout = self.layout();
-  if (layout == aoti_torch_layout_strided()) return;
-  if (const char* name = layout_name(layout)) {
-    fail(op, "got a ", name, " ", dtype_name(self.dtype()),
-         " tensor (supported: strided tensors on cpu and cuda)");
-  }
-}
-
 // What was raised in Python (by a hook for saved tensors, for one) cannot cross the C interface of
 // the nested call, but it can cross C++: instead of failing, the call gives complex tensors, as no
 // result is, and they raise it on use: here by detach, which modes of Python let through.
@@ -199,6 +188,9 @@ void forward(const char* op, const char* name, const char* overload, const char*
   if (!seen) {
     check_dtype(op, self.dtype(), kFloating);
     mask_of(op, dim, ndim);
+    // Here and not below, where the message would be lost before torch 2.13; and a tensor of mkldnn
+    // has an Autograd key that is not excluded there, with which this would call itself without
+    // end.
     check_layout(op, self);
     rest.check_layout(op);
   }

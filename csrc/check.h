@@ -156,7 +156,8 @@ inline uint64_t mask_of(const char* op, int64_t dim, int64_t ndim) {
   return uint64_t(1) << check_dim(op, dim, ndim);
 }
 
-// The mask of several distinct dims. None at all means every dim.
+// The mask of several distinct dims. None at all means every dim. One that is out of range is named
+// before one that is given twice.
 inline uint64_t check_dims(const char* op, const int64_t* dims, int64_t count, int64_t ndim) {
   if (count == 0) return full_mask(op, ndim);
   full_mask(op, ndim);
@@ -179,6 +180,16 @@ inline void check_index_dtype(const char* op, int32_t code, int64_t extent) {
     fail(op, "index_dtype must be int64, int32, uint16 or uint8, got ", dtype_name(code));
   if (dtype.bytes < 8 && extent > int64_t(1) << (8 * dtype.bytes - wide))
     fail(op, "index_dtype ", dtype_name(code), " cannot hold every index of ", extent, " elements");
+}
+
+// Of the input. (Nested tensors are refused where their keys lead to.)
+[[gnu::cold]] inline void check_layout(const char* op, const Tensor& self) {
+  const int32_t layout = self.layout();
+  if (layout == aoti_torch_layout_strided()) return;
+  if (const char* name = layout_name(layout)) {
+    fail(op, "got a ", name, " ", dtype_name(self.dtype()),
+         " tensor (supported: strided tensors on cpu and cuda)");
+  }
 }
 
 // For arguments other than the input.

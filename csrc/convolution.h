@@ -166,7 +166,7 @@ inline Tensor with_batch(Tensor input) {
   const int64_t ndim = input.ndim();
   Geometry g;
   g.dtype = &check_dtype(op, input.dtype(), true);
-  conv2d::check_place(op, "input", input, input);
+  check_layout(op, input);
   conv2d::check_place(op, "weight", call.weight, input);
   if (call.bias) conv2d::check_place(op, "bias", *call.bias, input);
   g.stride = conv2d::check_sides(op, "stride", call.stride, 1);

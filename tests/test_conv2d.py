@@ -295,6 +295,15 @@ def test_errors(name):
 
 
 @each_name
+@pytest.mark.parametrize("scale", [2.0, torch.tensor(2.0)], ids=repr)
+def test_an_input_of_another_layout(name, scale):
+    for device in ("cpu", "meta"):
+        x, w, b = make((2, 4, 8, 8), (6, 4, 3, 3), "cpu")
+        with pytest.raises(RuntimeError, match=f"^reduceops::{name}: got a sparse_coo float32 "):
+            getattr(customops, name)(x.to_sparse().to(device), w.to(device), b.to(device), scale)
+
+
+@each_name
 @pytest.mark.parametrize("backend", [None, "aot_eager"])
 def test_a_scale_that_is_a_tensor(name, backend, device):
     x, w, b = make((2, 4, 8, 8), (6, 4, 3, 3), device)
