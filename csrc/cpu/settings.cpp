@@ -58,6 +58,9 @@ std::string environment(const char* name) {
 
 Settings read_environment() {
   Settings chosen{};
+  const auto refuse = [&](const std::string& why) {
+    chosen.error += (chosen.error.empty() ? "" : ". ") + why;
+  };
   const std::string isa = environment("REDUCEOPS_CPU_ISA");
   for (const Variant& variant : variants) {
     if (!chosen.variant && variant.runs_here && (isa.empty() || isa == variant.name))
@@ -65,14 +68,13 @@ Settings read_environment() {
   }
   if (!chosen.variant) {
     chosen.variant = std::end(variants) - 1;
-    chosen.error = "REDUCEOPS_CPU_ISA is \"" + isa + "\"; there are " + names(false, ", ") +
-                   ", and this CPU runs " + names(true, ", ");
+    refuse("REDUCEOPS_CPU_ISA is \"" + isa + "\"; there are " + names(false, ", ") +
+           ", and this CPU runs " + names(true, ", "));
   }
   const std::string huge_pages = environment("REDUCEOPS_HUGE_PAGES");
   chosen.huge_pages = huge_pages == "1";
-  if (!chosen.huge_pages && !huge_pages.empty() && huge_pages != "0") {
-    chosen.error = "REDUCEOPS_HUGE_PAGES is \"" + huge_pages + "\"; it takes 0 or 1";
-  }
+  if (!chosen.huge_pages && !huge_pages.empty() && huge_pages != "0")
+    refuse("REDUCEOPS_HUGE_PAGES is \"" + huge_pages + "\"; it takes 0 or 1");
   return chosen;
 }
 
