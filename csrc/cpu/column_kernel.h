@@ -3,7 +3,8 @@
 //
 // A tile of columns keeps its best lanes and their rows in cache while whole row segments stream
 // by, kRows of them to a pass. A pass takes the smallest of its rows first and compares it once
-// with the best; only where that is better, or a NaN is among them, does it ask which row it was.
+// with the best; only where that is better, or a NaN is the first of its column, does it ask which
+// row it was.
 // Once few vectors ask, as in all but the first rows of tall columns, each row is compared with the
 // bests by itself: memory is then read in its order, not in kRows places at once. (Not wide
 // rows on AMD, whose hardware reads kRows such places faster than one.) Three or four instructions
@@ -216,18 +217,21 @@ struct ColumnKernel : Lanes<Element>, ColumnLimits<typename Element::Key> {
         const auto nan = Vectors::nan(sum_of<n>(v));  // if one is
         asks |= nan;
         if ((kFirst || any(asks)) && any(nan)) [[unlikely]] {
-          ++asked;
-          V b = best;
-          Index a = kFirst ? Index{} + number : get<Index>(bests.at + c);
-          for (int u = 0; u < n && any(b == b); ++u) {
-            const auto wins = beats(v[u], b);
-            b = wins ? v[u] : b;
-            a = wins ? Index{} + static_cast<Number>(number + u) : a;
+          ++asked;  // in vain, too: a row by itself would be asked more often
+          if (kFirst || any(nan & ~Vectors::nan(best))) {
+            V b = best;
+            Index a = kFirst ? Index{} + number : get<Index>(bests.at + c);
+            for (int u = 0; u < n && any(b == b); ++u) {
+              const auto wins = beats(v[u], b);
+              b = wins ? v[u] : b;
+              a = wins ? Index{} + static_cast<Number>(number + u) : a;
+            }
+            put(bests.lane + c, b);
+            put(bests.at + c, a);
+            settled &= !any(b == b);
+            continue;
           }
-          put(bests.lane + c, b);
-          put(bests.at + c, a);
-          settled &= !any(b == b);
-          continue;
+          asks = Vectors::less(smallest, best);  // a NaN where the best is one changes nothing
         }
         settled = !kFirst && settled && !any(best == best);
       }
