@@ -86,7 +86,7 @@ class Switch {
 
  private:
   // The dims to reduce as a mask; none if the call is for torch, be it to raise an error.
-  static std::optional<uint64_t> mask_of(const Input& self, std::optional<int64_t> dim, bool arg) {
+  static std::optional<uint64_t> dims_of(const Input& self, std::optional<int64_t> dim, bool arg) {
     if (!on_.load(std::memory_order_relaxed) || !torch_takes(self.dtype, arg)) return {};
     const int64_t ndim = self.ndim, range = ndim > 0 ? ndim : 1;
     if (ndim > kMaxDims || (dim && (*dim < -range || *dim >= range))) return {};
@@ -119,7 +119,7 @@ class Switch {
     const auto dim = argument<std::optional<int64_t>>(stack[1]);
     const bool keepdim = argument<bool>(stack[2]);
     const char* name = largest ? "argmax" : "argmin";
-    if (runs(name, stack, self, mask_of(self, dim, true), keepdim, largest, {false, true})) return;
+    if (runs(name, stack, self, dims_of(self, dim, true), keepdim, largest, {false, true})) return;
     if (!hand_back(largest, stack, self, dim)) {
       stack[0] = to_stack(
           new torch_private::Returned(torch_.arg[largest](self.tensor.borrow(), dim, keepdim)));
@@ -133,7 +133,7 @@ class Switch {
     const auto dim = argument<int64_t>(stack[1]);
     const bool keepdim = argument<bool>(stack[2]);
     const char* name = largest ? "max" : "min";
-    if (runs(name, stack, self, mask_of(self, dim, false), keepdim, largest, {true, true})) return;
+    if (runs(name, stack, self, dims_of(self, dim, false), keepdim, largest, {true, true})) return;
     if (!hand_back(2 + largest, stack, self, dim)) {
       auto [values, indices] = torch_.extreme[largest](self.tensor.borrow(), dim, keepdim);
       stack[0] = to_stack(new torch_private::Returned(std::move(values)));

@@ -70,7 +70,7 @@ REDUCEOPS_NOINLINE void scatter(const Dims& kept, const From* from, int64_t firs
           for (int64_t i = 0; i < n; ++i) to[(start + i) * step] = static_cast<T>(from[c + i]);
         }
       } else {
-        const auto [inner, _, step, __] = line.dim[0];
+        const int64_t inner = line.dim[0].size, step = line.dim[0].step;
         Cursor place(line, 1, start / inner);
         for (int64_t i = 0, at = start % inner, m; i < n; i += m, at = 0, place.next()) {
           m = least(inner - at, n - i);
@@ -132,7 +132,8 @@ struct Columns : Walk<Element> {
                                  int64_t fold, int64_t j, int64_t stop, Bests& bests,
                                  int64_t* wide_positions, int64_t* positions) const {
     const int64_t wide = (stop - j) / fold;
-    const auto [_, pitch, __, mark_stride] = r.groups.reduced.dim[0];
+    const Dim& down = r.groups.reduced.dim[0];
+    const int64_t pitch = down.stride, mark_stride = down.mask_stride;
     const int64_t columns = (fold - 1) * pitch + width;  // of a wide row
     const Key* rows = base + j * pitch;
     Dims dims;

@@ -16,6 +16,7 @@
 #include "cpu/mask_order.h"
 #include "cpu/pack.h"
 #include "cpu/parallel.h"
+#include "cpu/products.h"
 #include "cpu/repeat.h"
 #include "cpu/results.h"
 #include "cpu/scratch.h"
@@ -307,56 +308,6 @@ void repeat(void* data, int bytes, const Dims& repeats, int64_t results) {
 
 void run(Reduction& reduction);
 
-// Gives zeros among the products of 16-bit floats the sign of their group's first, where the
-// extreme element's may be another's: where that has the sign of those that lose. `zero` is the
-// product of zero, and what has a larger magnitude than `vanishing` makes none. False where looking
-// for them would take long.
-[[gnu::cold]] bool settle_zeros(const Reduction& reduction, int16_t zero, int vanishing) {
-  constexpr int64_t kFree = 64, kShare = 16;  // elements to read; of how many, one
-  constexpr int64_t kSearch = 4;              // as many as a wrong guess takes
-  constexpr int64_t kTogether = 64;
-  constexpr int16_t kSign = std::numeric_limits<int16_t>::min();
-  const int16_t unsure = reduction.largest ? 0 : kSign;
-  const Dims results = result_dims(reduction.groups);
-  const Dim inner = results.count ? results.dim[0] : Dim{1, 0, 1};
-  const Dim down = reduction.groups.reduced.dim[0];
-  const auto* input = static_cast<const char*>(reduction.input);  // of any alignment
-  auto* values = static_cast<int16_t*>(reduction.values);
-  std::atomic<bool> settled{true};
-  in_parallel(walk_extent(results), kGrainBytes / sizeof(zero), [&](int64_t begin, int64_t end) {
-    int64_t left = kFree;
-    while (true) {
-      const int64_t found = std::find(values + begin, values + end, unsure) - values;
-      if (found == end) return;
-      const int64_t n = std::min({kTogether, end - found, inner.size - found % inner.size});
-      left += (found + n - begin) * (down.size / kShare);
-      begin = found + n;
-      int64_t first = place(results.dim, results.count, found).offset;
-      for (int64_t i = found; i < begin; ++i, first += inner.stride) {
-        int64_t next = first;
-        const int16_t value = values[i];
-        const bool asks = value == unsure;
-        const auto bits = [&] {
-          int16_t read;
-          std::memcpy(&read, input + next * sizeof(read), sizeof(read));
-          return read;
-        };
-        const auto is_zero = [&] { return (bits() & ~kSign) <= vanishing; };
-        if (asks & !is_zero()) [[unlikely]] {
-          const int64_t most = std::min(left, down.size);
-          int64_t at = 0;
-          for (; at < most && !is_zero(); ++at) next += down.stride;
-          left -= at + kSearch;
-          if (at == most || left < 0) return settled.store(false, std::memory_order_relaxed);
-        }
-        // Without a branch, which would be a guess.
-        values[i] = asks ? static_cast<int16_t>((bits() ^ zero) & kSign) : value;
-      }
-    }
-  });
-  return settled;
-}
-
 // Where only values are wanted of products that keep the order, and multiplying takes longer than
 // comparing, that of the extreme element is enough. Else, or where that does not tell, false.
 bool multiply_extremes(const Reduction& reduction, const Kernels& kernels) {
@@ -368,26 +319,14 @@ bool multiply_extremes(const Reduction& reduction, const Kernels& kernels) {
   const int64_t walk = walk_extent(groups.reduced);
   const int64_t least = walk < kFewInGroup ? kLeastOfFew : kLeastElements;
   if (is_single(groups) || groups.outputs * walk < least) return false;
-  bool ordered = false;
-  int16_t zero = 0;
-  int vanishing = 0;  // the largest magnitude whose product is zero
-  visit_element(reduction, [&]<class Element>(Element element) {
-    if constexpr (std::is_same_v<Element, Scaled<Float16>> ||
-                  std::is_same_v<Element, Scaled<BFloat16>>) {
-      ordered = keeps_order(element, static_cast<int16_t>(reduction.dtype->max_magnitude));
-      zero = element.value(0);
-      for (int bit = 1 << 14; bit; bit /= 2)
-        if (magnitude_of_product(element, static_cast<int16_t>(vanishing + bit)) == 0)
-          vanishing += bit;
-    }
-  });
-  if (!ordered || (vanishing && walk < kLeastWithZeros)) return false;
+  const Products products = products_of(reduction);
+  if (!products.ordered || (products.vanishing && walk < kLeastWithZeros)) return false;
   Reduction elements = reduction;
   elements.scaled = false;
-  elements.largest ^= zero < 0;
+  elements.largest ^= products.zero < 0;
   run(elements);
   fill_values(of_results(reduction), kernels);
-  return !vanishing || settle_zeros(reduction, zero, vanishing);
+  return !products.vanishing || settle_zeros(reduction, products);
 }
 
 void run(Reduction& reduction) {
