@@ -138,15 +138,14 @@ REDUCEOPS_SMALL inline void find_in_run(const UnsettledColumns& columns, const S
   }
   std::memset(unsettled + columns.width, 0, kVectorBytes);
   // Whole vectors; those that reach beyond the columns have marks of their own.
-  const auto settle_row = [&](const uint8_t* marks, int64_t c, int64_t n, int64_t index) {
+  const auto settle_row = [&](const uint8_t* marks, int64_t c, int64_t index) {
     const auto found =
         (get<Vector<uint8_t>>(marks) != 0) & (get<Vector<uint8_t>>(unsettled + c) != 0);
-    if (!any(found)) return;
-    for (int64_t i = 0; i < n; ++i) {
-      if (!unsettled[c + i] || !marks[i]) continue;
-      indices[c + i] = least(indices[c + i], index);
+    for (uint64_t lanes = bits_of_mask(found) & kOneBit<uint8_t>; lanes; lanes &= lanes - 1) {
+      const int64_t i = c + std::countr_zero(lanes) / kBitsPerByte;
+      indices[i] = least(indices[i], index);
       if (!search.ordered) continue;
-      unsettled[c + i] = 0;
+      unsettled[i] = 0;
       --count;
     }
   };
@@ -159,7 +158,7 @@ REDUCEOPS_SMALL inline void find_in_run(const UnsettledColumns& columns, const S
     for (int64_t c = from; c < to; c += kVectorBytes) {
       const int64_t n = least<int64_t>(to - c, kVectorBytes);
       if (across == 1 && n == kVectorBytes) {
-        settle_row(marks + c, c, n, index);
+        settle_row(marks + c, c, index);
       } else {
         alignas(kVectorBytes) uint8_t copied[kVectorBytes];
         if (across == 0) {
@@ -167,15 +166,15 @@ REDUCEOPS_SMALL inline void find_in_run(const UnsettledColumns& columns, const S
         } else {
           copy_run(copied, marks + c * across, n, across);
         }
-        settle_row(copied, c, n, index);
+        settle_row(copied, c, index);
       }
     }
   }
 }
 
 // The same, wherever they lie.
-REDUCEOPS_SMALL inline void find_apart(const UnsettledColumns& columns, const Search& search,
-                                       int64_t* indices) {
+REDUCEOPS_NOINLINE inline void find_apart(const UnsettledColumns& columns, const Search& search,
+                                          int64_t* indices) {
   auto& [column, offset] = columns.apart;
   Cursor each(columns.axes, 0, columns.first);
   int64_t count = 0;
