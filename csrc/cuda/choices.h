@@ -16,11 +16,11 @@
 namespace reduceops::cuda {
 
 // A choice of kernel, null for the unfused form, for a convolution on a device.
-struct Key {
+struct ConvolutionKey {
   FusedConvolution convolution;
   int64_t device;
   bool fastest;
-  auto operator<=>(const Key&) const = default;
+  auto operator<=>(const ConvolutionKey&) const = default;
 };
 using Choice = std::shared_ptr<const FusedKernel>;
 
@@ -33,19 +33,19 @@ class Choices {
   static constexpr size_t kMostKnown = 4096;
 
   // None where there is none yet.
-  std::optional<Choice> find(const Key& key) {
+  std::optional<Choice> find(const ConvolutionKey& key) {
     const std::lock_guard lock(mutex_);
     const auto at = choices_.find(key);
     return at == choices_.end() ? std::nullopt : std::optional(at->second);
   }
 
   // What finds channels is only made beside what has found their extremes.
-  bool has_room(const Key& key) {
+  bool has_room(const ConvolutionKey& key) {
     const std::lock_guard lock(mutex_);
     return key.convolution.finds_channels || (fused_ < kMostFused && choices_.size() < kMostKnown);
   }
 
-  void keep(const Key& key, Choice choice) {
+  void keep(const ConvolutionKey& key, Choice choice) {
     const std::lock_guard lock(mutex_);
     fused_ += choice && !key.convolution.finds_channels;
     choices_[key] = std::move(choice);
@@ -53,7 +53,7 @@ class Choices {
 
   // Whether this call does without, for earlier ones have failed: where there is no memory, each
   // would take milliseconds to find that out.
-  bool skips(const Key& key) {
+  bool skips(const ConvolutionKey& key) {
     const std::lock_guard lock(mutex_);
     const auto at = failures_.find(key);
     if (at == failures_.end() || at->second.skipped == 0) return false;
@@ -61,14 +61,14 @@ class Choices {
     return true;
   }
   // Twice as many calls do without after each failure in a row.
-  void failed(const Key& key) {
+  void failed(const ConvolutionKey& key) {
     const std::lock_guard lock(mutex_);
     if (failures_.size() >= kMostKnown) failures_.clear();
     Failures& failures = failures_[key];
     failures.next = std::min(2 * failures.next, kMostSkipped);
     failures.skipped = failures.next;
   }
-  void succeeded(const Key& key) {
+  void succeeded(const ConvolutionKey& key) {
     const std::lock_guard lock(mutex_);
     failures_.erase(key);
   }
@@ -83,9 +83,9 @@ class Choices {
     int64_t next = 1, skipped = 0;
   };
   std::mutex mutex_;
-  std::map<Key, Choice> choices_;
+  std::map<ConvolutionKey, Choice> choices_;
   size_t fused_ = 0;
-  std::map<Key, Failures> failures_;
+  std::map<ConvolutionKey, Failures> failures_;
 };
 
 }  // namespace reduceops::cuda

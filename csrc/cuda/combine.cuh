@@ -193,7 +193,7 @@ void launch_combine_of(const Problem& problem, const FoldedColumns& columns, con
   // Where there are threads enough, neighbours better have neighbouring outputs.
   while (lanes > 1 && problem.outputs * lanes > kManyCombiners) lanes /= 2;
   auto config = launch_config(ceil_div(problem.outputs * lanes, kCombiners), kCombiners, stream);
-  const EarlyLaunch launch(config, early);
+  const EarlyLaunch begins_early(config, early);
   check(cudaLaunchKernelEx(&config, combine_parts<Source, Reducer>, source, reducer,
                            static_cast<int>(lanes), columns, problem));
 }

@@ -277,9 +277,9 @@ float time_of(const std::function<void()>& call, void* stream) try {
   return kFailed;
 }
 
-// Of the kernels that there are, and with Key::fastest of the unfused form too; none where that
-// could not be found out.
-std::optional<Choice> choose(const Key& key, const Conv2d& call,
+// Of the kernels that there are, and with ConvolutionKey::fastest of the unfused form too; none
+// where that could not be found out.
+std::optional<Choice> choose(const ConvolutionKey& key, const Conv2d& call,
                              const std::function<void()>& unfused, void* stream) {
   const auto device = static_cast<int32_t>(key.device);
   auto kernels = compile_fused(device, key.convolution, key.fastest ? kTried : 1);
@@ -308,7 +308,7 @@ bool is_capturing(void* stream) {
 // What is kept for a key, or made now; none where nothing can be made now. Throws where that fails:
 // in later calls, too, unless it would fail in the same way.
 template <class Make>
-std::optional<Choice> find_or_make(const Key& key, void* stream, Make&& make) {
+std::optional<Choice> find_or_make(const ConvolutionKey& key, void* stream, Make&& make) {
   std::optional<Choice> choice = choices().find(key);
   // A kernel that is loaded now would not be in a graph that is captured now.
   if (choice || is_capturing(stream)) return choice;
@@ -340,7 +340,7 @@ void warn_of(const std::exception& failure) {
 // `fused` with the kernel of a call, else `unfused`, which is also for where that fails: where
 // there is no memory, say; a later call tries again.
 template <class Fused, class Unfused>
-auto run_with_kernel(const Key& key, void* stream,
+auto run_with_kernel(const ConvolutionKey& key, void* stream,
                      const std::function<std::optional<Choice>()>& make, Fused&& fused,
                      Unfused&& unfused) {
   if (choices().skips(key)) return unfused();
@@ -367,7 +367,7 @@ Kept run_either(const Conv2d& call, bool keep, Unfused&& unfused) {
   const DeviceGuard guard(device);
   void* const stream = current_stream(device);
   const Settings now = settings();
-  Key key{{}, device, now.benchmark};
+  ConvolutionKey key{{}, device, now.benchmark};
   if (!describe(call, now, key.convolution)) return unfused();
   const auto make = [&] { return choose(key, call, unfused, stream); };
   const auto fused = [&](const FusedKernel& kernel) {
@@ -400,7 +400,7 @@ Tensor find_channels(Run run, const char* op, const Conv2d& call, const Tensor& 
     return run_unfused(run, op, aoti_torch_cuda_convolution, call, true);
   };
   const Settings now = settings();
-  Key key{{}, device, now.benchmark};
+  ConvolutionKey key{{}, device, now.benchmark};
   if (!describe(call, now, key.convolution) || !can_be_extremes(call, kept)) return unfused();
   const std::optional<Choice> of_extremes = choices().find(key);
   if (!of_extremes || !*of_extremes) return unfused();

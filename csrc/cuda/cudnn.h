@@ -59,7 +59,7 @@ class FusedKernel {
 // Why there are no fused kernels in this process; null where there are.
 const char* why_not_fused();
 
-// Another try would fail in the same way.
+// Another try would most likely fail in the same way.
 struct CannotCompile : std::runtime_error {
   using runtime_error::runtime_error;
 };

@@ -176,6 +176,7 @@ inline cudaLaunchConfig_t launch_config(int64_t blocks, int64_t threads, void* s
 // waits (wait_for_previous), if it may; good until it is launched.
 class EarlyLaunch {
  public:
+  EarlyLaunch(const EarlyLaunch&) = delete;
   EarlyLaunch(cudaLaunchConfig_t& config, bool may) {
     attribute_.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attribute_.val.programmaticStreamSerializationAllowed = 1;

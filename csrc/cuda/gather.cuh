@@ -35,7 +35,8 @@ struct GatherProblem {
   uint32_t rows, row_stride, row_mask_stride;  // of one reduced dim
   uint32_t index_step;
   Outputs out;
-  bool row_loads, even_rows, realigned;
+  bool row_loads, even_rows;
+  bool realigned;  // whether packs of bytes begin anywhere, or their bytes of the mask do
   // Whether the results across, or those of packs, lie side by side, in whole runs: so many of
   // them.
   bool in_runs;
@@ -91,7 +92,9 @@ struct GatherProblem {
     mask_step = static_cast<uint32_t>(kept.dim[0].mask_stride);
     mask_words = mask_step == 1 && has_mask_words(kept, reduced, width);
     row_loads = plan.row_loads;
-    realigned = plan.realigned;
+    // Packs whose bytes of the mask begin anywhere are joined of words as these are.
+    const bool joins_mask = plan.masked && width == 4 && mask_step == 1 && !mask_words;
+    realigned = plan.realigned || joins_mask;
     last_inside = last_inside_of(input, groups, &Dim::stride);
     last_mask_inside = last_inside_of(mask, groups, &Dim::mask_stride);
     even_rows = reduced.count <= 1;
@@ -241,6 +244,8 @@ struct GatherPlace {
 struct Rows {
   uint32_t count, stride, mask_stride;
   bool even;  // whether they lie so far apart; else the problem says where they begin
+  // From the first row of the unit to the first of these, where places begin.
+  uint32_t behind = 0, mask_behind = 0;
 
   __device__ uint32_t from(const GatherProblem& p, uint32_t row) const {
     return even ? row * stride : p.row_from[row];
@@ -495,10 +500,14 @@ __global__ void __launch_bounds__(kSharedGatherThreads, Of::kSharedBlocks)
   GatherPlace at[1];
   at[0].template add_unit<(kWidth > 1)>(p,
                                         std::min(first + (threadIdx.x & (lanes - 1)), p.units - 1));
-  at[0].from += share * p.row_stride;
-  at[0].mask += share * p.row_mask_stride;
-  const Rows rows{((p.rows - share - 1) >> shares_log2) + 1, p.row_stride << shares_log2,
-                  p.row_mask_stride << shares_log2, true};
+  const Rows rows{((p.rows - share - 1) >> shares_log2) + 1,
+                  p.row_stride << shares_log2,
+                  p.row_mask_stride << shares_log2,
+                  true,
+                  share * p.row_stride,
+                  share * p.row_mask_stride};
+  at[0].from += rows.behind;
+  at[0].mask += rows.mask_behind;
   const Bests bests(p, operands, rows, at, Of::wants_positions(p.out));
 #pragma unroll
   for (uint32_t e = 0; e < kWidth; ++e)

@@ -105,8 +105,8 @@ inline void cross_mask(Dims& dims, int64_t bytes, int64_t width) {
   }
 }
 
-// The kept dims in the order of the results; of longer groups, of which there are few results, in
-// that of memory; of tiles, too, but at the end those across in the order of the results.
+// The kept dims in the order of the results; of groups that threads share in that of memory; of
+// tiles, too, but at the end those across in the order of the results.
 inline Dims dims_of(const Gather& plan, const Groups& groups, int64_t bytes) {
   if (plan.shared()) return groups.kept;
   Dims dims = by_step(groups.kept);

@@ -1,6 +1,6 @@
 // Groups of a few elements under a mask, and of softmax_max: a thread has an output, or a pack of
 // neighbouring ones of 8 or 16 bits, or several of these, wherever they and their bytes of the mask
-// lie.
+// lie. Longer groups over one dim are shared by threads of a block.
 //
 // Bound by instructions, of which an element with its byte of a mask takes about fifteen, and one
 // with its exponential about twenty, and by L1 where elements and mask lie in different orders.
@@ -74,12 +74,12 @@ __device__ void take_masked_rows(const GatherProblem& p, Rows rows, const Gather
     return bytes;
   };
   if constexpr (kWidth == 4) {
-    if (p.realigned) {  // so the bytes of a mask are neighbours, or one
+    if (p.realigned) {  // so the bytes of the mask are neighbours, or one
       bool inside = true;
 #pragma unroll
       for (int i = 0; i < kUnits; ++i)
-        inside &=
-            at[i].from <= p.last_inside && (p.mask_step == 0 || at[i].mask <= p.last_mask_inside);
+        inside &= at[i].from - rows.behind <= p.last_inside &&
+                  (p.mask_step == 0 || at[i].mask - rows.mask_behind <= p.last_mask_inside);
       const auto realigned = [&](GatherPlace at, uint32_t behind) {
         return realigned_of(p, at, behind);
       };

@@ -34,13 +34,15 @@ __device__ inline uint32_t bytes_of(const GatherProblem& p, GatherPlace at, uint
 }
 
 // Calls load(slot) with what loads a slot of these units, for no branch to come between loads.
+// `behind`: that of their rows.
 template <class Slot, class Key, bool kByRow = false, int kUnits, class Load>
-__device__ void with_slots(const GatherProblem& p, const GatherPlace (&at)[kUnits], Load load) {
+__device__ void with_slots(const GatherProblem& p, const GatherPlace (&at)[kUnits], uint32_t behind,
+                           Load load) {
   if constexpr (sizeof(Key) == 1 && sizeof(Slot) > 1) {
     if (p.realigned) {
       bool inside = true;  // the words, too
 #pragma unroll
-      for (int i = 0; i < kUnits; ++i) inside &= at[i].from <= p.last_inside;
+      for (int i = 0; i < kUnits; ++i) inside &= at[i].from - behind <= p.last_inside;
       return inside
                  ? load(
                        [&](GatherPlace at, uint32_t behind) { return realigned_of(p, at, behind); })
@@ -58,7 +60,7 @@ template <class Key, int kRows, int kUnits, class Slot>
 __device__ void load_rows(const GatherProblem& p, Rows rows, uint32_t first,
                           const GatherPlace (&at)[kUnits], Slot (&slots)[kRows][kUnits]) {
   const uint32_t last = rows.count - 1;
-  with_slots<Slot, Key>(p, at, [&](auto slot) {
+  with_slots<Slot, Key>(p, at, rows.behind, [&](auto slot) {
     if (rows.even) {
       uint32_t from = first * rows.stride;
 #pragma unroll
@@ -134,7 +136,7 @@ __device__ void load_all_rows(const GatherProblem& p, const GatherPlace (&at)[kU
       return;
     }
   }
-  with_slots<Slot, Key, true>(p, at, [&](auto slot) {
+  with_slots<Slot, Key, true>(p, at, 0, [&](auto slot) {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
       const uint32_t from = r > 0 ? p.row_from[r] : 0;

@@ -84,13 +84,13 @@ void launch_hide(const Reduction& r, bool early, void* stream) {
   const auto* mask = static_cast<const uint8_t*>(r.mask);
   if (reach(dims) == 0) {  // a single byte, which mostly hides nothing: few blocks are enough
     auto config = launch_config(std::min(blocks_over(results), kManyBlocks), kThreads, stream);
-    const EarlyLaunch launch(config, early);
+    const EarlyLaunch begins_early(config, early);
     check(cudaLaunchKernelEx(&config, hide_all, mask, results, index, value));
     return;
   }
   const auto launch = [&]<bool kShort>(const Offsets<kShort>& offsets) {
     auto config = launch_config(std::min(blocks_over(results), kMaxBlocks), kThreads, stream);
-    const EarlyLaunch launch(config, early);
+    const EarlyLaunch begins_early(config, early);
     check(cudaLaunchKernelEx(&config, hide<kShort>, mask, results, index, value, offsets));
   };
   results >> 32 == 0 ? launch(Offsets<true>(dims)) : launch(Offsets<false>(dims));

@@ -136,7 +136,7 @@ void repeat_as(const Groups& groups, bool packed, Results<First, Second> from,
     using Of = std::decay_t<decltype(sources)>;
     const int64_t packs = ceil_div(end, kPack<First>) - begin / kPack<First>;
     auto config = launch_config(ceil_div(packs, kThreads), kThreads, stream);
-    const EarlyLaunch launch(config, early);
+    const EarlyLaunch begins_early(config, early);
     check(cudaLaunchKernelEx(&config, repeat<First, Second, Of>, from, to, begin, end, sources));
   };
   groups.outputs* groups.copies >> 32 == 0 ? launch(Sources<true>(groups.repeats, packed))

@@ -641,17 +641,15 @@ struct RealignedMasked : Masked<E, MaskOf::kWords> {
     if (dim.mask_stride == 0) {
       const uint32_t all = load_global(at.mask) * 0x1010101u;
       for (uint32_t& word : pack.mask.at) word = all;
-    } else if (dim.mask_stride == 1 &&
-               reinterpret_cast<const char*>(at.mask) + 2 * kWidth <= mask_end) {
+    } else if (reinterpret_cast<const char*>(at.mask) + 2 * kWidth <= mask_end) {
       pack.from = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(at.mask)) % kWidth;
       pack.mask = Base::block(at.mask - pack.from);
       pack.high = Base::block(at.mask - pack.from + (pack.from ? kWidth : 0));
     } else {
 #pragma unroll
       for (int i = 0; i < kWidth; ++i) {
-        const uint8_t* byte = at.mask + i * dim.mask_stride;
-        if (reinterpret_cast<const char*>(byte) < mask_end)
-          pack.mask.at[i / 4] |= uint32_t(*byte) << (8 * (i % 4));
+        if (reinterpret_cast<const char*>(at.mask) + i < mask_end)
+          pack.mask.at[i / 4] |= uint32_t(at.mask[i]) << (8 * (i % 4));
       }
     }
     return pack;

@@ -965,7 +965,7 @@ void check_choices() {
   };
   for (const bool fused : {false, true}) {
     Choices choices;
-    Key key{};
+    ConvolutionKey key{};
     const auto keep_another = [&] {
       ++key.device;
       choices.keep(key, fused ? std::make_shared<Kernel>() : nullptr);

@@ -9,9 +9,8 @@
 namespace reduceops::cuda {
 
 struct GatherPlan {
-  // Of the input alone there are kernels that know small numbers of rows, share long groups, and
-  // take packs that begin anywhere (gather.cu). Those of other tasks, of any number of rows, do not
-  // (gather_items.cuh).
+  // Of the input alone there are kernels that know small numbers of rows (gather.cu), and not of
+  // other tasks (gather_items.cuh).
   static bool is_of_input(const PlanInput& in) { return in.task == Task::kExtreme; }
   static bool is_shared(const PlanInput& in) { return in.walk > kGatherRows && shares_of(in) > 1; }
   static int64_t known_rows(const PlanInput& in) { return is_of_input(in) ? kKnownRows : 0; }
@@ -80,8 +79,8 @@ struct GatherPlan {
   // Rows of half a sector and more of which each is in sectors of its own: a warp's loads of one
   // element each would ask for as many. (Not where they would of a mask that lies across rows.)
   static bool has_rows_apart(const PlanInput& in) {
-    if (!in.rows || in.groups.kept.count == 0 || in.along().stride != 1 ||
-        is_mask_sparse(in.along()))
+    if (!in.rows || in.groups.kept.count == 0 || in.groups.reduced.count == 0 ||
+        in.along().stride != 1 || is_mask_sparse(in.along()))
       return false;
     const int64_t row = in.along().size, pitch = in.groups.kept.dim[0].stride;
     return 2 * row * in.bytes >= kSectorBytes && pitch >= 2 * row;
@@ -382,6 +381,7 @@ struct GatherPlan {
   // Threads to a group that is too long for one: so many that multiprocessors have about as many as
   // were measured to be best (64 random layouts on an H200), while each has more loads than are
   // worth sharing; and up to as many as find room at once, if each would have too many rows else.
+  // Of other tasks than extremes at least two.
   static int64_t shares_of(const PlanInput& in) {
     const int64_t width = has_packs(in) || has_packs_anywhere(in) ? 4 / in.bytes : 1;
     const int64_t neighbours = in.groups.kept.dim[0].size;
