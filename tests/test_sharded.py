@@ -992,6 +992,13 @@ def check_dtensor_softmax(rank, world, device):
     result = customops.softmax_max(distribute_tensor(x, mesh, [Shard(1)]), 1)
     expected = reference.softmax_max(x, 1)
     assert_same(replicated(result), expected, Tolerance(ulps=4), "float16")
+    # Ranks without a row, and so without a result.
+    for mesh, rows in itertools.product(meshes(world, device), (0, 1)):
+        x = data.make((rows, 2 * world), torch.float32, "smooth").to(device)
+        placements = [Shard(0)] * (mesh.ndim - 1) + [Shard(1)]
+        result = customops.softmax_max(distribute_tensor(x, mesh, placements), 1)
+        expected = reference.softmax_max(x, 1)
+        assert_same(replicated(result), expected, Tolerance(ulps=4), (placements, rows))
 
 
 CONVOLUTIONS = ("conv2d_scale_min", "conv2d_scale_max")

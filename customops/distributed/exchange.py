@@ -206,8 +206,8 @@ def softmax_max_of_shard(
         probability, largest = torch.ones_like(one), torch.full_like(one, -math.inf)
         index = torch.full_like(one, _NO_INDEX, dtype=torch.int64)
     mine = torch.stack([largest.double(), probability.double(), index.double()])
-    words = _gathered(mine.reshape(1, -1), groups, traced).reshape(-1, *mine.shape)
-    largest, probability, index = words.unbind(1)
+    words = _gathered(mine.reshape(1, -1), groups, traced)
+    largest, probability, index = words.unflatten(1, mine.shape).unbind(1)
     best = torch.amax(largest, 0)  # NaN if there is one
     first = torch.where((largest == best) | largest.isnan() & best.isnan(), index, _NO_INDEX).amin(
         0
