@@ -63,10 +63,8 @@ def is_masked(input: Any) -> bool:
 
 def check_scale(op: str, scale: Any) -> None:
     if isinstance(scale, Tensor) and scale.dim() > 0:
-        raise TypeError(
-            f"reduceops::{op}: scale must be a number or a 0-d tensor, got a tensor of shape "
-            f"{list(scale.shape)}"
-        )
+        kind = "nested tensor" if scale.is_nested else f"tensor of shape {list(scale.shape)}"
+        raise TypeError(f"reduceops::{op}: scale must be a number or a 0-d tensor, got a {kind}")
     if not hasattr(scale, "__float__") or isinstance(scale, complex) or is_no_number(scale):
         _refuse(op, "scale", "a number or a 0-d tensor", scale)
     if isinstance(scale, int) and abs(scale) > sys.float_info.max:

@@ -104,6 +104,7 @@ def check_scalable(op: str, dtype: torch.dtype) -> None:
 
 
 def check_scale(op: str, scale: Tensor, self: Tensor) -> None:
+    check_strided(op, "scale", scale)  # first, for a nested tensor has no shape
     # torch.jit.trace has tensors for sizes.
     is_size = scale.dtype == torch.int64 and torch.jit.is_tracing()  # type: ignore[attr-defined]
     if scale.dim() or not (scale.dtype.is_floating_point or is_size):

@@ -253,6 +253,21 @@ def test_bad_scales(end, device):
 
 
 @pytest.mark.parametrize("name", ["scale_min", "scale_max", "conv2d_scale_min", "conv2d_scale_max"])
+@pytest.mark.parametrize("layout", ["sparse_coo", "nested"])
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_scales_that_are_not_strided(name, layout):
+    x, others = torch.ones(1, 2, 3, 3), ()
+    if name.startswith("conv"):
+        others = (torch.ones(1, 2, 1, 1), None)
+    of_one = torch.tensor(2.0).to_sparse()
+    scale = of_one if layout == "sparse_coo" else torch.nested.nested_tensor([torch.ones(2)])
+    text = f"^reduceops::{name}: scale must be .* got a {layout}"
+    for call in (getattr(customops, name), getattr(torch.ops.reduceops, name)):
+        with pytest.raises((RuntimeError, TypeError), match=text):
+            call(x, *others, scale)
+
+
+@pytest.mark.parametrize("name", ["scale_min", "scale_max", "conv2d_scale_min", "conv2d_scale_max"])
 @pytest.mark.parametrize(
     "scale",
     [
