@@ -20,10 +20,8 @@ _lock = threading.RLock()  # a handler of a signal may fork while its thread has
 os.register_at_fork(
     before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release
 )
-_switches = 0  # enable() calls that are no `with` block's
-_blocks = 0  # `with` blocks entered
+_held = [0]  # by how many calls of enable() and `with` blocks; disable() begins another list
 _kernels_on: bool | None = False  # None while they are switched
-_generation = 0  # grows when disable() ends them all
 
 # The code that all functions have which contextlib makes of generators.
 _makers: tuple[Any, ...] = (contextlib.contextmanager, contextlib.asynccontextmanager)
@@ -39,32 +37,23 @@ _RUN_LATER = (
 class Enabled(contextlib.ContextDecorator):
     """What `enable()` returns: a context manager that undoes its own call, and a decorator."""
 
+    _of: list[int] | None = None  # the list in which it is counted
+    _switched = False
+    _entered = 0
+
     def __init__(self) -> None:
-        with _lock:
-            self._generation, self._switched, self._entered = _generation, True, 0
-            _count(switches=1)
+        self._hold(switched=True)
 
     def __enter__(self) -> "Enabled":
-        with _lock:
-            self._forget_what_disable_ended()
-            _count(switches=-self._switched, blocks=1)
-            self._switched = False
-            self._entered += 1
+        self._hold(entered=1)
         return self
 
     def __exit__(self, *exception: object) -> None:
-        with _lock:
-            self._forget_what_disable_ended()
-            if self._entered:
-                self._entered -= 1
-                _count(blocks=-1)
+        self._hold(entered=-1)
 
     def __call__(self, function: _F) -> _F:
         """Enabled in every call of `function`, and not for having decorated it."""
-        with _lock:
-            self._forget_what_disable_ended()
-            _count(switches=-self._switched)
-            self._switched = False
+        self._hold()
         name = getattr(function, "__qualname__", function)
         if isinstance(function, type):
             raise TypeError(
@@ -90,30 +79,36 @@ class Enabled(contextlib.ContextDecorator):
 
     def __getstate__(self) -> dict[str, Any]:
         """Of a copy: nothing on is its own, as where `disable` has ended it."""
-        return vars(self) | {"_generation": None}
+        return vars(self) | {"_of": None}
 
     def _recreate_cm(self) -> "Enabled":
         return Enabled()
 
-    def _forget_what_disable_ended(self) -> None:
-        if self._generation != _generation:
-            self._generation, self._switched, self._entered = _generation, False, 0
+    def _hold(self, switched: bool = False, entered: int = 0) -> None:
+        """Counts its blocks, or its own call until it is a block's; the kernels follow."""
+        with _lock:
+            # Nothing is called up to the `try`: no handler of a signal sees half of it.
+            held = _held
+            if self._of is not held:
+                self._of, self._switched, self._entered = held, False, 0
+            if not self._entered and entered < 0:
+                entered = 0
+            held[0] += switched - self._switched + entered
+            self._switched = switched
+            self._entered += entered
+            try:
+                _follow()
+            except BaseException:
+                if switched or entered > 0:  # what raises enables nothing
+                    self._hold(entered=-entered)
+                _follow()
+                raise
 
 
-def _count(switches: int = 0, blocks: int = 0) -> None:
-    """Changes the counts, which the kernels follow."""
-    global _switches, _blocks, _kernels_on
-    _blocks += blocks  # before _switches: enabled(), which takes no lock, is to miss none
-    _switches += switches
-    try:
-        while _kernels_on != (on := enabled()):  # which a signal's handler may change meanwhile
-            _kernels_on = None
-            _set(on)
-            _kernels_on = on
-    except BaseException:
-        _blocks -= blocks
-        _switches -= switches
-        raise
+def _follow() -> None:
+    """Switches the kernels until they are as enabled() says, which a handler may change."""
+    while _kernels_on != (on := enabled()):
+        _set(on)
 
 
 @functools.cache
@@ -124,7 +119,8 @@ def _sees_names() -> bool:
 
 
 def _set(on: bool) -> None:
-    """Switches every device's kernels, or none and raises."""
+    """Switches every device's kernels, or raises, before any is switched if that can be."""
+    global _kernels_on
     if on and not _sees_names():
         raise RuntimeError("customops.enable() cannot work: it cannot see this torch's named dims")
     loaded = [name for name in ("cpu", "cuda") if getattr(libraries, name).loaded]
@@ -132,10 +128,11 @@ def _set(on: bool) -> None:
     switches = {name: _switch_of(name) for name in loaded}
     for name in loaded if on else ():
         _hand_back(name)
+    _kernels_on = None
     for name, switch in switches.items():
         if problem := switch(on):
-            _set(False)
             raise RuntimeError(f"customops.enable() cannot work on {name}: {problem.decode()}")
+    _kernels_on = on
 
 
 @functools.cache
@@ -245,10 +242,13 @@ def disable() -> None:
         >>> customops.enabled()
         False
     """
-    global _generation
+    global _held
     with _lock:
-        _count(-_switches, -_blocks)
-        _generation += 1
+        _held = [0]
+        try:
+            _follow()
+        finally:
+            _follow()  # again after an error of a signal's handler
 
 
 def enabled() -> bool:
@@ -264,4 +264,4 @@ def enabled() -> bool:
         ...     customops.enabled()
         True
     """
-    return _switches + _blocks > 0
+    return _held[0] > 0

@@ -5,6 +5,7 @@ import copy
 import functools
 import pickle
 import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -584,25 +585,76 @@ def test_a_device_that_cannot_be_switched_leaves_the_others_off(fails, monkeypat
 
 def block():
     with customops.enable():
-        assert customops.enabled()
+        pass
 
 
-@pytest.mark.parametrize("handler", [block, customops.enable, customops.disable])
-@pytest.mark.parametrize("call", [customops.enable, customops.disable])
-@pytest.mark.parametrize("when", [0, 1])
-def test_a_signal_while_kernels_are_switched(call, handler, when, monkeypatch):
-    """Whose handler switches as well: the kernels are then as enabled() says."""
-    if call is customops.disable:
-        customops.enable()
-    set_kernels = switch._set
+def ctrl_c():
+    raise KeyboardInterrupt
 
-    def interrupted(on):
-        monkeypatch.setattr(switch, "_set", set_kernels)
-        steps = [lambda: set_kernels(on)]
-        steps.insert(when, handler)
-        for step in steps:
-            step()
 
-    monkeypatch.setattr(switch, "_set", interrupted)
-    call()
-    assert runs_ours(torch.argmax, torch.ones(3, 4), 1) == customops.enabled()
+# What is enabled after a handler that runs as the call begins, and as it ends.
+SIGNALS = [
+    (customops.enable, block, True, True),
+    (customops.enable, customops.enable, True, True),
+    (customops.enable, customops.disable, True, False),
+    (customops.enable, ctrl_c, False, True),
+    (customops.disable, block, False, False),
+    (customops.disable, customops.enable, False, True),
+    (customops.disable, customops.disable, False, False),
+    (customops.disable, ctrl_c, True, False),
+    (switch.Enabled.__new__(switch.Enabled).__enter__, customops.disable, True, False),
+    (switch.Enabled.__new__(switch.Enabled).__enter__, ctrl_c, False, True),
+    (block, customops.enable, True, True),
+    (block, customops.disable, False, False),
+]
+
+
+@pytest.mark.parametrize("call, handler, first, last", SIGNALS)
+def test_a_signal_at_any_place(call, handler, first, last, monkeypatch):
+    """Its handler runs where Python runs one: as a function is entered, and after a call."""
+    kernels = {}
+
+    def switch_of(device):
+        return lambda on: kernels.update({device: on})
+
+    libraries = SimpleNamespace(cpu=SimpleNamespace(loaded=True), cuda=SimpleNamespace(loaded=True))
+    monkeypatch.setattr(switch, "libraries", libraries)
+    monkeypatch.setattr(switch, "_switch_of", switch_of)
+    monkeypatch.setattr(switch, "_hand_back", lambda device: None)
+
+    def interrupted(place):
+        def at_event(frame, event, argument):
+            nonlocal place
+            place -= event != "c_call"
+            if place < 0:
+                sys.setprofile(None)
+                made[:] = [handler()]
+
+        try:
+            sys.setprofile(at_event)
+            call()
+            sys.setprofile(None)
+        except KeyboardInterrupt:
+            pass
+        return place < 0
+
+    states, made = [], [None]
+    customops.enable()
+    customops.disable()
+    while True:
+        if call is customops.disable:
+            customops.enable()
+        if not interrupted(len(states)):
+            break
+        states.append(customops.enabled())
+        assert kernels == dict.fromkeys(kernels, states[-1]), states
+        with customops.enable():
+            assert all(kernels.values()), states
+        if made[0]:
+            with made[0]:
+                pass
+            assert customops.enabled() == (call is customops.enable), states
+        customops.disable()
+        assert not customops.enabled() and not any(kernels.values()), states
+    assert states[0] == first and states == sorted(states, reverse=first), states
+    assert states[-1] == last
