@@ -61,11 +61,11 @@ def main(arguments: list[str] | None = None) -> None:
     if "RANK" not in os.environ:
         parser.error(f"start it by torchrun, as in {__doc__.splitlines()[6].strip()}")
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    here = int(os.environ["LOCAL_WORLD_SIZE"])
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", world))
     kind = options.device or ("cuda" if torch.cuda.device_count() >= here else "cpu")
     device = torch.device(kind)
     if kind == "cuda":
-        device = torch.device(kind, int(os.environ["LOCAL_RANK"]))
+        device = torch.device(kind, int(os.environ.get("LOCAL_RANK", rank)))
         torch.cuda.set_device(device)
     dist.init_process_group("nccl" if kind == "cuda" else "gloo")
     try:

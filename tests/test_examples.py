@@ -325,10 +325,20 @@ def test_sharded_decoding(device):
     assert [(row[-5], row[-1]) for row in rows] == [("eager", "yes"), ("compile", "yes")]
 
 
-def test_sharded_decoding_on_several_machines(monkeypatch):
-    """Each of which has a GPU for each of its own processes."""
-    ranks = {"RANK": 2, "WORLD_SIZE": 4, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 2}
-    for variable, number in ranks.items():
+@pytest.mark.parametrize(
+    "ranks, arguments, backend",
+    [
+        ({"WORLD_SIZE": 4, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 2}, [], "nccl"),
+        ({"WORLD_SIZE": 4}, [], "gloo"),
+        ({"WORLD_SIZE": 4}, ["--device", "cpu"], "gloo"),
+    ],
+    ids=["several machines", "one machine", "cpu"],
+)
+def test_where_sharded_decoding_runs(ranks, arguments, backend, monkeypatch):
+    """On a GPU for each of a machine's processes, else on the CPU. Only torchrun says how many."""
+    for variable in ("LOCAL_RANK", "LOCAL_WORLD_SIZE"):
+        monkeypatch.delenv(variable, raising=False)
+    for variable, number in {"RANK": 2, **ranks}.items():
         monkeypatch.setenv(variable, str(number))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
@@ -336,8 +346,8 @@ def test_sharded_decoding_on_several_machines(monkeypatch):
     monkeypatch.setattr(torch.distributed, "init_process_group", backends.append)
     monkeypatch.setattr(torch.distributed, "destroy_process_group", lambda: None)
     monkeypatch.setattr(sharded_decoding, "run", lambda *_: None)
-    sharded_decoding.main([])
-    assert backends == ["nccl"]
+    sharded_decoding.main(arguments)
+    assert backends == [backend]
 
 
 def test_kernelbench_without_a_file_that_is_left(capsys):
