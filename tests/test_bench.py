@@ -1,9 +1,11 @@
 """The benchmark: every case has an input, results are held to torch's, and the files say so."""
 
+import itertools
 import json
 import math
 import os
 import sys
+from functools import partial
 
 import numpy
 import pytest
@@ -410,6 +412,8 @@ def test_without_rich_and_matplotlib(tmp_path, monkeypatch, capsys):
         (["--seed", "1"], "--seed: add --suite random"),
         (["--options"], "--options: add --suite random"),
         (["--compile-share", "0"], "--compile-share: add --suite random"),
+        (["--compile-processes", "4"], "--compile-processes: add --suite random"),
+        (["--peers", "torch,apart"], "--peers apart: add --suite fused"),
     ],
 )
 def test_arguments_that_make_no_sense(arguments, message, capsys):
@@ -494,6 +498,12 @@ def test_the_plots(arguments, tmp_path):
     path = tmp_path / "plot.png"
     assert bench.main([*arguments, "--peers", "torch", "--plot", str(path)]) == 0
     assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_plot_without_the_times_that_cannot_be_measured(tmp_path, monkeypatch):
+    times = itertools.cycle([1e-6, -1e-9])  # of ours, and of its peer
+    monkeypatch.setattr(measure, "_sampler", lambda *_: (partial(float, next(times)), ""))
+    test_the_plots(["--suite", "scaling", "--only", "(1024,)", "--seconds", "0"], tmp_path)
 
 
 @pytest.mark.parametrize("columns, locale", [(90, "C"), (200, "C.UTF-8")])

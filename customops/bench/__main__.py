@@ -196,10 +196,15 @@ def _check_options(options: argparse.Namespace, parser: argparse.ArgumentParser)
         parser.error(f"--device cuda: {why_not}")
     if options.case and (options.only or options.op or options.dtype):
         parser.error("--case says it all: not with --only, --op or --dtype")
-    of_random = ("seed", "cases", "options", "list", "compile_share")
+    of_random = ["seed", "cases", "options", "list", "compile_share"]
+    of_random += [] if options.before else ["compile_processes"]
     given = (name for name in of_random if getattr(options, name) != parser.get_default(name))
     if options.suite != RANDOM and (name := next(given, None)):
         parser.error(f"--{name.replace('_', '-')}: add --suite random, which it is for")
+    convolves = any(isinstance(case, convolutions.Convolution) for case in options.case or ())
+    convolves |= options.suite == convolutions.SUITE
+    if convolutions.APART in (options.peers or ()) and not convolves:
+        parser.error(f"--peers {convolutions.APART}: add --suite {convolutions.SUITE}")
     if options.suite != COMPILED and set(options.peers or ()) & {*compiled_suite.PEERS}:
         parser.error(f"--peers {' and '.join(compiled_suite.PEERS)}: add --suite compiled")
     if options.suite == COMPILED:

@@ -96,7 +96,8 @@ def _draw_scaling(figure, rows: list[dict]) -> None:
     fastest = math.inf
     for axes, (title, of_panel) in zip(all_axes, panels.items(), strict=True):
         for name in names:
-            measured = [row for row in of_panel if row["contenders"].get(name, {}).get("right")]
+            found = [(row, row["contenders"].get(name, {})) for row in of_panel]
+            measured = [row for row, of in found if of.get("right") and "seconds" in of]
             times = [row["contenders"][name]["seconds"] * 1e6 for row in measured]
             style = {"linewidth": 2.5, "zorder": 3} if name == OURS else {"linewidth": 1.2}
             axes.plot(_elements(measured), times, marker="o", markersize=3, label=name, **style)
