@@ -19,22 +19,21 @@ try:
 
     libraries.load()
     from . import _register  # noqa: F401
+    from . import onnx as onnx
+    from .after_import import after_import
+    from .conv2d import conv2d_scale_max, conv2d_scale_min
+    from .distributed import pairs  # noqa: F401  (it registers)
+    from .ops import argmax, argmin, scale_max, scale_min, softmax_max
+    from .ops import max as max
+    from .ops import min as min
+    from .results import ProbabilityIndex, ValuesIndices
+    from .switch import disable, enable, enabled
+    from .version import __version__
 except Exception as error:  # OSError: torch lacks a library of CUDA; AttributeError: it has changed
     if failure.is_asked_for():
         failure.show(failure.report(error))
         sys.exit(1)
     raise
-
-from . import onnx as onnx  # noqa: E402
-from .after_import import after_import  # noqa: E402
-from .conv2d import conv2d_scale_max, conv2d_scale_min  # noqa: E402
-from .distributed import pairs  # noqa: E402, F401  (it registers)
-from .ops import argmax, argmin, scale_max, scale_min, softmax_max  # noqa: E402
-from .ops import max as max  # noqa: E402
-from .ops import min as min  # noqa: E402
-from .results import ProbabilityIndex, ValuesIndices  # noqa: E402
-from .switch import disable, enable, enabled  # noqa: E402
-from .version import __version__  # noqa: E402
 
 if TYPE_CHECKING:
     from . import distributed as distributed

@@ -6,6 +6,7 @@ Python imports a package before its `__main__`, so an error of the import would 
 import os
 import platform
 import sys
+import traceback
 from pathlib import Path
 
 from .version import __version__
@@ -46,7 +47,9 @@ def report(error: Exception) -> str:
     lines = versions(getattr(torch, "__version__", "cannot be imported"))
     if libraries:
         lines.append(("cpu library", str(libraries.cpu.path)))
-    return table([*lines, ("not loaded", str(error))])
+    *_, frame = traceback.extract_tb(error.__traceback__)
+    where = f"{type(error).__name__} in {frame.filename}:{frame.lineno}"
+    return table([*lines, ("not loaded", str(error)), ("error", where)])
 
 
 def versions(torch: str) -> list[tuple[str, str]]:

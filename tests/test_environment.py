@@ -127,13 +127,23 @@ def test_the_report_without_torch(tmp_path):
     assert "there is no torch" in done.stdout
 
 
-def test_the_report_with_a_torch_that_has_changed():
+@pytest.mark.parametrize(
+    "change, says, error",
+    [
+        ("del torch.library.register_fake", "'register_fake'", "AttributeError in .*_register"),
+        ("torch.library.register_fake = {}.__getitem__", "'reduceops::", "KeyError in .*_register"),
+        ("del torch.compiler.is_dynamo_compiling", "dynamo_compiling'", "AttributeError in .*ops"),
+    ],
+)
+def test_the_report_with_a_torch_that_has_changed(change, says, error):
+    """Whichever of our modules finds out: the report says which, and how."""
     done = run(
-        "import sys, torch; del torch.library.register_fake; sys.argv = ['-m']; "
+        f"import sys, torch; {change}; sys.argv = ['-m']; "
         "sys.orig_argv = ['python', '-m', 'customops']; import customops"
     )
     assert done.returncode == 1 and done.stderr == "", done.stderr
-    assert re.search(r"^not loaded .*'register_fake'", done.stdout, re.M), done.stdout
+    assert re.search(f"^not loaded .*{says}", done.stdout, re.M), done.stdout
+    assert re.search(rf"^error +{error}.*\.py:\d+$", done.stdout, re.M), done.stdout
 
 
 def test_no_report_where_its_module_is_imported():
