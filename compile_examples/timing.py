@@ -36,7 +36,8 @@ def add_device(parser: argparse.ArgumentParser, **options) -> None:
 def _device(text: str) -> str:
     """One that this torch has."""
     try:
-        torch.empty(0, device=text)
+        if torch.empty(0, device=text).device.type not in ("cpu", "cuda"):
+            raise RuntimeError(f"{text!r} is neither cpu nor cuda")
     except (AssertionError, RuntimeError) as error:  # the first of a torch without CUDA
         raise argparse.ArgumentTypeError(str(error).partition("\n")[0]) from None
     return text

@@ -243,9 +243,13 @@ def test_the_demo_names_every_program():
     "name, arguments, says",
     [
         *((name, ["--device", "gpu"], "gpu") for name in [*PROGRAMS, "__main__"]),
-        ("whole_model", ["--device", "cuda:9"], "9|CUDA"),
+        ("whole_model", ["--device", "cuda:9"], "9|CUDA|NVIDIA"),
+        ("kmeans", ["--device", "meta"], "neither cpu nor cuda"),
         ("aoti_cpp.export", ["model.pt2", "--device", "gpu"], "gpu"),
-        ("aoti_cpp.export", ["model.pt2", "--sizes", "3,4"], "3,4,5"),
+        *(
+            ("aoti_cpp.export", ["model.pt2", "--sizes", sizes], "'[^']*' is not like 3,4,5")
+            for sizes in ("3,4", "a,b,c", "3,4,0")
+        ),
         (
             "sharded_decoding",
             [],

@@ -6,6 +6,7 @@ Given sizes too, as in `--sizes 3,4,5`, it prints what eager mode answers, as ma
 """
 
 import argparse
+import re
 
 import torch
 from torch import Tensor, nn
@@ -54,10 +55,9 @@ def show(result: Tensor) -> str:
 
 
 def _sizes(text: str) -> list[int]:
-    sizes = [int(size) for size in text.split(",")]
-    if len(sizes) != 3 or min(sizes) < 1:
+    if not re.fullmatch("[1-9][0-9]*(,[1-9][0-9]*){2}", text):
         raise argparse.ArgumentTypeError(f"{text!r} is not like 3,4,5: three sizes from 1 on")
-    return sizes
+    return [int(size) for size in text.split(",")]
 
 
 def main(arguments: list[str] | None = None) -> None:
