@@ -179,7 +179,8 @@ def check_tools() -> None:
     """Raises for what building the libraries lacks, before setuptools lists all that it copies."""
     if sys.platform != "linux":
         raise SetupError("customops needs Linux")
-    if importlib.util.find_spec("ninja") is None:
+    ninja = importlib.util.find_spec("ninja")
+    if not (ninja and ninja.origin):  # any folder ninja/ is a package, of no file
         raise SetupError("building customops needs ninja: pip install ninja")
     find_torch()
     find_nvcc()

@@ -306,12 +306,14 @@ def test_the_build_needs_linux():
     [
         ("os.environ['CXX'] = 'no-compiler'", "a C++20 compiler, and no-compiler is none: install"),
         ("sys.modules['ninja'] = None", "ninja: pip install ninja"),
+        ("sys.path[:] = [folder]; os.mkdir(folder + '/ninja')", "ninja: pip install ninja"),
         ("setup.torch_folder = lambda: None", "torch >= 2.10: pip install torch"),
     ],
-    ids=["compiler", "ninja", "torch"],
+    ids=["compiler", "ninja", "ninja but a folder", "torch"],
 )
-def test_what_a_wheel_lacks_is_said_in_one_line(lacks, said):
+def test_what_a_wheel_lacks_is_said_in_one_line(lacks, said, tmp_path):
     """pip shows all that a build which fails has printed."""
+    lacks = f"folder = {str(tmp_path)!r}; {lacks}"
     done = run(f"import os, sys, setup; {lacks}; sys.argv[1:] = ['bdist_wheel']; setup.main()")
     (line,) = (done.stdout + done.stderr).splitlines()
     assert done.returncode and line.startswith(f"error: building customops needs {said}")
