@@ -132,7 +132,7 @@ def _call(
     how: Sequence[Any],
     names: Mapping[str, Any],
 ) -> Tensor:
-    """A call of an overload, which is all that torch.compile knows, or of what it calls."""
+    """Calls the operator: under torch.compile its overload, else what that calls."""
     op, direct_op = ops
     stride, padding, dilation, groups, dim, keepdim = how
     if isinstance(dim, Default) and isinstance(keepdim, Default) and not names:
@@ -163,7 +163,7 @@ def _in_python(
     scale: float | Tensor,
     how: Sequence[Any],
 ) -> Exception:
-    """`error`, or what it is in Python; see `customops.ops`."""
+    """`error`, or what Python raises for it."""
     if errors.is_out_of_memory(error):
         return errors.caused(torch.OutOfMemoryError(str(error)), error)
     numbers = how[:4]

@@ -331,7 +331,8 @@ def explain(
 
     Raises:
         TypeError: An argument is of another type.
-        ValueError: The tensor is empty; a number is out of range; neither values nor indices.
+        ValueError: The tensor is empty; a number is out of range; several dims of `softmax_max`;
+            neither values nor indices.
         IndexError: A dim is out of range.
         RuntimeError: The dtype or layout is not supported; `mask` does not fit.
 
@@ -420,7 +421,8 @@ def cpu_plan(
 
     Raises:
         TypeError: An argument is of another type.
-        ValueError: The tensor is empty; a number is out of range; neither values nor indices.
+        ValueError: The tensor is empty; a number is out of range; several dims of `softmax_max`;
+            neither values nor indices.
         IndexError: A dim is out of range.
         RuntimeError: The dtype or layout is not supported; `mask` does not fit.
 

@@ -97,7 +97,7 @@ def measure(
     read = samples.pop("read", None)
     row["output_bytes"] = output_bytes
     for name, taken in samples.items():
-        # What is taken off may be more, of a call that is over as soon as a tiny one.
+        # Less the time of a tiny call, that of one as short may be nothing.
         lost = median(taken) <= 0
         figures[name] |= {"error": "too short to be measured"} if lost else summary_of(taken)
     if bound_by_memory:

@@ -73,8 +73,6 @@ def argmin(
         >>> shard = torch.tensor([[3.0, 1.0], [0.0, 5.0]])  # of the only rank
         >>> customops.distributed.argmin(shard, 1)
         tensor([1, 0])
-        >>> customops.distributed.argmin(shard, 1, offset=100)  # after those of others
-        tensor([101, 100])
     """
     return _reduce("argmin", input, dim, keepdim, group, offset, mask)[1]
 
