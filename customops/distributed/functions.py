@@ -52,7 +52,8 @@ def argmin(
         keepdim: Whether the result has `dim`, with size 1.
         group: The process group, None for the default one. All its ranks call.
         offset: The index at which the shard begins, on all ranks or on none: then shards follow
-            each other in the order of ranks. Together they have every index from 0 on once.
+            each other in the order of ranks. The shards must begin at index 0, and neither overlap
+            nor leave a gap.
         mask: Which elements of the shard take part: a bool tensor that broadcasts to it, as of
             `customops.argmin`. Some ranks may have none. Of a DTensor it is one, too.
 
