@@ -363,6 +363,31 @@ def test_a_captured_call_reads_its_input_anew(spec, shape):
         assert_same(result, expected(spec, x, dim), spec.tolerance, (seed,))
 
 
+def test_a_captured_call_of_several_kernels_reads_its_inputs_anew():
+    """What a mask hides, and copies of results, are stored by kernels of their own."""
+    x, mask = torch.empty(4096, 700, device="cuda"), torch.empty(4096, device="cuda").bool()
+    y = torch.empty(1024, 1, 512, device="cuda")
+
+    def call():
+        hidden = ops.max(x, 1, mask=mask[:, None])
+        return *hidden, *ops.max(y.expand(-1, 2048, -1), 2)
+
+    call()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        results = call()
+    for _ in range(3):
+        x.uniform_()
+        y.uniform_()
+        mask.bernoulli_()
+        graph.replay()
+        values, indices = x.max(1)
+        right = (values.masked_fill(~mask, -math.inf), indices.masked_fill(~mask, 0))
+        right += tuple(found.expand(-1, 2048) for found in y.max(2))
+        for result, wanted in zip(results, right, strict=True):
+            assert torch.equal(result, wanted)
+
+
 @each_op_and_walk
 @pytest.mark.parametrize("offset", [1, 3])
 def test_an_input_that_is_not_aligned(spec, shape, offset):
