@@ -52,9 +52,12 @@ def check_input(op: str, input: Any, name: str = "input") -> None:
     if is_masked(input):
         how = " (give its get_data(), and its get_mask() as mask=)" if op in HAVE_OPTIONS else ""
         _refuse(op, name, f"a Tensor without a mask{how}", input)
-    stands_for_one = hasattr(input, "__torch_function__") and not isinstance(input, type)
-    if not isinstance(input, Tensor) and not stands_for_one:
+    if not _stands_for_tensor(input):
         _refuse(op, name, "a Tensor", input)
+
+
+def _stands_for_tensor(value: Any) -> bool:
+    return hasattr(value, "__torch_function__") and not isinstance(value, type)
 
 
 def is_masked(input: Any) -> bool:
@@ -81,7 +84,7 @@ def is_no_number(scale: Any) -> bool:
 
 
 def check_options(op: str, mask: Any, index_dtype: Any) -> None:
-    if mask is not None and not isinstance(mask, (Tensor, torch.fx.Proxy)):
+    if mask is not None and not _stands_for_tensor(mask):
         _refuse(op, "mask", "a bool tensor or None", mask)
     if index_dtype is not None and not isinstance(index_dtype, (torch.dtype, torch.fx.Proxy)):
         _refuse(op, "index_dtype", "a torch.dtype or None", index_dtype)

@@ -547,6 +547,7 @@ class Stand:
 @pytest.mark.parametrize("dim", [0, -1, 1])
 def test_what_stands_for_a_tensor(op, dim):
     assert getattr(customops, op)(Stand(), dim) is Stand
+    assert getattr(customops, op)(torch.ones(2, 3), dim, mask=Stand()) is Stand
 
 
 @each_op
