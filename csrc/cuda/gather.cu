@@ -477,7 +477,7 @@ struct ElementGather {
   static __device__ bool wants_positions(const Outputs& out) {
     return out.indices || out.pairs.words || sizeof(Key) < 4;
   }
-  static __device__ State state(const Bests& bests, Element, int e, uint32_t position) {
+  static __device__ State state(const Bests& bests, int e, uint32_t position) {
     return {bests.key(0, e), position};
   }
   static __device__ uint32_t index(Element, State state) { return state.index; }

@@ -484,8 +484,8 @@ __global__ void __launch_bounds__(kThreads, Of::kTileBlocks)
 }
 
 // Threads of a block lie over units, and shares of them. Of says besides what is combined: `state(
-// bests, operands, output, position)` of what a thread found, whose position is in the group, and
-// the results of a state, of whose group the first element has number `from`.
+// bests, output, position)` of what a thread found, whose position is in the group, and the results
+// of a state, of whose group the first element has number `from`.
 template <class Of>
 __global__ void __launch_bounds__(kSharedGatherThreads, Of::kSharedBlocks)
     gather_shared(const typename Of::Operands operands, const __grid_constant__ GatherProblem p) {
@@ -512,7 +512,7 @@ __global__ void __launch_bounds__(kSharedGatherThreads, Of::kSharedBlocks)
 #pragma unroll
   for (uint32_t e = 0; e < kWidth; ++e)
     states[e * pitch + threadIdx.x] =
-        Of::state(bests, operands, e, share + (bests.position(0, e) << shares_log2));
+        Of::state(bests, e, share + (bests.position(0, e) << shares_log2));
   __syncthreads();
   const uint32_t takers = std::clamp<uint32_t>(p.shares / kWidth, 1, 32);  // of an output
   const auto slots = [&](uint32_t item) { return states + item % kWidth * pitch + item / kWidth; };

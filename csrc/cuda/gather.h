@@ -89,13 +89,12 @@ inline void cross_mask(Dims& dims, int64_t bytes, int64_t width) {
   const Dim first = dims.dim[0];
   int64_t side = kSectorBytes / bytes;
   if (first.stride != 1 || first.size < side || !is_mask_sparse(first)) return;
-  while (side > kLeast && (first.size % side != 0 || side % width != 0)) --side;
+  const auto is_even = [&] { return first.size % side == 0 && side % width == 0; };
+  while (side > kLeast && !is_even()) --side;
   for (int d = 1; d < dims.count; ++d) {
     if (dims.dim[d].mask_stride != 1) continue;
     std::rotate(dims.dim + 1, dims.dim + d, dims.dim + d + 1);
-    if (first.size % side != 0 || side % width != 0 || first.size == side ||
-        dims.count == kGatherDims)
-      return;
+    if (!is_even() || first.size == side || dims.count == kGatherDims) return;
     dims.dim[0].size = side;
     const Dim rest{first.size / side, side, first.step * side, first.mask_stride * side};
     std::copy_backward(dims.dim + 2, dims.dim + dims.count, dims.dim + dims.count + 1);

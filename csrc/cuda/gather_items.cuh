@@ -306,7 +306,7 @@ struct SharedItemGather {
   static constexpr int kSharedBlocks = room_for(kSharedItemBlocks, kSharedGatherThreads);
 
   static __device__ bool wants_positions(const Outputs&) { return true; }
-  static __device__ State state(const Bests& bests, const Operands&, int e, uint32_t position) {
+  static __device__ State state(const Bests& bests, int e, uint32_t position) {
     return bests.state(e, position);
   }
   static __device__ int64_t index(const Operands& operands, const State& state) {
