@@ -405,9 +405,15 @@ class MaskedColumns {
 
   template <class Lane>
   bool find_unsettled(int64_t width, const Lane* bests, Lane identity, int64_t* indices) {
-    bool found = false;
-    for (int64_t c = 0; c < width; ++c) found |= scratch_.unsettled[c] = bests[c] == identity;
-    if (found) put_where(scratch_.unsettled, width, kNowhere, indices);
+    typedef uint8_t Narrow __attribute__((vector_size(kLanes)));
+    uint8_t* const unsettled = scratch_.unsettled;
+    for (int64_t c = 0; c < width; c += kLanes) {  // with what is behind the last column
+      const auto is_identity = get<Vector<Lane>>(bests + c) == identity;
+      const Narrow narrow = __builtin_convertvector(is_identity, Narrow) & 1;
+      std::memcpy(unsettled + c, &narrow, kLanes);
+    }
+    const bool found = first_set(unsettled, width, 1) < width;
+    if (found) put_where(unsettled, width, kNowhere, indices);
     return found;
   }
 

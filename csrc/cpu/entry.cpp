@@ -300,7 +300,9 @@ void repeat(void* data, int bytes, const Dims& repeats, int64_t results) {
         const auto* present =
             static_cast<const uint8_t*>(hidden.mask) + place(marks.dim, marks.count, begin).offset;
         Index* index = indices + begin;
-        for (int64_t i = 0; i < n; ++i) index[i] = present[i * inner.stride] ? index[i] : Index(0);
+        // No branch, which could not be foreseen.
+        for (int64_t i = 0; i < n; ++i)
+          index[i] &= -static_cast<Index>(present[i * inner.stride] != 0);
       }
     });
   });

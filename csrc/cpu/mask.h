@@ -129,14 +129,13 @@ struct UnsettledColumns {
 REDUCEOPS_SMALL inline void find_in_run(const UnsettledColumns& columns, const Search& search,
                                         int64_t* indices) {
   uint8_t* unsettled = columns.unsettled;
-  int64_t from = columns.width, to = 0, count = 0;
-  for (int64_t c = 0; c < columns.width; ++c) {
-    if (!unsettled[c]) continue;
-    from = least(from, c);
-    to = c + 1;
-    ++count;
-  }
   std::memset(unsettled + columns.width, 0, kVectorBytes);
+  const int64_t from = first_set(unsettled, columns.width, 1);
+  int64_t to = columns.width;
+  while (to > from && !unsettled[to - 1]) --to;
+  int64_t count = 0;
+  for (int64_t c = from; c < to; c += sizeof(uint64_t))
+    count += std::popcount(get<uint64_t>(unsettled + c));
   // Whole vectors; those that reach beyond the columns have marks of their own.
   const auto settle_row = [&](const uint8_t* marks, int64_t c, int64_t index) {
     const auto found =
@@ -205,13 +204,14 @@ inline void find_in_columns(const UnsettledColumns& columns, const Search& searc
 }
 
 // The indices of those of `width` columns that are set, which are this one; and of those without
-// any present element, 0. Once for elements of all types.
+// any present element, 0. Once for elements of all types. (By arithmetic: which they are cannot be
+// foreseen, and compilers make branches of conditions.)
 REDUCEOPS_NOINLINE inline void put_where(const uint8_t* set, int64_t width, int64_t index,
                                          int64_t* indices) {
-  for (int64_t c = 0; c < width; ++c) indices[c] = set[c] ? index : indices[c];
+  for (int64_t c = 0; c < width; ++c) indices[c] ^= (indices[c] ^ index) & -int64_t(set[c]);
 }
 REDUCEOPS_NOINLINE inline void nowhere_is_first(int64_t* indices, int64_t width) {
-  for (int64_t c = 0; c < width; ++c) indices[c] = indices[c] == kNowhere ? 0 : indices[c];
+  for (int64_t c = 0; c < width; ++c) indices[c] &= -int64_t(indices[c] != kNowhere);
 }
 
 // `kBools`: elements are those of MarkedBool.

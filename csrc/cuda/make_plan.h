@@ -102,7 +102,8 @@ class FittingWalks {
     switch (plan.walk) {
       case Walk::kGather:
         if (plan.gather.shared())
-          return !is_mask_sparse_beside(plan) && !GatherPlan::is_better_as_columns(in_, usual);
+          return !(is_mask_sparse_beside(plan) && !is_mask_read_along(plan)) &&
+                 !(usual.walk == Walk::kColumns && usual.columns.staged);
         if (GatherPlan::has_rows_apart(in_)) return false;
         return rows ? !(usual.rows.vector && GatherPlan::is_better_as_rows(in_))
                     : in_.bytes > 1 || !is_mask_sparse_beside(plan);
@@ -120,8 +121,16 @@ class FittingWalks {
   // Whether neighbouring threads that gather each read a sector of a mask.
   bool is_mask_sparse_beside(const Plan& plan) const {
     const Dims& kept = in_.groups.kept;
-    const Dim& beside = plan.gather.tiled() ? kept.dim[0] : by_step(kept).dim[0];
+    const bool in_memory = plan.gather.tiled() || plan.gather.shared();
+    const Dim& beside = in_memory ? kept.dim[0] : by_step(kept).dim[0];
     return in_.task == Task::kMasked && (is_mask_sparse(kept.dim[0]) || is_mask_sparse(beside));
+  }
+  // Whether those that share groups find their next bytes in these sectors, if L1 keeps them: not
+  // those that it has one place for.
+  bool is_mask_read_along(const Plan& plan) const {
+    constexpr int64_t kNear = 3, kPlaces = 1024;
+    const int64_t along = in_.along().mask_stride, beside = in_.groups.kept.dim[0].mask_stride;
+    return plan.gather.shared() && 0 < along && along <= kNear && beside % kPlaces != 0;
   }
 
   int cheapest() const {

@@ -53,21 +53,9 @@ struct GatherPlan {
                !(in.rows ? is_better_as_rows(in)
                          : in_order(in.groups) && ColumnsPlan::has_common_mask(in));
       case Task::kSoftmax:
-        // So are large inputs of columns that are 16-byte loads, if results lie as they do.
-        return in.walk <= kShortSummed && !has_rows_apart(in) &&
-               !(in.large() && !in.rows && in_order(in.groups) && in.columns_aligned(kLoadBytes));
+        return in.walk <= kShortSummed && !has_rows_apart(in);
     }
     return false;
-  }
-
-  // Of other tasks, whether groups that threads would share are those of columns that keep memory
-  // busier: large ones by 16-byte loads.
-  static bool is_better_as_columns(const PlanInput& in, const Plan& columns) {
-    constexpr int64_t kLargeSummed = 150 << 20;
-    if (columns.walk != Walk::kColumns) return false;
-    return in.task == Task::kSoftmax
-               ? columns.columns.vector && in.bytes <= 4 && in.total >= kLargeSummed
-               : columns.columns.staged;
   }
 
   // Whether 16-byte loads are of rows and of what there is beside their elements.

@@ -14,6 +14,10 @@ struct WholeRowsPlan {
     // Of other tasks there are kernels for rows that most loads of a thread are needed for.
     if (in.task != Task::kExtreme && (is_mapped(in) || in.has_few_loads())) return false;
     if (in.task == Task::kMasked && is_mask_sparse(in.along())) return false;
+    // Bytes with bytes of the mask apart are no better in batches than in rows.
+    if (in.task == Task::kMasked && in.bytes == 1 && in.along().mask_stride > 1 &&
+        groups.outputs >= in.multiprocessors && !is_held(in))
+      return false;
     if (is_mapped(in) && (groups.reduced.count > kMappedDims || groups.extent >> 32 != 0))
       return false;
     // From two vectors on, one is within the row wherever it begins; with its mask from three on.
@@ -141,7 +145,7 @@ struct WholeRowsPlan {
   // At once; only batches leave candidates.
   static bool is_held(const PlanInput& in) {
     if (in.folded) return false;
-    const int64_t most = in.task == Task::kExtreme ? kBatch : kThreads * loads(in);
+    const int64_t most = in.task == Task::kExtreme ? kBatch : kThreads * most_loads(in);
     return vectors_of_row(in) <= std::min(in.tuning.whole_vectors, most);
   }
 };
