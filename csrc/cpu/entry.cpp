@@ -292,17 +292,23 @@ void repeat(void* data, int bytes, const Dims& repeats, int64_t results) {
   if (!hidden.indices || is_single(reduction.groups)) return;
   Dims marks = groups.kept;
   for (int d = 0; d < marks.count; ++d) marks.dim[d].stride = marks.dim[d].mask_stride;
-  const Dim inner = marks.dim[0];
+  const Dim inner = marks.dim[0], next = marks.count > 1 ? marks.dim[1] : Dim{1, 0, 0};
   in_parallel(groups.outputs, kGrainBytes / hidden.index_bytes, [&](int64_t begin, int64_t end) {
     visit_results(hidden.indices, hidden.index_bytes, [&]<class Index>(Index* indices) {
+      // The two innermost dims at once, for the first may be short.
       for (int64_t n; begin < end; begin += n) {
-        n = std::min(end - begin, inner.size - begin % inner.size);
+        int64_t at = begin % inner.size;
+        const int64_t row = begin / inner.size % next.size;
+        n = std::min(end - begin, inner.size * (next.size - row) - at);
         const auto* present =
             static_cast<const uint8_t*>(hidden.mask) + place(marks.dim, marks.count, begin).offset;
-        Index* index = indices + begin;
-        // No branch, which could not be foreseen.
-        for (int64_t i = 0; i < n; ++i)
-          index[i] &= -static_cast<Index>(present[i * inner.stride] != 0);
+        for (int64_t i = begin; i < begin + n; ++i) {
+          indices[i] &= -static_cast<Index>(*present != 0);  // a branch could not be foreseen
+          present += inner.stride;
+          if (++at < inner.size) continue;
+          at = 0;
+          present += next.stride - inner.size * inner.stride;
+        }
       }
     });
   });
