@@ -663,9 +663,8 @@ def test_short_groups_under_a_mask_and_of_a_sum_are_gathered():
     assert walk_of(empty(1 << 20, 16), 1, empty(1 << 20, 16, dtype=torch.bool)) != Walk.GATHER
     common = empty(1024, 12, 1, dtype=torch.bool)
     assert walk_of(empty(1024, 12, 4096, dtype=torch.bfloat16), 1, common) == Walk.COLUMNS
-    # Large columns of a sum that are loads of 16 bytes, unless results lie in another order.
-    assert walk_of(x, 1) == Walk.COLUMNS and walk_of(x[..., 1:], 1) == Walk.GATHER
-    assert walk_of(x.permute(2, 1, 0), 1) == Walk.GATHER
+    # Columns of a sum, aligned or not, and with results in another order.
+    assert walk_of(x, 1) == walk_of(x[..., 1:], 1) == walk_of(x.permute(2, 1, 0), 1) == Walk.GATHER
 
 
 def test_columns_under_a_mask_and_of_a_sum_are_shared():
@@ -679,13 +678,48 @@ def test_columns_under_a_mask_and_of_a_sum_are_shared():
     # Bytes that begin anywhere, in packs where threads are enough.
     assert plan_of(300, 140_001, dtype=torch.int8).realigned
     assert not plan_of(300, 1001, dtype=torch.int8).realigned
-    # Too long for it, large ones of a sum that are loads of 16 bytes, and results that a mask hides
-    # as a whole.
+    # Too long for it, and results that a mask hides as a whole.
     assert plan_of(8192, 1024).walk == Walk.COLUMNS
-    assert plan_of(64, 1 << 20, mask=False).walk == Walk.COLUMNS
     groups = empty(1, 12544, dtype=torch.bool)
     hidden = cuda_plan(empty(1000, 12544), 0, mask=groups, multiprocessors=132)
     assert not hidden.masked
+
+
+def test_columns_are_shared_where_a_warp_reads_few_sectors_of_the_mask():
+    def walk_of(x, dim, marks):
+        return cuda_plan(x, dim, mask=marks, multiprocessors=132).walk
+
+    # It is near along memory's innermost dim, and not along that of the results.
+    x = empty(255, 35, 4, 1770).permute(0, 3, 1, 2)
+    marks = empty(255, 35, 4, 1770, dtype=torch.bool).permute(0, 3, 1, 2)
+    assert walk_of(x, 2, marks) == Walk.GATHER
+    # Each lane has a sector of its own, with its next bytes; but not where one evicts the other.
+    for columns, rows, walk in ((77_000, 127, Walk.GATHER), (77_000, 1024, Walk.COLUMNS)):
+        across = empty(columns, rows, dtype=torch.bool).T
+        assert walk_of(empty(rows, columns), 0, across) == walk
+    # There is none of these: far apart both ways.
+    apart = torch.empty_strided((127, 77_000), (64, 9000), dtype=torch.bool, device="meta")
+    assert walk_of(empty(127, 77_000), 0, apart) == Walk.COLUMNS
+
+
+def test_long_rows_of_16_bits_of_a_sum_are_held_where_these_are_many():
+    def batches(*sizes):
+        x = empty(*sizes, dtype=torch.bfloat16)
+        plan = cuda_plan(x, 1, softmax=True, values=True, multiprocessors=132)
+        assert plan.walk == Walk.WHOLE_ROWS
+        return plan.batches
+
+    assert batches(16384, 15176) == 0 and batches(100, 15176) == 1 and batches(16384, 16400) == 2
+
+
+def test_long_rows_of_bytes_whose_mask_is_apart():
+    x = empty(4096, 36053, dtype=torch.uint8)
+    marks = empty(4096, 36053, 3, dtype=torch.bool)[..., 0]
+    assert cuda_plan(x, 1, mask=marks, multiprocessors=132).walk == Walk.ROWS
+    assert cuda_plan(x, 1, mask=marks[0], multiprocessors=132).walk == Walk.ROWS
+    assert cuda_plan(x[:10], 1, mask=marks[:10], multiprocessors=132).walk == Walk.WHOLE_ROWS
+    together = empty(4096, 36053, dtype=torch.bool)
+    assert cuda_plan(x, 1, mask=together, multiprocessors=132).walk == Walk.WHOLE_ROWS
 
 
 def test_a_mask_of_single_elements_is_looked_at_where_values_are_copied():
