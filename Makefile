@@ -7,6 +7,7 @@
 
 TORCH ?= torch==2.13.0
 PYTHON ?= python3
+TORCH_WORDS = $(foreach word,$(TORCH),'$(word)')  # torch>=2.12 would write to a file
 COMPAT_TORCH ?= 2.10.0 2.11.0 2.12.1 2.13.0 2.14.1 newest
 COMPAT_PYTEST ?= -n auto
 EXAMPLES ?= 20000
@@ -96,7 +97,7 @@ check-sdist:
 check-install:
 	rm -rf build/install
 	$(PYTHON) -m venv build/install
-	build/install/bin/pip install --quiet $(TORCH)
+	build/install/bin/pip install --quiet $(TORCH_WORDS)
 	build/install/bin/pip install --quiet dist/*+cpu*.whl
 	cd build/install && bin/python -I ../../.ci/check_install.py ../../README.md
 
@@ -163,7 +164,7 @@ $(BIN)/python:
 	@echo '$(TORCH)' | cmp -s - $@ || echo '$(TORCH)' > $@
 
 .venv/torch-installed: .venv/torch
-	$(INSTALL) $(TORCH)
+	$(INSTALL) $(TORCH_WORDS)
 	@touch $@
 
 # Sets of tools, each installed once and again when its list changes.
@@ -176,7 +177,7 @@ $(BIN)/python:
 
 # torchvision from where torch is, the others from the package index.
 .venv/clients: requirements/clients.txt .venv/torch-installed
-	$(INSTALL) $(TORCH) torchvision
+	$(INSTALL) $(TORCH_WORDS) torchvision
 	$(INSTALL) -r $<
 	@touch $@
 

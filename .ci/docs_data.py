@@ -98,7 +98,6 @@ def sweep(file: str) -> str:
     """Every case of a file: µs of each contender, and the share of the limit that ours reaches."""
     cases = load(file)["cases"]
     names = list(dict.fromkeys(name for case in cases for name in case["contenders"]))
-    names = [name for name in names if name != "operator"]
     has_threads = any(case["threads"] for case in cases)
     rows = []
     for case in cases:

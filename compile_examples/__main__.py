@@ -12,6 +12,8 @@ import sys
 
 import torch
 
+from customops.bench import report
+
 from . import EXAMPLES, MORE_PROGRAMS, PROGRAMS
 from .timing import HEADER, Row, add_device, default_device, describe, milliseconds
 
@@ -76,7 +78,7 @@ def run_program(name: str, device: str) -> bool:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m compile_examples", description=__doc__)
     add_device(parser)
-    parser.add_argument("--batch", type=int, help="the batch size of every example")
+    parser.add_argument("--batch", type=report.count, help="the batch size of every example")
     options = parser.parse_args(arguments)
     device = options.device or default_device()
     on_cpu = torch.device(device).type == "cpu"

@@ -97,10 +97,12 @@ def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add_device(parser, choices=("cpu", "cuda"), help="by default a GPU if there is one")
-    parser.add_argument("--batch", type=int, help="the problem's on a GPU, 1 on a CPU")
+    parser.add_argument("--batch", type=report.count, help="the problem's on a GPU, 1 on a CPU")
     parser.add_argument("--size", type=int, default=problem.height, help="of the images")
     parser.add_argument("--channels-last", action="store_true", help="the input and the weights")
-    parser.add_argument("--seconds", type=float, default=1.0, help="for each pass, mode and model")
+    parser.add_argument(
+        "--seconds", type=report.seconds, default=1.0, help="for each pass, mode and model"
+    )
     parser.add_argument("--json", type=report.file, metavar="FILE", help="write every figure")
     options = parser.parse_args(arguments)
     device = options.device or default_device()

@@ -239,9 +239,12 @@ def functional_all_gather(x: torch.Tensor, group: Any) -> torch.Tensor:
 
 def are_in_order(x: Any) -> bool:
     """Whether the dims of a mesh that cut one dim of a DTensor do so one after the other: from
-    torch 2.13 on they may in another order."""
-    order = getattr(getattr(x, "_spec", None), "shard_order", None) or ()
-    return all([*mesh_dims] == sorted(mesh_dims) for _, mesh_dims in order)
+    torch 2.13 on they may in another order. Not if that cannot be told."""
+    order = getattr(getattr(x, "_spec", None), "shard_order", None)
+    if order is not None:
+        return all([*mesh_dims] == sorted(mesh_dims) for _, mesh_dims in order)
+    cut = [placement.dim for placement in x.placements if placement.is_shard()]
+    return torch.__version__ < "2.13" or len(cut) == len(set(cut))
 
 
 def group_named(name: str) -> Any:

@@ -375,6 +375,13 @@ def test_a_peer_that_does_not_run_a_case_says_why(tmp_path):
     assert "BFloat16" in figures["cases"][0]["contenders"]["numpy"]["error"]
 
 
+def test_random_cases_that_need_more_memory_than_there_is(monkeypatch, capsys):
+    monkeypatch.setattr(bench.measure, "available_bytes", lambda device: 0)
+    with pytest.raises(SystemExit, match="2"):
+        bench.main(["--suite", "random", "--cases", "1"])
+    assert "the cases need a storage of" in capsys.readouterr().err
+
+
 def test_an_input_larger_than_memory_is_skipped(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(bench.measure, "available_bytes", lambda device: 10)
     status, figures = run(tmp_path, "--peers", "torch")

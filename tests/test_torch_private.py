@@ -3,6 +3,7 @@
 import ast
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import torch
 from conftest import python_after_torch
@@ -36,6 +37,16 @@ def test_the_cuda_library_needs_more(monkeypatch):
     assert len(of_cuda()) == 4 * libraries.cuda.loaded
     monkeypatch.setattr(libraries.cuda, "loaded", True)
     assert len(of_cuda()) == 4
+
+
+def test_an_order_that_cannot_be_told():
+    """Of the dims of a mesh that cut one dim of a DTensor, as where torch calls it otherwise."""
+    from torch.distributed.tensor import Replicate, Shard
+
+    one_each, both = ((Shard(0), Replicate(), Shard(1)), (Shard(0), Shard(0)))
+    assert _torch_private.are_in_order(SimpleNamespace(placements=one_each))
+    may_differ = torch.__version__ >= "2.13"
+    assert _torch_private.are_in_order(SimpleNamespace(placements=both)) != may_differ
 
 
 def test_inductors_internals():

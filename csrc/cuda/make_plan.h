@@ -128,7 +128,7 @@ class FittingWalks {
   // Whether those that share groups find their next bytes in these sectors, if L1 keeps them: not
   // those that it has one place for.
   bool is_mask_read_along(const Plan& plan) const {
-    constexpr int64_t kNear = 3, kPlaces = 1024;
+    constexpr int64_t kNear = 3, kPlaces = 256;
     const int64_t along = in_.along().mask_stride, beside = in_.groups.kept.dim[0].mask_stride;
     return plan.gather.shared() && 0 < along && along <= kNear && beside % kPlaces != 0;
   }

@@ -293,7 +293,10 @@ def _run_random(
     )
     header = report.header(["customops.bench", *arguments], device) | {"suite": options.suite}
     with _threads(counts[0]):
-        rows = random_suite.run(chosen, setting, header, options.json)
+        try:
+            rows = random_suite.run(chosen, setting, header, options.json)
+        except MemoryError as error:
+            parser.error(str(error))
     random_suite.show(rows, f"{len(rows)} cases ({options.suite}) {report.where(header)}")
     return report_wrong(rows)
 

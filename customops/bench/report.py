@@ -62,6 +62,13 @@ def seconds(text: str) -> float:
     return number
 
 
+def count(text: str) -> int:
+    """Of an option: how many, at least one."""
+    if not (text.isdecimal() and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
+    return int(text)
+
+
 def file(path: str) -> str:
     """Of an option: one that can be written, which is left as it is."""
     new = not os.path.exists(path)

@@ -41,7 +41,8 @@ def values(name: str, default: int) -> list[int]:
 
 
 def plan_of(case: Case, tuning: Tuning, gpu: dict) -> CudaPlan:
-    return cuda_plan(case.empty("meta"), case.dims, tuning=tuning, **gpu)
+    stores = {"values": not case.op.startswith("arg"), "indices": not case.op.startswith("scale_")}
+    return cuda_plan(case.empty("meta"), case.dims, tuning=tuning, **stores, **gpu)
 
 
 def affected(cases: list[Case], before: Tuning, after: Tuning, gpu: dict) -> list[Case]:
