@@ -116,14 +116,14 @@ inline std::ostream& operator<<(std::ostream& out, List list) {
   return out << ']';
 }
 
-// All dims.
+// All dims; raises where there are more than the library takes.
 inline uint64_t full_mask(const char* op, int64_t ndim) {
   if (ndim > kMaxDims)
     fail(op, "a tensor of ", ndim, " dims is not supported (at most ", kMaxDims, ")");
   return ndim == kMaxDims ? ~uint64_t(0) : (uint64_t(1) << ndim) - 1;
 }
 
-// The type, if it is supported and, for scale_*, floating and at least 16 bits wide.
+// The type, if it is supported and, if so asked, floating and at least 16 bits wide.
 inline const DType& check_dtype(const char* op, int32_t code, bool floating) {
   const DType& dtype = dtype_of(code);
   if (floating && (dtype.kind != Kind::kFloat || dtype.bytes < 2)) {

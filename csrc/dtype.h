@@ -11,8 +11,8 @@ struct DType {
   const char* name;
   Kind kind;
   uint8_t bytes;
-  // Bits of the largest magnitude: of floats that which is no NaN, infinity or the largest finite;
-  // 0 for integers that use all of their bits.
+  // Bits of the largest magnitude that is no NaN: of floats infinity, or the largest finite number
+  // where there is none; of bools 1; 0 for integers, which use all of their bits.
   uint64_t max_magnitude;
 
   bool is_bool() const { return kind == Kind::kUnsigned && max_magnitude == 1; }

@@ -19,7 +19,7 @@ struct Reduction {
   void* indices;             // null where only values are wanted
   int index_bytes;           // 1, 2 (unsigned), 4 or 8
   void* values;              // null where only indices are wanted
-  bool value_alone = false;  // whether no index is wanted, nor stored in a pair
+  bool value_alone = false;  // for GPUs: whether no index is wanted, nor stored in a pair
   int32_t device_index;
   Groups groups;  // outputs > 0 and extent > 0
 };

@@ -41,7 +41,7 @@ using Context = const void*;  // const at::Context*
 
 // What is lost without a symbol.
 inline constexpr const char* kSlowCalls =
-    "every call of min, max, scale_min and scale_max goes through Python (some 15 us)";
+    "every call of what has gradients (all but argmin and argmax) goes through Python (some 15 us)";
 inline constexpr const char* kWarnings = "the first enable() warns that it replaces kernels";
 inline constexpr const char* kNoEnable = "enable() raises";
 inline constexpr const char* kNotFused =

@@ -678,8 +678,9 @@ def test_columns_under_a_mask_and_of_a_sum_are_shared():
     # Bytes that begin anywhere, in packs where threads are enough.
     assert plan_of(300, 140_001, dtype=torch.int8).realigned
     assert not plan_of(300, 1001, dtype=torch.int8).realigned
-    # Too long for it, and results that a mask hides as a whole.
-    assert plan_of(8192, 1024).walk == Walk.COLUMNS
+    # Too long for it, large ones of 32-bit sums that are loads of 16 bytes, and results that a mask
+    # hides as a whole.
+    assert plan_of(8192, 1024).walk == plan_of(64, 3 << 19, mask=False).walk == Walk.COLUMNS
     groups = empty(1, 12544, dtype=torch.bool)
     hidden = cuda_plan(empty(1000, 12544), 0, mask=groups, multiprocessors=132)
     assert not hidden.masked
@@ -710,6 +711,15 @@ def test_long_rows_of_16_bits_of_a_sum_are_held_where_these_are_many():
         return plan.batches
 
     assert batches(16384, 15176) == 0 and batches(100, 15176) == 1 and batches(16384, 16400) == 2
+
+
+def test_rows_with_gaps_whose_channels_are_innermost_are_folded():
+    """As those of a cropped batch of images in channels_last: a row of memory is one then."""
+    images = empty(64, 1024, 1024, 3, dtype=torch.uint8).permute(0, 3, 1, 2)[..., :1023, :1023]
+    plan = cuda_plan(images, [1, 2, 3], multiprocessors=132)
+    assert (plan.walk, plan.folded, plan.mapped) == (Walk.WHOLE_ROWS, 1023, True)
+    plan = cuda_plan(images, multiprocessors=132)
+    assert (plan.walk, plan.folded, plan.mapped) == (Walk.WHOLE_ROWS, 64 * 1023, True)
 
 
 def test_long_rows_of_bytes_whose_mask_is_apart():

@@ -1,7 +1,8 @@
-// The convolution is torch's, of a channels_last copy of the input: oneDNN then writes what its
-// kernels compute, and not the same in another order. It runs over slices of the batch, or of an
-// image's rows, so that this is still in cache when its channels are reduced, and memory is used
-// again and again.
+// The convolution is torch's, of a channels_last copy of the input (unless that is what it is):
+// oneDNN then writes what its kernels compute, and not the same in another order. It runs over
+// slices of the batch, or of an image's rows, so that this is still in cache when its channels are
+// reduced, and memory is used again and again. Small results, those of 64 bits, other dims than
+// that of the channels, and calls with a gradient take torch's convolution as a whole.
 #include "cpu/conv2d.h"
 
 #include <cstring>
@@ -12,8 +13,8 @@ namespace reduceops::cpu {
 namespace {
 
 // Of a convolution's result. oneDNN is slower in smaller slices, and glibc keeps no larger ones for
-// reuse.
-constexpr int64_t kSliceBytes = int64_t(32) << 20;
+// reuse: 32 MiB with what it and torch add.
+constexpr int64_t kSliceBytes = (int64_t(32) << 20) - (int64_t(64) << 10);
 // Smaller results are not worth a copy of the input.
 constexpr int64_t kLeastBytes = int64_t(1) << 20;
 
@@ -67,14 +68,17 @@ Tensor convolve_slice(const char* op, const Conv2d& call, const Slice& slice) {
 Tensor run_conv2d(Run run, const char* op, const Conv2d& call) {
   const auto [images, channels, rows, columns] = call.shape;
   const int64_t row_bytes = std::max<int64_t>(channels * columns * call.dtype->bytes, 1);
+  if (call.dim != 1 || call.dtype->bytes > 4 || images * rows * row_bytes < kLeastBytes)
+    return run_unfused(run, op, aoti_torch_cpu_convolution, call);
   // A slice reads the rows around it, too, and at an image's edges convolves its padding.
   const int64_t around =
       std::max(call.dilation[0] * (call.weight.sizes()[2] - 1), 2 * call.padding[0]);
   const int64_t least_rows = kLeastSlice * ceil_div(around, call.stride[0]);
-  const int64_t rows_at_once = std::max({kSliceBytes / row_bytes, least_rows, int64_t(1)});
-  const int64_t images_at_once = std::max<int64_t>(rows_at_once / rows, 1);
-  if (call.dim != 1 || call.dtype->bytes > 4 || images * rows * row_bytes < kLeastBytes)
-    return run_unfused(run, op, aoti_torch_cpu_convolution, call);
+  // All slices about as large as each other.
+  const auto even = [](int64_t all, int64_t most) { return ceil_div(all, ceil_div(all, most)); };
+  const int64_t most_rows = std::max({kSliceBytes / row_bytes, least_rows, int64_t(1)});
+  const int64_t rows_at_once = std::max(even(rows, most_rows), std::min(rows, least_rows));
+  const int64_t images_at_once = even(images, std::max<int64_t>(most_rows / rows, 1));
 
   Tensor result = empty_result(call, call.input.dtype());
   const int64_t result_row = columns * call.dtype->bytes;

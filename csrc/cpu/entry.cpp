@@ -32,8 +32,9 @@ namespace {
 
 enum class Memory { kSmall, kFresh, kTouched };
 
-// Whether an output is large, and has been touched before; what has not is cleared when it is, and
-// is in cache then. Asks for huge pages under a large output, if that is wanted: only a hint.
+// Whether an output is large, and has been touched before; what has not is cleared by the system
+// when it is first written to, and is in cache then. Asks for huge pages under a large output, if
+// that is wanted: only a hint.
 Memory prepare(void* data, int64_t bytes) {
 #ifdef __linux__
   constexpr uintptr_t kHuge = uintptr_t(2) << 20;

@@ -1,5 +1,6 @@
-// How a thread computes with floats: whether denormals count as zero, and the rounding. It is the
-// caller's that decides; torch.set_flush_denormal() sets one thread's and leaves the others'.
+// How a thread computes with floats: whether denormals count as zero. It is the caller's that
+// decides; torch.set_flush_denormal() sets one thread's and leaves the others'. (It has the
+// rounding in it, too; another than the usual one changes more than products.)
 #pragma once
 
 #ifdef __x86_64__

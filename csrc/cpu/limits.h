@@ -6,10 +6,9 @@
 
 namespace reduceops::cpu {
 
-// Worth waking a thread for: candidates, bytes of what has no price, bytes of zeros, and by its
-// price a walk, if there is work for two.
+// Worth waking a thread for: candidates to combine, bytes of what has no price, bytes of zeros.
 constexpr int64_t kCombinedOfThread = 1 << 14, kGrainBytes = 128 << 10, kZeroBytes = 512 << 10;
-constexpr double kThreadNanoseconds = 5000;
+constexpr double kThreadNanoseconds = 5000;  // and the price of a walk, if there is work for two
 
 constexpr int64_t kWorkspaceBytes = 1 << 20;  // for candidates and ordered marks
 constexpr int64_t kCandidateBytes = 2 * sizeof(int64_t);
@@ -31,8 +30,9 @@ constexpr int64_t kGatherBytes = 16384, kGatherRowBytes = 512, kGatherColumns = 
 constexpr int64_t kFarRowBytes = 2048;   // where each column has a line of its own
 constexpr int64_t kResultsTogether = 8;  // a line of indices
 constexpr int64_t kSameSets = 512;       // indices so far apart share the sets of a cache
-constexpr int64_t kOrderedWalk = 32;  // elements of a group, from which on their order counts more
-constexpr int64_t kScatterWalk = 8;   // elements of a group, of which results count more
+// Elements of a group: up to kScatterWalk the order of the results decides how a gather goes, from
+// kOrderedWalk on that of the elements.
+constexpr int64_t kOrderedWalk = 32, kScatterWalk = 8;
 constexpr int64_t kGatherAlong = 64, kGatherRunBytes = 128;  // in memory, where results lie across
 constexpr int64_t kPlainBytes = 4096;     // of rows and columns that are walked where they lie
 constexpr int64_t kWindowBytes = 256;     // of windows of one dim; longer ones are faster as rows

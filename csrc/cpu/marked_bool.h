@@ -1,7 +1,7 @@
 // Bools of which a mask says that some take no part: integers, with one value more for those.
 //
-// A whole group of bools often equals the identity; so told apart, no group needs to be asked
-// which.
+// All bools of a group often equal the identity. As absent ones are told apart from these, the mask
+// is not read again to know which they are.
 #pragma once
 
 #include "element.h"

@@ -15,13 +15,14 @@
 
 namespace reduceops::cuda {
 
-// A choice of kernel, null for the unfused form, for a convolution on a device.
+// What a kernel is chosen for: a convolution on a device.
 struct ConvolutionKey {
   FusedConvolution convolution;
   int64_t device;
   bool fastest;
   auto operator<=>(const ConvolutionKey&) const = default;
 };
+// The kernel, or null for the unfused form.
 using Choice = std::shared_ptr<const FusedKernel>;
 
 class Choices {

@@ -353,7 +353,7 @@ auto run_with_kernel(const ConvolutionKey& key, void* stream,
     }
   } catch (const std::exception& failure) {
     if (is_capturing(stream)) throw;
-    cudaGetLastError();  // else torch's next launch would report it as its own
+    cudaGetLastError();  // else our next launch would report it as its own
     choices().failed(key);
     warn_of(failure);
   }

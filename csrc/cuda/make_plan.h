@@ -103,7 +103,7 @@ class FittingWalks {
       case Walk::kGather:
         if (plan.gather.shared())
           return !(is_mask_sparse_beside(plan) && !is_mask_read_along(plan)) &&
-                 !(usual.walk == Walk::kColumns && usual.columns.staged);
+                 !GatherPlan::is_better_as_columns(in_, usual);
         if (GatherPlan::has_rows_apart(in_)) return false;
         return rows ? !(usual.rows.vector && GatherPlan::is_better_as_rows(in_))
                     : in_.bytes > 1 || !is_mask_sparse_beside(plan);
@@ -125,8 +125,9 @@ class FittingWalks {
     const Dim& beside = in_memory ? kept.dim[0] : by_step(kept).dim[0];
     return in_.task == Task::kMasked && (is_mask_sparse(kept.dim[0]) || is_mask_sparse(beside));
   }
-  // Whether those that share groups find their next bytes in these sectors, if L1 keeps them: not
-  // those that it has one place for.
+  // Whether threads that share groups find their next bytes of the mask in the sectors that they
+  // have read: where L1 still has them. Of sectors that are a multiple of so many bytes apart it
+  // keeps only a few.
   bool is_mask_read_along(const Plan& plan) const {
     constexpr int64_t kNear = 3, kPlaces = 256;
     const int64_t along = in_.along().mask_stride, beside = in_.groups.kept.dim[0].mask_stride;

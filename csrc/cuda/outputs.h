@@ -26,7 +26,7 @@ __device__ uint32_t packed(const uint32_t* index) {
   }
 }
 
-// Whether 16-byte stores may begin there. (So may none where nothing is wanted, at null.)
+// Whether 16-byte stores may begin there; at null, too, where nothing is wanted.
 inline bool is_aligned(const void* results) {
   return reinterpret_cast<uintptr_t>(results) % kLoadBytes == 0;
 }

@@ -51,7 +51,8 @@ struct Problem {
   const char* whole_blocks;  // the end of the last 16-byte block that lies in the input altogether
   Dim dims[kMaxDims];        // the kept ones, then the reduced ones
   Dim merged[kMaxAxes];
-  Divisor by_size[kFlatDims];  // of the reduced dims, where the plan wants it
+  Divisor by_size[kFlatDims];  // of the reduced dims, where the plan wants it; the first of packed
+                               // rows is by the packs of a run
 
   __device__ const Dim* kept() const { return dims; }
   __device__ const Dim* reduced() const { return dims + kept_count; }

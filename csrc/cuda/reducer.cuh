@@ -11,7 +11,12 @@
 // many packs of one group as it holds at once, for which lanes of a warp look together; Columns,
 // slots (keys.cuh) of neighbouring groups side by side.
 //
-// At the end of a group: `index(state)`, and `value(state)` where values are wanted.
+// At the end of a group: `index(state)`, and `value(source, state, bits_at)` where values are
+// wanted: `bits_at(index)` reads an element again. A row that is held whole ends by `of_held`.
+//
+// What a walk asks before it starts: `kTakesElement`, whether the result is one of the elements;
+// `Stored`, a State as the workspace holds it; and how many loads of a thread, and blocks of a
+// multiprocessor, there is room for (`row_room`, `column_room`, `held_blocks`).
 //
 // Extreme is every operator but softmax_max, whose SoftmaxMax keeps a sum beside what Extreme does,
 // for which each element counts once.

@@ -50,8 +50,8 @@ inline bool has_repeats_as_outputs(const Groups& groups, Task task) {
   return task == Task::kExtreme && kept.count > 0 && kept.dim[kept.count - 1].stride == 0;
 }
 
-// The first `count` results are copies of so many of those that are numbered without repeats: the
-// first ones.
+// Of how many different results the first `count` of all are copies. These are the first, if they
+// are numbered without repeats.
 inline int64_t sources_of(const Dims& repeats, int64_t count) {
   for (int d = repeats.count - 1; d >= 0; --d) {
     const Dim& repeat = repeats.dim[d];

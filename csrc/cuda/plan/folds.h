@@ -98,7 +98,7 @@ class Folds {
   static constexpr int64_t kFewOutputs = 16;
   // Bytes of a row that is worth a block of its own; what a mapped one takes longer than its price
   // says (100 random layouts on an H200).
-  static constexpr int64_t kRow = 4096, kMappedRow = 16384;
+  static constexpr int64_t kRow = 4096, kMappedRow = 1024;
   static constexpr double kMapping = 1.1;
   static constexpr double kRound = 0.3;   // microseconds, of the threads that combine an output
   static constexpr int64_t kWide = 4096;  // bytes of a row of columns

@@ -58,6 +58,16 @@ struct GatherPlan {
     return false;
   }
 
+  // Of other tasks, whether groups that threads would share are those of columns that keep memory
+  // busier: staged ones, and large ones of 32-bit sums by 16-byte loads.
+  static bool is_better_as_columns(const PlanInput& in, const Plan& columns) {
+    constexpr int64_t kLargeSummed = 300 << 20;
+    if (columns.walk != Walk::kColumns) return false;
+    return in.task == Task::kSoftmax
+               ? columns.columns.vector && in.bytes == 4 && in.total >= kLargeSummed
+               : columns.columns.staged;
+  }
+
   // Whether 16-byte loads are of rows and of what there is beside their elements.
   static bool is_better_as_rows(const PlanInput& in) {
     return in.groups.reduced.count > 0 && in.rows_aligned() && in.along().stride == 1 &&

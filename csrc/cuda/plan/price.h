@@ -41,9 +41,11 @@ constexpr double kItem =
     1.3;  // of a tile that comes through a ring, before its block takes the next
 constexpr double kScattered = 1.3;  // how much slower memory is by loads of an element
 constexpr double kIndexBytes = 8;   // of a result; that it may be less is not known
-// Bytes for which a store that fills no sector counts: of L2, and of memory where so many MB move
-// before the next one to the sector that it is not kept as long.
-constexpr double kStoreL2 = 144, kStoreMemory = 192, kOpen = 8;
+// A store that does not fill its sector counts as so many bytes of L2.
+constexpr double kStoreL2 = 144;
+// And as so many of memory, if more than kOpen MB are read or written before the next store to that
+// sector: then L2 has written it back half full.
+constexpr double kStoreMemory = 192, kOpen = 8;
 constexpr double kOfSector = 4;  // indices
 constexpr double kPlace = 25;    // instructions, to find the place of a result over a dim
 constexpr double kValue = 15;    // to have its value

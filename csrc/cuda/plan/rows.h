@@ -18,7 +18,7 @@ struct RowsPlan {
     const auto& reduced = in.groups.reduced;
     const int64_t width = in.elements_of_load(), outputs = in.groups.outputs;
     const bool packed = is_packed(in);
-    // (Of masked elements a load each, with its mark, takes longer than loads that are not full.)
+    // (Under a mask, loads that are not full are faster than a load of each element.)
     const int64_t least = in.task == Task::kMasked ? width : in.tuning.min_vector_run;
     const bool long_runs = reduced.count <= 1 ? in.rows_aligned() || !in.has_short_rows()
                                               : packed || in.along().size >= least;

@@ -58,7 +58,8 @@ struct SmallPlan {
         lanes *= 2;
       return lanes;
     }
-    const bool apart = in.task != Task::kExtreme && in.rows && in.along().stride > 1;
+    const bool apart = in.task != Task::kExtreme && in.rows && in.groups.reduced.count > 0 &&
+                       in.along().stride > 1;
     const int64_t of_lane = apart ? in.tuning.row_loads : in.tuning.lane_loads;
     int lanes = in.lanes_of(in.walk, of_lane, kSmallThreads);
     while (lanes > 32 && in.groups.outputs * lanes > in.multiprocessors * kSmallThreads) lanes /= 2;
