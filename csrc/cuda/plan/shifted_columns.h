@@ -47,7 +47,7 @@ class ShiftedColumns {
   }
 
  private:
-  static constexpr int64_t kLarge = 1 << 30, kFewestLanes = 8;
+  static constexpr int64_t kLarge = 900 << 20, kFewestLanes = 8;
 
   // How threads lie over columns.
   struct Cut {
