@@ -179,6 +179,11 @@ def check_tools() -> None:
     """Raises for what building the libraries lacks, before setuptools lists all that it copies."""
     if sys.platform != "linux":
         raise SetupError("customops needs Linux")
+    variables = runpy.run_path(str(ROOT / "customops/environment.py"))
+    try:
+        variables["check"](variables["OF_BUILD"])
+    except ImportError as error:
+        raise SetupError(str(error)) from None
     ninja = importlib.util.find_spec("ninja")
     if not (ninja and ninja.origin):  # any folder ninja/ is a package, of no file
         raise SetupError("building customops needs ninja: pip install ninja")
@@ -354,6 +359,9 @@ def write_cuda(ninja, flags: list[str], libs: list[str], nvcc: str, release: boo
     flags = [*flags, *code, "-DUSE_CUDA", "-Xcompiler=-fPIC,-fvisibility=hidden"]
     flags += ["--expt-relaxed-constexpr"]  # std::numeric_limits and the like in kernels
     flags += ["--compress-mode=size"]  # a fifth of the bytes
+    if compiler := os.environ.get("CXX"):
+        words = [word for word in shlex.split(compiler) if not word.startswith("-")]
+        flags += ["-ccbin", words[-1]]  # without ccache
     own = {"entry": [f'-DREDUCEOPS_CUDA_ARCHITECTURES="{";".join(architectures)}"']}
     if cudnn := find_cudnn():
         own["cudnn"] = ["-DREDUCEOPS_CUDNN"]

@@ -10,11 +10,10 @@ AT_RUN_TIME = (
     "REDUCEOPS_LIBRARY_DIR",
     "REDUCEOPS_WITHOUT",
 )
+OF_BUILD = ("REDUCEOPS_CUDA", "REDUCEOPS_CUDNN", "REDUCEOPS_SANITIZE")
 # Which are for setup.py and for the tests, and may be set where the package is imported.
 OTHERS = (
-    "REDUCEOPS_CUDA",
-    "REDUCEOPS_CUDNN",
-    "REDUCEOPS_SANITIZE",
+    *OF_BUILD,
     "REDUCEOPS_REQUIRE_COMPILER",
     "REDUCEOPS_REQUIRE_GPU",
     "REDUCEOPS_TEST_EXAMPLES",
@@ -28,10 +27,10 @@ _OF_SERVICES = re.compile(
 )
 
 
-def check() -> None:
-    """ImportError for a variable that is set, begins as ours do, and is none."""
+def check(listed: tuple[str, ...] = AT_RUN_TIME) -> None:
+    """ImportError for a variable that is set, begins as ours do, and is none; it lists these."""
     for name, value in os.environ.items():
         is_known = name in (*AT_RUN_TIME, *OTHERS) or _OF_SERVICES.fullmatch(name)
         if value and name.startswith("REDUCEOPS_") and not is_known:
-            known = ", ".join(AT_RUN_TIME)
+            known = ", ".join(listed)
             raise ImportError(f"customops: there is no variable {name}; there are {known}")

@@ -741,6 +741,8 @@ def test_what_is_not_measured_against_another_build(chosen, capsys):
     [
         (["--samples", "0"], "--samples: at least 1"),
         (["--device", "cuda"], "--device cuda: torch finds no GPU"),
+        (["--batch", "8,0"], "'0' is no number from 1 on"),
+        (["--plot", "plot.txt"], "--plot: a name that ends in .png or .svg"),
     ],
 )
 def test_distributed_arguments_that_make_no_sense(arguments, message, monkeypatch, capsys):

@@ -293,6 +293,14 @@ def test_an_environment_that_fails_is_not_taken_for_done(tmp_path):
 
 
 @needs_setup
+def test_the_build_names_a_variable_that_it_does_not_know():
+    code = "import sys, setup; sys.argv[1:] = ['build_ext']; setup.main()"
+    done = run(code, REDUCEOPS_CUDAA="0")
+    said = "error: customops: there is no variable REDUCEOPS_CUDAA; there are REDUCEOPS_CUDA, "
+    assert done.returncode and said in done.stderr
+
+
+@needs_setup
 def test_the_build_needs_linux():
     done = run(
         "import sys, setup; sys.platform = 'win32'; sys.argv[1:] = ['build_ext']; setup.main()"

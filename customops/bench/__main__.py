@@ -5,7 +5,6 @@ case could be measured.
 """
 
 import argparse
-import importlib.util
 import itertools
 import os
 import shlex
@@ -219,10 +218,7 @@ def _check_options(options: argparse.Namespace, parser: argparse.ArgumentParser)
             parser.error(f"--before: there is no {path}")
         if options.plot:
             parser.error("--before: not with --plot")
-    if options.plot and Path(options.plot).suffix not in (".png", ".svg"):
-        parser.error("--plot: a name that ends in .png or .svg")
-    if options.plot and importlib.util.find_spec("matplotlib") is None:
-        parser.error("--plot needs matplotlib: pip install matplotlib")
+    report.check_plot(options.plot, parser)
 
 
 def _check_random_options(options: argparse.Namespace, parser: argparse.ArgumentParser) -> None:

@@ -224,7 +224,7 @@ def plot(path: str, rows: list[dict], title: str) -> None:
 
 
 def _numbers(text: str) -> list[int]:
-    return [int(word) for word in text.split(",")]
+    return [report.count(word) for word in text.split(",")]
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -262,8 +262,11 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error("--samples: at least 1")
     if options.device == "cuda" and not torch.cuda.is_available():
         parser.error("--device cuda: torch finds no GPU")
+    report.check_plot(options.plot, parser)
     if "RANK" not in os.environ:
         parser.error(f"start it by torchrun, as in {__doc__.splitlines()[2].strip()}")
+    if min(options.vocabulary) < (world := int(os.environ["WORLD_SIZE"])):
+        parser.error(f"--vocabulary: at least one logit of each of {world} ranks")
     report.use_plain_characters()
     device = torch.device(options.device)
     if options.device == "cuda":

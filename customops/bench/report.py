@@ -69,6 +69,14 @@ def count(text: str) -> int:
     return int(text)
 
 
+def check_plot(path: str | None, parser: argparse.ArgumentParser) -> None:
+    """Ends the program where no plot can be written there."""
+    if path and Path(path).suffix not in (".png", ".svg"):
+        parser.error("--plot: a name that ends in .png or .svg")
+    if path and importlib.util.find_spec("matplotlib") is None:
+        parser.error("--plot needs matplotlib: pip install matplotlib")
+
+
 def file(path: str) -> str:
     """Of an option: one that can be written, which is left as it is."""
     new = not os.path.exists(path)
