@@ -386,6 +386,20 @@ def test_a_mask_that_hides_many_groups(device):
     check("max", x, 0, make_mask((), "none"), device=device)
 
 
+@pytest.mark.parametrize("index_dtype", [torch.int64, torch.uint8], ids=str)
+@pytest.mark.parametrize("few", [2, 3, 8])
+def test_a_mask_that_hides_results_in_short_runs(few, index_dtype, device, number_of_threads):
+    """Of more than one thread's share, which may begin within a run."""
+    x = data.make((few, 3, 70_001), torch.uint8, "ties").permute(1, 2, 0)  # results in short runs
+    marks = torch.rand(few, generator=torch.Generator().manual_seed(few)) < 0.5
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        for name in NAMES:
+            check(name, x, 0, marks.expand(x.shape), False, index_dtype, device)
+    by_row = torch.rand(70_001, 1, generator=torch.Generator().manual_seed(1)) < 0.5
+    check("argmin", x, 0, by_row.expand(x.shape), False, index_dtype, device)
+
+
 def test_an_expanded_input_with_a_mask_of_its_own(device):
     x = torch.randn(64, 1, 256).expand(64, 8, 256)
     check("argmax", x, [0, 1], torch.rand(8, 1) < 0.5, device=device)
