@@ -13,10 +13,10 @@
 //
 // Another operand (a bias, a factor per row) is another struct like Masked: its pointer and stride
 // in At, its elements in Pack and Item, what it does to an element in `bits`. Some walks ask for
-// more: rows held whole where packs begin and end (`for_packs`, `behind_pack`), shifted columns how
-// far behind a block of 16 bytes they begin (`past_block`), columns for loads by way of shared
-// memory
-// (`copy`, `copied`, and what is loaded beside them, `Ahead`) and what was `seen` on the way.
+// more. Rows held whole: where packs begin and end (`for_packs`, `behind_pack`). Shifted columns:
+// how far behind a block of 16 bytes they begin (`past_block`). Columns: loads by way of shared
+// memory (`copy`, `copied`, and `Ahead` for what is loaded beside them), and what a thread has seen
+// on the way (`see`, `Seen`).
 #pragma once
 
 #include <type_traits>
