@@ -173,9 +173,9 @@ inline cudaLaunchConfig_t launch_config(int64_t blocks, int64_t threads, void* s
 }
 
 // Lets a kernel begin before what the stream does before it has ended, for whose memory it then
-// waits (wait_for_previous), if it may; good until it is launched. Only for kernels that follow
-// another one of the same call, which did not begin so: operands are ready then (hide.cu reads its
-// mask before it waits).
+// waits (wait_for_previous), if it may; good until it is launched. Not for the first kernel of a
+// call: as that begins after all that comes before the call, what the call reads is ready for the
+// others before they wait (hide.cu reads its mask so).
 class EarlyLaunch {
  public:
   EarlyLaunch(const EarlyLaunch&) = delete;

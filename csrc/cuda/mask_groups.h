@@ -33,6 +33,21 @@ REDUCEOPS_HD bool are_columns_repeated(const Dim* axes, int count) {
          axes[1].mask_stride < axes[0].mask_stride;
 }
 
+// Puts the dim along which the mask's bytes are nearest, of those that are wanted from number
+// `first` on, in that place. False if none is wanted.
+template <class IsWanted>
+bool put_nearest_mask(Dims& dims, int first, IsWanted&& is_wanted) {
+  int nearest = -1;
+  for (int d = first; d < dims.count; ++d) {
+    if (is_wanted(dims.dim[d]) &&
+        (nearest < 0 || dims.dim[d].mask_stride < dims.dim[nearest].mask_stride))
+      nearest = d;
+  }
+  if (nearest < 0) return false;
+  std::rotate(dims.dim + first, dims.dim + nearest, dims.dim + nearest + 1);
+  return true;
+}
+
 // Puts a kept dim first of all, or of all but the columns: one along which nothing but the mask is
 // read, or, where a mask lies across rows or columns, the one along which its bytes are nearest.
 //
@@ -51,16 +66,7 @@ inline void order_by_mask(Groups& groups) {
     if (dim.stride == 0 && !is_short) return true;
     return (dim.stride == 0 || (across && !is_near)) && is_mask_dense(dim);
   };
-  for (Dims* dims : {&groups.kept, &groups.axes}) {
-    int nearest = -1;
-    for (int d = first; d < dims->count; ++d) {
-      if (is_wanted(dims->dim[d]) &&
-          (nearest < 0 || dims->dim[d].mask_stride < dims->dim[nearest].mask_stride))
-        nearest = d;
-    }
-    if (nearest > first)
-      std::rotate(dims->dim + first, dims->dim + nearest, dims->dim + nearest + 1);
-  }
+  for (Dims* dims : {&groups.kept, &groups.axes}) put_nearest_mask(*dims, first, is_wanted);
 }
 
 // Stores the results of groups that a mask of groups hides over those found without it. `early`: it

@@ -23,6 +23,7 @@ from . import convolutions, peers
 from .cases import Case
 from .convolutions import Convolution
 from .peers import OURS, Contender
+from .strided import Strided
 
 COLD_BYTES = 32 << 20  # inputs from here on are read from cold L2 on a GPU
 FLUSH_BYTES = 256 << 20  # read to make L2 cold
@@ -41,6 +42,11 @@ def limits_of(properties) -> dict[str, int | bool]:
     has_room = properties.shared_memory_per_block_optin >= shared_bytes
     bulk = properties.major >= 9 and has_room
     return {"multiprocessors": properties.multi_processor_count, "bulk": bulk}
+
+
+def stores_of(case: Case | Strided) -> dict[str, bool]:
+    """What a plan is told of what a case stores."""
+    return {"values": not case.op.startswith("arg"), "indices": not case.scaled}
 
 
 def measure(

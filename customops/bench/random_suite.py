@@ -184,14 +184,14 @@ def is_right(case: Strided, x: Tensor, answer, expected) -> bool:
 def _plan(case: Strided, x: Tensor) -> dict:
     if x.is_cuda:
         gpu = measure.limits_of(torch.cuda.get_device_properties(x.device))
-        gpu["values"] = not case.op.startswith("arg")
-        gpu["indices"] = not case.scaled
         gpu |= {"mask": case.make_mask("cuda"), "softmax": case.op == SOFTMAX}
+        gpu |= measure.stores_of(case)
         plan = plans.cuda_plan(x, case.dims, address=x.data_ptr(), **gpu)
     elif case.has_options or case.op == SOFTMAX:
         return {}
     else:
-        plan = plans.cpu_plan(x, case.dims, threads=torch.get_num_threads())
+        threads = torch.get_num_threads()
+        plan = plans.cpu_plan(x, case.dims, threads=threads, **measure.stores_of(case))
     fields = dataclasses.asdict(plan)
     if x.is_cuda:  # what each walk was predicted to take, in microseconds
         fields["candidates"] = {c.plan.walk.name: c.microseconds for c in plan.candidates}

@@ -19,7 +19,7 @@ from customops.plans import CudaPlan, cuda_constants, cuda_plan
 
 from . import peers, report
 from .cases import Case, select
-from .measure import limits_of
+from .measure import limits_of, stores_of
 
 FACTORS = (1 / 4, 1 / 2, 3 / 4, 3 / 2, 2, 4)
 KEPT_BELOW = 0.98  # of the present time; the rest is noise
@@ -41,8 +41,7 @@ def values(name: str, default: int) -> list[int]:
 
 
 def plan_of(case: Case, tuning: Tuning, gpu: dict) -> CudaPlan:
-    stores = {"values": not case.op.startswith("arg"), "indices": not case.op.startswith("scale_")}
-    return cuda_plan(case.empty("meta"), case.dims, tuning=tuning, **stores, **gpu)
+    return cuda_plan(case.empty("meta"), case.dims, tuning=tuning, **stores_of(case), **gpu)
 
 
 def affected(cases: list[Case], before: Tuning, after: Tuning, gpu: dict) -> list[Case]:

@@ -96,8 +96,9 @@ class Folds {
  private:
   static constexpr double kSeveralDims = 1.25, kSeveralDimsOfRows = 1.57;
   static constexpr int64_t kFewOutputs = 16;
-  // Bytes of a row that is worth a block of its own; what a mapped one takes longer than its price
-  // says (100 random layouts on an H200).
+  // Bytes of a row that is worth a block of its own: sooner of a mapped one, whose elements would
+  // be read one by one else. What such a row takes longer than its price says (100 random layouts
+  // on an H200).
   static constexpr int64_t kRow = 4096, kMappedRow = 1024;
   static constexpr double kMapping = 1.1;
   static constexpr double kRound = 0.3;   // microseconds, of the threads that combine an output
