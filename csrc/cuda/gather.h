@@ -91,7 +91,7 @@ inline void cross_mask(Dims& dims, int64_t bytes, int64_t width) {
   if (first.stride != 1 || first.size < side || !is_mask_sparse(first)) return;
   const auto is_even = [&] { return first.size % side == 0 && side % width == 0; };
   while (side > kLeast && !is_even()) --side;
-  if (!put_nearest_mask(dims, 1, is_mask_dense)) return;
+  if (!put_nearest_mask(dims, 1, [](const Dim& dim) { return is_mask_dense(dim); })) return;
   if (!is_even() || first.size == side || dims.count == kGatherDims) return;
   dims.dim[0].size = side;
   const Dim rest{first.size / side, side, first.step * side, first.mask_stride * side};
