@@ -140,30 +140,31 @@ REDUCEOPS_EXPORT const char* reduceops_cuda_plan_field(int64_t i) {
 }
 REDUCEOPS_EXPORT const char* reduceops_cpu_plan_field(int64_t i) { return name_of(kCpuFields, i); }
 
-// Of outputs that are cut in slices: each is in one, whose results may begin anywhere.
-static const char* broken_promise_of_slices(const reduceops::Groups& all, int64_t slices) {
+// Of outputs that are cut in slices.
+static const char* broken_promise_of_slices(const reduceops::Groups& all,
+                                            const reduceops::cuda::Slices& slices) {
+  const reduceops::Dim& dim = all.kept.dim[slices.dim];
+  if (slices.size * dim.step % reduceops::cuda::kLoadBytes != 0)
+    return "the results of a slice begin where 16-byte stores may";
+  if ((slices.count - 1) * slices.size >= dim.size) return "each slice has outputs";
   int64_t outputs = 0;
-  for (int64_t i = 0; i < slices; ++i) {
-    const int64_t of_slice = reduceops::cuda::Slice(all, slices, i).groups.outputs;
-    if (of_slice <= 0) return "each slice has outputs";
-    outputs += of_slice;
-  }
-  if (outputs != all.outputs) return "the slices cover the outputs once";
-  return all.reduced.count > 1 ? nullptr : "no slice is of whole columns, whose stores are aligned";
+  for (int64_t i = 0; i < slices.count; ++i) outputs += slices.groups(all, i).outputs;
+  return outputs == all.outputs ? nullptr : "the slices cover the outputs once";
 }
 
 // The steps of a call; of what is carried out in slices, those of the first. `broken` is what these
-// promise and do not keep.
+// promise and do not keep; `slices` is multiplied by their number.
 [[gnu::noinline]] static reduceops::cuda::Steps first_steps(
     const reduceops::Groups& all, int64_t bytes, int64_t address, reduceops::cuda::Limits limits,
     const reduceops::cuda::Tuning& tuning, reduceops::cuda::Task task,
-    reduceops::cuda::Stores stores, const char*& broken) {
+    reduceops::cuda::Stores stores, const char*& broken, int64_t& slices) {
   using namespace reduceops::cuda;
   const Steps steps = steps_of(all, bytes, address, limits, tuning, task, stores);
-  if (steps.slices == 1) return steps;
+  if (steps.slices.count == 1) return steps;
   if (!broken) broken = broken_promise_of_slices(all, steps.slices);
-  return first_steps(Slice(all, steps.slices, 0).groups, bytes, address, limits, tuning, task,
-                     stores, broken);
+  slices *= steps.slices.count;
+  return first_steps(steps.slices.groups(all, 0), bytes, address, limits, tuning, task, stores,
+                     broken, slices);
 }
 
 // Of the tiles by which so many values are transposed.
@@ -201,10 +202,10 @@ static const char* broken_promise_of_copies(const reduceops::Groups& groups, int
 // mask_strides: of a mask in the shape of the input; null if there is none
 // stores: of each result: 1 of its index, 2 of its value, 3 of both
 // constants: the value of each, in that order
-// out: the fields of the plan, how many walks fit, and of each its fields, its price in nanoseconds
-// and whether it is the usual one.
+// out: the fields of the plan, of how many slices it is that of the first, how many walks fit, and
+// of each its fields, its price in nanoseconds and whether it is the usual one.
 // Returns what the plan promises to its kernel and does not keep, which is a bug; null if there is
-// nothing. Of what is carried out in slices, the plan is that of the first.
+// nothing.
 REDUCEOPS_EXPORT const char* reduceops_cuda_plan(int64_t ndim, const int64_t* sizes,
                                                  const int64_t* strides, uint64_t reduced_mask,
                                                  int64_t bytes, int64_t address,
@@ -219,10 +220,14 @@ REDUCEOPS_EXPORT const char* reduceops_cuda_plan(int64_t ndim, const int64_t* si
   const Limits limits{multiprocessors, bulk != 0};
   const Stores stored{(stores & 1) != 0, (stores & 2) != 0};
   const char* broken = nullptr;
+  int64_t slices = 1;
   const Steps steps = first_steps(groups_of(ndim, sizes, strides, reduced_mask, mask_strides),
-                                  bytes, address, limits, tuning, asked, stored, broken);
-  const auto& [groups, plan, task, repeats, packed, hides, slices] = steps;
+                                  bytes, address, limits, tuning, asked, stored, broken, slices);
+  const reduceops::Groups& groups = steps.groups;
+  const FoldedPlan& plan = steps.plan;
+  const Task task = steps.task;
   out = write(kCudaFields, plan, out);
+  *out++ = slices;
   const PlanInput in(groups, bytes, address, limits, tuning, task, stored);
   FittingWalks walks(in);
   walks.set_prices();

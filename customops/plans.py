@@ -11,7 +11,7 @@ import itertools
 import operator
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypedDict
 
 import torch
@@ -57,6 +57,7 @@ class CudaPlan:
         threads: How many a block has.
         parts: Into how many the reduced extent is cut.
         cluster: How many blocks combine their parts in the same launch.
+        slices: Into how many the outputs are cut, of which this is the plan of the first.
         candidates: The walks that fit, of which this is one.
     """
 
@@ -106,6 +107,7 @@ class CudaPlan:
     stages: int
     scratch_bytes: int
     # A candidate's plan has none of its own.
+    slices: int = field(default=1, compare=False)
     candidates: "tuple[Candidate, ...]" = field(default=(), compare=False, repr=False)
 
     @property
@@ -239,15 +241,15 @@ def cuda_plan(
     limits = (address, multiprocessors, bool(bulk), mask_strides, *kind, array)
     fields = len(_fields("cuda"))
     plans = len(Walk) + 2  # two that gather, and one that is folded
-    most = fields + 1 + plans * (fields + 2)
+    most = fields + 2 + plans * (fields + 2)
     said, broken = _ask("reduceops_cuda_plan", layout, limits, most)
-    chosen, (count, *rest) = said[:fields], said[fields:]
+    chosen, (slices, count, *rest) = said[:fields], said[fields:]
     rows = (rest[i * (fields + 2) :] for i in range(count))
     candidates = tuple(
         Candidate(_cuda_plan(row[:fields]), row[fields] / 1e3, bool(row[fields + 1]))
         for row in rows
     )
-    plan = _cuda_plan(chosen, candidates)
+    plan = replace(_cuda_plan(chosen), slices=slices, candidates=candidates)
     if broken:
         raise BrokenPlan(f"a bug: the kernel relies on '{broken.decode()}', but not so in {plan}")
     return plan
@@ -281,10 +283,10 @@ def _tuning_of_environment(known: Iterable[str]) -> dict[str, int]:
     return tuning
 
 
-def _cuda_plan(numbers: Sequence[int], candidates: tuple[Candidate, ...] = ()) -> CudaPlan:
+def _cuda_plan(numbers: Sequence[int]) -> CudaPlan:
     kinds = CudaPlan.__annotations__
     fields = zip(_fields("cuda"), numbers, strict=True)
-    return CudaPlan(**{n: kinds[n](number) for n, number in fields}, candidates=candidates)
+    return CudaPlan(**{n: kinds[n](number) for n, number in fields})
 
 
 @functools.cache
@@ -351,8 +353,9 @@ def explain(
     multiprocessors = operator.index(options.get("multiprocessors", _OF_H200))
     cheaper = 100 - _constants(options.get("tuning"))["margin"]
     on_cpu = " (this tensor is on a CPU: customops.plans.cpu_plan)" if input.is_cpu else ""
+    slices = f", for the first of {plan.slices} slices" if plan.slices > 1 else ""
     legend = (
-        f"The plan of a GPU of {multiprocessors} multiprocessors{on_cpu}; times for an H200. "
+        f"The plan of a GPU of {multiprocessors} multiprocessors{slices}{on_cpu}; times for an H200. "
         f"usual: measured best, kept unless another is {cheaper} % cheaper"
     )
     rows: list[tuple[str, ...]] = [

@@ -86,7 +86,7 @@ HUGE = {
         Walk.WHOLE_ROWS,
     ),
     "short rows": (Shape((65_100_000, 33), (1,), torch.int8), Walk.BOXES),
-    "small groups": (Shape((4_300_000, 17, 31), (1,), torch.int8), Walk.BOXES),
+    "small groups": (Shape((4_300_000, 17, 31), (1,), torch.int8), Walk.GATHER),  # in slices
     "whole columns": (Shape((4, 540_000_000), (0,), torch.int8), Walk.WHOLE_COLUMNS),
     "columns": (Shape((16, 32_768, 4099), (1,), torch.int8), Walk.BULK_COLUMNS),
     "two tall columns": (Shape(((1 << 31) + 16, 2), (0,), torch.int8), Walk.BULK_COLUMNS),

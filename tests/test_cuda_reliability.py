@@ -1,5 +1,6 @@
 """The GPU kernels at sizes that fill a GPU: every walk, and every way to combine its parts."""
 
+import itertools
 import math
 import random
 import threading
@@ -11,6 +12,8 @@ import torch
 from conftest import NO_CUDA, python
 from cuda_shapes import HUGE, WALKS
 from opspec import OPS, as_tuple, assert_same, ops
+
+from customops.plans import Walk, cuda_plan
 
 pytestmark = NO_CUDA
 
@@ -457,6 +460,44 @@ def test_rows_in_parts_that_overlap():
     rows = x.as_strided((4000, 2**30 + 1), (4, 2))
     expected = 2**30 - 2 * torch.arange(4000, device="cuda")
     assert torch.equal(ops.argmax(rows, 1), expected)
+
+
+@pytest.mark.large
+@pytest.mark.parametrize("steps", [(900_000, 1, 24, 4), (899_999, 1, 23, 5)])
+def test_groups_of_a_few_elements_over_more_than_31_bits(steps):
+    """They are gathered in slices. The reference has a part of the outputs at a time."""
+    sizes = (5_003, 4, 1600, 4)
+    if torch.cuda.mem_get_info()[0] < 24e9:
+        pytest.skip("needs 24 GB of the GPU's memory")
+    generator = torch.Generator("cuda").manual_seed(0)
+    storage = torch.empty(5_003 * 900_000, dtype=torch.int8, device="cuda")
+    x = storage.random_(-20, 20, generator=generator).as_strided(sizes, steps)
+    mask = torch.randint(0, 4, sizes, generator=generator, device="cuda") > 0
+    mask[::7, :, ::5] = False
+    plan = cuda_plan(x, 1)
+    assert plan.walk == Walk.GATHER and plan.slices > 2
+    ends = [*range(0, 5_003, 1_000), 5_003]
+    found = ops.argmin(x, 1), ops.argmax(x, 1, index_dtype=torch.uint8).long(), *ops.max(x, 1)
+    masked = ops.min(x, 1, mask=mask)
+    for begin, end in itertools.pairwise(ends):
+        some = x[begin:end].contiguous()
+        marks = mask[begin:end]
+        hidden = some.short().masked_fill(~marks, 1_000)
+        expected = some.argmin(1), some.argmax(1), *some.max(1)
+        for ours, theirs in zip(found, expected, strict=True):
+            assert torch.equal(ours[begin:end], theirs)
+        values = hidden.amin(1).clamp(max=127).to(torch.int8)
+        indices = (hidden == hidden.amin(1, True)).int().argmax(1)
+        assert torch.equal(masked[0][begin:end], values)
+        assert torch.equal(masked[1][begin:end], indices)
+    del found, masked, mask
+    floats = torch.empty(2**31 + 900_000, dtype=torch.bfloat16, device="cuda")
+    floats.normal_(generator=generator)
+    y = floats.as_strided((2_386, 4, 1600, 4), steps)
+    probability, index = ops.softmax_max(y, 1)
+    expected = torch.softmax(y.float(), 1).amax(1).bfloat16()
+    assert torch.equal(index, y.float().argmax(1))
+    torch.testing.assert_close(probability, expected)
 
 
 @pytest.mark.large

@@ -257,27 +257,26 @@ void copy_results(const Reduction& from, const Reduction& to, int64_t count, voi
 
 void launch_steps(Reduction& r, const Steps& steps, void* stream);
 
-void launch_slices(const Reduction& r, int64_t slices, void* stream) {
-  for (int64_t i = 0; i < slices; ++i) {
-    const Slice slice(r.groups, slices, i);
-    const Dim& dim = r.groups.kept.dim[slice.dim];
-    const int64_t begin = i * slice.size;
-    if (begin >= dim.size) return;
-    Reduction part = r;
-    part.groups = slice.groups;
-    part.input = static_cast<const char*>(r.input) + begin * dim.stride * r.dtype->bytes;
+void launch_slices(const Reduction& r, const Slices& slices, void* stream) {
+  const Dim& dim = r.groups.kept.dim[slices.dim];
+  for (int64_t i = 0; i < slices.count; ++i) {
+    const int64_t begin = i * slices.size;
+    Reduction slice = r;
+    slice.groups = slices.groups(r.groups, i);
+    slice.input = static_cast<const char*>(r.input) + begin * dim.stride * r.dtype->bytes;
+    if (r.mask) slice.mask = static_cast<const uint8_t*>(r.mask) + begin * dim.mask_stride;
     const auto from = [&](void* results, int64_t bytes) {
       return results ? static_cast<char*>(results) + begin * dim.step * bytes : nullptr;
     };
-    part.indices = from(r.indices, r.index_bytes);
-    part.values = from(r.values, r.dtype->bytes);
-    launch_steps(part, steps_of(part, stores_of(part)), stream);
+    slice.indices = from(r.indices, r.index_bytes);
+    slice.values = from(r.values, r.dtype->bytes);
+    launch_steps(slice, steps_of(slice, stores_of(slice)), stream);
   }
 }
 
 // What most calls do comes first, without a copy of the reduction.
 void launch_steps(Reduction& r, const Steps& steps, void* stream) {
-  if (steps.slices > 1) return launch_slices(r, steps.slices, stream);
+  if (steps.slices.count > 1) return launch_slices(r, steps.slices, stream);
   if (!steps.repeats && !steps.hides) {
     r.groups = steps.groups;
     return launch(r, steps, {}, stream);
@@ -316,7 +315,7 @@ void run_pairs(Reduction& r, Packing& p) {
   if (groups.extent == 0 || groups.outputs == 0) return launch_pack(p, *r.dtype, stream);
   if (groups.copies == 1 && p.shard.dims <= 1 && !r.mask) {
     const Steps& steps = steps_of(r, {.index = true});  // a pair costs as much
-    if (steps.slices == 1 && stores_pairs(steps.plan.walk)) {
+    if (steps.slices.count == 1 && stores_pairs(steps.plan.walk)) {
       r.groups = steps.groups;
       r.indices = nullptr;
       r.values = p.to.words;

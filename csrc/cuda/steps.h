@@ -6,51 +6,18 @@
 #include "cuda/make_plan.h"
 #include "cuda/mask_groups.h"
 #include "cuda/repeat.h"
+#include "cuda/slices.h"
 
 namespace reduceops::cuda {
 
 struct Steps {
   Groups groups;  // that the walk goes over
   FoldedPlan plan;
-  Task task;     // of the walk
-  bool repeats;  // whether results are copied along kept dims of stride 0,
-  bool packed;   // from where they lie one behind the other
-  bool hides;    // whether the walk goes without the mask, for it hides whole groups or nothing
-  int64_t slices = 1;  // if there are several, each has steps of its own
-};
-
-// One of so many slices of the outputs, which are cut from the largest kept dim.
-struct Slice {
-  int dim;
-  int64_t size;  // of all but the last, in that dim
-  Groups groups;
-
-  Slice(const Groups& all, int64_t slices, int64_t number) : dim(largest(all)), groups(all) {
-    Dim& cut = groups.kept.dim[dim];
-    size = ceil_div(cut.size, slices);
-    groups.outputs /= cut.size;
-    cut.size = std::min(size, cut.size - number * size);
-    groups.outputs *= cut.size;
-    merge_kept(groups);
-  }
-
-  // At most the square root of the positions, so that the last one has some, too.
-  static int64_t most(const Groups& all) {
-    constexpr int64_t kMost = 32;
-    int64_t slices = 1;
-    while (slices < kMost && (slices + 1) * (slices + 1) <= all.kept.dim[largest(all)].size)
-      ++slices;
-    return slices;
-  }
-
- private:
-  static int largest(const Groups& all) {
-    int dim = 0;
-    for (int d = 1; d < all.kept.count; ++d) {
-      if (all.kept.dim[d].size > all.kept.dim[dim].size) dim = d;
-    }
-    return dim;
-  }
+  Task task;      // of the walk
+  bool repeats;   // whether results are copied along kept dims of stride 0,
+  bool packed;    // from where they lie one behind the other
+  bool hides;     // whether the walk goes without the mask, for it hides whole groups or nothing
+  Slices slices;  // if there are several, each has steps of its own
 };
 
 // Whether threads that gather groups of a few elements could store the copies of a result, which
@@ -84,6 +51,10 @@ struct StepsFinder {
   const Stores stores;
   const int64_t few_repeats;
 
+  PlanInput input_of(const Groups& groups, Task task) const {
+    return PlanInput(groups, bytes, address, limits, tuning, task, stores);
+  }
+
   // `hides` is that of the steps.
   Steps find(const Groups& all, Task task, bool hides) const {
     Steps steps;
@@ -103,32 +74,25 @@ struct StepsFinder {
     }
     const PlanInput walked = input_of(steps.groups, task);
     const bool may_slice = !steps.repeats && !hides && task == Task::kExtreme && tuning.walk == 0;
-    const int64_t slices = may_slice ? slices_of(all, walked) : 1;
-    const Priced planned = make_plan(walked, may_gather || slices > 1);
+    const int64_t most = may_slice ? Folds::outputs_with_room(walked) : all.outputs;
+    const Slices slices = most < all.outputs ? Slices::of_outputs(all, most) : Slices{};
+    const Priced planned = make_plan(walked, may_gather || slices.count > 1);
     steps.plan = planned.plan;
-    if (slices > 1 && pays_in_slices(all, slices, planned)) steps.slices = slices;
+    if (slices.count > 1 && pays_in_slices(all, slices, planned)) steps.slices = slices;
     if (may_gather) gather_repeats(all, outputs, planned.price, steps);
     return steps;
   }
 
  private:
-  PlanInput input_of(const Groups& groups, Task task) const {
-    return PlanInput(groups, bytes, address, limits, tuning, task, stores);
-  }
-
-  // By which the outputs could be cut; 1 where they could not.
-  static int64_t slices_of(const Groups& all, const PlanInput& walked) {
-    const int64_t slices = Folds::slices(walked);
-    return slices > 1 && slices <= Slice::most(all) ? slices : 1;
-  }
   // Unlike folding (plan/folds.h), this is not taken where other walks take longer than their
   // prices say: of 42 random layouts on an H200, eight took longer in slices then.
-  bool pays_in_slices(const Groups& all, int64_t slices, const Priced& uncut) const {
+  bool pays_in_slices(const Groups& all, const Slices& slices, const Priced& uncut) const {
     if (uncut.plan.is_folded()) return false;
-    Slice slice(all, slices, 0);
-    arrange(slice.groups, bytes, Task::kExtreme);
-    const Priced of_slice = make_plan(input_of(slice.groups, Task::kExtreme), true);
-    return of_slice.plan.is_folded() && static_cast<double>(slices) * of_slice.price < uncut.price;
+    Groups slice = slices.groups(all, 0);
+    arrange(slice, bytes, Task::kExtreme);
+    const Priced of_slice = make_plan(input_of(slice, Task::kExtreme), true);
+    return of_slice.plan.is_folded() &&
+           static_cast<double>(slices.count) * of_slice.price < uncut.price;
   }
 
   // Has all of `outputs` computed where that costs less than to copy results of walks at a price.
@@ -142,10 +106,9 @@ struct StepsFinder {
   }
 };
 
-inline Steps steps_of(const Groups& asked, int64_t bytes, int64_t address, Limits limits,
-                      const Tuning& tuning, Task task, Stores stores,
-                      int64_t few_repeats = kFewRepeats) {
-  const StepsFinder finder{bytes, address, limits, tuning, stores, few_repeats};
+// Of outputs as they are asked for, unless candidates find no room.
+inline Steps steps_of_all(const StepsFinder& finder, const Groups& asked, Task task) {
+  const auto& [bytes, address, limits, tuning, stores, few_repeats] = finder;
   Steps steps = finder.find(asked, task, false);
   // On small inputs one kernel is faster than two, if it has no long groups.
   const Plan& masked = steps.plan;
@@ -166,6 +129,25 @@ inline Steps steps_of(const Groups& asked, int64_t bytes, int64_t address, Limit
                        asked.outputs * walk_extent(asked.reduced) >= kMany;
   if (task == Task::kMasked && !is_small && !(is_gathered && !is_byte) && is_mask_of_groups(asked))
     steps = finder.find(without_mask(asked), Task::kExtreme, true);
+  return steps;
+}
+
+inline Steps steps_of(const Groups& asked, int64_t bytes, int64_t address, Limits limits,
+                      const Tuning& tuning, Task task, Stores stores,
+                      int64_t few_repeats = kFewRepeats) {
+  const StepsFinder finder{bytes, address, limits, tuning, stores, few_repeats};
+  Steps steps = steps_of_all(finder, asked, task);
+  const PlanInput whole = finder.input_of(asked, task);
+  if (whole.has_short_places() || steps.slices.count > 1 || steps.repeats || tuning.walk > 0)
+    return steps;
+  // Where walks of 31 bits would be taken for less, they are, slice by slice. Of what other walks
+  // take as long for as it takes to launch these, they would not be.
+  constexpr int64_t kLeastBytes = 16 << 20;
+  const Slices slices = Slices::with_short_places(asked);
+  if (slices.count == 1 || whole.total < slices.count * kLeastBytes) return steps;
+  const Steps of_slice = steps_of_all(finder, slices.groups(asked, 0), task);
+  const Walk walk = of_slice.plan.walk;
+  if (walk == Walk::kGather || walk == Walk::kSmall) steps.slices = slices;
   return steps;
 }
 

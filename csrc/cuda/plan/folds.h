@@ -66,13 +66,13 @@ class Folds {
     with_more_rows(in, others, visit);
   }
 
-  // Into how many slices outputs would have to be cut for the workspace to hold the candidates of
-  // their columns; 1 where nothing lies between these.
-  static int64_t slices(const PlanInput& in) {
-    if (!fits(in) || in.groups.axes.count == 0) return 1;
+  // How many outputs leave no more candidates of their columns than the workspace has room for,
+  // where something lies between these; else all.
+  static int64_t outputs_with_room(const PlanInput& in) {
+    if (!fits(in) || in.groups.axes.count == 0) return in.groups.outputs;
     const Fold between = between_columns(in);
-    if (between.count == 0 || between.count == in.groups.reduced.count) return 1;
-    return ceil_div(in.groups.outputs * between.columns(), most_candidates(in));
+    if (between.count == 0 || between.count == in.groups.reduced.count) return in.groups.outputs;
+    return most_candidates(in) / between.columns();
   }
 
   // What a plan that does not fold is compared by: rows and columns over several dims take longer

@@ -1,0 +1,86 @@
+// Outputs that are reduced one slice after the other: where the candidates of all do not find room
+// in the workspace, or where all together lie beyond what walks of 31 bits reach.
+#pragma once
+
+#include <algorithm>
+#include <numeric>
+
+#include "cuda/sizes.h"
+#include "make_groups.h"
+
+namespace reduceops::cuda {
+
+// Of one kept dim. The results of each begin where 16-byte stores may.
+struct Slices {
+  int64_t count = 1;  // with one there is nothing to cut
+  int64_t size = 0;   // positions of all but the last
+  int dim = 0;
+
+  // Of at most so many positions of a dim, about as many in each; one if that would be too many, or
+  // if there is no need.
+  static Slices cut(const Groups& all, int dim, int64_t most) {
+    const Dim& cut = all.kept.dim[dim];
+    // Of so many positions, results begin at a multiple of 16 bytes whatever their width.
+    const int64_t multiple = kLoadBytes / std::gcd(kLoadBytes, cut.step);
+    const int64_t count =
+        most < multiple ? kMost + 1 : ceil_div(cut.size, most / multiple * multiple);
+    if (count == 1 || count > kMost) return {};
+    const int64_t size = round_up(ceil_div(cut.size, count), multiple);
+    return {ceil_div(cut.size, size), size, dim};
+  }
+
+  // Of at most so many outputs, where the most positions are.
+  static Slices of_outputs(const Groups& all, int64_t most) {
+    int largest = 0;
+    for (int d = 1; d < all.kept.count; ++d) {
+      if (all.kept.dim[d].size > all.kept.dim[largest].size) largest = d;
+    }
+    return cut(all, largest, most / (all.outputs / all.kept.dim[largest].size));
+  }
+
+  // As few as there have to be for each to have short places (plan/input.h).
+  static Slices with_short_places(const Groups& all) {
+    Slices fewest;
+    const int64_t last = reach(all.kept) + reach(all.reduced);
+    const int64_t last_mask =
+        reach(all.kept, &Dim::mask_stride) + reach(all.reduced, &Dim::mask_stride);
+    for (int d = 0; d < all.kept.count; ++d) {
+      const Dim& dim = all.kept.dim[d];
+      const auto beside = [&](int64_t reached, int64_t stride) {
+        return most_short(reached - (dim.size - 1) * stride, stride);
+      };
+      const Slices slices =
+          cut(all, d,
+              std::min({beside(last, dim.stride), beside(last_mask, dim.mask_stride),
+                        kLastShort / (all.outputs / dim.size * all.copies)}));
+      if (slices.count > 1 && (fewest.count == 1 || slices.count < fewest.count)) fewest = slices;
+    }
+    return fewest;
+  }
+
+  Groups groups(const Groups& all, int64_t number) const {
+    Groups slice = all;
+    Dims& kept = slice.kept;
+    Dim& cut = kept.dim[dim];
+    slice.outputs /= cut.size;
+    cut.size = std::min(size, cut.size - number * size);
+    slice.outputs *= cut.size;
+    if (cut.size == 1) {
+      std::copy(kept.dim + dim + 1, kept.dim + kept.count, kept.dim + dim);
+      --kept.count;
+    }
+    merge_kept(slice);
+    return slice;
+  }
+
+ private:
+  static constexpr int64_t kMost = 32, kLastShort = (int64_t{1} << 31) - 1;
+
+  // Positions of a dim that are reached by 31 bits from the last one of others on.
+  static int64_t most_short(int64_t others, int64_t stride) {
+    if (others > kLastShort) return 0;
+    return stride == 0 ? kLastShort : (kLastShort - others) / stride + 1;
+  }
+};
+
+}  // namespace reduceops::cuda
