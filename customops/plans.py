@@ -355,8 +355,8 @@ def explain(
     on_cpu = " (this tensor is on a CPU: customops.plans.cpu_plan)" if input.is_cpu else ""
     slices = f", for the first of {plan.slices} slices" if plan.slices > 1 else ""
     legend = (
-        f"The plan of a GPU of {multiprocessors} multiprocessors{slices}{on_cpu}; times for an H200. "
-        f"usual: measured best, kept unless another is {cheaper} % cheaper"
+        f"The plan of a GPU of {multiprocessors} multiprocessors{slices}{on_cpu}; "
+        f"times for an H200. usual: measured best, kept unless another is {cheaper} % cheaper"
     )
     rows: list[tuple[str, ...]] = [
         ("walk", "predicted", "blocks", "threads", "parts", "cluster", "")

@@ -402,9 +402,9 @@ def test_errors_of_arguments_that_are_no_tensors(name, device):
     for wrong in (x.to_sparse(), x.to("cpu").to_mkldnn(), torch.nested.nested_tensor([x[0], x[1]])):
         with pytest.raises(RuntimeError, match=f"reduceops::{name}: "):
             call(wrong, w, b, 2.0)
-    text = f"^reduceops::{name}: got a strided float32 tensor on xpu"
+    text = f"^reduceops::{name}: got a strided float32 tensor on mps"
     with FakeTensorMode(), pytest.raises(RuntimeError, match=text):
-        call(*(torch.empty(size, device="xpu") for size in (x.shape, w.shape)), None, 2.0)
+        call(*(torch.empty(size, device="mps") for size in (x.shape, w.shape)), None, 2.0)
 
 
 @pytest.fixture(params=[False, True], ids=["two operators", "one operator"])
