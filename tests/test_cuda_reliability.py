@@ -1,6 +1,5 @@
 """The GPU kernels at sizes that fill a GPU: every walk, and every way to combine its parts."""
 
-import itertools
 import math
 import random
 import threading
@@ -463,41 +462,62 @@ def test_rows_in_parts_that_overlap():
 
 
 @pytest.mark.large
-@pytest.mark.parametrize("steps", [(900_000, 1, 24, 4), (899_999, 1, 23, 5)])
-def test_groups_of_a_few_elements_over_more_than_31_bits(steps):
+@pytest.mark.parametrize(
+    "sizes, steps",
+    [
+        ((5_003, 4, 1600, 4), (900_000, 1, 24, 4)),
+        ((5_003, 4, 1600, 4), (899_999, 1, 23, 5)),
+        ((4, 4, 1600, 5_003), (4, 1, 24, 900_000)),  # outermost in memory, innermost of the results
+        ((1600, 4, 5_003, 3), (6_000, 2_000, 900_001, 1)),
+    ],
+)
+def test_groups_of_a_few_elements_over_more_than_31_bits(sizes, steps):
     """They are gathered in slices. The reference has a part of the outputs at a time."""
-    sizes = (5_003, 4, 1600, 4)
     if torch.cuda.mem_get_info()[0] < 24e9:
         pytest.skip("needs 24 GB of the GPU's memory")
     generator = torch.Generator("cuda").manual_seed(0)
-    storage = torch.empty(5_003 * 900_000, dtype=torch.int8, device="cuda")
+    storage = torch.empty(5_003 * 910_000, dtype=torch.int8, device="cuda")
     x = storage.random_(-20, 20, generator=generator).as_strided(sizes, steps)
     mask = torch.randint(0, 4, sizes, generator=generator, device="cuda") > 0
     mask[::7, :, ::5] = False
     plan = cuda_plan(x, 1)
     assert plan.walk == Walk.GATHER and plan.slices > 2
-    ends = [*range(0, 5_003, 1_000), 5_003]
     found = ops.argmin(x, 1), ops.argmax(x, 1, index_dtype=torch.uint8).long(), *ops.max(x, 1)
     masked = ops.min(x, 1, mask=mask)
-    for begin, end in itertools.pairwise(ends):
-        some = x[begin:end].contiguous()
-        marks = mask[begin:end]
-        hidden = some.short().masked_fill(~marks, 1_000)
+    along = sizes.index(5_003)  # and of the results, without the dim that is reduced
+    for begin in range(0, 5_003, 1_000):
+        size = min(1_000, 5_003 - begin)
+        some, marks = (of.narrow(along, begin, size) for of in (x, mask))
+
+        def part(result, begin=begin, size=size):
+            return result.narrow(max(0, along - 1), begin, size)
+
         expected = some.argmin(1), some.argmax(1), *some.max(1)
         for ours, theirs in zip(found, expected, strict=True):
-            assert torch.equal(ours[begin:end], theirs)
-        values = hidden.amin(1).clamp(max=127).to(torch.int8)
-        indices = (hidden == hidden.amin(1, True)).int().argmax(1)
-        assert torch.equal(masked[0][begin:end], values)
-        assert torch.equal(masked[1][begin:end], indices)
+            assert torch.equal(part(ours), theirs)
+        hidden = some.short().masked_fill(~marks, 1_000)
+        least = hidden.amin(1, True)
+        assert torch.equal(part(masked[0]), least.squeeze(1).clamp(max=127).to(torch.int8))
+        assert torch.equal(part(masked[1]), (hidden == least).int().argmax(1))
     del found, masked, mask
-    floats = torch.empty(2**31 + 900_000, dtype=torch.bfloat16, device="cuda")
-    floats.normal_(generator=generator)
-    y = floats.as_strided((2_386, 4, 1600, 4), steps)
+    floats = torch.empty(2_400 * 910_000, dtype=torch.bfloat16, device="cuda")
+    y = floats.normal_(generator=generator).as_strided(
+        [2_400 if size == 5_003 else size for size in sizes], steps
+    )
     probability, index = ops.softmax_max(y, 1)
-    expected = torch.softmax(y.float(), 1).amax(1).bfloat16()
     assert torch.equal(index, y.float().argmax(1))
-    torch.testing.assert_close(probability, expected)
+    torch.testing.assert_close(probability, torch.softmax(y.float(), 1).amax(1).bfloat16())
+
+
+@pytest.mark.large
+def test_slices_of_many_sizes():
+    """The steps of each are kept for later calls, some where those of all were."""
+    if torch.cuda.mem_get_info()[0] < 8e9:
+        pytest.skip("needs 8 GB of the GPU's memory")
+    storage = torch.empty(5_400 * 900_000, dtype=torch.int8, device="cuda").random_(-20, 20)
+    for size in range(5_000, 5_400, 2):
+        x = storage.as_strided((size, 4, 700, 4), (900_000, 1, 24, 4))
+        assert torch.equal(ops.argmin(x, 1), x.argmin(1)), size
 
 
 @pytest.mark.large

@@ -257,7 +257,8 @@ void copy_results(const Reduction& from, const Reduction& to, int64_t count, voi
 
 void launch_steps(Reduction& r, const Steps& steps, void* stream);
 
-void launch_slices(const Reduction& r, const Slices& slices, void* stream) {
+// (Not by reference, for the steps of a slice may be kept where those of all were.)
+void launch_slices(const Reduction& r, const Slices slices, void* stream) {
   const Dim& dim = r.groups.kept.dim[slices.dim];
   for (int64_t i = 0; i < slices.count; ++i) {
     const int64_t begin = i * slices.size;

@@ -108,8 +108,10 @@ struct GatherProblem {
     };
     units = crosses = 1;
     in_runs = !out.pairs.words && is_aligned(out.indices) && is_aligned(out.values);
+    int64_t beyond_runs = 0;  // steps of which each run begins at a multiple
     for (int d = 0; d < all; ++d) {
       Dim dim = kept.dim[d];
+      if (d < count && (d > 0 || plan.tiled())) beyond_runs |= dim.step;
       if (d == 0) {
         last_from = static_cast<uint32_t>(dim.size - width);
         last_mask = last_from * mask_step;
@@ -131,7 +133,7 @@ struct GatherProblem {
                             ShortDivisor(units_along.threads)};
     }
     if (!plan.tiled()) {
-      in_runs &= neighbour_step == 1;
+      in_runs &= neighbour_step == 1 && beyond_runs % width == 0;
       return;
     }
     inner_side = static_cast<uint32_t>(plan.inner_side);
@@ -153,6 +155,10 @@ struct GatherProblem {
     next_inner = plan.along_cross() ? 0 : inner_side / tile_units;
     by_cross_side = ShortDivisor(cross_side);
     const uint32_t value_run = run_of_values(bytes);
+    const auto has_runs = [&](uint32_t run) {
+      return crosses % run == 0 && (cross_side >= crosses || cross_side % run == 0) &&
+             beyond_runs % run == 0;
+    };
     in_runs &= (!out.indices || has_runs(kIndexRun)) && (!out.values || has_runs(value_run));
     index_runs = cross_side / kIndexRun;
     value_runs = cross_side / value_run;
@@ -163,9 +169,6 @@ struct GatherProblem {
   }
 
  private:
-  bool has_runs(uint32_t run) const {
-    return crosses % run == 0 && (cross_side >= crosses || cross_side % run == 0);
-  }
   // Whether the bytes of the mask for a pack, which are neighbours, begin where so many may.
   bool has_mask_words(const Dims& kept, const Dims& reduced, int64_t width) const {
     auto offsets = static_cast<int64_t>(reinterpret_cast<uintptr_t>(mask));

@@ -38,14 +38,18 @@ struct Slices {
     return cut(all, largest, most / (all.outputs / all.kept.dim[largest].size));
   }
 
-  // As few as there have to be for each to have short places (plan/input.h).
-  static Slices with_short_places(const Groups& all) {
+  // As few as there have to be for each to have short places (plan/input.h). `dense`: so that the
+  // results of each lie one behind the other.
+  static Slices with_short_places(const Groups& all, bool dense) {
     Slices fewest;
+    int64_t last_step = 0;
+    for (int d = 0; d < all.kept.count; ++d) last_step = std::max(last_step, all.kept.dim[d].step);
     const int64_t last = reach(all.kept) + reach(all.reduced);
     const int64_t last_mask =
         reach(all.kept, &Dim::mask_stride) + reach(all.reduced, &Dim::mask_stride);
     for (int d = 0; d < all.kept.count; ++d) {
       const Dim& dim = all.kept.dim[d];
+      if (dense && dim.step < last_step) continue;
       const auto beside = [&](int64_t reached, int64_t stride) {
         return most_short(reached - (dim.size - 1) * stride, stride);
       };

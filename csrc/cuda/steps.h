@@ -143,7 +143,9 @@ inline Steps steps_of(const Groups& asked, int64_t bytes, int64_t address, Limit
   // Where walks of 31 bits would be taken for less, they are, slice by slice. Of what other walks
   // take as long for as it takes to launch these, they would not be.
   constexpr int64_t kLeastBytes = 16 << 20;
-  const Slices slices = Slices::with_short_places(asked);
+  // (What hides results relies on their order.)
+  const bool may_hide = task == Task::kMasked && is_mask_of_groups(asked);
+  const Slices slices = Slices::with_short_places(asked, may_hide);
   if (slices.count == 1 || whole.total < slices.count * kLeastBytes) return steps;
   const Steps of_slice = steps_of_all(finder, slices.groups(asked, 0), task);
   const Walk walk = of_slice.plan.walk;
