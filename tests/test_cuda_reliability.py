@@ -510,6 +510,19 @@ def test_groups_of_a_few_elements_over_more_than_31_bits(sizes, steps):
 
 
 @pytest.mark.large
+def test_repeated_results_over_more_than_31_bits():
+    """Copies are found by the order of the results, which slices would change."""
+    if torch.cuda.mem_get_info()[0] < 12e9:
+        pytest.skip("needs 12 GB of the GPU's memory")
+    n = 2**25 + 1000
+    column = torch.empty(n, 64, dtype=torch.float16, device="cuda")[:, :1].normal_()
+    mask = torch.rand(n, 1, device="cuda") > 0.5
+    values, indices = ops.max(column.expand(2, -1, -1), 2, mask=mask)
+    expected = column.masked_fill(~mask, -math.inf).squeeze(1)
+    assert (indices == 0).all() and all(torch.equal(part, expected) for part in values)
+
+
+@pytest.mark.large
 def test_slices_of_many_sizes():
     """The steps of each are kept for later calls, some where those of all were."""
     if torch.cuda.mem_get_info()[0] < 8e9:

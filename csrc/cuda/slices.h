@@ -38,28 +38,33 @@ struct Slices {
     return cut(all, largest, most / (all.outputs / all.kept.dim[largest].size));
   }
 
-  // As few as there have to be for each to have short places (plan/input.h). `dense`: so that the
-  // results of each lie one behind the other.
+  // So many that each has short places (plan/input.h), of the outermost dim of the results that can
+  // be cut so. `dense`: of none but the outermost of all, so that the results of each lie one
+  // behind the other.
   static Slices with_short_places(const Groups& all, bool dense) {
-    Slices fewest;
-    int64_t last_step = 0;
-    for (int d = 0; d < all.kept.count; ++d) last_step = std::max(last_step, all.kept.dim[d].step);
+    const Dims kept = by_step(all.kept);
     const int64_t last = reach(all.kept) + reach(all.reduced);
     const int64_t last_mask =
         reach(all.kept, &Dim::mask_stride) + reach(all.reduced, &Dim::mask_stride);
-    for (int d = 0; d < all.kept.count; ++d) {
-      const Dim& dim = all.kept.dim[d];
-      if (dense && dim.step < last_step) continue;
+    Slices slices;
+    for (int i = kept.count - 1; i >= 0 && slices.count == 1; --i) {
+      const Dim& dim = kept.dim[i];
       const auto beside = [&](int64_t reached, int64_t stride) {
         return most_short(reached - (dim.size - 1) * stride, stride);
       };
-      const Slices slices =
-          cut(all, d,
-              std::min({beside(last, dim.stride), beside(last_mask, dim.mask_stride),
-                        kLastShort / (all.outputs / dim.size * all.copies)}));
-      if (slices.count > 1 && (fewest.count == 1 || slices.count < fewest.count)) fewest = slices;
+      const int64_t most = std::min({beside(last, dim.stride), beside(last_mask, dim.mask_stride),
+                                     kLastShort / (all.outputs / dim.size * all.copies)});
+      int number = 0;  // of the dim in the order of memory
+      while (all.kept.dim[number].step != dim.step) ++number;
+      slices = cut(all, number, most);
+      if (dense) break;
     }
-    return fewest;
+    return slices;
+  }
+
+  // Whether the results of each lie one behind the other.
+  bool are_dense(const Groups& all) const {
+    return by_step(all.kept).dim[all.kept.count - 1].step == all.kept.dim[dim].step;
   }
 
   Groups groups(const Groups& all, int64_t number) const {

@@ -55,6 +55,11 @@ struct StepsFinder {
     return PlanInput(groups, bytes, address, limits, tuning, task, stores);
   }
 
+  // Of the walk, in microseconds.
+  double price_of(const Steps& steps) const {
+    return make_plan(input_of(steps.groups, steps.task), true).price;
+  }
+
   // `hides` is that of the steps.
   Steps find(const Groups& all, Task task, bool hides) const {
     Steps steps;
@@ -137,19 +142,21 @@ inline Steps steps_of(const Groups& asked, int64_t bytes, int64_t address, Limit
                       int64_t few_repeats = kFewRepeats) {
   const StepsFinder finder{bytes, address, limits, tuning, stores, few_repeats};
   Steps steps = steps_of_all(finder, asked, task);
-  const PlanInput whole = finder.input_of(asked, task);
-  if (whole.has_short_places() || steps.slices.count > 1 || steps.repeats || tuning.walk > 0)
+  if (steps.slices.count > 1 || asked.copies > 1 || tuning.walk > 0 ||
+      finder.input_of(asked, task).has_short_places())
     return steps;
-  // Where walks of 31 bits would be taken for less, they are, slice by slice. Of what other walks
-  // take as long for as it takes to launch these, they would not be.
-  constexpr int64_t kLeastBytes = 16 << 20;
-  // (What hides results relies on their order.)
+  // Where walks of 31 bits would be taken for less, they are, slice by slice. (What hides results
+  // relies on their order. Where they lie apart, slices take longer than their prices say.)
+  constexpr double kApart = 1.5;
   const bool may_hide = task == Task::kMasked && is_mask_of_groups(asked);
   const Slices slices = Slices::with_short_places(asked, may_hide);
-  if (slices.count == 1 || whole.total < slices.count * kLeastBytes) return steps;
+  if (slices.count == 1) return steps;
   const Steps of_slice = steps_of_all(finder, slices.groups(asked, 0), task);
-  const Walk walk = of_slice.plan.walk;
-  if (walk == Walk::kGather || walk == Walk::kSmall) steps.slices = slices;
+  if (of_slice.plan.walk != Walk::kGather && of_slice.plan.walk != Walk::kSmall) return steps;
+  const double factor = slices.are_dense(asked) ? 1 : kApart;
+  if (factor * static_cast<double>(slices.count) * finder.price_of(of_slice) <
+      finder.price_of(steps))
+    steps.slices = slices;
   return steps;
 }
 

@@ -1,6 +1,8 @@
 // gather.cu: groups of a few elements, wherever they lie.
 #pragma once
 
+#include <utility>
+
 #include "cuda/plan/columns.h"
 #include "cuda/plan/price.h"
 #include "cuda/plan/whole_columns.h"
@@ -168,7 +170,9 @@ struct GatherPlan {
                              : gather.tiled() ? (20 + 10 * stores(in)) * known / used
                                               : 0;
     const bool read_once = gather.tiled() || stays_in_cache(in);
-    const double read = read_once ? traffic.read : std::max(traffic.read, sectors * computed);
+    // What lies beside what a warp asks for is delivered with it, and again when it is asked for.
+    const double delivered = in_order(in.groups) ? sectors : by_warps(in, kBurstBytes);
+    const double read = read_once ? traffic.read : std::max(traffic.read, delivered * computed);
     return {.read = read + apart.memory,
             .sectors = sectors * computed,
             .stores = apart.l2,
@@ -293,17 +297,17 @@ struct GatherPlan {
                                                        : across);
   }
 
-  // That hold an element of each of these results.
-  static int64_t sectors_of_warp(const PlanInput& in) {
+  // Pieces of memory, of so many bytes, that hold an element of each of these results.
+  static int64_t pieces_of_warp(const PlanInput& in, int64_t piece) {
     const Dims dims = by_step(in.groups.kept);
-    int64_t sectors = 1, results = results_of_warp(in);
+    int64_t pieces = 1, results = results_of_warp(in);
     for (int d = 0; d < dims.count && results > 1; ++d) {
       const int64_t taken = std::min(results, dims.dim[d].size);
       const int64_t pitch = dims.dim[d].stride * in.bytes;
-      sectors *= pitch < kSectorBytes ? (taken - 1) * pitch / kSectorBytes + 1 : taken;
+      pieces *= pitch < piece ? (taken - 1) * pitch / piece + 1 : taken;
       results = ceil_div(results, taken);
     }
-    return sectors;
+    return pieces;
   }
 
   // Whether L2 keeps what is read until all that lies in its sectors is read.
@@ -469,19 +473,29 @@ struct GatherPlan {
            in.strides_aligned(in.groups.kept, 0, bytes);
   }
 
+  // Bytes from the first to the last element of a run of a group, and how many runs it has.
+  static std::pair<double, double> runs_of(const PlanInput& in) {
+    const Dim along = in.groups.reduced.count > 0 ? in.along() : Dim{1, 0, 0};
+    return {static_cast<double>((along.size - 1) * along.stride * in.bytes),
+            static_cast<double>(in.walk / along.size)};
+  }
+  // Of an output, where warps lie over results: bytes of the pieces of memory that a warp asks for.
+  // Elements of a run of a group that share one come from L1 after the first.
+  static double by_warps(const PlanInput& in, int64_t piece) {
+    const auto [run, runs] = runs_of(in);
+    const double of_run = static_cast<double>(in.walk) / runs;
+    return runs * std::min(of_run, 1 + run / static_cast<double>(piece)) *
+           static_cast<double>(pieces_of_warp(in, piece) * piece) /
+           static_cast<double>(results_of_warp(in));
+  }
+
   // Of an output: bytes of the sectors that a warp asks for, where so many outputs are on their way
   // in a multiprocessor. What lies beside its units in memory is mostly for other warps of the
   // block.
   static double sectors_read(const PlanInput& in, const Gather& gather, double resident) {
     const Dims& kept = in.groups.kept;
-    // Elements of a run of a group that share sectors come from L1 after the first.
-    const Dim along = in.groups.reduced.count > 0 ? in.along() : Dim{1, 0, 0};
-    const double run = static_cast<double>((along.size - 1) * along.stride * in.bytes);
-    const auto runs = static_cast<double>(in.walk / along.size);
-    if (!gather.tiled() && !in_order(in.groups))
-      return runs * std::min(static_cast<double>(along.size), 1 + run / kSectorBytes) *
-             static_cast<double>(sectors_of_warp(in) * kSectorBytes) /
-             static_cast<double>(results_of_warp(in));
+    if (!gather.tiled() && !in_order(in.groups)) return by_warps(in, kSectorBytes);
+    const auto [run, runs] = runs_of(in);
     const Dim inner = dims_of(gather, in.groups, in.bytes).dim[0];
     int64_t count = inner.size;
     for (int d = 0; d < kept.count; ++d) {
@@ -505,7 +519,8 @@ struct GatherByResultsPlan : GatherPlan {
     // For each row a thread asks for as many sectors again, so for long groups fewer are few.
     const int64_t few = in.walk > kGatherRows ? kFewSectors / 2 : kFewSectors;
     return GatherPlan::fits(in) && !is_shared(in) && in.tuning.gather_tiles != 0 &&
-           dims_across(in.groups) > 0 && stays_in_cache(in) && sectors_of_warp(in) <= few;
+           dims_across(in.groups) > 0 && stays_in_cache(in) &&
+           pieces_of_warp(in, kSectorBytes) <= few;
   }
 
   static bool make(const PlanInput& in, Plan& plan) {
