@@ -333,34 +333,41 @@ enum class MaskOf {
 };
 
 // Calls found(c, turn) with the first of `turns` turns in which column c takes part, if there is
-// one, for the columns along `inner` that have a bit in `wanted`. `row(turn)` is the place of the
-// first one. Loads of all columns are in flight together, and of as many turns as there is room
-// for.
+// one, for the columns along `inner` that have a bit in `wanted`: of one, or of those of a pack.
+// `row(turn)` is the place of the first one. As many loads are in flight as there is room for.
 template <int kWidth, class Source, class Row, class Found>
 __device__ void find_first_present(const Source& source, uint32_t wanted, uint32_t turns, Row row,
                                    const Dim& inner, Found found) {
-  constexpr int kTurns = std::min(8, 16 / kWidth);
+  static_assert(kWidth == 1 || kWidth == Source::kWidth);
+  constexpr int kTurns = kWidth > 8 ? 4 : kWidth > 1 ? 8 : 16;
+  using Mask = std::conditional_t<kWidth == 1, uint8_t, typename Source::Words>;
   REDUCEOPS_ROLLED
   for (uint32_t first = 0; first < turns && wanted; first += kTurns) {
-    uint32_t present[kTurns];  // a bit to a column
+    Mask masks[kTurns];
     const auto turn = [&](uint32_t i) { return std::min(first + i, turns - 1); };
 #pragma unroll
     for (int i = 0; i < kTurns; ++i) {
-      auto at = row(turn(i));
-      present[i] = 0;
-#pragma unroll
-      for (int c = 0; c < kWidth; ++c) {
-        if (wanted >> c & 1) present[i] |= uint32_t(*at.mask != 0) << c;
-        at = source.along(at, inner, 1);
+      const auto at = row(turn(i));
+      if constexpr (kWidth == 1) {
+        masks[i] = *at.mask;
+      } else {
+        masks[i] = source.mask_at(at, inner);
       }
     }
 #pragma unroll
     for (int i = 0; i < kTurns; ++i) {
 #pragma unroll
       for (int c = 0; c < kWidth; ++c) {
-        if (wanted & present[i] & 1u << c) found(c, turn(i));
+        bool present;
+        if constexpr (kWidth == 1) {
+          present = masks[i] != 0;
+        } else {
+          present = Source::byte_of(masks[i], c);
+        }
+        if (!present || !(wanted >> c & 1)) continue;
+        found(c, turn(i));
+        wanted &= ~(1u << c);
       }
-      wanted &= ~present[i];
     }
   }
 }
@@ -435,6 +442,15 @@ struct Masked {
       pack.mask = load_mask(first, dim.mask_stride);
     }
     return pack;
+  }
+  // Of the pack there, the mask alone.
+  static __device__ Words mask_at(At at, const Dim& dim) {
+    if constexpr (kJoined) {
+      const uint32_t from = past_mask_block(at);
+      return joined(block(at.mask - from), block(at.mask - from + (from ? kWidth : 0)), from);
+    } else {
+      return load_mask(at.mask, dim.mask_stride);
+    }
   }
   static __device__ Item item(At at) { return {load_global(at.input), load_global(at.mask)}; }
   // Packs along a dim that the mask does not have are masked by the same words.
@@ -573,6 +589,9 @@ struct Masked {
       return mask;
     }
   }
+  static __device__ bool byte_of(const Words& mask, int i) {
+    return (mask.at[i / 4] >> (8 * (i % 4)) & 0xff) != 0;
+  }
 
  private:
   // Of a pack, whose bytes are `step` apart.
@@ -607,9 +626,6 @@ struct Masked {
       return pack.mask;
     }
   }
-  static __device__ bool byte_of(const Words& mask, int i) {
-    return (mask.at[i / 4] >> (8 * (i % 4)) & 0xff) != 0;
-  }
   // Of each byte whether it is not zero, in its top bit.
   static __device__ uint32_t any_in_bytes(uint32_t x) {
     return ((x & 0x7f7f7f7fu) + 0x7f7f7f7fu) | x;
@@ -640,6 +656,15 @@ struct RealignedMasked : Masked<E, MaskOf::kWords> {
   __device__ Pack pack(At at, const auto& dim) const {
     Pack pack;
     pack.elements = Anywhere<Key>::load(at.input, end);
+    set_mask(at, dim, pack);
+    return pack;
+  }
+  __device__ Words mask_at(At at, const auto& dim) const {
+    Pack pack;
+    set_mask(at, dim, pack);
+    return Base::joined(pack.mask, pack.high, pack.from);
+  }
+  __device__ void set_mask(At at, const auto& dim, Pack& pack) const {
     pack.from = 0;
     pack.mask = pack.high = {};
     if (dim.mask_stride == 0) {
@@ -656,7 +681,6 @@ struct RealignedMasked : Masked<E, MaskOf::kWords> {
           pack.mask.at[i / 4] |= uint32_t(at.mask[i]) << (8 * (i % 4));
       }
     }
-    return pack;
   }
   __device__ typename Base::Pack whole(const Pack& pack) const {
     typename Base::Pack all;
