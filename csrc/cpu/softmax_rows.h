@@ -263,7 +263,7 @@ struct SoftmaxRows : SoftmaxWalk<Format> {
       const V odd = bests.best - bests.best;  // NaN where the largest is not finite
       if (any(Wide::nan(sums + odd))) [[unlikely]] {
         for (int i = 0; i < count; ++i) {
-          if (probability[i] != probability[i]) position[i] = first_in(row[i], n);
+          if (probability[i] != probability[i]) position[i] = first_of(row[i], n);
           if (std::isinf(largest[i])) probability[i] = NAN;
         }
       }
