@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import customops
+from customops.bench import report
 
 from .timing import HEADER, Row, add_device, default_device, describe
 
@@ -77,10 +78,10 @@ def decode(step, first: Tensor, count: int) -> tuple[Tensor, float]:
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add_device(parser)
-    parser.add_argument("--batch", type=int, default=8)
-    parser.add_argument("--tokens", type=int, default=16)
-    parser.add_argument("--vocabulary", type=int, default=32_000)
-    parser.add_argument("--layers", type=int, default=2)
+    parser.add_argument("--batch", type=report.count, default=8)
+    parser.add_argument("--tokens", type=report.count, default=16)
+    parser.add_argument("--vocabulary", type=report.count, default=32_000)
+    parser.add_argument("--layers", type=report.count, default=2)
     options = parser.parse_args(arguments)
     device = options.device or default_device()
     mode = "reduce-overhead" if torch.device(device).type == "cuda" else "default"

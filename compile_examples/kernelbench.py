@@ -76,6 +76,10 @@ def main(arguments: list[str] | None = None) -> int:
     examples = [example for example in EXAMPLES if options.only in example.__name__]
     if not examples:
         parser.error("no file is left by --only")
+    if not (options.harness / "KernelBench").is_dir():
+        parser.error(f"{options.harness} is no checkout of KernelBench")
+    if not torch.cuda.is_available():
+        parser.error("the harness needs a GPU")
     sys.path.insert(0, str(options.harness / "src"))
     device = torch.device("cuda", torch.cuda.current_device())
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 import customops
+from customops.bench import report
 
 from .timing import HEADER, Row, add_device, default_device, describe, milliseconds
 
@@ -58,10 +59,10 @@ def lloyd(assign, points: Tensor, centroids: Tensor, steps: int) -> list[tuple[T
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add_device(parser)
-    parser.add_argument("--points", type=int, default=20_000)
-    parser.add_argument("--centroids", type=int, default=1024)
-    parser.add_argument("--width", type=int, default=64)
-    parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--points", type=report.count, default=20_000)
+    parser.add_argument("--centroids", type=report.count, default=1024)
+    parser.add_argument("--width", type=report.count, default=64)
+    parser.add_argument("--steps", type=report.count, default=5)
     options = parser.parse_args(arguments)
     device = options.device or default_device()
 

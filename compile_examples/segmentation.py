@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import customops
+from customops.bench import report
 
 from .timing import HEADER, Row, add_device, default_device, describe, milliseconds
 
@@ -36,9 +37,11 @@ def classes(logits: Tensor, size: int) -> Tensor:
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add_device(parser)
-    parser.add_argument("--batch", type=int, default=4)
-    parser.add_argument("--classes", type=int, default=21, help="Cityscapes has 19")
-    parser.add_argument("--size", type=int, default=513, help="of the image; an eighth for logits")
+    parser.add_argument("--batch", type=report.count, default=4)
+    parser.add_argument("--classes", type=report.count, default=21, help="Cityscapes has 19")
+    parser.add_argument(
+        "--size", type=report.count, default=513, help="of the image; an eighth for logits"
+    )
     options = parser.parse_args(arguments)
     device = options.device or default_device()
 

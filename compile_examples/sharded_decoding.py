@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from customops import distributed
+from customops.bench import report
 
 from .greedy_decoding import Decoder, decode
 from .timing import HEADER, Row, describe
@@ -53,16 +54,18 @@ def sharded(decoder: Decoder, rank: int, world: int) -> Decoder:
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", choices=("cpu", "cuda"), default=None)
-    parser.add_argument("--batch", type=int, default=8)
-    parser.add_argument("--tokens", type=int, default=16)
-    parser.add_argument("--vocabulary", type=int, default=32_003)
-    parser.add_argument("--layers", type=int, default=2)
+    parser.add_argument("--batch", type=report.count, default=8)
+    parser.add_argument("--tokens", type=report.count, default=16)
+    parser.add_argument("--vocabulary", type=report.count, default=32_003)
+    parser.add_argument("--layers", type=report.count, default=2)
     options = parser.parse_args(arguments)
     if "RANK" not in os.environ:
         parser.error(f"start it by torchrun, as in {__doc__.splitlines()[6].strip()}")
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     here = int(os.environ.get("LOCAL_WORLD_SIZE", world))
     kind = options.device or ("cuda" if torch.cuda.device_count() >= here else "cpu")
+    if kind == "cuda" and torch.cuda.device_count() < here:
+        parser.error(f"--device cuda: {torch.cuda.device_count()} GPUs for {here} processes")
     device = torch.device(kind)
     if kind == "cuda":
         device = torch.device(kind, int(os.environ.get("LOCAL_RANK", rank)))

@@ -98,7 +98,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add_device(parser, choices=("cpu", "cuda"), help="by default a GPU if there is one")
     parser.add_argument("--batch", type=report.count, help="the problem's on a GPU, 1 on a CPU")
-    parser.add_argument("--size", type=int, default=problem.height, help="of the images")
+    parser.add_argument("--size", type=report.count, default=problem.height, help="of the images")
     parser.add_argument("--channels-last", action="store_true", help="the input and the weights")
     parser.add_argument(
         "--seconds", type=report.seconds, default=1.0, help="for each pass, mode and model"

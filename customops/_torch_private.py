@@ -201,7 +201,8 @@ def with_direct(op: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
 def replace_direct(
     op: Any, make: Callable[[Callable[..., Any]], Callable[..., Any]]
 ) -> Callable[..., Any]:
-    """Puts in place of `direct(op)` what `make` makes of it, and returns that."""
+    """Puts in place of `direct(op)` what `make` makes of it, and returns that, by which `op` is
+    hashed from then on."""
     call = make(direct(op))
     if _has_direct:
         op._op = call

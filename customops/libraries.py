@@ -14,7 +14,8 @@ import torch
 from . import environment
 from .version import MIN_TORCH
 
-_FOLDER = Path(os.environ.get("REDUCEOPS_LIBRARY_DIR") or Path(__file__).parent / "lib")
+# As the loader names it, whatever the folder of the process is later.
+_FOLDER = Path(os.environ.get("REDUCEOPS_LIBRARY_DIR") or Path(__file__).parent / "lib").resolve()
 
 
 @dataclass

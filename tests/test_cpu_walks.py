@@ -393,7 +393,7 @@ def test_denormals_that_count_as_zero_in_a_graph(alone, no_cached_graph):
 
 
 @needs_compiler
-def test_denormals_that_are_none_in_a_graph(alone, no_cached_graph):
+def test_denormals_that_are_none_in_a_graph(alone, no_cached_graph, monkeypatch):
     """Where they count as zero: those of float16 are numbers to a loop, too, which has float32."""
     x = torch.tensor([[1e-7, 0.0], [-0.0, -1e-7], [0.0, 1e-7]], dtype=torch.float16)
 
@@ -401,9 +401,8 @@ def test_denormals_that_are_none_in_a_graph(alone, no_cached_graph):
         return customops.argmin(x, 1), *customops.max(-x, 1)
 
     compiled = torch.compile(function, fullgraph=True)
-    customops.inductor.prefer, before = "loop", customops.inductor.prefer
+    monkeypatch.setattr(customops.inductor, "prefer", "loop")
     found = alone(lambda: with_denormals_as_zero(1, lambda: compiled(x)))
-    customops.inductor.prefer = before
     lines = [line for line in customops.inductor.rewrites() if "float16[3, 2]" in line]
     assert len(lines) == 2 and all("-> loop" in line for line in lines)
     assert_same(found[0], torch.tensor([1, 1, 0]))

@@ -62,6 +62,14 @@ def test_names_that_are_not_known(name, says):
     assert run("import customops", **{name: ""}).returncode == 0  # as one that is not set
 
 
+def test_a_folder_of_libraries_is_that_of_the_import(tmp_path):
+    """Though the process is elsewhere when they are asked."""
+    folder = os.path.relpath(libraries.cpu.path.parent, ROOT)
+    code = f"import os, customops; os.chdir({str(tmp_path)!r}); customops.enable()"
+    done = run(code, REDUCEOPS_LIBRARY_DIR=folder)
+    assert done.returncode == 0, done.stderr
+
+
 def test_variables_of_a_service():
     """Of Kubernetes, which is called `reduceops`, or `reduceops-web`; of a link of Docker's."""
     address = "REDUCEOPS_PORT_80_TCP"
@@ -69,7 +77,7 @@ def test_variables_of_a_service():
     others = "REDUCEOPS_WEB_SERVICE_HOST", "REDUCEOPS_WEB_PORT_53_UDP_ADDR"
     ends = "START", "END", "PORT_START", "PORT_END"
     parts = (f"{address}_{part}" for part in ("PROTO", "PORT", "ADDR", *ends))
-    of_docker = "REDUCEOPS_NAME", "REDUCEOPS_ENV_PATH"
+    of_docker = "REDUCEOPS_NAME", "REDUCEOPS_ENV_PATH", "REDUCEOPS_DB_NAME", "REDUCEOPS_DB_ENV_A"
     names = ("REDUCEOPS_PORT", address, *parts, *of_one, *others, *of_docker)
     done = run("import customops", **dict.fromkeys(names, "1"))
     assert done.returncode == 0, done.stderr

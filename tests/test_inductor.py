@@ -370,11 +370,11 @@ def test_modes(mode):
 
 def test_max_autotune_and_cpp_wrapper():
     x = data.make((6, 8), torch.float32, "ties")
-    for more in ({"mode": "max-autotune"}, {"mode": "reduce-overhead"}):
+    for more in ({"mode": "max-autotune"}, {"mode": "reduce-overhead"}, {"cpp_wrapper": True}):
         torch._dynamo.reset()
         compiled = torch.compile(lambda x: x.argmax(1), options=options(**more))
         assert torch.equal(compiled(x), x.argmax(1))
-    assert len(rewritten()) == 2
+    assert len(rewritten()) == 3
 
 
 class Recording(CustomGraphPass):

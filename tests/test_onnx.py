@@ -343,6 +343,31 @@ def test_a_model_with_parameters():
     torch.testing.assert_close(chosen, y[1].amax((2, 3)))
 
 
+class PaddedBySize(nn.Module):
+    def forward(self, x, w):
+        return customops.conv2d_scale_max(x, w, None, -0.5, padding=(x.shape[-1] % 3, 2))
+
+
+def test_a_padding_that_depends_on_the_size():
+    torch.manual_seed(0)
+    x, w = torch.randn(2, 3, 10, 13), torch.randn(4, 3, 3, 2)
+    session = export(PaddedBySize(), (x, w), ({3: Dim("width", min=4, max=64)}, None))
+    for y in (x, x[..., :9].clone(), x[..., :11].clone()):
+        (result,) = run(session, y, w)
+        torch.testing.assert_close(result, PaddedBySize()(y, w))
+
+
+class StridedBySize(nn.Module):
+    def forward(self, x, w):
+        return customops.conv2d_scale_max(x, w, None, -0.5, stride=x.shape[-1] // 4)
+
+
+def test_a_stride_that_depends_on_the_size_is_an_error():
+    x, w = torch.randn(2, 3, 10, 13), torch.randn(4, 3, 3, 2)
+    with pytest.raises(Exception, match="ONNX has no convolution whose stride, dilation or groups"):
+        export(StridedBySize(), (x, w), ({3: Dim("width", min=8, max=64)}, None))
+
+
 @pytest.mark.parametrize("opset", [18, 23])
 def test_other_opsets(opset):
     x = data.make((3, 4, 5), torch.float32, "special")

@@ -260,7 +260,7 @@ def _register_autograd(op: str) -> None:
     def decide(input, weight, bias, scale, *args, **keywords):
         how = How(*args, **keywords)
         if autograd.may_need_gradient(input, weight, bias):
-            if of_subclass := autograd.of_subclass.get((op, type(input))):
+            if of_subclass := autograd.rule_of_subclass(op, input, weight, bias):
                 return of_subclass(input, weight, bias, scale, *how)
             if _is_one_kernel(input, weight, bias, how.dim):
                 return FusedExtreme.apply(largest, input, weight, bias, scale, *how)[0]
@@ -379,7 +379,7 @@ def _register_tensor_scales(op: str) -> None:
         return _autocast(of_tensors, input.device.type, input, weight, bias, scale, *how)
 
     def of_tensors(input, weight, bias, scale, *how):
-        if of_subclass := autograd.of_subclass.get((op, type(input))):
+        if of_subclass := autograd.rule_of_subclass(op, input, weight, bias):
             return of_subclass(input, weight, bias, scale, *how)
         *numbers, dim, keepdim = how
         if not torch.jit.is_tracing():  # where sizes are tensors
@@ -387,7 +387,7 @@ def _register_tensor_scales(op: str) -> None:
         if isinstance(scale, Tensor):
             checks.check_scale(op, scale, input)
             if is_equivalent_to_number(scale, input):
-                return call(input, weight, bias, float(scale), *how)
+                return call(input, weight, bias, float(scale.detach()), *how)
         convolved = torch.conv2d(input, weight, bias, *numbers)
         return reduce(convolved, scale, dim, keepdim)
 

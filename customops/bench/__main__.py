@@ -162,7 +162,7 @@ def _thread_counts(text: str, device: str, parser: argparse.ArgumentParser) -> l
         return [None]
     counts = []
     for word in text.split(","):
-        if word != "default" and not (word.isdigit() and int(word) > 0):
+        if word != "default" and not (word.isdecimal() and int(word) > 0):
             parser.error(f"--threads: {word!r} is neither a number of threads nor `default`")
         counts.append(torch.get_num_threads() if word == "default" else int(word))
     return counts

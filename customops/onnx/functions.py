@@ -102,10 +102,18 @@ def _convolved(scaled):
     ):  # fmt: skip
         both = [list(pair) * (3 - len(pair)) for pair in (stride, padding, dilation)]
         options = {"strides": both[0], "pads": both[1] * 2, "dilations": both[2], "group": groups}
+        is_padded_before = not _are_numbers(both[1])
+        if not _are_numbers((*both[0], *both[2], groups)):
+            raise RuntimeError(
+                "reduceops::conv2d_scale: ONNX has no convolution whose stride, dilation or groups "
+                "depend on sizes"
+            )
         batched, dtype = len(input.shape) == 4, input.dtype
         x = input if batched else op.Unsqueeze(input, [0])
         if dtype == DType.BFLOAT16:  # for which there is no Conv
             x, weight, bias = (t and op.Cast(t, to=DType.FLOAT) for t in (x, weight, bias))
+        if is_padded_before:  # by what depends on sizes, which is no attribute
+            x, options["pads"] = _padded(x, both[1]), [0, 0, 0, 0]
         y = op.Conv(x, weight, bias, **options)
         y = op.Cast(y, to=dtype) if dtype == DType.BFLOAT16 else y
         y = y if batched else op.Squeeze(y, [0])
@@ -113,6 +121,20 @@ def _convolved(scaled):
         return scaled(y, scale, dim, keepdim)
 
     return convolved_and_scaled
+
+
+def _are_numbers(values):
+    return all(isinstance(value, int) for value in values)
+
+
+def _padded(x, padding):
+    """Of four dims, the last two with so many zeros on each side."""
+    one = op.Constant(value_ints=[1])
+    sides = [
+        op.Constant(value_ints=[p]) if isinstance(p, int) else op.Reshape(p, one) for p in padding
+    ]
+    ends = op.Concat(op.Constant(value_ints=[0, 0]), *sides, axis=0)
+    return op.Pad(x, op.Concat(ends, ends, axis=0))
 
 
 def _select(extreme, self, x, dim, keepdim, mask=None):
