@@ -255,7 +255,8 @@ def kernelbench_says(file: str) -> str:
     run = load(file)
     (case,) = run["cases"]
     times = ", ".join(f"{name} {1e3 * seconds:.3g} ms" for name, seconds in case["seconds"].items())
-    verdict = f"accepted {case['trials']}" if case["accepted"] else "not accepted"
+    trials = case["trials"].strip("()")
+    verdict = f"accepted in {trials} trials" if case["accepted"] else "not accepted"
     tf32 = "with TF32" if run["tf32"] else "without TF32"
     problem = f"`{case['name']}` of {case['level'].replace('level', 'level ')}"
     said = (
