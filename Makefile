@@ -2,7 +2,8 @@
 #   TORCH=...    what to install as torch: "torch==2.11.0", "torch --index-url URL", a wheel's path
 #   PYTHON=...   the Python to make .venv with
 #   COMPAT_TORCH=...   the versions of torch that make compat tests with
-#   EXAMPLES=...   how many random calls make fuzz makes; FUZZ=... more of its options
+#   EXAMPLES=...   how many random calls make fuzz makes, and how many graphs make fuzz-graphs
+#                  compiles; FUZZ=... more of their options
 # The environment variables of the build are in setup.py.
 
 TORCH ?= torch==2.13.0

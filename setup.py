@@ -1,7 +1,7 @@
 """Builds the shared libraries with ninja. The environment decides what is built:
 
 REDUCEOPS_CUDA        the CUDA library; 0: no, 1: yes, auto (the default): where torch has CUDA and
-                      nvcc is found
+                      an nvcc >= 12.8 is found
 TORCH_CUDA_ARCH_LIST  its architectures as torch writes them, "8.0;9.0a;12.0+PTX"; by default those
                       of the visible GPUs (development build) or RELEASE_ARCHITECTURES (wheel)
 REDUCEOPS_CUDNN       a fused convolution on GPUs, which needs the headers of cuDNN, and nothing is

@@ -33,7 +33,7 @@ __all__ = [
 
 
 class Walk(enum.IntEnum):
-    """The kernels of csrc/cuda, one file each."""
+    """The ways to go over memory, in csrc/cuda."""
 
     ROWS = 0
     COLUMNS = 1
@@ -52,7 +52,7 @@ class CudaPlan:
     """How the GPU kernels cut a reduction (see csrc/cuda/plan.h, which has the other fields, too).
 
     Attributes:
-        walk: Which kernel.
+        walk: Which way to go over memory.
         blocks: How many of its blocks are launched.
         threads: How many a block has.
         parts: Into how many the reduced extent is cut.
@@ -336,7 +336,9 @@ def explain(
         ValueError: The tensor is empty; a number is out of range; several dims of `softmax_max`;
             neither values nor indices.
         IndexError: A dim is out of range.
-        RuntimeError: The dtype or layout is not supported; `mask` does not fit.
+        RuntimeError: The dtype or layout is not supported; `mask` or REDUCEOPS_CUDA_TUNING does
+            not fit.
+        BrokenPlan: The kernel could not rely on the plan, which is a bug.
 
     Example:
         >>> table = customops.explain(torch.empty(128, 4096, 4095, device="meta"), 1)

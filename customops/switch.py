@@ -215,7 +215,8 @@ def enable() -> Enabled:
         What a ``with`` statement or a decorator takes; it may be left alone.
 
     Raises:
-        RuntimeError: This torch does not export its own kernels.
+        RuntimeError: This torch does not export its own kernels, or does not tell named dims; or
+            another extension has replaced one, and this torch cannot hand calls back to it.
         TypeError: As the decorator of what runs after its call: a class, a generator, a context
             manager that is made of one, an async function or an object that is called as one.
             And of a module, which would be a function then.
