@@ -144,8 +144,8 @@ REDUCEOPS_EXPORT const char* reduceops_cpu_plan_field(int64_t i) { return name_o
 static const char* broken_promise_of_slices(const reduceops::Groups& all,
                                             const reduceops::cuda::Slices& slices) {
   const reduceops::Dim& dim = all.kept.dim[slices.dim];
-  if (slices.size * dim.step % reduceops::cuda::kLoadBytes != 0)
-    return "the results of a slice begin where 16-byte stores may";
+  if (slices.size * dim.step % reduceops::cuda::kLoadBytes != 0 && all.reduced.count <= 1)
+    return "results of columns held whole begin where 16-byte stores may";
   if ((slices.count - 1) * slices.size >= dim.size) return "each slice has outputs";
   int64_t outputs = 0;
   for (int64_t i = 0; i < slices.count; ++i) outputs += slices.groups(all, i).outputs;

@@ -1015,7 +1015,15 @@ def test_groups_of_a_few_elements_beyond_31_bits_are_gathered_in_slices():
         plan = cuda_plan(x, 1, **options)
         assert plan.walk == Walk.GATHER and plan.slices == 3
     assert "for the first of 3 slices" in explain(x, 1)
-    # Nor are those that other walks are as fast for, or so few that launches would take longer.
+    sums = torch.empty_strided(
+        (2_400, 4, 1600, 4), (900_000, 1, 24, 4), dtype=torch.bfloat16, device="meta"
+    )
+    plan = cuda_plan(sums, 1, softmax=True)
+    assert plan.walk == Walk.GATHER and plan.slices > 1
+    # Where results would lie further apart than 31 bits there is no way to cut.
+    apart = empty(1_000_000, 1600, 4, 2, dtype=torch.uint8).permute(2, 3, 1, 0)
+    assert cuda_plan(apart, 1).slices == 1
+    # Nor are those gathered that other walks are as fast for, or so few that launches would take longer.
     assert cuda_plan(empty(3, 1 << 30, dtype=torch.uint8), 0).slices == 1
     few = torch.empty_strided((5_000, 4, 4), (900_000, 1, 4), dtype=torch.uint8, device="meta")
     assert cuda_plan(few, 1).slices == 1

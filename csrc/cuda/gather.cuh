@@ -108,7 +108,7 @@ struct GatherProblem {
     };
     units = crosses = 1;
     in_runs = !out.pairs.words && is_aligned(out.indices) && is_aligned(out.values);
-    int64_t beyond_runs = 0;  // steps of which each run begins at a multiple
+    int64_t beyond_runs = 0;  // steps of dims that lead from run to run
     for (int d = 0; d < all; ++d) {
       Dim dim = kept.dim[d];
       if (d < count && (d > 0 || plan.tiled())) beyond_runs |= dim.step;

@@ -156,6 +156,7 @@ class PlanCheck {
     const int64_t last = reach(kept) + reach(reduced);
     const int64_t last_mask = reach(kept, &Dim::mask_stride) + reach(reduced, &Dim::mask_stride);
     require(last_mask >> 32 == 0, "offsets in the mask fit 32 bits");
+    require(reach(kept, &Dim::step) >> 32 == 0, "places of results fit 32 bits");
     require((plan_.blocks * plan_.threads - 1) >> 32 == 0 && last >> 32 == 0 &&
                 groups_.extent >> 32 == 0 && (walk_ + 8 * own.lanes) >> 32 == 0,
             "numbers, offsets and indices fit 32 bits");
@@ -427,6 +428,7 @@ class PlanCheck {
     require_grid();
     require_one_part();
     require(consecutive, "the indices of rows follow each other");
+    require(reach(groups_.kept, &Dim::step) >> 32 == 0, "places of results fit 32 bits");
     require(1 <= dims.count && dims.count <= kGatherDims &&
                 (groups_.reduced.count <= 1 || !own.shared()),
             "at most six kept dims, and a reduced one of many elements");

@@ -265,8 +265,8 @@ struct Extreme {
             unsure |= 1u << c;
           }
         }
-        // Where all that are present equal absent ones. (Rare but of bytes, and where few are
-        // present: it reads the mask once more.)
+        // Where all that are present equal absent ones. (Rare, except for bytes and where few are
+        // present, so it may read the mask once more.)
         if (unsure)
           find_first_present<kWidth>(source, unsure, turns, row, inner,
                                      [&](int c, uint32_t turn) { states[c].index = turn; });

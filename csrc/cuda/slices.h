@@ -10,18 +10,16 @@
 
 namespace reduceops::cuda {
 
-// Of one kept dim. The results of each begin where 16-byte stores may.
+// Of one kept dim.
 struct Slices {
   int64_t count = 1;  // with one there is nothing to cut
   int64_t size = 0;   // positions of all but the last
   int dim = 0;
 
-  // Of at most so many positions of a dim, about as many in each; one if that would be too many, or
-  // if there is no need.
-  static Slices cut(const Groups& all, int dim, int64_t most) {
+  // Of at most `most` positions of a dim, a multiple of some and about as many in each; one if
+  // those would be too many slices, or if there is no need.
+  static Slices cut(const Groups& all, int dim, int64_t most, int64_t multiple) {
     const Dim& cut = all.kept.dim[dim];
-    // Of so many positions, results begin at a multiple of 16 bytes whatever their width.
-    const int64_t multiple = kLoadBytes / std::gcd(kLoadBytes, cut.step);
     const int64_t count =
         most < multiple ? kMost + 1 : ceil_div(cut.size, most / multiple * multiple);
     if (count == 1 || count > kMost) return {};
@@ -35,28 +33,32 @@ struct Slices {
     for (int d = 1; d < all.kept.count; ++d) {
       if (all.kept.dim[d].size > all.kept.dim[largest].size) largest = d;
     }
-    return cut(all, largest, most / (all.outputs / all.kept.dim[largest].size));
+    return cut(all, largest, most / (all.outputs / all.kept.dim[largest].size), 1);
   }
 
   // So many that each has short places (plan/input.h), of the outermost dim of the results that can
-  // be cut so. `dense`: of none but the outermost of all, so that the results of each lie one
-  // behind the other.
+  // be cut so. The results of each begin where 16-byte stores may. `dense`: of none but the
+  // outermost of all, so that the results of each lie one behind the other.
   static Slices with_short_places(const Groups& all, bool dense) {
     const Dims kept = by_step(all.kept);
     const int64_t last = reach(all.kept) + reach(all.reduced);
     const int64_t last_mask =
         reach(all.kept, &Dim::mask_stride) + reach(all.reduced, &Dim::mask_stride);
+    const int64_t last_result = reach(all.kept, &Dim::step);
     Slices slices;
     for (int i = kept.count - 1; i >= 0 && slices.count == 1; --i) {
       const Dim& dim = kept.dim[i];
-      const auto beside = [&](int64_t reached, int64_t stride) {
+      const auto most = [&](int64_t reached, int64_t stride) {
         return most_short(reached - (dim.size - 1) * stride, stride);
       };
-      const int64_t most = std::min({beside(last, dim.stride), beside(last_mask, dim.mask_stride),
-                                     kLastShort / (all.outputs / dim.size * all.copies)});
       int number = 0;  // of the dim in the order of memory
       while (all.kept.dim[number].step != dim.step) ++number;
-      slices = cut(all, number, most);
+      // Of so many positions, results begin at a multiple of 16 bytes whatever their width.
+      const int64_t multiple = kLoadBytes / std::gcd(kLoadBytes, dim.step);
+      slices = cut(all, number,
+                   std::min({most(last, dim.stride), most(last_mask, dim.mask_stride),
+                             most(last_result, dim.step)}),
+                   multiple);
       if (dense) break;
     }
     return slices;

@@ -145,8 +145,8 @@ inline Steps steps_of(const Groups& asked, int64_t bytes, int64_t address, Limit
   if (steps.slices.count > 1 || asked.copies > 1 || tuning.walk > 0 ||
       finder.input_of(asked, task).has_short_places())
     return steps;
-  // Where walks of 31 bits would be taken for less, they are, slice by slice. (What hides results
-  // relies on their order. Where they lie apart, slices take longer than their prices say.)
+  // Slices of the outputs may fit walks whose places have 31 bits, and cost less. (What hides
+  // results relies on their order. Where they lie apart, slices take longer than their prices say.)
   constexpr double kApart = 1.5;
   const bool may_hide = task == Task::kMasked && is_mask_of_groups(asked);
   const Slices slices = Slices::with_short_places(asked, may_hide);

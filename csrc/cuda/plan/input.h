@@ -95,12 +95,16 @@ struct PlanInput {
     return kLoadBytes / std::gcd(kLoadBytes, along().stride * bytes);
   }
 
-  // Whether offsets, in the mask, too, result indices and places of results have 31 bits.
+  // Whether offsets, in the mask, too, result indices and places of results have 31 bits. (Those of
+  // a slice may lie apart.)
   bool has_short_places() const {
     const int64_t last = reach(groups.kept) + reach(groups.reduced);
     const int64_t last_mask =
         reach(groups.kept, &Dim::mask_stride) + reach(groups.reduced, &Dim::mask_stride);
-    return (last | last_mask | groups.extent | groups.outputs * groups.copies) >> 31 == 0;
+    const int64_t last_result = reach(groups.kept, &Dim::step);
+    return (last | last_mask | last_result | groups.extent | groups.outputs * groups.copies) >>
+               31 ==
+           0;
   }
 
   static constexpr int64_t kShortRow = 7;
