@@ -1023,7 +1023,8 @@ def test_groups_of_a_few_elements_beyond_31_bits_are_gathered_in_slices():
     # Where results would lie further apart than 31 bits there is no way to cut.
     apart = empty(1_000_000, 1600, 4, 2, dtype=torch.uint8).permute(2, 3, 1, 0)
     assert cuda_plan(apart, 1).slices == 1
-    # Nor are those gathered that other walks are as fast for, or so few that launches would take longer.
+    # Nor are those gathered that other walks are as fast for, or few for which launches would take
+    # longer.
     assert cuda_plan(empty(3, 1 << 30, dtype=torch.uint8), 0).slices == 1
     few = torch.empty_strided((5_000, 4, 4), (900_000, 1, 4), dtype=torch.uint8, device="meta")
     assert cuda_plan(few, 1).slices == 1

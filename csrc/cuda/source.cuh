@@ -339,7 +339,7 @@ template <int kWidth, class Source, class Row, class Found>
 __device__ void find_first_present(const Source& source, uint32_t wanted, uint32_t turns, Row row,
                                    const Dim& inner, Found found) {
   static_assert(kWidth == 1 || kWidth == Source::kWidth);
-  constexpr int kTurns = kWidth > 8 ? 4 : kWidth > 1 ? 8 : 16;
+  constexpr int kTurns = kWidth == 1 ? 8 : std::min(kWidth > 8 ? 4 : 8, 16 / Source::kMaskLoads);
   using Mask = std::conditional_t<kWidth == 1, uint8_t, typename Source::Words>;
   REDUCEOPS_ROLLED
   for (uint32_t first = 0; first < turns && wanted; first += kTurns) {
@@ -381,6 +381,7 @@ struct Masked {
   static constexpr bool kMasked = true;
   static constexpr int kWidth = Vector<Key>::kWidth;
   static constexpr int kMaskWords = (kWidth + 3) / 4;
+  static constexpr int kMaskLoads = kMask == MaskOf::kApart ? kWidth : 1;  // of a pack, or about so
   static constexpr bool kJoined = kMask == MaskOf::kNeighbors;
   E element;
   Key none;                  // the bits of an absent element: the largest for a minimum, and so on
