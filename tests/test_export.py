@@ -185,13 +185,6 @@ def test_errors_are_those_of_eager_mode(spec, strict):
         assert f"reduceops::{spec.name}: " in str(raised.value) and text in str(raised.value)
 
 
-@each_op
-def test_static_sizes_are_guarded(spec):
-    program = export(Module(spec, 1, False), (torch.ones(3, 4),))
-    with pytest.raises((RuntimeError, AssertionError)):
-        program.module()(torch.ones(5, 4))
-
-
 @each_differentiable_op
 def test_an_exported_program_trains(spec):
     x = data.make((3, 4), torch.float32, "ties").requires_grad_()
