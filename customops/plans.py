@@ -329,7 +329,8 @@ def explain(
         The table as text, a line for each walk, the cheapest first. It has the time predicted for
         an H200, the blocks and threads of the walk, its parts and its cluster. "taken" is the walk
         that the call takes. "usual" is the one measured to be best for such inputs, which is taken
-        unless another is clearly cheaper.
+        unless another is clearly cheaper. Of outputs that are reduced in slices, which the first
+        line says, it has the plan of the first slice.
 
     Raises:
         TypeError: An argument is of another type.
