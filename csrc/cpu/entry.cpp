@@ -60,21 +60,6 @@ int64_t threads_for(int64_t elements, ThreadWork work) {
   return elements < work.of_several ? 1 : torch::stable::get_num_threads();
 }
 
-// Leaves positions [begin, begin + size) of kept dim d.
-void cut(Reduction& reduction, int d, int64_t begin, int64_t size) {
-  const Dim dim = reduction.groups.kept.dim[d];
-  const auto moved = [&](auto* data, int64_t bytes) {
-    using Bytes = std::conditional_t<std::is_const_v<std::remove_pointer_t<decltype(data)>>,
-                                     const char, char>;
-    return data ? static_cast<Bytes*>(data) + begin * bytes : nullptr;
-  };
-  reduction.input = moved(reduction.input, dim.stride * reduction.dtype->bytes);
-  reduction.mask = moved(reduction.mask, dim.mask_stride);
-  reduction.indices = moved(reduction.indices, dim.step * reduction.index_bytes);
-  reduction.values = moved(reduction.values, dim.step * reduction.dtype->bytes);
-  shorten(reduction.groups, d, size);
-}
-
 // Leaves a slice, the innermost positions first.
 void cut(Reduction& reduction, const Slices& slices, int64_t number) {
   const Dims& kept = reduction.groups.kept;
@@ -85,10 +70,10 @@ void cut(Reduction& reduction, const Slices& slices, int64_t number) {
   while (kept.count > slices.dim + 1) {
     const int outer = slices.dim + 1;
     const int64_t size = kept.dim[outer].size;
-    cut(reduction, outer, number % size, 1);
+    narrow(reduction, outer, number % size, 1);
     number /= size;
   }
-  cut(reduction, slices.dim, begin, std::min(slices.most, dim.size - begin));
+  narrow(reduction, slices.dim, begin, std::min(slices.most, dim.size - begin));
 }
 
 // Whether rows are read where they lie: neither copied nor with a mark for each element. (Under a
@@ -178,7 +163,7 @@ void reduce_groups(Reduction& reduction, const Kernels& kernels, bool streams, i
     if (const int64_t size = order.dims ? groups.kept.dim[last].size : 0; size % order.along) {
       const int64_t whole = whole_runs(size, order);
       Reduction rest = reduction;
-      cut(rest, last, whole, size - whole);
+      narrow(rest, last, whole, size - whole);
       reduce_groups(rest, kernels, streams, room);
       shorten(groups, last, whole);
     }

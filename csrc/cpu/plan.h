@@ -8,6 +8,7 @@
 #include "cpu/limits.h"
 #include "cpu/mask_order.h"
 #include "cpu/price.h"
+#include "narrow.h"
 
 namespace reduceops::cpu {
 
@@ -170,15 +171,6 @@ inline ThreadWork thread_work(const Groups& groups, const Choice& choice, int64_
   const double each = std::max(choice.price / (groups.outputs * walk), plain);
   const auto worth = static_cast<int64_t>(kThreadNanoseconds / each) + 1;
   return {worth, 2 * worth};
-}
-
-// Leaves `size` positions of kept dim d.
-inline void shorten(Groups& groups, int d, int64_t size) {
-  Dims& kept = groups.kept;
-  groups.outputs = groups.outputs / kept.dim[d].size * size;
-  kept.dim[d].size = size;
-  if (size == 1) std::copy(kept.dim + d + 1, kept.dim + kept.count--, kept.dim + d);
-  merge_axes(groups);
 }
 
 // Slices of the outputs whose candidates have room at once, where reduced dims are crossed: some

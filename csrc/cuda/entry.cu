@@ -259,18 +259,9 @@ void launch_steps(Reduction& r, const Steps& steps, void* stream);
 
 // (Not by reference, for the steps of a slice may be kept where those of all were.)
 void launch_slices(const Reduction& r, const Slices slices, void* stream) {
-  const Dim& dim = r.groups.kept.dim[slices.dim];
   for (int64_t i = 0; i < slices.count; ++i) {
-    const int64_t begin = i * slices.size;
     Reduction slice = r;
-    slice.groups = slices.groups(r.groups, i);
-    slice.input = static_cast<const char*>(r.input) + begin * dim.stride * r.dtype->bytes;
-    if (r.mask) slice.mask = static_cast<const uint8_t*>(r.mask) + begin * dim.mask_stride;
-    const auto from = [&](void* results, int64_t bytes) {
-      return results ? static_cast<char*>(results) + begin * dim.step * bytes : nullptr;
-    };
-    slice.indices = from(r.indices, r.index_bytes);
-    slice.values = from(r.values, r.dtype->bytes);
+    narrow(slice, slices.dim, slices.begin(i), slices.positions(r.groups, i));
     launch_steps(slice, steps_of(slice, stores_of(slice)), stream);
   }
 }

@@ -6,9 +6,17 @@
 #include <numeric>
 
 #include "cuda/sizes.h"
-#include "make_groups.h"
+#include "narrow.h"
 
 namespace reduceops::cuda {
+
+// Where an element lies, its byte of the mask and its result.
+constexpr int64_t Dim::* kPlaces[] = {&Dim::stride, &Dim::mask_stride, &Dim::step};
+
+// The last of all. (Reduced dims do not lead to other results.)
+inline int64_t last_place(const Groups& groups, int64_t Dim::* stride) {
+  return reach(groups.kept, stride) + (stride == &Dim::step ? 0 : reach(groups.reduced, stride));
+}
 
 // Of one kept dim.
 struct Slices {
@@ -41,24 +49,19 @@ struct Slices {
   // outermost of all, so that the results of each lie one behind the other.
   static Slices with_short_places(const Groups& all, bool dense) {
     const Dims kept = by_step(all.kept);
-    const int64_t last = reach(all.kept) + reach(all.reduced);
-    const int64_t last_mask =
-        reach(all.kept, &Dim::mask_stride) + reach(all.reduced, &Dim::mask_stride);
-    const int64_t last_result = reach(all.kept, &Dim::step);
     Slices slices;
     for (int i = kept.count - 1; i >= 0 && slices.count == 1; --i) {
       const Dim& dim = kept.dim[i];
-      const auto most = [&](int64_t reached, int64_t stride) {
-        return most_short(reached - (dim.size - 1) * stride, stride);
-      };
+      int64_t most = dim.size;
+      for (const auto stride : kPlaces) {
+        const int64_t others = last_place(all, stride) - (dim.size - 1) * dim.*stride;
+        most = std::min(most, most_short(others, dim.*stride));
+      }
       int number = 0;  // of the dim in the order of memory
       while (all.kept.dim[number].step != dim.step) ++number;
       // Of so many positions, results begin at a multiple of 16 bytes whatever their width.
       const int64_t multiple = kLoadBytes / std::gcd(kLoadBytes, dim.step);
-      slices = cut(all, number,
-                   std::min({most(last, dim.stride), most(last_mask, dim.mask_stride),
-                             most(last_result, dim.step)}),
-                   multiple);
+      slices = cut(all, number, most, multiple);
       if (dense) break;
     }
     return slices;
@@ -69,18 +72,13 @@ struct Slices {
     return by_step(all.kept).dim[all.kept.count - 1].step == all.kept.dim[dim].step;
   }
 
+  int64_t begin(int64_t number) const { return number * size; }
+  int64_t positions(const Groups& all, int64_t number) const {
+    return std::min(size, all.kept.dim[dim].size - begin(number));
+  }
   Groups groups(const Groups& all, int64_t number) const {
     Groups slice = all;
-    Dims& kept = slice.kept;
-    Dim& cut = kept.dim[dim];
-    slice.outputs /= cut.size;
-    cut.size = std::min(size, cut.size - number * size);
-    slice.outputs *= cut.size;
-    if (cut.size == 1) {
-      std::copy(kept.dim + dim + 1, kept.dim + kept.count, kept.dim + dim);
-      --kept.count;
-    }
-    merge_kept(slice);
+    shorten(slice, dim, positions(all, number));
     return slice;
   }
 

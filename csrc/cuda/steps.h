@@ -60,6 +60,33 @@ struct StepsFinder {
     return make_plan(input_of(steps.groups, steps.task), true).price;
   }
 
+  // Of all outputs at once, unless candidates find no room.
+  Steps find_all(const Groups& asked, Task task) const {
+    Steps steps = find(asked, task, false);
+    // On small inputs one kernel is faster than two, if it has no long groups.
+    const Plan& masked = steps.plan;
+    const bool is_long =
+        masked.has_combine() || (masked.walk == Walk::kGather && masked.gather.shared());
+    const int64_t most = masked.walk == Walk::kSmall ? tuning.small_elements
+                         : is_long                   ? 0
+                                                     : tuning.small_whole_elements;
+    const bool is_small = asked.outputs * walk_extent(asked.reduced) <= most;
+    // The same holds where groups of a few elements are gathered. (Indices of single ones need no
+    // mask. Of bytes other walks take several at once.)
+    const int64_t elements = walk_extent(asked.reduced) * (bytes == 1 ? 2 : 1);
+    const bool is_gathered = steps.plan.walk == Walk::kGather &&
+                             (stores.value || !is_single(asked)) &&
+                             elements <= tuning.gathered_masks;
+    // A single byte, of many elements, is looked at once.
+    constexpr int64_t kMany = 8 << 20;
+    const bool is_byte = reach(asked.kept, &Dim::mask_stride) == 0 &&
+                         asked.outputs * walk_extent(asked.reduced) >= kMany;
+    if (task == Task::kMasked && !is_small && !(is_gathered && !is_byte) &&
+        is_mask_of_groups(asked))
+      steps = find(without_mask(asked), Task::kExtreme, true);
+    return steps;
+  }
+
   // `hides` is that of the steps.
   Steps find(const Groups& all, Task task, bool hides) const {
     Steps steps;
@@ -111,37 +138,11 @@ struct StepsFinder {
   }
 };
 
-// Of outputs as they are asked for, unless candidates find no room.
-inline Steps steps_of_all(const StepsFinder& finder, const Groups& asked, Task task) {
-  const auto& [bytes, address, limits, tuning, stores, few_repeats] = finder;
-  Steps steps = finder.find(asked, task, false);
-  // On small inputs one kernel is faster than two, if it has no long groups.
-  const Plan& masked = steps.plan;
-  const bool is_long =
-      masked.has_combine() || (masked.walk == Walk::kGather && masked.gather.shared());
-  const int64_t most = masked.walk == Walk::kSmall ? tuning.small_elements
-                       : is_long                   ? 0
-                                                   : tuning.small_whole_elements;
-  const bool is_small = asked.outputs * walk_extent(asked.reduced) <= most;
-  // The same holds where groups of a few elements are gathered. (Indices of single ones need no
-  // mask. Of bytes other walks take several at once.)
-  const int64_t elements = walk_extent(asked.reduced) * (bytes == 1 ? 2 : 1);
-  const bool is_gathered = steps.plan.walk == Walk::kGather &&
-                           (stores.value || !is_single(asked)) && elements <= tuning.gathered_masks;
-  // A single byte, of many elements, is looked at once.
-  constexpr int64_t kMany = 8 << 20;
-  const bool is_byte = reach(asked.kept, &Dim::mask_stride) == 0 &&
-                       asked.outputs * walk_extent(asked.reduced) >= kMany;
-  if (task == Task::kMasked && !is_small && !(is_gathered && !is_byte) && is_mask_of_groups(asked))
-    steps = finder.find(without_mask(asked), Task::kExtreme, true);
-  return steps;
-}
-
 inline Steps steps_of(const Groups& asked, int64_t bytes, int64_t address, Limits limits,
                       const Tuning& tuning, Task task, Stores stores,
                       int64_t few_repeats = kFewRepeats) {
   const StepsFinder finder{bytes, address, limits, tuning, stores, few_repeats};
-  Steps steps = steps_of_all(finder, asked, task);
+  Steps steps = finder.find_all(asked, task);
   if (steps.slices.count > 1 || asked.copies > 1 || tuning.walk > 0 ||
       finder.input_of(asked, task).has_short_places())
     return steps;
@@ -151,7 +152,7 @@ inline Steps steps_of(const Groups& asked, int64_t bytes, int64_t address, Limit
   const bool may_hide = task == Task::kMasked && is_mask_of_groups(asked);
   const Slices slices = Slices::with_short_places(asked, may_hide);
   if (slices.count == 1) return steps;
-  const Steps of_slice = steps_of_all(finder, slices.groups(asked, 0), task);
+  const Steps of_slice = finder.find_all(slices.groups(asked, 0), task);
   if (of_slice.plan.walk != Walk::kGather && of_slice.plan.walk != Walk::kSmall) return steps;
   const double factor = slices.are_dense(asked) ? 1 : kApart;
   if (factor * static_cast<double>(slices.count) * finder.price_of(of_slice) <

@@ -6,6 +6,7 @@
 #include "cuda/mask_groups.h"
 #include "cuda/option_policy.h"
 #include "cuda/plan.h"
+#include "cuda/slices.h"
 #include "cuda/tuning.h"
 
 namespace reduceops::cuda {
@@ -98,13 +99,9 @@ struct PlanInput {
   // Whether offsets, in the mask, too, result indices and places of results have 31 bits. (Those of
   // a slice may lie apart.)
   bool has_short_places() const {
-    const int64_t last = reach(groups.kept) + reach(groups.reduced);
-    const int64_t last_mask =
-        reach(groups.kept, &Dim::mask_stride) + reach(groups.reduced, &Dim::mask_stride);
-    const int64_t last_result = reach(groups.kept, &Dim::step);
-    return (last | last_mask | last_result | groups.extent | groups.outputs * groups.copies) >>
-               31 ==
-           0;
+    int64_t last = groups.extent | groups.outputs * groups.copies;
+    for (const auto stride : kPlaces) last |= last_place(groups, stride);
+    return last >> 31 == 0;
   }
 
   static constexpr int64_t kShortRow = 7;
