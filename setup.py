@@ -342,6 +342,7 @@ def write_cpu(ninja, flags: list[str], libs: list[str], sanitize: str, release: 
     newest_first, library.objects = library.objects, []
     small = {source for source in sources if source.stem in RARELY_RUN}
     for source in sorted(sources - small) + sorted(small):
+        # Instructions in the order of the source are alike more often: less when compressed.
         own = ["-Os", "-fno-schedule-insns2"] if source in small else plain
         if source.stem == "explain":
             own = [*own, *no_unwinding]

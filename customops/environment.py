@@ -23,7 +23,7 @@ OTHERS = (
 _OF_SERVICES = re.compile(
     r"REDUCEOPS_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?"
     r"|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|ADDR|PORT|(PORT_)?(START|END)))?)?)"
-    r"|REDUCEOPS_(\w+_)?(NAME|ENV_.+)"
+    r"|REDUCEOPS_(NAME|ENV_.+)"
 )
 
 

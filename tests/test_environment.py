@@ -77,7 +77,7 @@ def test_variables_of_a_service():
     others = "REDUCEOPS_WEB_SERVICE_HOST", "REDUCEOPS_WEB_PORT_53_UDP_ADDR"
     ends = "START", "END", "PORT_START", "PORT_END"
     parts = (f"{address}_{part}" for part in ("PROTO", "PORT", "ADDR", *ends))
-    of_docker = "REDUCEOPS_NAME", "REDUCEOPS_ENV_PATH", "REDUCEOPS_DB_NAME", "REDUCEOPS_DB_ENV_A"
+    of_docker = "REDUCEOPS_NAME", "REDUCEOPS_ENV_PATH"
     names = ("REDUCEOPS_PORT", address, *parts, *of_one, *others, *of_docker)
     done = run("import customops", **dict.fromkeys(names, "1"))
     assert done.returncode == 0, done.stderr

@@ -1033,8 +1033,11 @@ def check_dtensor_conv2d(rank, world, device):
         for scale in (-2.0, torch.tensor(-2.0, device=device)):
             result, expected = (call(*tensors, scale) for tensors in mixed)
             assert_same(result.full_tensor(), expected, context=scale)
-    with pytest.raises(RuntimeError, match="must be DTensors, all or none"):
-        call(given[0], *whole[1:], 2.0)
+    for some in ((given[0], *whole[1:]), (whole[0], *given[1:])):
+        leaves = [t.detach().requires_grad_() for t in some]
+        for tensors in (some, leaves):
+            with pytest.raises(RuntimeError, match="must be DTensors, all or none"):
+                call(*tensors, 2.0)
 
 
 def check_dtensor_tensor_scale(rank, world, device):

@@ -213,12 +213,6 @@ in_python = {}  # the operators by name, all of autograd in Python
 of_subclass = {}  # how an operator is computed with a gradient, by (its name, subclass of Tensor)
 
 
-def rule_of_subclass(name: str, *tensors: Tensor | None):
-    """That of the first of them which has one; None where none has."""
-    rules = (of_subclass.get((name, type(tensor))) for tensor in tensors)
-    return next(filter(None, rules), None)
-
-
 def may_need_gradient(*tensors: Tensor | None) -> bool:
     # (A compiled torch.func.jvp leaves no trace in forward_ad.)
     if _torch_private.is_forward_mode() or are_transforms_active():
@@ -237,7 +231,7 @@ def _select_if_needed(name, op, select):
 
     def decide(self, *args, **options):
         if may_need_gradient(self):
-            return (rule_of_subclass(name, self) or select)(self, *args, **options)
+            return of_subclass.get((name, type(self)), select)(self, *args, **options)
         return below_autograd(op, self, *args, **options)
 
     return decide

@@ -143,6 +143,12 @@ def check(op, input, weight, bias, stride, padding, dilation, groups, dim) -> li
     return shape
 
 
+def _rule_of_subclass(op, *tensors):
+    """That of the first tensor which is of such a subclass; None where none is."""
+    rules = (autograd.of_subclass.get((op, type(tensor))) for tensor in tensors)
+    return next(filter(None, rules), None)
+
+
 def _convolve_and_reduce(op, input, weight, bias, scale, *rest):
     """As two operators."""
     *how, dim, keepdim = rest
@@ -260,7 +266,7 @@ def _register_autograd(op: str) -> None:
     def decide(input, weight, bias, scale, *args, **keywords):
         how = How(*args, **keywords)
         if autograd.may_need_gradient(input, weight, bias):
-            if of_subclass := autograd.rule_of_subclass(op, input, weight, bias):
+            if of_subclass := _rule_of_subclass(op, input, weight, bias):
                 return of_subclass(input, weight, bias, scale, *how)
             if _is_one_kernel(input, weight, bias, how.dim):
                 return FusedExtreme.apply(largest, input, weight, bias, scale, *how)[0]
@@ -379,7 +385,7 @@ def _register_tensor_scales(op: str) -> None:
         return _autocast(of_tensors, input.device.type, input, weight, bias, scale, *how)
 
     def of_tensors(input, weight, bias, scale, *how):
-        if of_subclass := autograd.rule_of_subclass(op, input, weight, bias):
+        if of_subclass := _rule_of_subclass(op, input, weight, bias):
             return of_subclass(input, weight, bias, scale, *how)
         *numbers, dim, keepdim = how
         if not torch.jit.is_tracing():  # where sizes are tensors

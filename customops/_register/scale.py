@@ -81,7 +81,7 @@ def _scaled_by(end: str, self: Tensor, scale, dim: int, keepdim: bool):
             return getattr(torch.ops.reduceops, op).default(
                 self, float(scale.detach()), dim, keepdim
             )
-    if of_subclass := autograd.rule_of_subclass(op, self):
+    if of_subclass := autograd.of_subclass.get((op, type(self))):
         return of_subclass(self, scale, dim, keepdim)
     # What is not known yet where sizes are tensors, or depend on data.
     with checks.errors_name(f"reduceops::{op}", f"reduceops::arg{end}", f"reduceops::{end}"):

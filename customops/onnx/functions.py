@@ -47,7 +47,7 @@ def table():
             extreme: values_and_indices,
             f"scale_{extreme}": scaled,
             f"_scale_{extreme}_indices": scaled_and_indices,
-            f"conv2d_scale_{extreme}": _convolved(scaled),
+            f"conv2d_scale_{extreme}": _convolved(extreme, scaled),
         }
     return {
         overload: function for name, function in functions.items() for overload in overloads(name)
@@ -93,7 +93,7 @@ def _functions(extreme):
     return arg, values_and_indices, scaled, scaled_and_indices
 
 
-def _convolved(scaled):
+def _convolved(extreme, scaled):
     """A convolution and then `scaled`."""
 
     def convolved_and_scaled(
@@ -105,8 +105,8 @@ def _convolved(scaled):
         is_padded_before = not _are_numbers(both[1])
         if not _are_numbers((*both[0], *both[2], groups)):
             raise RuntimeError(
-                "reduceops::conv2d_scale: ONNX has no convolution whose stride, dilation or groups "
-                "depend on sizes"
+                f"reduceops::conv2d_scale_{extreme}: ONNX has no convolution whose stride, "
+                "dilation or groups depend on sizes"
             )
         batched, dtype = len(input.shape) == 4, input.dtype
         x = input if batched else op.Unsqueeze(input, [0])
