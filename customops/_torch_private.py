@@ -181,11 +181,10 @@ dispatch_dump = _find(
     *("torch._C", "_dispatch_dump", lambda _: ""),
     "with enable(), what is left to torch takes some us more",
 )
-_find(
-    *("torch.autograd.forward_ad", "_current_level", None),
-    "a call that Python sees takes some us more",
+_without_dispatch = _find(
+    *("torch._C", "_DisableTorchDispatch", contextlib.nullcontext),
+    "a graph that is traced has nodes that nothing needs",
 )
-_forward_ad = object() if "torch.autograd.forward_ad._current_level" in _missing else forward_ad
 
 
 def direct(op: Any) -> Callable[..., Any]:
@@ -224,9 +223,20 @@ def is_real(x: torch.Tensor) -> bool:
     return not any(mode.is_infra_mode() for mode in _dispatch_mode_stack())
 
 
-def is_forward_mode() -> bool:
-    """Whether there may be tangents."""
-    return getattr(_forward_ad, "_current_level", 0) >= 0
+def register_ordered(op: torch._ops.OpOverload) -> None:
+    """Has graphs keep all calls of an operator, in their order."""
+    module, without = "torch._higher_order_ops.effects", "a graph may exchange in another order"
+    register = _find(module, "_register_effectful_op", lambda op, effect: None, without)
+    register(op, _find(module, "_EffectType.ORDERED", None, without))
+
+
+def has_tangent(x: torch.Tensor) -> bool:
+    """Whether x is a dual number, also where a graph runs: torch.autograd.forward_ad does not know
+    then that there are any."""
+    if x.layout is not torch.strided or x.is_nested:  # the question would be an error
+        return False
+    with _without_dispatch():
+        return forward_ad.unpack_dual(x, level=0).tangent is not None
 
 
 def functional_all_gather(x: torch.Tensor, group: Any) -> torch.Tensor:

@@ -90,6 +90,22 @@ def test_dual_numbers(spec, device):
     assert actual is not None and same(spec, actual, expected)
 
 
+@each_differentiable_op
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_dual_numbers_of_a_graph(spec, backend, device):
+    """Its level is one that torch.autograd.forward_ad does not know of when the graph runs."""
+    x, tangent = distinct((3, 4), device), torch.randn(3, 4, dtype=torch.float64, device=device)
+
+    def tangents(function, x, tangent):
+        with forward_ad.dual_level():
+            dual = forward_ad.make_dual(x, tangent)
+            return forward_ad.unpack_dual(function(spec, dual, 1)).tangent
+
+    compiled = torch.compile(tangents, backend=backend, fullgraph=True)
+    expected = tangents(expected_values, x, tangent)
+    assert same(spec, compiled(values, x, tangent), expected)
+
+
 @each_selecting_op
 @pytest.mark.parametrize("dtype", data.FLOATS, ids=str)
 @pytest.mark.parametrize("kind", ["smooth", "ties", "special"])

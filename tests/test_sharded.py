@@ -29,7 +29,7 @@ import pytest
 import reference
 import torch
 import torch.distributed as dist
-from conftest import NO_CUDA, python_after_torch
+from conftest import NEEDS, NO_CUDA, python_after_torch
 from opspec import Tolerance, as_tuple, assert_same
 from reference import bits
 from torch.autograd import forward_ad
@@ -1297,19 +1297,20 @@ class Symmetric:
     """In place of the kernel: its answer, by a collective."""
 
     def __init__(self, group):
-        self.group, self.group_name, self.calls = group, group.group_name, 0
+        self.group, self.group_name, self.calls, self.words = group, group.group_name, 0, []
 
     def fits(self, words):
         return True
 
     def __call__(self, words, x, dims, largest, keepdim):
         self.calls += 1
+        self.words.append(words.size(1))
         self.gathered = words.new_empty(dist.get_world_size(self.group), words.size(1))
         dist.all_gather_into_tensor(self.gathered, words, group=self.group)
         return _ops._unpack(self.gathered, x, dims, largest, keepdim)
 
     def headers(self):
-        return self.gathered[:, 0]
+        return self.gathered[:, 0].contiguous()
 
 
 def check_one_transport(rank, world, device):
@@ -1335,6 +1336,35 @@ def check_one_transport(rank, world, device):
                 (gradient,) = torch.autograd.grad(values.sum(), shard)
                 expected = torch.zeros_like(x).scatter(1, x.argmax(1, True), 1.0)
                 assert torch.equal(gradient, expected[:, 4 * rank : 4 * rank + 4])
+
+
+def check_order_of_exchanges(rank, world, device):
+    """A graph has all of eager mode's, unused and equal ones too, in its order: other ranks may be
+    in eager mode."""
+    a, b = (data.make(shape, torch.float32, "smooth").to(device) for shape in ((5, 64), (3, 700)))
+
+    def exchanges(a, b):
+        distributed.max(a, 1)
+        first = distributed.argmax(torch.relu(a), 1)
+        second = distributed.argmin(torch.relu(b), 1)
+        again = distributed.argmax(torch.relu(a), 1)
+        return again, distributed.max(b * 2, 1)[0], second, first
+
+    exchange = Symmetric(dist.group.WORLD)
+    backends = ["aot_eager", *["inductor"] * (NEEDS["COMPILER"] is None)]
+    with (
+        mock.patch.dict(symmetric.exchanges, {ref(exchange.group): exchange}),
+        mock.patch.dict(symmetric.devices, {exchange.group_name: device}),
+    ):
+        for backend, gradient in itertools.product(backends, (False, True)):
+            given = a.clone().requires_grad_(gradient), b.clone().requires_grad_(gradient)
+            expected, in_order = exchanges(*given), exchange.words
+            exchange.words = []
+            results = torch.compile(exchanges, backend=backend, fullgraph=True)(*given)
+            assert exchange.words == in_order == [6, 6, 4, 6, 4]
+            assert all(map(torch.equal, results, expected))
+            exchange.words = []
+            torch._dynamo.reset()
 
 
 def check_symmetric_memory_of_one_rank(rank, world, device):

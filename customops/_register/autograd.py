@@ -214,10 +214,12 @@ of_subclass = {}  # how an operator is computed with a gradient, by (its name, s
 
 
 def may_need_gradient(*tensors: Tensor | None) -> bool:
-    # (A compiled torch.func.jvp leaves no trace in forward_ad.)
-    if _torch_private.is_forward_mode() or are_transforms_active():
+    if are_transforms_active():
         return True
-    return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+    given = [t for t in tensors if t is not None]
+    if torch.is_grad_enabled() and any(t.requires_grad for t in given):
+        return True
+    return any(map(_torch_private.has_tangent, given))
 
 
 def are_plain(*tensors: Tensor | None) -> bool:

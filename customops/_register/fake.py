@@ -16,7 +16,7 @@ from .overloads import REDUCTIONS, overloads
 log = logging.getLogger("customops.inductor")
 
 
-def _register(overload, fake: Callable) -> None:
+def register(overload, fake: Callable) -> None:
     """Before Inductor makes code of an operator, it traces it: time to hand it the loops, which
     would take a second to import earlier."""
 
@@ -60,7 +60,7 @@ def _register_arg(op: str) -> None:
         return self.new_empty(shape, dtype=dtype)
 
     for overload in overloads(op):
-        _register(overload, fake)
+        register(overload, fake)
 
 
 def _register_extreme(op: str) -> None:
@@ -69,7 +69,7 @@ def _register_extreme(op: str) -> None:
         return self.new_empty(shape), self.new_empty(shape, dtype=dtype)
 
     for overload in overloads(op):
-        _register(overload, fake)
+        register(overload, fake)
 
 
 def _register_softmax() -> None:
@@ -78,7 +78,7 @@ def _register_softmax() -> None:
         shape, _ = _shape_and_dims("softmax_max", self, dim, keepdim)
         return self.new_empty(shape), self.new_empty(shape, dtype=torch.int64)
 
-    _register("reduceops::softmax_max", fake)
+    register("reduceops::softmax_max", fake)
 
 
 def _register_scaled(op: str) -> None:
@@ -91,8 +91,8 @@ def _register_scaled(op: str) -> None:
         values = fake(self, scale, dim, keepdim)
         return values, torch.empty_like(values, dtype=torch.int64)
 
-    _register(f"reduceops::{op}", fake)
-    _register(f"reduceops::_{op}_indices", fake_indices)
+    register(f"reduceops::{op}", fake)
+    register(f"reduceops::_{op}_indices", fake_indices)
 
 
 _one_thread = threading.RLock()  # of those that trace first

@@ -38,7 +38,7 @@ def _gather(self: Tensor, dim: int, index: Tensor) -> Tensor:
     # Forward mode, transforms and a trace of torch.jit have rules for torch's operator.
     if (
         not (self.requires_grad and torch.is_grad_enabled())
-        or _torch_private.is_forward_mode()
+        or _torch_private.has_tangent(self)
         or _torch_private.are_transforms_active()
         or torch.jit.is_tracing()
     ):

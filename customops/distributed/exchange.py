@@ -49,7 +49,7 @@ def one_shot_of_group(
     if exchange is None:
         words = _gathered(words, (group,), False)
         values, indices = _direct_unpack(words, x, dims, largest, keepdim)
-        return values, indices, words[:, 0] if headers else words.new_empty(0)
+        return values, indices, words[:, 0].contiguous() if headers else words.new_empty(0)
     values, indices = exchange(words, x, dims, largest, keepdim)
     return values, indices, exchange.headers() if headers else words.new_empty(0)
 

@@ -7,6 +7,7 @@ from weakref import ref
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.distributed.tensor import DTensor
 
 from .. import _torch_private, arguments, checks, ops
@@ -14,7 +15,7 @@ from ..results import ValuesIndices
 from . import compare, symmetric
 from .exchange import is_traced, reduce_in_eager_mode, reduce_shard
 from .links import link_of, links
-from .pairs import HAS_TANGENT, IS_TRANSFORMED, has_tangent
+from .pairs import HAS_TANGENT, IS_TRANSFORMED
 
 # Looked up once: in eager mode a call takes the host as long as a GPU.
 _ProcessGroup = dist.ProcessGroup
@@ -272,7 +273,7 @@ def _reduce(
             or type(dim) is not int
             or (offset is not None and (type(offset) is not int or not 0 <= offset <= _FARTHEST))
             or is_transformed(x)
-            or (not indices_only and has_tangent(x))
+            or (not indices_only and forward_ad.unpack_dual(x).tangent is not None)
         ):
             _check_call(op, x, dim, keepdim, offset, mask)
         return reduce_in_eager_mode(x, dim, keepdim, offset, group, link, largest, indices_only)
@@ -400,7 +401,7 @@ def _check_arguments(
         if is_transformed(x) or (mask is not None and is_transformed(mask)):
             raise RuntimeError(f"reduceops::{op}: {IS_TRANSFORMED}")
         _, indices_only = _FLAGS[op]
-        if not indices_only and has_tangent(x):
+        if not indices_only and _torch_private.has_tangent(x):
             raise RuntimeError(f"reduceops::{op}: {HAS_TANGENT}")
     if offset is not None:
         arguments.check_ints(op, "offset", arguments.as_int(op, "offset", offset))

@@ -5,10 +5,9 @@ from typing import NoReturn
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from .. import _torch_private, checks
-from .._register import caches
+from .._register import caches, fake
 from .._register.autograd import below_autograd
 from .._torch_private import guard_or_false
 
@@ -58,15 +57,10 @@ def _refuse(self: Tensor, *_: object) -> NoReturn:
     checks.refuse("_pairs", self)
 
 
-def has_tangent(x: Tensor) -> bool:
-    return _torch_private.is_forward_mode() and forward_ad.unpack_dual(x).tangent is not None
-
-
 def _pairs_without_derivatives(self: Tensor, *arguments: object) -> Tensor:
-    """In eager mode the public functions have seen a tangent before anything is sent."""
     if _torch_private.are_transforms_active():  # what is not under one is wrapped even so
         raise RuntimeError(f"customops.distributed: {IS_TRANSFORMED}")
-    if _torch_private.dispatch_modes() > 0 and has_tangent(self):
+    if _torch_private.has_tangent(self):
         raise RuntimeError(f"customops.distributed: {HAS_TANGENT}")
     return below_autograd(_ops._pairs.default, self, *arguments)
 
@@ -101,7 +95,9 @@ for _name, _fake, _autograd in (
     _tags.append(torch.Tag.flexible_layout)
 _library.impl("_one_shot", _fallthrough, "Autograd")
 
-torch.library.register_fake("reduceops::_one_shot_of_group", _fake_one_shot_of_group)
+fake.register("reduceops::_one_shot_of_group", _fake_one_shot_of_group)
+# Ranks exchange in the order of their calls: a graph keeps it, and calls whose results nobody uses.
+_torch_private.register_ordered(_ops._one_shot_of_group.default)
 _library.impl("_one_shot_of_group", _fallthrough, "Autograd")
 
 
