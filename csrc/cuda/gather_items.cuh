@@ -20,8 +20,9 @@ struct ItemOperands {
   Reducer reducer;
 };
 
-// Rows of a unit that are loaded at once: with a mask; for a sum.
-constexpr int masked_at_once(int64_t bytes, int units) { return units > 1 && bytes == 8 ? 2 : 4; }
+// Rows of a unit that are loaded at once: with a mask, no more than the compiler has registers for
+// (else it waits for the first ones before it loads the next); for a sum.
+constexpr int masked_at_once(int units) { return units > 1 ? 2 : 4; }
 constexpr int summed_at_once(int64_t bytes, int units) {
   return (units > 1 ? 4 : 8) / (bytes == 8 ? 2 : 1);
 }
@@ -122,7 +123,7 @@ class BestItems {
         p, rows, at, [&](const auto& slots, const auto& masks, uint32_t row) {
 #pragma unroll
           for (int i = 0; i < kUnits; ++i)
-            bests_[i].take_if(masks[i] != 0, source_.element, slots[i], row);
+            bests_[i].template take_if<kUnits == 1>(masks[i] != 0, source_.element, slots[i], row);
         });
   }
   // Of a unit without an element that takes part, the first one, and the value of an absent one.
@@ -284,7 +285,7 @@ template <bool kPacked, int kSome, class Source, class Reducer>
 struct ItemGather {
   using Key = typename Source::Key;
   static constexpr int kAtOnce =
-      Source::kMasked ? masked_at_once(sizeof(Key), kSome) : summed_at_once(sizeof(Key), kSome);
+      Source::kMasked ? masked_at_once(kSome) : summed_at_once(sizeof(Key), kSome);
   using Bests = BestItems<kPacked, kSome, kAtOnce, Source, Reducer>;
   using Operands = ItemOperands<Source, Reducer>;
   static constexpr int kUnits = kSome;

@@ -460,10 +460,13 @@ class Winner {
     put(here, bits, row);
   }
   // The same of an element that may be absent, without a branch, for what is done for an element
-  // under a mask bounds its kernel.
+  // under a mask bounds its kernel. Both forms say the same. A thread with a winner alone (kAlone)
+  // has all loads under way with the first one only, and a thread with several with the second one.
+  template <bool kAlone>
   __device__ void take_if(bool present, Element element, Key bits, uint32_t row) {
     const Ordered here = ordered(element, bits);
-    const bool is_best = present & (row_ == kNowhere || wins(here, best_));
+    const bool is_best = kAlone ? present & (row_ == kNowhere || wins(here, best_))
+                                : present & ((row_ == kNowhere) | wins(here, best_));
     put(is_best ? here : best_, is_best ? bits : bits_, is_best ? row : row_);
   }
   __device__ uint32_t row() const { return row_; }
