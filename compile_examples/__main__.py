@@ -58,7 +58,9 @@ def measure_what_fits(example, device: str, batch: int) -> list[Row]:
     while batch > 1:
         try:
             return measure(example, device, batch)
-        except torch.OutOfMemoryError:
+        except RuntimeError as error:  # of torch's kind, or of an operator of torch.ops
+            if "out of memory" not in str(error):
+                raise
             batch //= 2
     return measure(example, device, batch)
 

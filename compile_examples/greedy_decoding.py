@@ -76,7 +76,7 @@ def decode(step, first: Tensor, count: int) -> tuple[Tensor, float]:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     add_device(parser)
     parser.add_argument("--batch", type=report.count, default=8)
     parser.add_argument("--tokens", type=report.count, default=16)

@@ -68,7 +68,7 @@ def judge(source: str, problem: Path, device: torch.device) -> dict:
 
 def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("harness", type=Path, help="a checkout of KernelBench")
     parser.add_argument("--only", default="", metavar="TEXT", help="files whose name has it")
     parser.add_argument("--json", type=report.file, metavar="FILE", help="write every figure")

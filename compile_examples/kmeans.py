@@ -57,7 +57,7 @@ def lloyd(assign, points: Tensor, centroids: Tensor, steps: int) -> list[tuple[T
 
 @torch.no_grad()
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     add_device(parser)
     parser.add_argument("--points", type=report.count, default=20_000)
     parser.add_argument("--centroids", type=report.count, default=1024)

@@ -35,7 +35,7 @@ def classes(logits: Tensor, size: int) -> Tensor:
 
 @torch.no_grad()
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     add_device(parser)
     parser.add_argument("--batch", type=report.count, default=4)
     parser.add_argument("--classes", type=report.count, default=21, help="Cityscapes has 19")

@@ -52,7 +52,7 @@ def sharded(decoder: Decoder, rank: int, world: int) -> Decoder:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--device", choices=("cpu", "cuda"), default=None)
     parser.add_argument("--batch", type=report.count, default=8)
     parser.add_argument("--tokens", type=report.count, default=16)

@@ -95,7 +95,7 @@ def _mebibytes(size: int | None) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     add_device(parser, choices=("cpu", "cuda"), help="by default a GPU if there is one")
     parser.add_argument("--batch", type=report.count, help="the problem's on a GPU, 1 on a CPU")
     parser.add_argument("--size", type=report.count, default=problem.height, help="of the images")

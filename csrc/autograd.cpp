@@ -152,6 +152,7 @@ template <class Rest>
   if (with_gradient && no_gradients) {
     fail(op, "its gradient is in Python: import customops, or call it where none is needed");
   }
+  if (text.empty()) check_device(op, self);
   throw std::runtime_error(message_of_failure(op, text));
 }
 

@@ -105,6 +105,15 @@ template <class... Parts>
   throw std::runtime_error(text.str());
 }
 
+// Those that kernels are for, or that graphs are traced with.
+[[gnu::cold]] inline void check_device(const char* op, const Tensor& self) {
+  for (const int32_t type : {aoti_torch_device_type_cpu(), aoti_torch_device_type_cuda(),
+                             aoti_torch_device_type_meta()}) {
+    if (type == self.device_type()) return;
+  }
+  fail(op, "got a tensor on ", device_name(self), " (supported: strided tensors on cpu and cuda)");
+}
+
 struct List {
   const int64_t* values;
   int64_t count;

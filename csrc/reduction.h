@@ -17,7 +17,7 @@ struct Reduction {
   const void* input;
   const void* mask;          // bools: whether an element takes part; null where all do
   void* indices;             // null where only values are wanted
-  int index_bytes;           // 1, 2 (unsigned), 4 or 8
+  int index_bytes = 8;       // or 4, 2 or 1 (unsigned)
   void* values;              // null where only indices are wanted
   bool value_alone = false;  // for GPUs: whether no index is wanted, nor stored in a pair
   int32_t device_index;

@@ -223,6 +223,12 @@ def is_real(x: torch.Tensor) -> bool:
     return not any(mode.is_infra_mode() for mode in _dispatch_mode_stack())
 
 
+has_avx512 = _find(
+    *("torch.cpu", "_is_avx512_supported", lambda: False),
+    "a graph is found in the cache that another CPU of the same vectors compiled",
+)
+
+
 def register_ordered(op: torch._ops.OpOverload) -> None:
     """Has graphs keep all calls of an operator, in their order."""
     module, without = "torch._higher_order_ops.effects", "a graph may exchange in another order"

@@ -463,9 +463,13 @@ def test_denormals_of_narrow_floats(spec, dtype, alone):
         for y, dim in ((x, 1), (x.t().contiguous(), 0)):
             arguments = (0.5, dim, False) if spec.leading else (dim, False)
             call = functools.partial(spec.op, y, *arguments)
-            result = with_denormals_as_zero(3, call)
-            expected = with_denormals_as_zero(1, call)
-            assert_same(result, expected, context=(dim,))
+            results = [with_denormals_as_zero(threads, call) for threads in (1, 3)]
+            assert_same(*results, context=(dim,))
+            # Products of these are zeros; softmax_max computes in float32, of which these are
+            # denormals where they are of bfloat16.
+            if not spec.leading and (spec.name, dtype) != ("softmax_max", torch.bfloat16):
+                expected = spec.reference(y, *arguments)
+                assert_same(results[0], expected, spec.tolerance, context=(dim,))
 
     alone(work)
 
@@ -872,9 +876,13 @@ def test_zero_products_whose_sign_is_that_of_a_late_element(dtype, end, alone):
                         x[1::6, n - 1 :] = data.from_bits(pool, dtype)[:, None]
                         x[::3, n - 1] = beaten  # most groups are simple
                         for y, dim in ((x, 1), (x.t().contiguous(), 0)):
-                            expected = with_indices(y, scale, dim, False)[0]
-                            found = alone_op(y, scale, dim, False)
-                            assert_same(found, expected, context=(scale, n, first, earlier, dim))
+                            expected = getattr(reference, f"scale_{end}")(y, scale, dim, False)
+                            context = (scale, n, first, earlier, dim)
+                            for found in (
+                                alone_op(y, scale, dim, False),
+                                with_indices(y, scale, dim, False)[0],
+                            ):
+                                assert_same(found, expected, context=context)
                             call = functools.partial(alone_op, y, scale, dim, False)
                             of = functools.partial(with_indices, y, scale, dim, False)
                             found = with_denormals_as_zero(1, call)

@@ -313,6 +313,7 @@ bool multiply_extremes(const Reduction& reduction, const Kernels& kernels) {
   const int64_t walk = walk_extent(groups.reduced);
   const int64_t least = walk < kFewInGroup ? kLeastOfFew : kLeastElements;
   if (is_single(groups) || groups.outputs * walk < least) return false;
+  if (groups.copies > 1 && groups.copies * kFewInGroup > walk) return false;  // all are gone over
   const Products products = products_of(reduction);
   if (!products.ordered || (products.vanishing && walk < kLeastWithZeros)) return false;
   Reduction elements = reduction;

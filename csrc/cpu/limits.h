@@ -7,11 +7,12 @@
 namespace reduceops::cpu {
 
 // Worth waking a thread for: candidates to combine, bytes of what has no price, bytes of zeros.
-constexpr int64_t kCombinedOfThread = 1 << 14, kGrainBytes = 128 << 10, kZeroBytes = 512 << 10;
+constexpr int64_t kCombinedOfThread = 1 << 11, kGrainBytes = 128 << 10, kZeroBytes = 512 << 10;
 constexpr double kThreadNanoseconds = 5000;  // and the price of a walk, if there is work for two
 
 constexpr int64_t kWorkspaceBytes = 1 << 20;  // for candidates and ordered marks
 constexpr int64_t kCandidateBytes = 2 * sizeof(int64_t);
+constexpr int64_t kDecidedBytes = sizeof(int64_t);  // of an output: from which part on none is read
 constexpr int64_t kSoftmaxWalk = 4096;  // elements that take long beside merging their sum
 constexpr int64_t kSoftmaxBytes = kCandidateBytes + sizeof(double);  // of its candidates
 

@@ -373,7 +373,9 @@ inline Plan make_plan(const Groups& groups, const Choice& choice, int64_t walk, 
       cut(std::clamp(cached, least, kGatherColumns) / kWhole * kWhole, 1, useful);
     }
   }
-  const int64_t fits = room / ((softmax ? kSoftmaxBytes : kCandidateBytes) * groups.outputs);
+  const bool decides = choice.walk == Walks::kRows && !softmax;
+  const int64_t fits = (room / groups.outputs - (decides ? kDecidedBytes : 0)) /
+                       (softmax ? kSoftmaxBytes : kCandidateBytes);
   const bool merges_slowly = softmax && choice.walk != Walks::kRows;
   const int64_t most = std::min(merges_slowly ? walk / kSoftmaxWalk : walk, fits);
   if (choice.walk == Walks::kColumns) {

@@ -26,8 +26,9 @@
 namespace reduceops::cuda {
 namespace {
 
-// Kernels that are tried where torch.backends.cudnn.benchmark is set.
-constexpr size_t kTried = 16;
+// Kernels that are tried where torch.backends.cudnn.benchmark is set. Each takes up to a second to
+// compile.
+constexpr size_t kTried = 3;
 // How many calls of each are timed then.
 constexpr int kTimed = 3;
 

@@ -348,8 +348,8 @@ void one_shot(StableIValue* stack, uint64_t, uint64_t) {
       !is(state, aoti_torch_dtype_int32(), 1))
     reduceops::fail(op, "a buffer has another dtype or shape");
   const int64_t ranks = buffers.sizes()[0], *slots = own.sizes();
-  if (slots[0] != 2 || slots[1] != ranks || slots[3] * sizeof(int64_t) != kSlotBytes ||
-      state.sizes()[0] != 2)
+  if (buffers.strides()[0] != 1 || state.strides()[0] != 1 || slots[0] != 2 || slots[1] != ranks ||
+      slots[3] * sizeof(int64_t) != kSlotBytes || state.sizes()[0] != 2)
     reduceops::fail(op, "a buffer has another dtype or shape");
   const int32_t device = self.tensor.device_index();
   if (buffers.device_index() != device || own.device_index() != device ||

@@ -264,7 +264,7 @@ struct Rows {
 // kBlocks: those that shall find room in a multiprocessor. `rows(p)`: all of them, as is best to
 // find them.
 template <class Of>
-__global__ void __launch_bounds__(kThreads, Of::kBlocks)
+__global__ void __launch_bounds__(kThreads, room_for(Of::kBlocks, kThreads))
     gather(const typename Of::Operands operands, const __grid_constant__ GatherProblem p) {
   using Key = typename Of::Key;
   using Bests = typename Of::Bests;

@@ -642,7 +642,7 @@ class Loop:
         """Whether Inductor holds a group in registers, so that two steps see the same values (in
         two loops a product and a sum may be rounded once in one of them and twice in the other);
         and has so many groups that it does not cut them."""
-        if not config.triton.persistent_reductions:
+        if not config.triton.persistent_reductions or config.triton.multi_kernel:
             return False
         return left.is_number and left <= _IN_REGISTERS[rows] and _hint(self.groups) >= 1 << 10
 

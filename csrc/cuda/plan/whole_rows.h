@@ -69,7 +69,7 @@ struct WholeRowsPlan {
           plan.whole_rows.mapped ? kWholeLoads
                                  : std::max(least, ceil_div(vectors, plan.whole_rows.lanes)));
       plan.threads =
-          plan.whole_rows.lanes > kOwnBlock ? plan.whole_rows.lanes : static_cast<int>(kThreads);
+          plan.whole_rows.lanes > kMostSharing ? plan.whole_rows.lanes : static_cast<int>(kThreads);
       plan.blocks = ceil_div(outputs * plan.whole_rows.lanes, plan.threads);
     } else {
       // A block to a part, with as many threads as its batches are full with.
@@ -107,9 +107,9 @@ struct WholeRowsPlan {
   }
 
  private:
-  static constexpr double kHeldBytes = 1.6;  // of the time of bytes, under a mask
-  static constexpr int64_t kRounds = 4;      // of blocks, at most, of what is folded
-  static constexpr int64_t kOwnBlock = 64;   // threads of the longest row that shares a block
+  static constexpr double kHeldBytes = 1.6;    // of the time of bytes, under a mask
+  static constexpr int64_t kRounds = 4;        // of blocks, at most, of what is folded
+  static constexpr int64_t kMostSharing = 64;  // threads of the longest row that shares a block
 
   // Of mapped rows there are no kernels for aligned ones alone.
   static bool by_vectors(const PlanInput& in) { return in.rows_aligned() && !is_mapped(in); }
@@ -140,7 +140,7 @@ struct WholeRowsPlan {
     const bool few = in.task == Task::kExtreme && is_short(in) && by_vectors(in);
     const int64_t threads = few ? ceil_div(vectors, 2) : ceil_div(vectors, most_loads(in));
     // A row of several warps has a block to itself, with as many of them as it takes.
-    return threads > kOwnBlock ? round_up(threads, 32) : ceil_pow2(threads);
+    return threads > kMostSharing ? round_up(threads, 32) : ceil_pow2(threads);
   }
   // At once; only batches leave candidates.
   static bool is_held(const PlanInput& in) {
