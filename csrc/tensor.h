@@ -31,7 +31,7 @@ class Tensor {
     if (handle_) aoti_torch_delete_tensor_object(handle_);
   }
 
-  // Uninitialised. Not torch::stable::empty: that goes through the dispatcher and costs a
+  // Uninitialised. Not torch::stable::empty: that goes through the dispatcher once more and costs a
   // microsecond.
   static Tensor empty(int64_t ndim, const int64_t* sizes, const int64_t* strides, int32_t dtype,
                       int32_t device_type, int32_t device_index) {

@@ -181,6 +181,14 @@ dispatch_dump = _find(
     *("torch._C", "_dispatch_dump", lambda _: ""),
     "with enable(), what is left to torch takes some us more",
 )
+_is_excluded = _find(
+    *("torch._C", "_dispatch_tls_is_dispatch_key_excluded", lambda key: False),
+    "a call below autograd with numbers that are symbols is an error",
+)
+_AUTOGRAD = _find(
+    *("torch._C", "DispatchKey.AutogradFunctionality", None),
+    "a call below autograd with numbers that are symbols is an error",
+)
 _without_dispatch = _find(
     *("torch._C", "_DisableTorchDispatch", contextlib.nullcontext),
     "a graph that is traced has nodes that nothing needs",
@@ -237,9 +245,10 @@ def register_ordered(op: torch._ops.OpOverload) -> None:
 
 
 def has_tangent(x: torch.Tensor) -> bool:
-    """Whether x is a dual number, also where a graph runs: torch.autograd.forward_ad does not know
-    then that there are any."""
-    if x.layout is not torch.strided or x.is_nested:  # the question would be an error
+    """Whether x is a dual number for the operators that are called here. (Also where a graph runs:
+    torch.autograd.forward_ad does not know then that there are any.)"""
+    # Where the question would be an error. Below autograd nobody has a use for a tangent.
+    if x.layout is not torch.strided or x.is_nested or _is_excluded(_AUTOGRAD):
         return False
     with _without_dispatch():
         return forward_ad.unpack_dual(x, level=0).tangent is not None

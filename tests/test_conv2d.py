@@ -14,6 +14,8 @@ from conftest import NO_CUDA, python_after_torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export import Dim
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -784,6 +786,23 @@ def test_symbolic_numbers_stay_symbols(name, cls, strict):
         assert f"reduceops.{name}.default" in graphs.calls(program.graph_module)
         x = torch.randn(1, 4, 16, 21)
         torch.testing.assert_close(program.module()(x), module(x))
+
+
+@each_name
+def test_a_mode_of_functions_sees_calls_with_symbols(name):
+    class Calls(TorchFunctionMode):
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            seen.append(function)
+            return function(*args, **kwargs or {})
+
+    fakes = FakeTensorMode(shape_env=ShapeEnv())
+    x, w, b = (fakes.from_tensor(t) for t in make((2, 4, 12, 17), (6, 4, 3, 3), "cpu"))
+    for callable_ in (getattr(ops, name), getattr(ops, name).default):
+        for padding in ([1, 1], [x.shape[2] // 4, 1]):
+            seen = []
+            with Calls():
+                callable_(x, w, b, SCALE, [1, 1], padding)
+            assert callable_ in seen
 
 
 @each_name

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.overrides import handle_torch_function, has_torch_function
 
 from .. import _torch_private, arguments, checks, libraries
 from .._torch_private import are_transforms_active
@@ -287,17 +288,21 @@ def _register_autograd(op: str) -> None:
 
     # torch's parser and the C++ Autograd kernel would make numbers of symbols, and a graph that
     # holds for these only.
-    def keep_symbols(otherwise):
+    def keep_symbols(callable_, otherwise):
         def choose(*args, **keywords):
-            if _has_symbols((*args[4:8], *keywords.values())):
-                input = args[0] if args else keywords["input"]
-                return _autocast(decide, input.device.type, *args, **keywords)
-            return otherwise(*args, **keywords)
+            given, numbers = (*args, *keywords.values()), (*args[4:8], *keywords.values())
+            input = args[0] if args else keywords.get("input")
+            if not isinstance(input, Tensor) or not _has_symbols(numbers):
+                return otherwise(*args, **keywords)
+            if has_torch_function(given):  # which other numbers' call asks in C++
+                return handle_torch_function(callable_, given, *args, **keywords)
+            return _autocast(decide, input.device.type, *args, **keywords)
 
         return choose
 
     for callable_ in (packet, packet.default):
-        _torch_private.replace_direct(callable_, keep_symbols)
+        keep = functools.partial(keep_symbols, callable_)
+        _torch_private.replace_direct(callable_, keep)
 
 
 def _has_symbols(arguments) -> bool:
