@@ -181,13 +181,24 @@ dispatch_dump = _find(
     *("torch._C", "_dispatch_dump", lambda _: ""),
     "with enable(), what is left to torch takes some us more",
 )
-_is_excluded = _find(
-    *("torch._C", "_dispatch_tls_is_dispatch_key_excluded", lambda key: False),
-    "a call below autograd with numbers that are symbols is an error",
+has_avx512 = _find(
+    *("torch.cpu", "_is_avx512_supported", lambda: False),
+    "a graph is found in the cache that another CPU of the same vectors compiled",
 )
-_AUTOGRAD = _find(
-    *("torch._C", "DispatchKey.AutogradFunctionality", None),
-    "a call below autograd with numbers that are symbols is an error",
+_NO_ORDER = "a graph may exchange in another order than eager mode"
+_register_effect = _find(
+    *("torch._higher_order_ops.effects", "_register_effectful_op"),
+    *(lambda op, effect: None, _NO_ORDER),
+)
+_ORDERED = _find("torch._higher_order_ops.effects", "_EffectType.ORDERED", None, _NO_ORDER)
+_BELOW_AUTOGRAD = "a call below autograd with numbers that are symbols is an error"
+_is_excluded = _find(
+    "torch._C", "_dispatch_tls_is_dispatch_key_excluded", lambda key: False, _BELOW_AUTOGRAD
+)
+_AUTOGRAD = _find("torch._C", "DispatchKey.AutogradFunctionality", None, _BELOW_AUTOGRAD)
+_unpack_dual = _find(
+    *("torch._VF", "_unpack_dual", forward_ad.unpack_dual),
+    "the first gradient of a process takes up to a second more",
 )
 _without_dispatch = _find(
     *("torch._C", "_DisableTorchDispatch", contextlib.nullcontext),
@@ -231,27 +242,21 @@ def is_real(x: torch.Tensor) -> bool:
     return not any(mode.is_infra_mode() for mode in _dispatch_mode_stack())
 
 
-has_avx512 = _find(
-    *("torch.cpu", "_is_avx512_supported", lambda: False),
-    "a graph is found in the cache that another CPU of the same vectors compiled",
-)
-
-
 def register_ordered(op: torch._ops.OpOverload) -> None:
     """Has graphs keep all calls of an operator, in their order."""
-    module, without = "torch._higher_order_ops.effects", "a graph may exchange in another order"
-    register = _find(module, "_register_effectful_op", lambda op, effect: None, without)
-    register(op, _find(module, "_EffectType.ORDERED", None, without))
+    _register_effect(op, _ORDERED)
 
 
 def has_tangent(x: torch.Tensor) -> bool:
     """Whether x is a dual number for the operators that are called here. (Also where a graph runs:
-    torch.autograd.forward_ad does not know then that there are any.)"""
-    # Where the question would be an error. Below autograd nobody has a use for a tangent.
-    if x.layout is not torch.strided or x.is_nested or _is_excluded(_AUTOGRAD):
+    torch.autograd.forward_ad does not know then that there are any. There is one level.)"""
+    # To ask for the tangent is an error below autograd, which has no use for one, and of these
+    # layouts, which operators refuse.
+    is_below = _AUTOGRAD is not None and _is_excluded(_AUTOGRAD)
+    if is_below or x.layout is not torch.strided or x.is_nested:
         return False
     with _without_dispatch():
-        return forward_ad.unpack_dual(x, level=0).tangent is not None
+        return _unpack_dual(x, level=0)[1] is not None
 
 
 def functional_all_gather(x: torch.Tensor, group: Any) -> torch.Tensor:

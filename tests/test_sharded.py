@@ -1304,7 +1304,7 @@ class Symmetric:
 
     def __call__(self, words, x, dims, largest, keepdim):
         self.calls += 1
-        self.words.append(words.size(1))
+        self.words.append((tuple(words.shape), hash(words.cpu().numpy().tobytes())))
         self.gathered = words.new_empty(dist.get_world_size(self.group), words.size(1))
         dist.all_gather_into_tensor(self.gathered, words, group=self.group)
         return _ops._unpack(self.gathered, x, dims, largest, keepdim)
@@ -1361,7 +1361,7 @@ def check_order_of_exchanges(rank, world, device):
             expected, in_order = exchanges(*given), exchange.words
             exchange.words = []
             results = torch.compile(exchanges, backend=backend, fullgraph=True)(*given)
-            assert exchange.words == in_order == [6, 6, 4, 6, 4]
+            assert exchange.words == in_order and len(in_order) == 5
             assert all(map(torch.equal, results, expected))
             exchange.words = []
             torch._dynamo.reset()

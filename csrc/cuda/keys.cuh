@@ -460,8 +460,9 @@ class Winner {
     put(here, bits, row);
   }
   // The same of an element that may be absent, without a branch, for what is done for an element
-  // under a mask bounds its kernel. Both forms say the same. A thread with a winner alone (kAlone)
-  // has all loads under way with the first one only, and a thread with several with the second one.
+  // under a mask bounds its kernel. The two forms say the same: the compiler waits for one load
+  // after another with the second one where a thread has this winner alone (kAlone), and with the
+  // first one where it has several (docs/notes/gpu.md).
   template <bool kAlone>
   __device__ void take_if(bool present, Element element, Key bits, uint32_t row) {
     const Ordered here = ordered(element, bits);

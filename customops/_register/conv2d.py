@@ -290,10 +290,11 @@ def _register_autograd(op: str) -> None:
     # holds for these only.
     def keep_symbols(callable_, otherwise):
         def choose(*args, **keywords):
-            given, numbers = (*args, *keywords.values()), (*args[4:8], *keywords.values())
             input = args[0] if args else keywords.get("input")
+            numbers = (*args[4:8], *keywords.values())
             if not isinstance(input, Tensor) or not _has_symbols(numbers):
                 return otherwise(*args, **keywords)
+            given = (*args, *keywords.values())
             if has_torch_function(given):  # which other numbers' call asks in C++
                 return handle_torch_function(callable_, given, *args, **keywords)
             return _autocast(decide, input.device.type, *args, **keywords)

@@ -107,6 +107,9 @@ def _use_lowerings() -> None:
 @functools.cache
 def _register_lowerings() -> None:
     try:
+        from ..inductor import exchange
+
+        exchange.register()
         from ..inductor import lowering
 
         lowering.register()

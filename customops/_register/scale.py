@@ -38,9 +38,9 @@ def _gather(self: Tensor, dim: int, index: Tensor) -> Tensor:
     # Forward mode, transforms and a trace of torch.jit have rules for torch's operator.
     if (
         not (self.requires_grad and torch.is_grad_enabled())
-        or _torch_private.has_tangent(self)
         or _torch_private.are_transforms_active()
         or torch.jit.is_tracing()
+        or _torch_private.has_tangent(self)
     ):
         return self.gather(dim, index)
     return _Gather.apply(self, dim, index)
@@ -90,8 +90,8 @@ def _scaled_by(end: str, self: Tensor, scale, dim: int, keepdim: bool):
 
 def _of_product(end: str, self: Tensor, scale, dim: int, keepdim: bool):
     # (torch.jit.trace traces once more without gradients, and compares the graphs.)
-    needs_gradient = autograd.may_need_gradient(self, scale if isinstance(scale, Tensor) else None)
-    if not (needs_gradient or torch.jit.is_tracing()):
+    tensors = self, scale if isinstance(scale, Tensor) else None
+    if not (torch.jit.is_tracing() or autograd.may_need_gradient(*tensors)):
         return getattr(torch.ops.reduceops, end).default(product(self, scale), dim, keepdim)[0]
     with torch.no_grad():
         argument = getattr(torch.ops.reduceops, f"arg{end}").default

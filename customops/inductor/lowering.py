@@ -13,9 +13,8 @@ import operator
 from collections.abc import Callable
 
 import torch
-from torch._inductor import ir, lowering
+from torch._inductor import lowering
 from torch._inductor.virtualized import V
-from torch.utils._pytree import tree_map_only
 
 from .._register.caches import preference
 from .._register.overloads import overloads
@@ -38,8 +37,6 @@ def register() -> None:
             for op in overloads(name):
                 _register(op, functools.partial(loop, end == "max"))
     _register(torch.ops.reduceops.softmax_max.default, _softmax)
-    if torch.distributed.is_available():
-        _register_exchange(torch.ops.reduceops._one_shot_of_group.default)
 
 
 def _register(op: torch._ops.OpOverload, loop: Callable) -> None:
@@ -66,16 +63,6 @@ def _register(op: torch._ops.OpOverload, loop: Callable) -> None:
         wanted = loop.results()
         report.chosen(op, loop.x, str(choice))
         return wanted if len(op._schema.returns) > 1 else next(filter(None, wanted))
-
-
-def _register_exchange(op: torch._ops.OpOverload) -> None:
-    """Inductor puts kernels in an order of its own, and takes none but its own class of them for
-    ordered."""
-
-    @lowering.register_lowering(op, type_promotion_kind=None)
-    def lower(*args):
-        results = ir.EffectfulKernel.create(op, *args)
-        return tree_map_only(ir.IRNode, lambda result: result.wrap_for_lowering(), results)
 
 
 def _are_read() -> tuple[bool, bool]:
