@@ -183,7 +183,7 @@ dispatch_dump = _find(
 )
 has_avx512 = _find(
     *("torch.cpu", "_is_avx512_supported", lambda: False),
-    "a graph is found in the cache that another CPU of the same vectors compiled",
+    "a cached graph may be that of another CPU",
 )
 _NO_ORDER = "a graph may exchange in another order than eager mode"
 _register_effect = _find(
@@ -198,11 +198,11 @@ _is_excluded = _find(
 _AUTOGRAD = _find("torch._C", "DispatchKey.AutogradFunctionality", None, _BELOW_AUTOGRAD)
 _unpack_dual = _find(
     *("torch._VF", "_unpack_dual", forward_ad.unpack_dual),
-    "the first gradient of a process takes up to a second more",
+    "a process's first gradient takes longer",
 )
 _without_dispatch = _find(
     *("torch._C", "_DisableTorchDispatch", contextlib.nullcontext),
-    "a graph that is traced has nodes that nothing needs",
+    "a graph has nodes that nothing needs",
 )
 
 
@@ -248,10 +248,9 @@ def register_ordered(op: torch._ops.OpOverload) -> None:
 
 
 def has_tangent(x: torch.Tensor) -> bool:
-    """Whether x is a dual number for the operators that are called here. (Also where a graph runs:
-    torch.autograd.forward_ad does not know then that there are any. There is one level.)"""
-    # To ask for the tangent is an error below autograd, which has no use for one, and of these
-    # layouts, which operators refuse.
+    """Whether x is a dual number, also where a graph runs, of which torch.autograd.forward_ad does
+    not know."""
+    # Not asked where that is an error: below autograd, and of layouts that operators refuse.
     is_below = _AUTOGRAD is not None and _is_excluded(_AUTOGRAD)
     if is_below or x.layout is not torch.strided or x.is_nested:
         return False

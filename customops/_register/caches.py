@@ -45,8 +45,7 @@ def _exchange() -> str:
 
 
 def set_cache_tag() -> None:
-    # Inductor writes for these vectors, and the compiler for those that the CPU has, of which torch
-    # does not ask a cached graph.
+    # What Inductor and the compiler write for, of which torch does not ask a cached graph.
     vectors = f"{torch.backends.cpu.get_cpu_capability()},{_torch_private.has_avx512()}"
     flushed = ",flushed" if are_denormals_zero() else ""
     tag = f"customops.inductor={version()},{preference()},{vectors}{flushed}{_exchange()};"

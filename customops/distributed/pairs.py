@@ -96,7 +96,7 @@ for _name, _fake, _autograd in (
 _library.impl("_one_shot", _fallthrough, "Autograd")
 
 fake.register("reduceops::_one_shot_of_group", _fake_one_shot_of_group)
-# Ranks exchange in the order of their calls: a graph keeps it, and calls whose results nobody uses.
+# Ranks exchange in the order of their calls.
 _torch_private.register_ordered(_ops._one_shot_of_group.default)
 _library.impl("_one_shot_of_group", _fallthrough, "Autograd")
 

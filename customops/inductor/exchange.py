@@ -1,9 +1,5 @@
-"""Keeps the exchanges of symmetric memory in their order, which all ranks have to share.
-
-Inductor lowers an ordered operator and has what that made wait for the one before. But it names the
-buffer that waits where its scheduler looks for the operation (torch 2.10 to 2.13), and so puts
-kernels in an order of its own.
-"""
+"""Keeps exchanges in their order. Inductor has ordered operators wait for each other too, but names
+a buffer where its scheduler looks for an operation (torch 2.10 to 2.13)."""
 
 import torch
 from torch._inductor import lowering
