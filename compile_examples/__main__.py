@@ -59,7 +59,7 @@ def measure_what_fits(example, device: str, batch: int) -> list[Row]:
         try:
             return measure(example, device, batch)
         except RuntimeError as error:  # of torch's kind, or of an operator of torch.ops
-            if "out of memory" not in str(error):
+            if not isinstance(error, torch.OutOfMemoryError) and "out of memory" not in str(error):
                 raise
             batch //= 2
     return measure(example, device, batch)

@@ -883,7 +883,8 @@ def test_the_caches_know_from_the_start():
     thread = threading.Thread(target=read)
     thread.start()
     thread.join()
-    vectors = torch.backends.cpu.get_cpu_capability()
+    has_avx512 = torch.cpu._is_avx512_supported()
+    vectors = f"{torch.backends.cpu.get_cpu_capability()},{has_avx512}"
     assert f"customops.inductor={caches.version()},loop,{vectors};" in tags[0]
     code = "import customops, torch; print(torch.compiler.config.cache_key_tag)"
     found = python("-c", code, TORCH_COMPILE_CACHE_KEY_TAG="theirs;")

@@ -53,7 +53,7 @@ def is_equivalent_to_number(scale: Tensor, self: Tensor) -> bool:
         and scale.dtype in checks.SCALABLE
         and self.dim() > 0  # else the dtype of the product might be that of the scale
         and autograd.are_plain(scale, self)
-        and not (autograd.may_need_gradient(scale) or torch.jit.is_tracing())
+        and not (torch.jit.is_tracing() or autograd.may_need_gradient(scale))
     )
 
 
