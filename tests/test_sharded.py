@@ -1297,13 +1297,12 @@ class Symmetric:
     """In place of the kernel: its answer, by a collective."""
 
     def __init__(self, group):
-        self.group, self.group_name, self.calls, self.words = group, group.group_name, 0, []
+        self.group, self.group_name, self.words = group, group.group_name, []
 
     def fits(self, words):
         return True
 
     def __call__(self, words, x, dims, largest, keepdim):
-        self.calls += 1
         self.words.append((tuple(words.shape), hash(words.cpu().numpy().tobytes())))
         self.gathered = words.new_empty(dist.get_world_size(self.group), words.size(1))
         dist.all_gather_into_tensor(self.gathered, words, group=self.group)
@@ -1330,7 +1329,7 @@ def check_one_transport(rank, world, device):
         ):
             f = compiled if rank == of_graph else distributed.max
             values, indices = f(shard, 1, offset=offset)
-            assert exchange.calls == calls
+            assert len(exchange.words) == calls
             assert_same((values.detach(), indices), REFERENCES["max"](x, 1))
             if shard.requires_grad:
                 (gradient,) = torch.autograd.grad(values.sum(), shard)

@@ -216,10 +216,13 @@ of_subclass = {}  # how an operator is computed with a gradient, by (its name, s
 def may_need_gradient(*tensors: Tensor | None) -> bool:
     if are_transforms_active():
         return True
-    given = [t for t in tensors if t is not None]
-    if torch.is_grad_enabled() and any(t.requires_grad for t in given):
+    if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors):
         return True
-    return any(map(_torch_private.has_tangent, given))
+    return have_tangents(*tensors)
+
+
+def have_tangents(*tensors: Tensor | None) -> bool:
+    return any(t is not None and _torch_private.has_tangent(t) for t in tensors)
 
 
 def are_plain(*tensors: Tensor | None) -> bool:

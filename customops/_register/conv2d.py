@@ -211,10 +211,10 @@ def _is_one_kernel(input: Tensor, weight: Tensor, bias: Tensor | None, dim: int)
     """Whether it may be. Graphs, modes and subclasses see two operators and know more of them."""
     if not (input.is_cuda and libraries.cuda.loaded and input.dim() == 4 and dim in (1, -3)):
         return False
-    given = [t for t in (input, weight, bias) if t is not None]
-    if are_transforms_active() or not autograd.are_plain(*given):
+    tensors = input, weight, bias
+    if are_transforms_active() or not autograd.are_plain(*tensors):
         return False
-    return not any(map(_torch_private.has_tangent, given))
+    return not autograd.have_tangents(*tensors)
 
 
 def _register_fake(op: str) -> None:
